@@ -1,0 +1,57 @@
+# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# One thread per process: tests run in parallel processes, and the networks are small.
+ONE    := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: help demo test check format lint types doctest notebooks slow browser bench clean
+
+help:            ## show this help
+	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[report]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.run  ## two parties' real tables -> one synthetic table and a report (demo-output/)
+	$(BIN)/vflsynth demo --output demo-output
+
+test: $(VENV)/.dev  ## the tests that CI runs
+	$(ONE) $(BIN)/python -m pytest -q -n 2 -m 'not slow and not browser'
+
+check: lint types test doctest notebooks  ## everything CI runs
+
+format: $(VENV)/.dev  ## format the code in place
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(VENV)/.dev  ## formatting and lint rules, without changing anything
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.dev  ## mypy --strict
+	$(BIN)/mypy
+
+doctest: $(VENV)/.dev  ## the examples in docstrings and in README.md
+	$(ONE) $(BIN)/python -m pytest -q --doctest-modules vflsynth -p no:xdist
+	$(ONE) $(BIN)/python -m pytest -q --doctest-glob='*.md' README.md -p no:xdist
+
+notebooks: $(VENV)/.dev  ## execute every notebook
+	$(ONE) $(BIN)/python -m pytest -q tests/notebooks -m ''
+
+slow: $(VENV)/.dev  ## the long tests
+	$(ONE) $(BIN)/python -m pytest -q -n 2 -m 'slow'
+
+browser: $(VENV)/.dev  ## open the report in headless Chromium
+	$(BIN)/python -m pytest -q -m browser
+
+clean:           ## remove what make created
+	rm -rf $(VENV) demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,131 @@
+"""Every error this package raises on purpose: what happened, where, and what to do next.
+
+All of them derive from :class:`VFLSynthError`. Errors about input tables carry the party, the column
+and example rows as attributes, so that a program can react to them as well as a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class VFLSynthError(Exception):
+    """Base class of all errors raised on purpose by vflsynth."""
+
+
+class PartyDataError(VFLSynthError, ValueError):
+    """A party's table cannot be used as it is.
+
+    Parameters
+    ----------
+    problem : str
+        What is wrong, with the numbers.
+    fix : str
+        What the owner of the table can do about it.
+    party : str, optional
+        Name of the party whose table it is.
+    column : object, optional
+        Name of the offending column.
+    rows : sequence, optional
+        Up to a few row labels (or key values) that show the problem.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        fix: str,
+        party: str | None = None,
+        column: Any = None,
+        rows: Sequence[Any] = (),
+    ) -> None:
+        self.problem, self.fix, self.party, self.column = problem, fix, party, column
+        self.rows = tuple(rows)
+        where = ", ".join(
+            part
+            for part in (
+                f"party {party!r}" if party is not None else "",
+                f"column {column!r}" if column is not None else "",
+            )
+            if part
+        )
+        shown = ", ".join(repr(row) for row in self.rows[:5])
+        super().__init__(
+            (f"{where}: " if where else "")
+            + problem.rstrip(".")
+            + (f" (for example {shown})" if shown else "")
+            + f". Fix: {fix.rstrip('.')}."
+        )
+
+
+class DuplicateKeyError(PartyDataError):
+    """A key value occurs more than once in one party's table."""
+
+
+class MissingKeyError(PartyDataError):
+    """The key column is absent or has missing values."""
+
+
+class KeyTypeError(PartyDataError):
+    """The key columns of two parties have different types, so that no key could ever match."""
+
+
+class SharedColumnError(PartyDataError):
+    """Two parties own a column of the same name (the VFLGAN paper's assumption 2)."""
+
+
+class NoOverlapError(PartyDataError):
+    """The parties have no record in common."""
+
+
+class TooFewRecordsError(PartyDataError):
+    """Fewer matched records than one training batch needs."""
+
+
+class EmptyColumnError(PartyDataError):
+    """A column has no value at all."""
+
+
+class ColumnKindError(PartyDataError):
+    """A column's values do not fit the kind that was inferred or asked for."""
+
+
+class CardinalityError(PartyDataError):
+    """A categorical column has too many distinct values to be one-hot encoded."""
+
+
+class MemoryLimitError(PartyDataError):
+    """The estimated memory of a fit exceeds the limit."""
+
+
+class ArtefactError(VFLSynthError, ValueError):
+    """A saved model or checkpoint is truncated, foreign or was tampered with."""
+
+
+class ArtefactVersionError(ArtefactError):
+    """A saved model was written by a version that this one cannot read."""
+
+
+class ProtocolError(VFLSynthError, RuntimeError):
+    """A message does not follow the protocol: wrong kind, shape, step or sender."""
+
+
+class MissingExtraError(VFLSynthError, ImportError):
+    """An optional dependency is needed; the message names the extra to install.
+
+    Parameters
+    ----------
+    feature : str
+        What was asked for.
+    package : str
+        The package that could not be imported.
+    extra : str
+        The extra of vflsynth that brings it.
+    """
+
+    def __init__(self, feature: str, package: str, extra: str) -> None:
+        super().__init__(
+            f"{feature} needs the package {package!r}. Install it with: "
+            f"pip install 'vflsynth[{extra}]'"
+        )
