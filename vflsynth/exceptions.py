@@ -14,6 +14,10 @@ class VFLSynthError(Exception):
     """Base class of all errors raised on purpose by vflsynth."""
 
 
+class ParameterError(VFLSynthError, ValueError):
+    """A parameter of an estimator has a value outside its documented range."""
+
+
 class PartyDataError(VFLSynthError, ValueError):
     """A party's table cannot be used as it is.
 
@@ -59,6 +63,22 @@ class PartyDataError(VFLSynthError, ValueError):
         )
 
 
+class PartyNameError(PartyDataError):
+    """A party's name is not text, or cannot be the name of a folder."""
+
+
+class ColumnNameError(PartyDataError):
+    """A column name is repeated inside a table, unknown, or neither text nor an integer."""
+
+
+class NoColumnsError(PartyDataError):
+    """A table has no column to model."""
+
+
+class TableFileError(PartyDataError):
+    """A file cannot be read or written as a table."""
+
+
 class DuplicateKeyError(PartyDataError):
     """A key value occurs more than once in one party's table."""
 
@@ -93,6 +113,22 @@ class ColumnKindError(PartyDataError):
 
 class CardinalityError(PartyDataError):
     """A categorical column has too many distinct values to be one-hot encoded."""
+
+
+class InfiniteValueError(PartyDataError):
+    """A numeric column holds plus or minus infinity."""
+
+
+class UnseenValueError(PartyDataError):
+    """A value cannot be encoded because it did not occur when the transformer was fitted."""
+
+
+class ColumnMismatchError(PartyDataError):
+    """A table's columns are not the columns that the transformer was fitted on."""
+
+
+class EncodedMatrixError(VFLSynthError, ValueError):
+    """A matrix to decode has the wrong shape or holds NaN."""
 
 
 class MemoryLimitError(PartyDataError):
