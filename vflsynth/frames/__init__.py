@@ -1,0 +1,30 @@
+"""Tables as parties hold them: reading them, checking them, matching their records.
+
+Nothing here models anything. A party's table is only ever looked at on its own; what is compared
+between parties is their column names, the type of their keys, and, in
+:mod:`vflsynth.frames.alignment`, the keys themselves.
+"""
+
+from vflsynth.frames.alignment import AlignmentReport, align_keys, intersect, positions
+from vflsynth.frames.keys import KeyMinter, learn_key_minters
+from vflsynth.frames.party_frames import (
+    align_party_frames,
+    check_no_empty_column,
+    check_party_frames,
+    party_keys,
+    vertical_split,
+)
+
+__all__ = [
+    "AlignmentReport",
+    "KeyMinter",
+    "align_keys",
+    "align_party_frames",
+    "check_no_empty_column",
+    "check_party_frames",
+    "intersect",
+    "learn_key_minters",
+    "party_keys",
+    "positions",
+    "vertical_split",
+]

@@ -1,0 +1,346 @@
+"""Matching records by their keys: the one place where two parties' keys meet.
+
+A party shows its keys, nothing else (a :class:`pandas.Index`), and learns which of them every
+party has. It then reorders its own rows on its own, with :func:`positions`. Replacing
+:func:`intersect` by a private set intersection therefore changes nothing around it.
+
+The common order is that of the sorted keys, so that no party's row order shows in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from vflsynth.exceptions import (
+    DuplicateKeyError,
+    KeyTypeError,
+    MissingKeyError,
+    NoOverlapError,
+    ProtocolError,
+)
+
+_N_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class AlignmentReport:
+    """What matching the parties' records kept and dropped: counts only, never a key.
+
+    Attributes
+    ----------
+    matched_by : str
+        ``"key column 'patient_id'"``, ``"index"``, or ``"position"`` where every party has a plain
+        ``RangeIndex`` of the same length and rows were taken to correspond one to one.
+    n_matched : int
+        Records that every party has.
+    n_rows : dict of str to int
+        Rows in each party's table.
+    n_duplicated : dict of str to int
+        Rows of each party that share their key with another of its rows (an error if not 0).
+
+    Examples
+    --------
+    >>> print(AlignmentReport("index", 90, {"lab": 100, "clinic": 95}, {"lab": 0, "clinic": 0}))
+    90 records matched by index
+      lab: 100 rows, 90 matched, 10 dropped, 0 duplicated
+      clinic: 95 rows, 90 matched, 5 dropped, 0 duplicated
+    """
+
+    matched_by: str
+    n_matched: int
+    n_rows: dict[str, int]
+    n_duplicated: dict[str, int]
+
+    @property
+    def n_dropped(self) -> dict[str, int]:
+        """Rows of each party that some other party does not have."""
+        return {party: n_rows - self.n_matched for party, n_rows in self.n_rows.items()}
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per party with the columns rows, matched, dropped and duplicated."""
+        parties = list(self.n_rows)
+        return pd.DataFrame(
+            {
+                "rows": [self.n_rows[party] for party in parties],
+                "matched": [self.n_matched] * len(parties),
+                "dropped": [self.n_dropped[party] for party in parties],
+                "duplicated": [self.n_duplicated[party] for party in parties],
+            },
+            index=pd.Index(parties, name="party"),
+        )
+
+    def __str__(self) -> str:
+        counts = self.to_frame()
+        return "\n".join(
+            [f"{self.n_matched} records matched by {self.matched_by}"]
+            + [
+                f"  {party}: {self.n_rows[party]} rows, {self.n_matched} matched, "
+                f"{self.n_dropped[party]} dropped, {self.n_duplicated[party]} duplicated"
+                for party in counts.index
+            ]
+        )
+
+
+def intersect(keys_by_party: Mapping[str, pd.Index]) -> pd.Index:
+    """Return the keys that every party has, in an order that no party's row order shows in.
+
+    Parameters
+    ----------
+    keys_by_party : mapping of str to pandas.Index
+        Each party's keys, without missing values. A repeated key counts once.
+
+    Returns
+    -------
+    pandas.Index
+        Sorted where the keys can be sorted; where they cannot (objects of several types), in the
+        order of a SHA-256 of their text.
+
+    Raises
+    ------
+    KeyTypeError
+        If two parties' keys are of different types, so that none could ever match.
+
+    Examples
+    --------
+    >>> intersect({"lab": pd.Index([3, 1, 2]), "clinic": pd.Index([9, 2, 3])}).tolist()
+    [2, 3]
+    """
+    check_key_types(keys_by_party)
+    indexes = [_comparable(keys).unique() for keys in keys_by_party.values()]
+    common = indexes[0]
+    for keys in indexes[1:]:
+        common = common[common.isin(keys)]
+    try:
+        return common.sort_values()
+    except TypeError:
+        return common[np.argsort([_text_hash(key) for key in common], kind="stable")]
+
+
+def positions(own_keys: pd.Index, common: pd.Index) -> npt.NDArray[np.intp]:
+    """Return where each common key stands in a party's own table.
+
+    This is what a party does by itself: ``frame.iloc[positions(keys, common)]`` puts its rows into
+    the common order.
+
+    Parameters
+    ----------
+    own_keys : pandas.Index
+        The party's keys in its own row order, without duplicates.
+    common : pandas.Index
+        What :func:`intersect` returned.
+
+    Returns
+    -------
+    numpy.ndarray of int, shape (len(common),)
+
+    Raises
+    ------
+    ProtocolError
+        If ``common`` has a key that the party does not have, or is repeated in its table.
+    """
+    own_keys = _comparable(own_keys)
+    if not own_keys.is_unique:
+        raise ProtocolError("Keys occur more than once in this party's table.")
+    found = own_keys.get_indexer(common)
+    if (found < 0).any():
+        raise ProtocolError(
+            f"{int((found < 0).sum())} of {len(common)} common keys are not in this party's table. "
+            "Was the table changed after the keys were matched?"
+        )
+    return found
+
+
+def align_keys(
+    keys_by_party: Mapping[str, pd.Index], matched_by: str = "index"
+) -> tuple[pd.Index, AlignmentReport]:
+    """Match the parties' records: :func:`intersect`, counted and checked.
+
+    Parameters
+    ----------
+    keys_by_party : mapping of str to pandas.Index
+        Each party's keys in its own row order.
+    matched_by : str, default "index"
+        How the report names what was matched.
+
+    Returns
+    -------
+    common : pandas.Index
+        The keys that every party has, in the common order.
+    report : AlignmentReport
+
+    Raises
+    ------
+    KeyTypeError
+        If two parties' keys are of different types.
+    DuplicateKeyError
+        If a key occurs more than once in a party's table. The message has all parties' counts.
+    NoOverlapError
+        If no key is in every table.
+    """
+    common = intersect(keys_by_party)
+    report = AlignmentReport(
+        matched_by=matched_by,
+        n_matched=len(common),
+        n_rows={party: len(keys) for party, keys in keys_by_party.items()},
+        n_duplicated={
+            party: int(keys.duplicated(keep=False).sum()) for party, keys in keys_by_party.items()
+        },
+    )
+    for party, keys in keys_by_party.items():
+        if report.n_duplicated[party]:
+            repeated = keys[keys.duplicated(keep="first")].unique()
+            rows = np.flatnonzero(keys.isin(repeated[:1]))[:_N_EXAMPLES].tolist()
+            raise DuplicateKeyError(
+                f"{len(repeated)} keys occur more than once, in {report.n_duplicated[party]} rows "
+                f"(rows {', '.join(map(str, rows))} share one; all parties: {report.n_duplicated})",
+                fix="keep one row per key, for example with drop_duplicates() or by aggregating",
+                party=party,
+                column=keys.name,
+                rows=repeated[:_N_EXAMPLES].tolist(),
+            )
+    if not len(common):
+        examples = "; ".join(
+            f"{party!r} has keys such as {', '.join(map(repr, keys[:_N_EXAMPLES].tolist()))}"
+            for party, keys in keys_by_party.items()
+        )
+        raise NoOverlapError(
+            f"the parties have no key in common: {examples}",
+            fix=_overlap_hint(keys_by_party)
+            or "check that the tables are about the same records and write keys in the same way",
+            column=next(iter(keys_by_party.values())).name,
+        )
+    return common, report
+
+
+def check_key_types(keys_by_party: Mapping[str, pd.Index]) -> None:
+    """Check that the keys of all parties can be compared.
+
+    Widths and storage do not matter (``int32`` matches ``int64``, ``object`` holding ``str``
+    matches ``string``, a category matches its categories); text against numbers does.
+
+    Raises
+    ------
+    KeyTypeError
+        Naming both parties, both dtypes and a conversion.
+    """
+    (first, first_keys), *others = keys_by_party.items()
+    for party, keys in others:
+        kind, first_kind = _key_kind(keys), _key_kind(first_keys)
+        if kind == first_kind or not len(keys) or not len(first_keys):
+            continue
+        raise KeyTypeError(
+            f"keys are {kind} (dtype {keys.dtype}), but {first_kind} (dtype {first_keys.dtype}) "
+            f"at party {first!r}, so no two could ever match",
+            fix=_conversion_hint(kind, first_kind),
+            party=party,
+            column=keys.name,
+            rows=[*keys[:1].tolist(), *first_keys[:1].tolist()],
+        )
+
+
+def positional_keys(indexes: Mapping[str, pd.Index]) -> bool:
+    """Tell whether tables without a key column can only be matched row by row.
+
+    That is so for a single party, and where every party's index is the one that pandas gives to a
+    table without an index (``RangeIndex`` from 0 in steps of 1).
+
+    Raises
+    ------
+    MissingKeyError
+        If these indexes have different lengths: row 7 then need not be the same record everywhere.
+    """
+    if len(indexes) == 1:
+        return True
+    if not all(index.equals(pd.RangeIndex(len(index))) for index in indexes.values()):
+        return False
+    n_rows = {party: len(index) for party, index in indexes.items()}
+    if len(set(n_rows.values())) > 1:
+        raise MissingKeyError(
+            f"no key column was named, the tables have no index of their own, and their lengths "
+            f"differ ({n_rows}), so rows cannot be matched",
+            fix="name the column that identifies a record with on=..., or make it the index",
+        )
+    return True
+
+
+def _key_kind(keys: pd.Index) -> str:
+    """Name the kind of key: kinds can be compared with themselves only."""
+    dtype = keys.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _key_kind(dtype.categories)
+    if pd.api.types.is_bool_dtype(dtype):
+        return "booleans"
+    if pd.api.types.is_integer_dtype(dtype):
+        return "integers"
+    if pd.api.types.is_float_dtype(dtype):
+        return "floating-point numbers"
+    if isinstance(dtype, pd.StringDtype):
+        return "text"
+    if pd.api.types.is_datetime64_any_dtype(dtype):
+        return "times without a timezone" if _timezone(keys) is None else "times with a timezone"
+    if pd.api.types.is_object_dtype(dtype):
+        inferred = pd.api.types.infer_dtype(keys, skipna=True)
+        known = {"string": "text", "integer": "integers", "floating": "floating-point numbers"}
+        if inferred in known:
+            return known[inferred]
+        types = sorted({type(key).__name__ for key in keys})
+        return f"objects of type {' and '.join(types)}"
+    return f"values of dtype {dtype}"
+
+
+def _timezone(keys: pd.Index) -> object:
+    return getattr(keys.dtype, "tz", None)
+
+
+def _comparable(keys: pd.Index) -> pd.Index:
+    """Write keys of one kind in one dtype, so that pandas matches them by value."""
+    if isinstance(keys.dtype, pd.CategoricalDtype):
+        keys = keys.astype(keys.dtype.categories.dtype)
+    kind = _key_kind(keys)
+    if kind == "integers" and len(keys):
+        fits = keys.min() >= -(2**63) and keys.max() < 2**63
+        return keys.astype("int64") if fits else keys.astype(object)
+    if kind == "text":
+        return keys.astype(object)
+    if kind == "times with a timezone":
+        return pd.DatetimeIndex(keys).tz_convert("UTC")
+    return keys
+
+
+def _text_hash(key: object) -> str:
+    return hashlib.sha256(f"{type(key).__qualname__}:{key!r}".encode()).hexdigest()
+
+
+def _conversion_hint(kind: str, other: str) -> str:
+    kinds = {kind, other}
+    if kinds == {"integers", "floating-point numbers"}:
+        return "convert the floating-point keys with .astype('int64') (missing keys made them so)"
+    if "text" in kinds and kinds & {"integers", "floating-point numbers"}:
+        return (
+            "convert the numbers to text with .astype('int64').astype(str), mind leading zeros, "
+            "or the text to numbers with .astype('int64')"
+        )
+    return "convert one of them, so that both have the same type"
+
+
+def _overlap_hint(keys_by_party: Mapping[str, pd.Index]) -> str | None:
+    """See whether a usual slip explains why no key matches."""
+    if any(_key_kind(keys) != "text" for keys in keys_by_party.values()):
+        return None
+    texts = {party: pd.Series(keys.astype(str)) for party, keys in keys_by_party.items()}
+    slips: dict[str, Callable[[pd.Series[str]], pd.Series[str]]] = {
+        "blanks around keys: use .str.strip()": lambda text: text.str.strip(),
+        "upper and lower case: use .str.lower()": lambda text: text.str.lower(),
+        "leading zeros: use .str.lstrip('0') or .str.zfill()": lambda text: text.str.lstrip("0"),
+    }
+    for hint, repair in slips.items():
+        repaired = [set(repair(text)) for text in texts.values()]
+        if set.intersection(*repaired):
+            return f"the keys differ in {hint} on every party's key column"
+    return None

@@ -1,0 +1,205 @@
+"""Fresh keys for synthetic records.
+
+Keys are never modelled. A :class:`KeyMinter` knows the type of the real keys and, for numbers, how
+many digits the longest one has: enough to mint keys of the same type that no real record has, and
+all that a saved model says about them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vflsynth.exceptions import ArtefactError, KeyTypeError
+
+_KINDS = ("integer", "float", "text", "uuid", "unsupported")
+
+
+@dataclass(frozen=True)
+class KeyMinter:
+    """Mints keys of one party's key type. Made by :func:`learn_key_minters`.
+
+    Attributes
+    ----------
+    dtype : str
+        The key column's dtype, as text.
+    kind : {"integer", "float", "text", "uuid", "unsupported"}
+        What to mint. Kind ``"unsupported"`` (times, booleans) raises when asked to.
+    offset : int
+        The first number minted: a power of ten above every real key of every party.
+    storage : str, optional
+        Storage and missing value of a pandas string dtype, which its name alone does not tell.
+
+    Examples
+    --------
+    >>> keys = pd.Index([7, 512, 33], name="patient_id", dtype="int32")
+    >>> minter = learn_key_minters({"lab": keys})["lab"]
+    >>> minter.mint(3, name="patient_id")
+    0    1000
+    1    1001
+    2    1002
+    Name: patient_id, dtype: int32
+    """
+
+    dtype: str
+    kind: str
+    offset: int = 0
+    storage: str | None = None
+
+    def mint(self, n: int, *, start: int = 0, name: Hashable = None) -> pd.Series[Any]:
+        """Mint ``n`` distinct keys.
+
+        Parameters
+        ----------
+        n : int
+            Number of keys.
+        start : int, default 0
+            Number of keys minted before, so that a table sampled in chunks has distinct keys.
+        name : hashable, optional
+            Name of the returned series.
+
+        Returns
+        -------
+        pandas.Series of length n
+            Of the real keys' dtype. A categorical's categories are the minted keys, since the real
+            ones would disclose the keys.
+
+        Raises
+        ------
+        KeyTypeError
+            If the type has no room for ``n`` keys beyond the real ones (``int8``, say), or no sound
+            way to mint keys at all (times, booleans).
+        """
+        numbers = range(self.offset + start, self.offset + start + n)
+        if self.kind == "unsupported":
+            raise KeyTypeError(
+                f"keys of dtype {self.dtype} cannot be minted",
+                fix="sample without keys, or use integers or text as keys",
+                column=name,
+            )
+        largest = self._largest()
+        if n and largest is not None and numbers[-1] > largest:
+            raise KeyTypeError(
+                f"dtype {self.dtype} has no room for {n} keys from {numbers[0]} on, "
+                f"its largest is {largest}",
+                fix="sample without keys, or convert the key column to a wider type before fitting",
+                column=name,
+            )
+        values: Any
+        if self.kind in ("integer", "float"):
+            small = not n or numbers[-1] < 2**63
+            values = np.arange(numbers.start, numbers.stop, dtype="int64" if small else "uint64")
+        elif self.kind == "uuid":
+            values = [uuid.uuid5(uuid.NAMESPACE_OID, f"synthetic-{i}") for i in numbers]
+        else:
+            values = [f"synthetic-{i:09d}" for i in numbers]
+        if self.dtype == "category":
+            return pd.Series(pd.Categorical(values, categories=values), name=name)
+        series: pd.Series[Any] = pd.Series(values, dtype=self._pandas_dtype(), name=name)
+        return series
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-serialisable description, which holds no key."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any]) -> KeyMinter:
+        """Rebuild a minter from :meth:`to_dict`.
+
+        Raises
+        ------
+        ArtefactError
+            If the description is not one of a key minter.
+        """
+        try:
+            minter = cls(**description)
+            valid = minter.kind in _KINDS and type(minter.offset) is int and minter.offset >= 0
+            minter._pandas_dtype()
+        except (TypeError, ValueError) as error:
+            raise ArtefactError(f"Not the description of a key minter: {error}") from error
+        if not valid:
+            raise ArtefactError(f"Not the description of a key minter: {dict(description)}")
+        return minter
+
+    def _largest(self) -> int | None:
+        """Return the largest number that the dtype can hold exactly."""
+        if self.kind == "float":
+            return int(2 ** (np.finfo(_numpy_name(self.dtype)).nmant + 1))
+        if self.kind == "integer" and self.dtype not in ("object", "category"):
+            return int(np.iinfo(_numpy_name(self.dtype)).max)
+        return None
+
+    def _pandas_dtype(self) -> Any:
+        if self.storage is not None:
+            storage, missing = self.storage.split("/")
+            return pd.StringDtype(storage, na_value=np.nan if missing == "nan" else pd.NA)
+        return pd.api.types.pandas_dtype(self.dtype)
+
+
+def learn_key_minters(keys_by_party: Mapping[str, pd.Index]) -> dict[str, KeyMinter]:
+    """Learn how to mint keys for every party, so that the same record gets the same key everywhere.
+
+    Parameters
+    ----------
+    keys_by_party : mapping of str to pandas.Index
+        All keys of each party, those of unmatched records too, so that none is minted again.
+
+    Returns
+    -------
+    dict of str to KeyMinter
+        With one offset for all parties. A party contributes the number of digits of its largest
+        key, nothing else.
+    """
+    kinds = {party: _kind(_values(keys)) for party, keys in keys_by_party.items()}
+    n_digits = [
+        len(str(int(max(0, _values(keys).max()))))
+        for party, keys in keys_by_party.items()
+        if kinds[party] in ("integer", "float") and len(keys)
+    ]
+    offset = 10 ** max(n_digits) if n_digits else 1
+    return {
+        party: KeyMinter(str(keys.dtype), kinds[party], offset, _storage(keys))
+        for party, keys in keys_by_party.items()
+    }
+
+
+def _values(keys: pd.Index) -> pd.Index:
+    """Return a categorical's keys in the dtype of its categories, others as they are."""
+    if isinstance(keys.dtype, pd.CategoricalDtype):
+        return keys.astype(keys.dtype.categories.dtype)
+    return keys
+
+
+def _kind(keys: pd.Index) -> str:
+    dtype = keys.dtype
+    if pd.api.types.is_bool_dtype(dtype):
+        return "unsupported"
+    if pd.api.types.is_integer_dtype(dtype):
+        return "integer"
+    if pd.api.types.is_float_dtype(dtype):
+        return "float"
+    if isinstance(dtype, pd.StringDtype):
+        return "text"
+    if pd.api.types.is_object_dtype(dtype):
+        types = {type(key) for key in keys}
+        return {frozenset({int}): "integer", frozenset({uuid.UUID}): "uuid"}.get(
+            frozenset(types), "text"
+        )
+    return "unsupported"
+
+
+def _storage(keys: pd.Index) -> str | None:
+    if not isinstance(keys.dtype, pd.StringDtype):
+        return None
+    return f"{keys.dtype.storage}/{'NA' if keys.dtype.na_value is pd.NA else 'nan'}"
+
+
+def _numpy_name(dtype: str) -> str:
+    """Return the numpy name of a nullable or Arrow dtype: ``Int64``, ``int64[pyarrow]``."""
+    name = dtype.removesuffix("[pyarrow]").lower()
+    return {"double": "float64", "float": "float32"}.get(name, name)

@@ -1,0 +1,350 @@
+"""What a set of party tables must satisfy before anything is learned from it.
+
+A *party frame* is one party's :class:`pandas.DataFrame`: its own columns about its own records.
+Parties are named, in a mapping ``{name: frame}``; names, not positions, are their identity.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vflsynth.exceptions import (
+    ColumnNameError,
+    EmptyColumnError,
+    MissingKeyError,
+    NoColumnsError,
+    PartyDataError,
+    PartyNameError,
+    SharedColumnError,
+    TooFewRecordsError,
+)
+from vflsynth.frames.alignment import (
+    AlignmentReport,
+    align_keys,
+    check_key_types,
+    positional_keys,
+    positions,
+)
+
+PartyFrames = Mapping[str, pd.DataFrame]
+
+# Each party's half of a model is saved in a folder of its name, on any operating system.
+_NOT_IN_FOLDER_NAMES = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
+_MAX_NAME_BYTES = 100
+
+
+def check_party_frames(party_frames: PartyFrames, on: Hashable = None) -> dict[str, pd.DataFrame]:
+    """Check the parties' tables, each on its own and then against each other.
+
+    Parameters
+    ----------
+    party_frames : mapping of str to pandas.DataFrame
+        One table per party, at least one. Names must be usable as folder names.
+    on : hashable, optional
+        The column that identifies a record, in every table. Default: the index does.
+
+    Returns
+    -------
+    dict of str to pandas.DataFrame
+        The same tables, not copied, in the order given.
+
+    Raises
+    ------
+    PartyDataError
+        If there is no party, or a party's value is not a DataFrame.
+    PartyNameError
+        If a party's name is not text or cannot name a folder.
+    ColumnNameError
+        If a column name is repeated inside a table, or is neither text nor an integer.
+    NoColumnsError, TooFewRecordsError, EmptyColumnError
+        If a table has no column beside the key, no row, or a column without any value.
+    MissingKeyError
+        If the key column is absent or has missing values, or there is nothing to match rows by.
+    KeyTypeError
+        If the keys of two parties cannot be compared.
+    SharedColumnError
+        If two parties own a column of the same name (VFLGAN, assumption 2).
+
+    Notes
+    -----
+    Whether the keys match is checked by :func:`~vflsynth.frames.alignment.align_keys`.
+    """
+    if not isinstance(party_frames, Mapping) or not party_frames:
+        raise PartyDataError(
+            f"expected a mapping of party names to DataFrames, got {_describe(party_frames)}",
+            fix="pass for example {'lab': lab_frame, 'clinic': clinic_frame}",
+        )
+    if not isinstance(on, Hashable):
+        raise MissingKeyError(
+            f"`on` must name one column, got {on!r}",
+            fix="make one key column of them in every table and pass its name",
+        )
+    _check_party_names(party_frames)
+    for party, frame in party_frames.items():
+        _check_frame(party, frame, on)
+    _check_owners(party_frames, on)
+    check_key_types({party: party_keys(frame, on) for party, frame in party_frames.items()})
+    return dict(party_frames)
+
+
+def align_party_frames(
+    party_frames: PartyFrames, on: Hashable = None
+) -> tuple[dict[str, pd.DataFrame], pd.Index, AlignmentReport]:
+    """Check the parties' tables, match their records and put them into one common order.
+
+    Parameters
+    ----------
+    party_frames, on
+        As in :func:`check_party_frames`.
+
+    Returns
+    -------
+    frames : dict of str to pandas.DataFrame
+        Row ``i`` of every frame is the same record. Without the key column, which is never
+        modelled; the index is the default one.
+    keys : pandas.Index
+        The matched keys, in the same order (a ``RangeIndex`` where rows were matched by position).
+    report : AlignmentReport
+
+    Raises
+    ------
+    VFLSynthError
+        Those of :func:`check_party_frames` and :func:`~vflsynth.frames.alignment.align_keys`, and
+        :class:`EmptyColumnError` if a column has values, but none in a matched record.
+
+    Examples
+    --------
+    >>> lab = pd.DataFrame({"id": [3, 1, 2], "glucose": [5.1, 4.9, 7.2]})
+    >>> clinic = pd.DataFrame({"id": [2, 3, 4], "age": [61, 40, 33]})
+    >>> frames, keys, report = align_party_frames({"lab": lab, "clinic": clinic}, on="id")
+    >>> pd.concat(frames, axis="columns")
+          lab clinic
+      glucose    age
+    0     7.2     61
+    1     5.1     40
+    >>> print(report)
+    2 records matched by key column 'id'
+      lab: 3 rows, 2 matched, 1 dropped, 0 duplicated
+      clinic: 3 rows, 2 matched, 1 dropped, 0 duplicated
+    """
+    frames = check_party_frames(party_frames, on)
+    keys_by_party = {party: party_keys(frame, on) for party, frame in frames.items()}
+    if on is None and positional_keys(keys_by_party):
+        n_rows = {party: len(frame) for party, frame in frames.items()}
+        common: pd.Index = pd.RangeIndex(next(iter(n_rows.values())))
+        report = AlignmentReport("position", len(common), n_rows, dict.fromkeys(n_rows, 0))
+        return {p: frame.reset_index(drop=True) for p, frame in frames.items()}, common, report
+
+    common, report = align_keys(
+        keys_by_party, matched_by="index" if on is None else f"key column {on!r}"
+    )
+    aligned = {}
+    for party, frame in frames.items():
+        own = frame if on is None else frame.drop(columns=[on])
+        aligned[party] = own.iloc[positions(keys_by_party[party], common)].reset_index(drop=True)
+        check_no_empty_column(party, aligned[party], among="matched records")
+    return aligned, common, report
+
+
+def party_keys(frame: pd.DataFrame, on: Hashable = None) -> pd.Index:
+    """Return the keys of a party's records: the column ``on``, or the index."""
+    return frame.index if on is None else pd.Index(frame[on])
+
+
+def check_no_empty_column(party: str, frame: pd.DataFrame, among: str = "rows") -> None:
+    """Check that every column has at least one value.
+
+    Raises
+    ------
+    EmptyColumnError
+    """
+    empty = [column for column, count in frame.count().items() if count == 0]
+    if empty:
+        more = f"; so have {len(empty) - 1} other columns" if len(empty) > 1 else ""
+        raise EmptyColumnError(
+            f"all values are missing in the {len(frame)} {among}{more}",
+            fix="drop the column, there is nothing to learn from it",
+            party=party,
+            column=empty[0],
+        )
+
+
+def vertical_split(
+    frame: pd.DataFrame,
+    parties: Mapping[str, Sequence[Hashable]],
+    key_name: Hashable = None,
+) -> dict[str, pd.DataFrame]:
+    """Split one table by columns, to simulate parties.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        The whole table.
+    parties : mapping of str to sequence
+        The columns of each party. Columns that no party gets are left out.
+    key_name : hashable, optional
+        Give every party this key column: the table's own column of that name, or its index where
+        it has none. Default: no key column, parties are matched by the index.
+
+    Returns
+    -------
+    dict of str to pandas.DataFrame
+        Copies, in the table's row order.
+
+    Raises
+    ------
+    ColumnNameError
+        If a party is given a column that the table does not have.
+    SharedColumnError
+        If two parties are given the same column.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"glucose": [5.1, 7.2], "age": [40, 61]}, index=["p1", "p2"])
+    >>> frames = vertical_split(frame, {"lab": ["glucose"], "clinic": ["age"]}, key_name="id")
+    >>> frames["clinic"]
+        id  age
+    p1  p1   40
+    p2  p2   61
+    """
+    frames = {}
+    for party, columns in parties.items():
+        unknown = [column for column in columns if column not in frame.columns]
+        if unknown:
+            raise ColumnNameError(
+                f"the table has no such column; it has {frame.columns.tolist()}",
+                fix="correct the name",
+                party=party,
+                column=unknown[0],
+            )
+        frames[party] = frame.loc[:, [column for column in columns if column != key_name]].copy()
+        if key_name is not None:
+            keys = frame[key_name] if key_name in frame.columns else frame.index.to_series()
+            frames[party].insert(0, key_name, keys)
+    _check_owners(frames, key_name)
+    return frames
+
+
+def _check_party_names(party_frames: PartyFrames) -> None:
+    seen: dict[str, str] = {}
+    for party in party_frames:
+        if not isinstance(party, str):
+            raise PartyNameError(
+                f"a party is named {party!r}, which is {_describe(party)}",
+                fix="name every party with a text",
+            )
+        if (
+            not party.strip(" .")
+            or party != party.strip(" ")
+            or party.endswith(".")
+            or _NOT_IN_FOLDER_NAMES.search(party)
+            or len(party.encode()) > _MAX_NAME_BYTES
+        ):
+            raise PartyNameError(
+                "this name cannot be used as the name of a folder on every system",
+                fix="use letters, digits, blanks inside, '-' and '_', at most 100 bytes",
+                party=party,
+            )
+        # File systems that ignore case, or normalise Unicode, would put both into one folder.
+        folder = unicodedata.normalize("NFC", party).casefold()
+        if folder in seen:
+            raise PartyNameError(
+                f"differs from party {seen[folder]!r} only in upper and lower case",
+                fix="rename one of them",
+                party=party,
+            )
+        seen[folder] = party
+
+
+def _check_frame(party: str, frame: Any, on: Hashable) -> None:
+    """Check what a party can check without the others."""
+    if not isinstance(frame, pd.DataFrame):
+        raise PartyDataError(
+            f"expected a pandas DataFrame, got {_describe(frame)}",
+            fix="convert it, for example with pandas.DataFrame(...)",
+            party=party,
+        )
+    if not frame.columns.is_unique:
+        repeated = frame.columns[frame.columns.duplicated()]
+        raise ColumnNameError(
+            f"the table has {int((frame.columns == repeated[0]).sum())} columns of this name",
+            fix="rename or drop all but one",
+            party=party,
+            column=repeated[0],
+        )
+    for column in frame.columns:
+        if not isinstance(column, str | int | np.integer) or type(column) is bool:
+            raise ColumnNameError(
+                f"this column name is {_describe(column)}",
+                fix="name columns with text or integers (frame.columns = [...])",
+                party=party,
+                column=column,
+            )
+    if not len(frame):
+        raise TooFewRecordsError("the table has no rows", fix="pass a table with rows", party=party)
+    _check_keys(party, frame, on)
+    if len(frame.columns) == (on is not None):
+        raise NoColumnsError(
+            "the table has no columns" + ("" if on is None else f" beside the key {on!r}"),
+            fix="add the party's columns, or leave the party out",
+            party=party,
+        )
+    check_no_empty_column(party, frame)
+
+
+def _check_keys(party: str, frame: pd.DataFrame, on: Hashable) -> None:
+    if on is not None and on not in frame.columns:
+        in_index = on in frame.index.names
+        raise MissingKeyError(
+            "the key column is absent; "
+            + ("it is the index" if in_index else f"the table has {frame.columns.tolist()}"),
+            fix="call reset_index()" if in_index else "add it, or pass the right name as `on`",
+            party=party,
+            column=on,
+        )
+    keys = party_keys(frame, on)
+    if isinstance(keys, pd.MultiIndex):
+        raise MissingKeyError(
+            f"the index has {keys.nlevels} levels, records need a single key",
+            fix="make one column of the levels and name it with on=...",
+            party=party,
+        )
+    missing = np.flatnonzero(keys.isna())
+    if len(missing):
+        labels = missing if on is None else frame.index[missing]
+        raise MissingKeyError(
+            f"{len(missing)} of {len(frame)} keys are missing, in the "
+            + ("row positions" if on is None else "rows")
+            + f" {labels[:5].tolist()}",
+            fix="fill them in or drop these rows",
+            party=party,
+            column="index" if on is None else on,
+        )
+
+
+def _check_owners(party_frames: PartyFrames, on: Hashable) -> None:
+    owner: dict[Hashable, str] = {}
+    for party, frame in party_frames.items():
+        for column in frame.columns:
+            if column == on:
+                continue
+            if column in owner:
+                raise SharedColumnError(
+                    f"party {owner[column]!r} owns a column of the same name",
+                    fix="rename one of them or drop one; if it identifies records, pass it as `on`",
+                    party=party,
+                    column=column,
+                )
+            owner[column] = party
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, Mapping) and not value:
+        return "an empty mapping"
+    return f"a {type(value).__name__}"
