@@ -1,0 +1,1 @@
+"""Judge any synthetic table."""

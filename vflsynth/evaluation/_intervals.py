@@ -1,0 +1,83 @@
+"""Where intervals come from: a jackknife over random groups of rows, a bootstrap, or repetitions.
+
+All are normal-theory intervals *around the value*: resampling biases distances upwards, so that a
+percentile bootstrap need not even contain the value that it describes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student
+
+from vflsynth.evaluation._columns import Floats, Integers
+
+GROUPS = 10
+"""Random groups of rows for the jackknife."""
+
+DRAWS = 200
+"""Bootstrap draws."""
+
+JACKKNIFE = f"95 %, jackknife over {GROUPS} random groups of rows"
+BOOTSTRAP = f"95 %, {DRAWS} bootstrap draws of rows"
+TOO_FEW_ROWS = "none: too few rows"
+
+
+def generator(random_state: int, purpose: str) -> np.random.Generator:
+    """Return a generator of its own for each purpose, so that no metric's draws move another's."""
+    return np.random.default_rng([random_state, zlib.crc32(purpose.encode())])
+
+
+def random_groups(n_rows: int, rng: np.random.Generator) -> Integers | None:
+    """Return a group number for each row, shape (row,), or None where groups would be too small."""
+    if n_rows < 4 * GROUPS:
+        return None
+    return rng.permutation(n_rows) % GROUPS
+
+
+def random_halves(
+    frame: pd.DataFrame, rng: np.random.Generator
+) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """Return two disjoint random halves of a table, or None below 4 rows."""
+    if len(frame) < 4:
+        return None
+    order = rng.permutation(len(frame))
+    half = len(frame) // 2
+    return frame.iloc[order[:half]], frame.iloc[order[half:]]
+
+
+def jackknife_variance(replicates: Floats) -> Floats:
+    """Return the delete-one-group variance over the first dimension, (group, ...) to (...)."""
+    n_groups = len(replicates)
+    deviations = replicates - replicates.mean(axis=0)
+    variance: Floats = (n_groups - 1) / n_groups * (deviations**2).sum(axis=0)
+    return variance
+
+
+def around(
+    value: float, deviation: float, minimum: float, maximum: float, *, freedom: float = np.inf
+) -> tuple[float, float]:
+    """Return the 95 % interval around a value, cut off at the metric's range.
+
+    Parameters
+    ----------
+    value, deviation : float
+        The value and its standard error.
+    minimum, maximum : float
+        Range of the metric.
+    freedom : float, default infinity
+        Degrees of freedom of the standard error.
+    """
+    reach = float(student.ppf(0.975, freedom)) * deviation
+    return max(minimum, value - reach), min(maximum, value + reach)
+
+
+def bootstrap_deviation(
+    statistic: Callable[[Integers], float], n_rows: int, rng: np.random.Generator
+) -> float:
+    """Return the standard deviation of a statistic of row numbers over bootstrap draws of rows."""
+    draws = [statistic(rng.integers(n_rows, size=n_rows)) for _ in range(DRAWS)]
+    return float(np.std(draws, ddof=1))

@@ -1,0 +1,123 @@
+"""Sums and products of feature rows in one pass over a table of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from vflsynth.evaluation._columns import CHUNK_ROWS, Floats, Integers
+
+
+@dataclass(frozen=True)
+class GroupedSums:
+    """Counts, sums and products of feature rows, kept apart in random groups of rows.
+
+    Moments of any union of groups follow without another look at the rows: the whole table, the
+    jackknife's all-but-one, and two halves.
+
+    Parameters
+    ----------
+    count : ndarray, shape (group,)
+    total : ndarray, shape (group, feature)
+    product : ndarray, shape (group, feature, feature)
+        Sums of outer products.
+    """
+
+    count: Floats
+    total: Floats
+    product: Floats
+
+    @classmethod
+    def of(
+        cls,
+        frame: pd.DataFrame,
+        features: Callable[[pd.DataFrame], Floats],
+        groups: Integers | None,
+    ) -> GroupedSums:
+        """Read a table once, in chunks.
+
+        Parameters
+        ----------
+        frame : DataFrame
+        features : callable
+            Chunk of the frame to matrix, shape (row, feature).
+        groups : ndarray of int, shape (row,), optional
+            Group of each row; None for a single group.
+        """
+        groups = np.zeros(len(frame), dtype=np.int64) if groups is None else groups
+        n_groups = int(groups.max()) + 1
+        count = np.bincount(groups, minlength=n_groups).astype(np.float64)
+        totals, products = [], []
+        for start in range(0, len(frame), CHUNK_ROWS):
+            rows = slice(start, start + CHUNK_ROWS)
+            matrix = features(frame.iloc[rows])
+            parts = [matrix[groups[rows] == group] for group in range(n_groups)]
+            totals.append(np.stack([part.sum(axis=0) for part in parts]))
+            products.append(np.stack([part.T @ part for part in parts]))
+            if len(totals) > 1:  # keep one running sum, not one per chunk
+                totals, products = [totals[0] + totals[1]], [products[0] + products[1]]
+        return cls(count, totals[0], products[0])
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return len(self.count)
+
+    def all_rows(self) -> Floats:
+        """Weights that keep every group, shape (1, group)."""
+        return np.ones((1, self.n_groups))
+
+    def all_but_one(self) -> Floats:
+        """Weights of the jackknife, shape (group, group)."""
+        return 1.0 - np.eye(self.n_groups)
+
+    def halves(self) -> tuple[Floats, Floats]:
+        """Weights of several splits into two disjoint halves, each of shape (split, group)."""
+        half = self.n_groups // 2
+        first = np.stack([np.roll(np.arange(self.n_groups) < half, by) for by in range(half)])
+        return first.astype(np.float64), (~first).astype(np.float64)
+
+    def kept(self, weights: Floats) -> Iterator[tuple[float, Floats, Floats]]:
+        """Yield count, sum and product of each replica's groups.
+
+        Parameters
+        ----------
+        weights : ndarray, shape (replica, group)
+
+        Yields
+        ------
+        float, ndarray of shape (feature,), ndarray of shape (feature, feature)
+        """
+        for weight in weights:
+            yield (
+                float(weight @ self.count),
+                weight @ self.total,
+                np.tensordot(weight, self.product, axes=1),
+            )
+
+    def moments(self, weights: Floats, features: Integers | slice) -> tuple[Tensor, Tensor]:
+        """Return mean and covariance (ddof=1) of each replica.
+
+        Parameters
+        ----------
+        weights : ndarray, shape (replica, group)
+        features : ndarray of int or slice
+            Features to keep.
+
+        Returns
+        -------
+        Tensor, shape (replica, feature)
+        Tensor, shape (replica, feature, feature)
+        """
+        means, covariances = [], []
+        for count, total, product in self.kept(weights):
+            mean = total[features] / count
+            square = product[features][:, features]
+            means.append(mean)
+            covariances.append((square - count * np.outer(mean, mean)) / (count - 1))
+        return torch.from_numpy(np.stack(means)), torch.from_numpy(np.stack(covariances))
