@@ -7,7 +7,8 @@ would share its blind spots, and tables made elsewhere must be judged too.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -217,6 +218,27 @@ class TableEncoder:
         for column, start, stop in zip(self.columns, self._starts, self._starts[1:]):
             column.write(frame, features[:, start:stop])
         return features
+
+    def with_statistics_of(self, other: TableEncoder) -> TableEncoder:
+        """Return an encoder with these features but another encoder's means and scales.
+
+        Parameters
+        ----------
+        other : TableEncoder
+            Of the same columns.
+
+        Returns
+        -------
+        TableEncoder
+        """
+        twin = copy(self)
+        twin.columns = tuple(
+            replace(mine, mean=theirs.mean, scale=theirs.scale)
+            if isinstance(mine, NumericColumn) and isinstance(theirs, NumericColumn)
+            else mine
+            for mine, theirs in zip(self.columns, other.columns)
+        )
+        return twin
 
     def chunks(self, frame: pd.DataFrame) -> Iterator[tuple[slice, Floats]]:
         """Yield the feature matrix piece by piece.

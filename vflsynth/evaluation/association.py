@@ -1,0 +1,408 @@
+"""Relations between columns, within each party and across: the point of the whole method."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from vflsynth.evaluation._columns import (
+    CategoricalColumn,
+    Floats,
+    Integers,
+    NumericColumn,
+    Parties,
+    TableEncoder,
+    party_of,
+)
+from vflsynth.evaluation._intervals import (
+    GROUPS,
+    JACKKNIFE,
+    TOO_FEW_ROWS,
+    around,
+    generator,
+    jackknife_variance,
+    random_groups,
+)
+from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults, Reading
+from vflsynth.evaluation._sums import GroupedSums
+
+Scope = Literal["all", "within", "across"]
+
+_HALVES = "the same error between two random halves of the real table"
+_INDEPENDENT = "a table whose columns have nothing to do with each other"
+
+ASSOCIATION_ERROR = Metric(
+    name="association_error",
+    title="Association error, all pairs of columns",
+    direction="lower",
+    minimum=0.0,
+    maximum=2.0,
+    measures="How much the strength of the relation between two columns differs, on average.",
+    baseline=_HALVES,
+    naive=_INDEPENDENT,
+)
+ASSOCIATION_ERROR_WITHIN = Metric(
+    name="association_error_within",
+    title="Association error within parties",
+    direction="lower",
+    minimum=0.0,
+    maximum=2.0,
+    measures="How much the strength of the relation between two columns of the same party differs, "
+    "on average.",
+    baseline=_HALVES,
+    naive=_INDEPENDENT,
+)
+ASSOCIATION_ERROR_ACROSS = Metric(
+    name="association_error_across",
+    title="Association error across parties",
+    direction="lower",
+    minimum=0.0,
+    maximum=2.0,
+    measures="How much the strength of the relation between columns of two different parties "
+    "differs, on average.",
+    baseline=_HALVES,
+    naive=_INDEPENDENT,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Associations:
+    """Association matrices of two tables, with the replicates behind intervals and baselines.
+
+    Parameters
+    ----------
+    names : list of hashable
+        Columns, in the order of the matrices.
+    measures : list of list of str
+        ``"pearson"``, ``"cramers_v"`` or ``"correlation_ratio"`` for each pair.
+    real, synthetic : ndarray, shape (column, column)
+        NaN where a pair has fewer than two real rows with both values, and on the diagonal.
+    real_jackknife, synthetic_jackknife : ndarray, shape (group, column, column)
+        Each with one random group of rows left out; a single replica for small tables.
+    halves : tuple of two ndarrays, shape (split, column, column)
+        Of disjoint random halves of the real table.
+    owner : dict of column name to party name, optional
+    notes : tuple of str
+    """
+
+    names: list[Hashable]
+    measures: list[list[str]]
+    real: Floats
+    synthetic: Floats
+    real_jackknife: Floats
+    synthetic_jackknife: Floats
+    halves: tuple[Floats, Floats]
+    owner: dict[Hashable, str] | None
+    notes: tuple[str, ...]
+
+    @cached_property
+    def pairs(self) -> pd.DataFrame:
+        """One row per pair of columns: columns, parties, scope, measure, both values, error."""
+        rows = []
+        for i, j in combinations(range(len(self.names)), 2):
+            a, b = self.names[i], self.names[j]
+            row: dict[str, object] = {"column_a": a, "column_b": b}
+            if self.owner is not None:
+                same = self.owner[a] == self.owner[b]
+                row |= {"party_a": self.owner[a], "party_b": self.owner[b]}
+                row |= {"scope": "within" if same else "across"}
+            row |= {"measure": self.measures[i][j]}
+            row |= {"real": self.real[i, j], "synthetic": self.synthetic[i, j]}
+            row |= {"error": abs(self.real[i, j] - self.synthetic[i, j])}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def chosen(self, scope: Scope) -> tuple[Integers, Integers] | str:
+        """Return row and column positions of a scope's pairs, or why there are none."""
+        if len(self.names) < 2:
+            return "a single column has no relations"
+        if scope != "all" and self.owner is None:
+            return "no parties were given"
+        mine = np.ones(len(self.pairs), dtype=bool)
+        if scope != "all":
+            mine = (self.pairs["scope"] == scope).to_numpy()
+        if not mine.any():
+            return f"no two columns are {scope} parties"
+        first, second = np.triu_indices(len(self.names), k=1)
+        defined = ~np.isnan(self.real[first, second])
+        if not (mine & defined).any():
+            return "no two columns have two real rows with both values"
+        return first[mine & defined], second[mine & defined]
+
+
+def association_errors(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    *,
+    parties: Parties | None = None,
+    columns: Sequence[Hashable] | None = None,
+    categorical: Collection[Hashable] = (),
+    random_state: int = 0,
+) -> MetricResults:
+    """Compare how strongly columns are related, over all pairs, within parties and across them.
+
+    Judging the pairs across parties needs real rows of all parties side by side. Training does not;
+    this is for whoever may see them.
+
+    Parameters
+    ----------
+    real, synthetic : DataFrame
+    parties : mapping of party name to column names, optional
+        Without it only the error over all pairs applies.
+    columns : sequence of hashable, optional
+        Columns to compare. Default: all.
+    categorical : collection of hashable, default ()
+        Numeric columns to read as labels.
+    random_state : int, default 0
+        For the groups of rows behind the intervals and the baselines.
+
+    Returns
+    -------
+    MetricResults
+        Mean absolute differences under ``"association_error"``, ``"association_error_within"`` and
+        ``"association_error_across"``. ``parts`` has one row per pair of columns.
+
+    Notes
+    -----
+    Pearson's correlation (signed) for two numeric columns; Cramér's V with Bergsma's (2013) bias
+    correction for two categorical ones; the correlation ratio η for a mixed pair, with Kelley's
+    correction, for the same reason: uncorrected, both grow with the number of labels and with
+    falling numbers of rows. Rows where either value is missing are left out, pair by pair.
+    A column without variation has association 0 with everything.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> real = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": [2.0, 4.0, 6.0, 8.0]})
+    >>> float(association_errors(real, real.assign(b=[8.0, 6.0, 4.0, 2.0]))["association_error"])
+    2.0
+    """
+    found = associations(
+        real,
+        synthetic,
+        parties=parties,
+        columns=columns,
+        categorical=categorical,
+        random_state=random_state,
+    )
+    return MetricResults(
+        [
+            _error(found, ASSOCIATION_ERROR, "all"),
+            _error(found, ASSOCIATION_ERROR_WITHIN, "within"),
+            _error(found, ASSOCIATION_ERROR_ACROSS, "across"),
+        ]
+    )
+
+
+def associations(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    *,
+    parties: Parties | None = None,
+    columns: Sequence[Hashable] | None = None,
+    categorical: Collection[Hashable] = (),
+    random_state: int = 0,
+) -> Associations:
+    """Return the association matrices behind :func:`association_errors`, for pictures of them.
+
+    Parameters
+    ----------
+    real, synthetic, parties, columns, categorical, random_state
+        As in :func:`association_errors`.
+
+    Returns
+    -------
+    Associations
+    """
+    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
+    rng = generator(random_state, ASSOCIATION_ERROR.name)
+    layout = _Layout(encoder)
+    ours = GroupedSums.of(real, layout.features, random_groups(len(real), rng))
+    theirs = GroupedSums.of(synthetic, layout.features, random_groups(len(synthetic), rng))
+    of_real = layout.matrices(ours, ours.all_rows())[0]
+    # A pair never both present in the synthetic table is a relation of 0 there, not a gap.
+    of_synthetic = np.nan_to_num(layout.matrices(theirs, theirs.all_rows())[0])
+    of_synthetic[np.isnan(of_real)] = np.nan
+    first, second = ours.halves()
+    return Associations(
+        names=encoder.names,
+        measures=layout.measures,
+        real=of_real,
+        synthetic=of_synthetic,
+        real_jackknife=np.nan_to_num(layout.matrices(ours, ours.all_but_one())),
+        synthetic_jackknife=np.nan_to_num(layout.matrices(theirs, theirs.all_but_one())),
+        halves=(
+            np.nan_to_num(layout.matrices(ours, first)),
+            np.nan_to_num(layout.matrices(ours, second)),
+        ),
+        owner=party_of(encoder.names, parties),
+        notes=encoder.notes,
+    )
+
+
+def _error(found: Associations, metric: Metric, scope: Scope) -> MetricResult:
+    """Mean absolute difference over the pairs of a scope."""
+    chosen = found.chosen(scope)
+    if isinstance(chosen, str):
+        return metric.not_applicable(chosen)
+    first, second = chosen
+
+    def error(real: Floats, synthetic: Floats) -> Floats:
+        differences = np.abs(real - synthetic)[..., first, second]
+        return np.asarray(differences.mean(axis=-1))
+
+    value = float(error(found.real, found.synthetic))
+    interval = baseline = None
+    if len(found.real_jackknife) == len(found.synthetic_jackknife) == GROUPS:
+        variance = jackknife_variance(
+            error(found.real_jackknife, found.synthetic)
+        ) + jackknife_variance(error(found.real, found.synthetic_jackknife))
+        deviation = float(np.sqrt(variance))
+        interval = around(value, deviation, metric.minimum, metric.maximum, freedom=GROUPS - 1)
+    if len(found.real_jackknife) == GROUPS:
+        baseline = float(error(*found.halves).mean())
+    reading = Reading(value, interval, baseline, float(np.abs(found.real[first, second]).mean()))
+    pairs = found.pairs if scope == "all" else found.pairs[found.pairs["scope"] == scope]
+    undefined = int(pairs["error"].isna().sum())
+    skipped = f"{undefined} pairs of columns have fewer than two real rows with both values"
+    return MetricResult(
+        metric=metric,
+        value=reading.value,
+        interval=reading.interval,
+        interval_method=JACKKNIFE if reading.interval else TOO_FEW_ROWS,
+        baseline=reading.baseline,
+        naive=reading.naive,
+        parts=pairs.dropna(subset=["error"])
+        .sort_values("error", ascending=False, kind="stable")
+        .reset_index(drop=True),
+        notes=found.notes + ((skipped,) if undefined else ()),
+    )
+
+
+class _Layout:
+    """Features whose products hold every association: scores, squares, presence and one-hots.
+
+    With all four side by side, sums over "rows where both values are present" are entries of one
+    product matrix, so that a table of any length is read once, by matrix products.
+    """
+
+    def __init__(self, encoder: TableEncoder) -> None:
+        self.columns = encoder.columns
+        self.numeric = [i for i, c in enumerate(self.columns) if isinstance(c, NumericColumn)]
+        self.discrete = [i for i, c in enumerate(self.columns) if not isinstance(c, NumericColumn)]
+        n = len(self.numeric)
+        self.scores, self.squares, self.present = (
+            slice(start, start + n) for start in (0, n, 2 * n)
+        )
+        self.blocks: list[slice] = []
+        start = 3 * n
+        for column in encoder.discrete:
+            self.blocks.append(slice(start, start + len(column.levels) + column.has_other))
+            start = self.blocks[-1].stop
+        self.width = start
+        kinds = ["n" if isinstance(column, NumericColumn) else "d" for column in self.columns]
+        name = {"nn": "pearson", "dd": "cramers_v"}
+        self.measures = [[name.get(a + b, "correlation_ratio") for b in kinds] for a in kinds]
+
+    def features(self, frame: pd.DataFrame) -> Floats:
+        """Return the matrix of a chunk, shape (row, feature)."""
+        out = np.zeros((len(frame), self.width))
+        for k, i in enumerate(self.numeric):
+            column = self.columns[i]
+            assert isinstance(column, NumericColumn)
+            scores = column.standardised(frame)
+            out[:, self.present.start + k] = ~np.isnan(scores)
+            out[:, self.scores.start + k] = np.nan_to_num(scores)
+        out[:, self.squares] = out[:, self.scores] ** 2
+        for block, i in zip(self.blocks, self.discrete):
+            label_column = self.columns[i]
+            assert isinstance(label_column, CategoricalColumn)
+            codes = label_column.codes(frame)
+            rows = np.flatnonzero(codes < block.stop - block.start)  # the rest is missing
+            out[rows, block.start + codes[rows]] = 1.0
+        return out
+
+    def matrices(self, sums: GroupedSums, weights: Floats) -> Floats:
+        """Return association matrices, shape (replica, column, column); NaN where undefined."""
+        result = np.full((len(weights), len(self.columns), len(self.columns)), np.nan)
+        numeric, discrete = self.numeric, self.discrete
+        for matrix, (_, _, product) in zip(result, sums.kept(weights)):
+            if numeric:
+                matrix[np.ix_(numeric, numeric)] = self._pearson(product)
+            for block, i in zip(self.blocks, discrete):
+                if numeric:
+                    ratios = self._correlation_ratios(product, block)
+                    matrix[i, numeric] = matrix[numeric, i] = ratios
+            for (a, i), (b, j) in combinations(zip(self.blocks, discrete), 2):
+                matrix[i, j] = matrix[j, i] = cramers_v(product[a, b])
+            np.fill_diagonal(matrix, np.nan)
+        return result
+
+    def _pearson(self, product: Floats) -> Floats:
+        x, q, m = self.scores, self.squares, self.present
+        count = product[m, m]
+        safe = np.maximum(count, 1.0)
+        mean = product[x, m] / safe  # of the row's column, over rows where both are present
+        variance = product[q, m] / safe - mean**2
+        covariance = product[x, x] / safe - mean * mean.T
+        flat = variance <= 1e-10 * np.maximum(product[q, m] / safe, 1e-300)
+        scale = np.sqrt(np.where(flat, 1.0, variance))
+        correlation = np.where(flat | flat.T, 0.0, covariance / (scale * scale.T))
+        return np.where(count >= 2, np.clip(correlation, -1.0, 1.0), np.nan)
+
+    def _correlation_ratios(self, product: Floats, block: slice) -> Floats:
+        """Return η of every numeric column given one categorical column, shape (numeric,)."""
+        count = product[self.present, block]  # (numeric, level)
+        total, square = product[self.scores, block], product[self.squares, block].sum(axis=1)
+        n = count.sum(axis=1)
+        safe = np.maximum(n, 1.0)
+        centre = total.sum(axis=1) ** 2 / safe
+        everything = square - centre
+        between = (total**2 / np.maximum(count, 1.0)).sum(axis=1) - centre
+        flat = everything <= 1e-10 * np.maximum(square, 1e-300)
+        explained = np.clip(between / np.where(flat, 1.0, everything), 0.0, 1.0)
+        levels = (count > 0).sum(axis=1)
+        corrected = 1.0 - (1.0 - explained) * (n - 1) / np.maximum(n - levels, 1.0)
+        ratio: Floats = np.sqrt(np.clip(corrected, 0.0, 1.0))
+        ratio[flat | (levels < 2) | (n <= levels)] = 0.0
+        ratio[n < 2] = np.nan
+        return ratio
+
+
+def cramers_v(table: Floats) -> float:
+    """Return the bias-corrected Cramér's V of a contingency table.
+
+    Parameters
+    ----------
+    table : ndarray, shape (level, other_level)
+        Counts.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; 0 where either column has a single label; NaN below 2 rows.
+
+    Notes
+    -----
+    Source: W. Bergsma, "A bias-correction for Cramér's V and Tschuprow's T", Journal of the Korean
+    Statistical Society 42 (2013).
+    """
+    table = table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0]
+    n, (rows, columns) = table.sum(), table.shape
+    if n < 2:
+        return float("nan")
+    if rows < 2 or columns < 2:
+        return 0.0
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / n
+    phi_squared = float(((table - expected) ** 2 / expected).sum() / n)
+    corrected = max(0.0, phi_squared - (rows - 1) * (columns - 1) / (n - 1))
+    rows_corrected = rows - (rows - 1) ** 2 / (n - 1)
+    columns_corrected = columns - (columns - 1) ** 2 / (n - 1)
+    smaller = min(rows_corrected, columns_corrected) - 1.0
+    return float(min(1.0, np.sqrt(corrected / smaller))) if smaller > 0 else 0.0
