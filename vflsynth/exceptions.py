@@ -165,3 +165,33 @@ class MissingExtraError(VFLSynthError, ImportError):
             f"{feature} needs the package {package!r}. Install it with: "
             f"pip install 'vflsynth[{extra}]'"
         )
+
+
+class PrivacyParameterError(VFLSynthError, ValueError):
+    """A privacy parameter is missing or out of range.
+
+    Parameters
+    ----------
+    name : str
+        Name of the parameter.
+    value : object
+        What was received.
+    expected : str
+        What it must be.
+    """
+
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        self.name, self.value = name, value
+        super().__init__(f"{name} must be {expected.rstrip('.')}; received {value!r}.")
+
+
+class UnsupportedEventError(VFLSynthError, ValueError):
+    """An accountant is not valid for the sampling scheme and neighbouring relation of an event."""
+
+
+class PrivacyBudgetError(VFLSynthError, RuntimeError):
+    """A privacy budget cannot be met, or the next step would overshoot it."""
+
+
+class NoPrivacyWarning(UserWarning):
+    """A mechanism was asked for that does not protect the synthetic data."""

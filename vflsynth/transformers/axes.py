@@ -1,0 +1,211 @@
+"""Number lines: the exact values of a numeric column <-> float64 coordinates.
+
+A generator's numbers are float32 and fall anywhere. An axis knows where the column's values can lie
+(its range and its grid), maps values to coordinates that are safe to average and square, and maps
+any coordinate back to the nearest possible value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+_MOST_DECIMALS = 12
+_LARGEST_EXACT = 2.0**53
+_MODULUS = 2**64
+
+
+class Axis(Protocol):
+    """What the numeric transformers need from a number line."""
+
+    @property
+    def lower(self) -> float | int:
+        """Smallest value."""
+
+    @property
+    def upper(self) -> float | int:
+        """Largest value."""
+
+    @classmethod
+    def fit(cls, ordered: npt.NDArray[Any], dtype: np.dtype[Any]) -> Self:
+        """Learn range and grid from sorted values of a column whose NumPy type is `dtype`."""
+
+    def to_coordinates(self, values: npt.NDArray[Any]) -> Floats:
+        """Map values to coordinates, strictly increasing."""
+
+    def from_coordinates(self, coordinates: Floats) -> npt.NDArray[Any]:
+        """Map coordinates to the nearest value on the grid and inside the range."""
+
+    def error(self, coordinate_error: float) -> float:
+        """Largest error of a decoded value, given the largest error of its coordinate."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the learned numbers."""
+
+
+@dataclass(frozen=True)
+class FloatAxis:
+    """Real numbers of a known range, perhaps with a known number of decimals.
+
+    Parameters
+    ----------
+    lower, upper : float
+        Observed range, in the column's unit.
+    decimals : int or None
+        Decimals that all observed values can be rounded to without change, at most 12; None if
+        there is no such number.
+    exponent : int
+        Coordinates are ``values / 2**exponent``: 0, except for columns so large or so small that
+        their squares would leave the range of float64.
+    relative_precision : float
+        Rounding unit of the column's own dtype.
+    """
+
+    lower: float
+    upper: float
+    decimals: int | None
+    exponent: int
+    relative_precision: float
+
+    @classmethod
+    def fit(cls, ordered: npt.NDArray[Any], dtype: np.dtype[Any]) -> Self:
+        """Learn range and decimals from sorted finite float64 values."""
+        largest = float(max(abs(ordered[0]), abs(ordered[-1])))
+        exponent = 0 if largest == 0 or 1e-100 < largest < 1e100 else math.frexp(largest)[1]
+        precision = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
+        number = dtype if dtype.kind == "f" else np.dtype(np.float64)
+        decimals = _decimals(ordered, number) if largest < 1e15 else None
+        return cls(float(ordered[0]), float(ordered[-1]), decimals, exponent, precision)
+
+    def to_coordinates(self, values: npt.NDArray[Any]) -> Floats:
+        """Divide by a power of two, which is exact (or do nothing, which is usual)."""
+        return np.ldexp(values, -self.exponent) if self.exponent else values
+
+    def from_coordinates(self, coordinates: Floats) -> npt.NDArray[Any]:
+        """Multiply back, round to the known decimals, clip to the known range."""
+        ends = np.ldexp([self.lower, self.upper], -self.exponent)
+        values = np.clip(coordinates, *ends)
+        if self.exponent:
+            values = np.ldexp(values, self.exponent)
+        if self.decimals is not None:
+            np.round(values, self.decimals, out=values)
+        return np.clip(values, self.lower, self.upper, out=values)
+
+    def error(self, coordinate_error: float) -> float:
+        """Zero where rounding to the known decimals undoes the error."""
+        error = math.ldexp(coordinate_error, self.exponent)
+        largest = max(abs(self.lower), abs(self.upper))
+        if self.decimals is not None:
+            half = 0.5 * 10.0**-self.decimals
+            if error < 0.98 * half and largest * 10.0**self.decimals < _LARGEST_EXACT / 64:
+                return 0.0
+            error += half
+        return error + largest * self.relative_precision
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the learned numbers."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class IntegerAxis:
+    """64-bit integers ``lower, lower + step, ..., upper``, exact over their whole range.
+
+    Differences are taken modulo 2**64, so that the full range of int64 and of uint64 fits.
+
+    Parameters
+    ----------
+    lower, upper : int
+        Observed range.
+    step : int
+        Greatest common divisor of the differences: dates stay whole days and prices in steps of 50
+        stay so. 0 if there is only one value.
+    unsigned : bool
+        Whether values are uint64 rather than int64.
+    """
+
+    lower: int
+    upper: int
+    step: int
+    unsigned: bool
+
+    @classmethod
+    def fit(cls, ordered: npt.NDArray[Any], dtype: np.dtype[Any]) -> Self:
+        """Learn range and step from sorted int64 or uint64 values."""
+        lower, upper = int(ordered[0]), int(ordered[-1])
+        offsets = ordered.view(np.uint64) - np.uint64(lower % _MODULUS)
+        return cls(lower, upper, _common_divisor(offsets), ordered.dtype == np.uint64)
+
+    def to_coordinates(self, values: npt.NDArray[Any]) -> Floats:
+        """Count steps above `lower`; negative for values below it."""
+        above = values.view(np.uint64) - np.uint64(self.lower % _MODULUS)
+        distances = above.astype(np.float64)
+        below = values < self.lower
+        if below.any():
+            distances[below] = -(np.uint64(0) - above[below]).astype(np.float64)
+        if self.step > 1:
+            distances /= self.step
+        return distances
+
+    def from_coordinates(self, coordinates: Floats) -> npt.NDArray[Any]:
+        """Nearest step inside the range."""
+        n_steps = self._n_steps
+        # float(2**64 - 1) is 2**64, which no uint64 can hold: stop just short of it, then cut
+        # exactly.
+        ceiling = min(float(n_steps), np.nextafter(2.0**64, 0.0))
+        whole = np.rint(np.clip(coordinates, 0.0, ceiling)).astype(np.uint64)
+        np.minimum(whole, np.uint64(n_steps), out=whole)
+        whole *= np.uint64(self.step)
+        whole += np.uint64(self.lower % _MODULUS)
+        return whole if self.unsigned else whole.view(np.int64)
+
+    def error(self, coordinate_error: float) -> float:
+        """Zero where rounding to the nearest step undoes the error."""
+        conversion = 0.0 if self._n_steps * max(self.step, 1) < _LARGEST_EXACT else 2.0**-51
+        coordinate_error += self._n_steps * conversion
+        return self.step * float(math.floor(coordinate_error * 1.001 + 0.5))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the learned numbers."""
+        return asdict(self)
+
+    @property
+    def _n_steps(self) -> int:
+        return (self.upper - self.lower) // max(self.step, 1)
+
+
+def axis_from_dict(content: Mapping[str, Any]) -> Axis:
+    """Rebuild an axis from its `to_dict`."""
+    return IntegerAxis(**content) if "step" in content else FloatAxis(**content)
+
+
+def _decimals(values: Floats, dtype: np.dtype[Any]) -> int | None:
+    """Fewest decimals that change no value of a column of float type `dtype`."""
+    own = values.astype(dtype)
+    decimals = 0
+    for part in (slice(1024), slice(None)):  # a few values rule out most counts cheaply
+        while not np.array_equal(np.round(values[part], decimals).astype(dtype), own[part]):
+            decimals += 1
+            if decimals > _MOST_DECIMALS:
+                return None
+    return decimals
+
+
+def _common_divisor(offsets: npt.NDArray[np.uint64]) -> int:
+    """Greatest common divisor of the differences of sorted offsets."""
+    divisor = 0
+    for start in range(0, len(offsets), 4096):
+        differences = np.diff(offsets[start : start + 4097])
+        divisor = (
+            math.gcd(divisor, int(np.gcd.reduce(differences))) if len(differences) else divisor
+        )
+        if divisor == 1:
+            break
+    return divisor

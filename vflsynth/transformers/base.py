@@ -1,0 +1,220 @@
+"""What every column transformer promises, and how encoded columns are laid out in a matrix."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from vflsynth.exceptions import ArtefactError, EncodedMatrixError, ParameterError
+from vflsynth.transformers.codec import (
+    dtype_from_json,
+    dtype_to_json,
+    scalar_from_json,
+    scalar_to_json,
+)
+
+Matrix = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class OutputSpan:
+    """Adjacent matrix columns that share one activation of the generator.
+
+    Parameters
+    ----------
+    start : int
+        First matrix column.
+    width : int
+        Number of matrix columns.
+    activation : {"identity", "softmax"}
+        What the generator applies: nothing, or a (Gumbel) softmax over the span.
+    column : str
+        Printable label of the table column that the span encodes.
+    role : {"value", "category", "state"}
+        A scaled number; the one-hot code of a category; or the one-hot *state* of a numeric column:
+        ordinary value, missing, or one of its spikes.
+    gate : int, optional
+        For a value: the matrix column that is one where the value is present. A generator
+        multiplies its output by it, because real rows hold 0 where the value is absent.
+    """
+
+    start: int
+    width: int
+    activation: Literal["identity", "softmax"]
+    column: str
+    role: Literal["value", "category", "state"]
+    gate: int | None = None
+
+    @property
+    def stop(self) -> int:
+        """One past the last matrix column."""
+        return self.start + self.width
+
+    def shifted(self, offset: int) -> OutputSpan:
+        """Return the same span, `offset` matrix columns further right."""
+        gate = None if self.gate is None else self.gate + offset
+        return replace(self, start=self.start + offset, gate=gate)
+
+
+class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """One table column <-> float32 matrix columns, with an inverse that restores dtype and values.
+
+    Subclasses write `_fit`, `encode_into`, `_decode`, `_spans`, `_state` and `_restore`.
+
+    Attributes
+    ----------
+    name_ : object
+        Label of the column.
+    dtype_ : dtype
+        Its pandas dtype; the inverse returns exactly this one.
+    width_ : int
+        Number of matrix columns; 0 for a constant column, which needs none.
+    spans_ : tuple of OutputSpan
+        Layout of the matrix columns, from 0 to `width_`.
+
+    Notes
+    -----
+    Privacy: everything learned (categories, ranges, means, spikes) is read from private rows and is
+    not covered by the noise of a private training. `to_dict` shows all of it.
+    """
+
+    kind: ClassVar[str]
+    name_: Any
+    dtype_: Any
+
+    def fit(self, column: pd.Series[Any], y: object = None) -> Self:
+        """Learn the encoding of one column.
+
+        Parameters
+        ----------
+        column : Series, shape (record,)
+            Never modified.
+        y : None
+            Ignored; for scikit-learn.
+
+        Raises
+        ------
+        ColumnKindError
+            The values do not fit this kind, or the dtype is not supported.
+        EmptyColumnError
+            There is no value at all.
+        """
+        self.name_, self.dtype_ = column.name, column.dtype
+        self._fit(column)
+        self._lay_out()
+        return self
+
+    def transform(self, column: pd.Series[Any]) -> Matrix:
+        """Encode a column as a matrix of shape (record, width_)."""
+        check_is_fitted(self, "spans_")
+        out = np.zeros((len(column), self.width_), dtype=np.float32)
+        self.encode_into(column, out)
+        return out
+
+    def inverse_transform(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
+        """Decode a matrix of shape (record, width_); softmax spans need not be exactly one-hot."""
+        check_is_fitted(self, "spans_")
+        check_matrix(matrix, self.width_)
+        return self._decode(matrix)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return parameters and learned state as JSON-safe values, without any table row."""
+        check_is_fitted(self, "spans_")
+        return {
+            "kind": self.kind,
+            "parameters": self.get_params(deep=False),
+            "name": scalar_to_json(self.name_),
+            "dtype": dtype_to_json(self.dtype_),
+            "state": self._state(),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Rebuild a fitted transformer from `to_dict`.
+
+        Raises
+        ------
+        ArtefactError
+            The content does not describe a transformer of this kind.
+        """
+        with artefact_errors(cls.__name__):
+            if content["kind"] != cls.kind:
+                raise ValueError(f"kind is {content['kind']!r}, not {cls.kind!r}")
+            transformer = cls(**content["parameters"])
+            transformer.name_ = scalar_from_json(content["name"])
+            transformer.dtype_ = dtype_from_json(content["dtype"])
+            transformer._restore(content["state"])
+            transformer._lay_out()
+        return transformer
+
+    def _lay_out(self) -> None:
+        self.spans_ = self._spans()
+        self.width_ = sum(span.width for span in self.spans_)
+
+    @abstractmethod
+    def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
+        """Write the encoded column into `out`, shape (record, width_), which holds zeros."""
+
+    @abstractmethod
+    def _fit(self, column: pd.Series[Any]) -> None: ...
+
+    @abstractmethod
+    def _decode(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]: ...
+
+    @abstractmethod
+    def _spans(self) -> tuple[OutputSpan, ...]: ...
+
+    @abstractmethod
+    def _state(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _restore(self, state: Mapping[str, Any]) -> None: ...
+
+
+def check_matrix(matrix: npt.NDArray[Any], width: int) -> None:
+    """Raise EncodedMatrixError unless `matrix` is numeric, (record, width) and free of NaN."""
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.shape[1] != width:
+        got = matrix.shape if isinstance(matrix, np.ndarray) else type(matrix).__name__
+        raise EncodedMatrixError(f"expected an array of shape (record, {width}), got {got}")
+    if not np.issubdtype(matrix.dtype, np.floating):
+        raise EncodedMatrixError(f"expected an array of floats, got dtype {matrix.dtype}")
+    # The minimum propagates NaN and needs no second matrix of flags.
+    if matrix.size and np.isnan(matrix.min()):
+        raise EncodedMatrixError("the matrix holds NaN; a generator's output must be finite")
+
+
+def check_share(name: str, share: object) -> float:
+    """Return `share` as a float in [0, 1), or raise ParameterError naming the parameter."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
+        raise ParameterError(f"{name} must be a share of the rows in [0, 1), got {share!r}")
+    return float(share)
+
+
+@contextmanager
+def artefact_errors(what: str) -> Iterator[None]:
+    """Turn whatever goes wrong while reading foreign content into ArtefactError."""
+    try:
+        yield
+    except ArtefactError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise ArtefactError(f"not the saved state of a {what}: {error!r}") from error
+
+
+def one_hot(codes: npt.NDArray[np.intp], out: Matrix) -> None:
+    """Set ``out[i, codes[i]] = 1`` for every record of a zeroed matrix of shape (record, slot)."""
+    out[np.arange(len(codes)), codes] = 1.0
+
+
+def from_one_hot(matrix: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """Index of the largest entry of each record, the first one if several are equal."""
+    return np.asarray(matrix.argmax(axis=1))

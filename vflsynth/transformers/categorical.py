@@ -1,0 +1,306 @@
+"""Categorical columns: one one-hot span, with slots for missing and for all rare values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from pandas.api.extensions import ExtensionArray
+
+from vflsynth.exceptions import (
+    CardinalityError,
+    ColumnKindError,
+    EmptyColumnError,
+    ParameterError,
+    UnseenValueError,
+)
+from vflsynth.transformers.base import (
+    ColumnTransformer,
+    Matrix,
+    OutputSpan,
+    check_share,
+    from_one_hot,
+    one_hot,
+)
+from vflsynth.transformers.codec import array_of, scalar_from_json, scalar_to_json
+
+Codes = npt.NDArray[np.intp]
+
+_GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
+
+
+class CategoricalTransformer(ColumnTransformer):
+    """One-hot code of a column of any dtype whose values repeat.
+
+    Slots: each frequent value in sorted order (the dtype's order for pandas categories), then one
+    slot shared by all rare values, then one for missing. A single slot carries nothing and has
+    width 0.
+
+    Parameters
+    ----------
+    max_categories : int, default 256
+        More distinct values than this are refused: they cost one matrix column each, and are more
+        likely names or identifiers.
+    rare_threshold : float, default 0.001
+        Values held by less than this share of all records share a slot, if there are two or more of
+        them. 0 gives every value its own slot.
+
+    Attributes
+    ----------
+    categories_ : ExtensionArray
+        Distinct values with the column's dtype: the frequent ones, then the rare ones.
+    n_frequent_ : int
+        Number of values with a slot of their own.
+    rare_shares_ : tuple of float
+        Share of each rare value among the rare ones.
+    has_missing_ : bool
+        Whether missing values occurred.
+
+    Notes
+    -----
+    The inverse is deterministic: the k-th record that decodes to the rare slot gets the value at
+    which the rare values' cumulative shares pass ``k * golden ratio mod 1``. The low-discrepancy
+    sequence keeps their proportions in every sample, also a small one. A rare value is therefore
+    restored in distribution, not row by row.
+    """
+
+    kind: ClassVar[str] = "categorical"
+
+    def __init__(self, *, max_categories: int = 256, rare_threshold: float = 0.001) -> None:
+        self.max_categories = max_categories
+        self.rare_threshold = rare_threshold
+
+    def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
+        """Write the one-hot code of each record's slot."""
+        slots = self._slots(column)
+        if self.n_slots_ > 1:
+            one_hot(slots, out)
+
+    @property
+    def n_slots_(self) -> int:
+        """Number of values, or groups of values, that are told apart."""
+        return self.n_frequent_ + bool(self.rare_shares_) + self.has_missing_
+
+    def _fit(self, column: pd.Series[Any]) -> None:
+        limit = self.max_categories
+        if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1:
+            raise ParameterError(f"max_categories must be a positive integer, got {limit!r}")
+        threshold = check_share("rare_threshold", self.rare_threshold)
+        codes, values = _factorize(column)
+        if not len(values):
+            raise EmptyColumnError(
+                "the column has no value", fix="drop the column", column=column.name
+            )
+        if len(values) > limit:
+            raise _too_many_categories(column, len(values), limit)
+        self._check_values(column, values)
+        order = self._order(column, values)
+        counts = np.bincount(codes[codes >= 0], minlength=len(values))[order]
+        rare = counts < threshold * len(codes)
+        if rare.sum() < 2:
+            rare[:] = False
+        placed = np.concatenate([order[~rare], order[rare]])
+        self.categories_: ExtensionArray = array_of([values[i] for i in placed], self.dtype_)
+        self.n_frequent_ = int((~rare).sum())
+        self.rare_shares_ = tuple((counts[rare] / max(counts[rare].sum(), 1)).tolist())
+        self.has_missing_ = bool((codes < 0).any())
+        # Object columns may write "missing" as None, NaN or NA; the first one found stands for all.
+        self._missing_value: Any = None
+        if self.dtype_ == np.dtype(object) and self.has_missing_:
+            self._missing_value = column.iloc[int(np.argmax(codes < 0))]
+
+    def _check_values(self, column: pd.Series[Any], values: list[Any]) -> None:
+        """Raise ColumnKindError for values that could not be saved."""
+        for value in values:
+            try:
+                scalar_to_json(value)
+            except TypeError:
+                raise ColumnKindError(
+                    f"values of type {type(value).__name__} cannot be modelled",
+                    fix="convert the column to text, numbers or datetimes",
+                    column=column.name,
+                ) from None
+
+    def _order(self, column: pd.Series[Any], values: list[Any]) -> Codes:
+        """Positions of `values` in slot order, which must not depend on the order of records."""
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            return np.argsort(column.dtype.categories.get_indexer(pd.Index(values)))
+        try:
+            order = sorted(range(len(values)), key=values.__getitem__)
+        except TypeError:  # mixed types
+            order = sorted(
+                range(len(values)), key=lambda i: (type(values[i]).__name__, repr(values[i]))
+            )
+        return np.array(order, dtype=np.intp)
+
+    def _slots(self, column: pd.Series[Any]) -> Codes:
+        codes, values = _factorize(column)
+        position = {_key(value): i for i, value in enumerate(self.categories_)}
+        slots = np.array([position.get(_key(value), -1) for value in values] + [-1], dtype=np.intp)
+        np.minimum(slots, self.n_frequent_, out=slots)  # all rare values share one slot
+        if self.has_missing_:
+            slots[-1] = self.n_slots_ - 1  # factorize codes missing as -1
+        found = slots[codes]
+        unseen = found < 0
+        if unseen.any():
+            some = column[unseen]
+            raise UnseenValueError(
+                f"{unseen.sum()} rows hold values such as {some.iloc[0]!r} that did not occur when "
+                "the transformer was fitted",
+                fix="fit on a table that holds every value, or remove these rows",
+                column=self.name_,
+                rows=some.index[:5].tolist(),
+            )
+        return found
+
+    def _decode(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
+        codes = np.zeros(len(matrix), dtype=np.intp)
+        if self.n_slots_ > 1:
+            codes = from_one_hot(matrix)
+        missing = np.zeros(len(matrix), dtype=np.bool_)
+        if self.has_missing_:
+            missing = codes == self.n_slots_ - 1
+            codes[missing] = 0
+        if self.rare_shares_:
+            pooled = np.flatnonzero((codes == self.n_frequent_) & ~missing)
+            codes[pooled] += _allocate(self.rare_shares_, len(pooled))
+        array = self.categories_.take(codes)
+        if self.has_missing_:
+            array[missing] = self._missing_value
+        column: pd.Series[Any] = pd.Series(array, dtype=self.dtype_, name=self.name_, copy=False)
+        return column
+
+    def _spans(self) -> tuple[OutputSpan, ...]:
+        if self.n_slots_ < 2:
+            return ()
+        return (OutputSpan(0, self.n_slots_, "softmax", str(self.name_), "category"),)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "categories": [scalar_to_json(value) for value in self.categories_],
+            "n_frequent": self.n_frequent_,
+            "rare_shares": list(self.rare_shares_),
+            "has_missing": self.has_missing_,
+            "missing_value": scalar_to_json(self._missing_value),
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        values = [scalar_from_json(value) for value in state["categories"]]
+        self.categories_ = array_of(values, self.dtype_)
+        self.n_frequent_ = int(state["n_frequent"])
+        self.rare_shares_ = tuple(float(share) for share in state["rare_shares"])
+        self.has_missing_ = bool(state["has_missing"])
+        self._missing_value = scalar_from_json(state["missing_value"])
+        if not values or len(values) != self.n_frequent_ + len(self.rare_shares_):
+            raise ValueError("numbers of categories do not add up")
+
+
+class OrderedTransformer(CategoricalTransformer):
+    """One-hot code of values that have an order: slots stand in that order.
+
+    Ordered pandas categories bring theirs; other values are sorted, and it is an error if they
+    cannot be compared.
+    """
+
+    kind: ClassVar[str] = "ordered"
+
+    def _order(self, column: pd.Series[Any], values: list[Any]) -> Codes:
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            return super()._order(column, values)
+        try:
+            return np.array(sorted(range(len(values)), key=values.__getitem__), dtype=np.intp)
+        except TypeError:
+            raise ColumnKindError(
+                "the values cannot be compared with each other, so they have no order",
+                fix="convert the column to an ordered pandas category, or declare it categorical",
+                column=column.name,
+            ) from None
+
+
+class BooleanTransformer(CategoricalTransformer):
+    """One-hot code of true and false, of any dtype; 0 and 1 count as well."""
+
+    kind: ClassVar[str] = "boolean"
+
+    def _check_values(self, column: pd.Series[Any], values: list[Any]) -> None:
+        other = [value for value in values if not isinstance(value, bool) and value not in (0, 1)]
+        if other:
+            raise ColumnKindError(
+                f"values such as {other[0]!r} are neither true nor false",
+                fix="convert the column with .astype('boolean'), or declare another kind",
+                column=column.name,
+            )
+
+
+def _key(value: Any) -> tuple[bool, Any]:
+    """Return a dictionary key that tells True from 1."""
+    return isinstance(value, bool | np.bool_), value
+
+
+def _factorize(column: pd.Series[Any]) -> tuple[Codes, list[Any]]:
+    """Code of each record (-1 where missing) and the distinct values as Python objects."""
+    try:
+        codes, uniques = pd.factorize(column)
+    except TypeError:
+        raise ColumnKindError(
+            "the column holds values that cannot be hashed, such as lists",
+            fix="convert them to text, or drop the column",
+            column=column.name,
+        ) from None
+    values = list(uniques)
+    if column.dtype == np.dtype(object) and any(v in (0, 1) for v in values if _is_number(v)):
+        return _separate_booleans(column, codes, values)
+    return codes, values
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_ | int | float | np.number)
+
+
+def _separate_booleans(
+    column: pd.Series[Any], codes: Codes, values: list[Any]
+) -> tuple[Codes, list[Any]]:
+    """Undo that pandas takes True for 1 and False for 0 in columns of mixed objects."""
+    boolean = np.fromiter((isinstance(v, bool | np.bool_) for v in column), np.bool_, len(column))
+    pairs = np.where(codes < 0, -1, 2 * codes + boolean)
+    new_codes, pairs_found = pd.factorize(pairs[pairs >= 0])
+    result = np.full(len(codes), -1, dtype=np.intp)
+    result[pairs >= 0] = new_codes
+    separated = [bool(values[p // 2]) if p % 2 else values[p // 2] for p in pairs_found.tolist()]
+    # A number that was first met as a boolean still looks like one.
+    separated = [
+        int(v) if not p % 2 and isinstance(v, bool | np.bool_) else v
+        for v, p in zip(separated, pairs_found.tolist())
+    ]
+    return result, separated
+
+
+def _allocate(shares: tuple[float, ...], n_records: int) -> Codes:
+    """Index of a rare value for each of `n_records`, in proportion to `shares`."""
+    points = (0.5 + np.arange(n_records) * _GOLDEN_RATIO) % 1.0
+    found = np.searchsorted(np.cumsum(shares), points, side="right")
+    return np.minimum(found, len(shares) - 1)
+
+
+def _too_many_categories(column: pd.Series[Any], n_values: int, limit: int) -> CardinalityError:
+    megabytes = 4 * n_values * len(column) / 1e6
+    numeric = column.dtype == np.dtype(object) and pd.api.types.infer_dtype(column) in (
+        "integer",
+        "floating",
+        "decimal",
+        "mixed-integer-float",
+        "datetime",
+        "date",
+    )
+    convert = "convert it with pandas.to_numeric or pandas.to_datetime; or " if numeric else ""
+    return CardinalityError(
+        f"{n_values} distinct values in {len(column)} rows; max_categories is {limit}. One-hot, "
+        f"they would take {n_values} matrix columns ({megabytes:,.0f} MB)",
+        fix=f"{convert}drop the column if it identifies records; group its values; declare another "
+        f"kind if it is a number or a date; or raise max_categories to {n_values}",
+        column=column.name,
+    )

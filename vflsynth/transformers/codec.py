@@ -1,0 +1,162 @@
+"""Labels, values and dtypes of pandas as JSON, and back exactly.
+
+Plain JSON covers text, booleans, integers of any size and finite floats. Everything else becomes an
+object with a single key that names its type, for example ``{"timestamp": [1577836800, "s",
+"UTC"]}``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+from pandas.api.extensions import ExtensionArray
+
+
+def scalar_to_json(value: Any) -> Any:
+    """Encode one label or value.
+
+    Raises
+    ------
+    TypeError
+        The type has no exact JSON form here (for example lists or arbitrary objects).
+    """
+    match value:
+        case None | bool() | str():
+            return value
+        case np.bool_():
+            return bool(value)
+        case int() | np.integer():
+            return int(value)
+        case float() | np.floating():
+            number = float(value)
+            return number if math.isfinite(number) else {"float": repr(number)}
+        case tuple():
+            return {"tuple": [scalar_to_json(item) for item in value]}
+        case decimal.Decimal():
+            return {"decimal": str(value)}
+        case pd.Interval():
+            ends = [scalar_to_json(value.left), scalar_to_json(value.right)]
+            return {"interval": [*ends, value.closed]}
+    if value is pd.NA or value is pd.NaT:
+        return {"missing": "NA" if value is pd.NA else "NaT"}
+    if isinstance(value, datetime.datetime | np.datetime64):
+        stamp = pd.Timestamp(value)
+        zone = None if stamp.tz is None else str(stamp.tz)
+        return {"timestamp": [stamp.asm8.view("i8").item(), stamp.unit, zone]}
+    if isinstance(value, datetime.timedelta | np.timedelta64):
+        span = pd.Timedelta(value)
+        return {"timedelta": [span.asm8.view("i8").item(), span.unit]}
+    if isinstance(value, datetime.date):
+        return {"date": value.isoformat()}
+    raise TypeError(f"values of type {type(value).__name__} have no JSON form")
+
+
+def scalar_from_json(content: Any) -> Any:
+    """Decode `scalar_to_json`; ValueError for anything else."""
+    if not isinstance(content, dict | list):
+        return content
+    match content:
+        case {"float": str(text)}:
+            return float(text)
+        case {"tuple": list(items)}:
+            return tuple(scalar_from_json(item) for item in items)
+        case {"decimal": str(text)}:
+            return decimal.Decimal(text)
+        case {"interval": [left, right, closed]}:
+            return pd.Interval(scalar_from_json(left), scalar_from_json(right), closed=closed)
+        case {"missing": "NA"}:
+            return pd.NA
+        case {"missing": "NaT"}:
+            return pd.NaT
+        case {"timestamp": [int(count), str(unit), zone]}:
+            stamp = pd.Timestamp(np.int64(count).view(f"M8[{unit}]"))
+            return stamp if zone is None else stamp.tz_localize("UTC").tz_convert(zone)
+        case {"timedelta": [int(count), str(unit)]}:
+            return pd.Timedelta(np.int64(count).view(f"m8[{unit}]"))
+        case {"date": str(text)}:
+            return datetime.date.fromisoformat(text)
+    raise ValueError(f"not an encoded value: {content!r}")
+
+
+def dtype_to_json(dtype: Any) -> Any:
+    """Encode a pandas or NumPy dtype.
+
+    Raises
+    ------
+    TypeError
+        The dtype cannot be rebuilt from its description (for example an unnamed timezone).
+    """
+    content: Any
+    if isinstance(dtype, pd.CategoricalDtype):
+        content = {"category": index_to_json(dtype.categories), "ordered": bool(dtype.ordered)}
+    elif isinstance(dtype, pd.StringDtype):
+        content = {"string": dtype.storage, "missing": "NA" if dtype.na_value is pd.NA else "nan"}
+    elif isinstance(dtype, pd.ArrowDtype) and pa.types.is_string(dtype.pyarrow_dtype):
+        content = {"arrow": "string"}  # "string[pyarrow]" would name another dtype
+    else:
+        content = str(dtype)
+    try:
+        same = dtype_from_json(content) == dtype
+    except (TypeError, ValueError, NotImplementedError, KeyError):
+        same = False
+    if not same:
+        raise TypeError(f"dtype {dtype} cannot be rebuilt from its description")
+    return content
+
+
+def dtype_from_json(content: Any) -> Any:
+    """Decode `dtype_to_json`."""
+    match content:
+        case str():
+            return pd.api.types.pandas_dtype(content)
+        case {"category": dict(categories), "ordered": bool(ordered)}:
+            return pd.CategoricalDtype(index_from_json(categories), ordered=ordered)
+        case {"string": str(storage), "missing": "NA"}:
+            return pd.StringDtype(storage)
+        case {"string": str(storage), "missing": "nan"}:
+            try:
+                return pd.StringDtype(storage, na_value=np.nan)
+            except TypeError:  # pandas 2.2 has no such dtype: its text columns are objects
+                return np.dtype(object)
+        case {"arrow": "string"}:
+            return pd.ArrowDtype(pa.string())
+    raise ValueError(f"not an encoded dtype: {content!r}")
+
+
+def array_of(values: list[Any] | npt.NDArray[Any], dtype: Any) -> ExtensionArray:
+    """Array of `values` with exactly `dtype`, also where NumPy or pandas would prefer another."""
+    if isinstance(dtype, np.dtype) and dtype == np.dtype(object):
+        objects = np.empty(len(values), dtype=object)
+        objects[:] = values
+        return pd.array(objects, dtype=dtype)
+    array: ExtensionArray = pd.array(values, dtype=dtype)
+    return array
+
+
+def index_to_json(index: pd.Index[Any]) -> dict[str, Any]:
+    """Encode an index with its labels, dtype and name."""
+    name = scalar_to_json(index.name)
+    if isinstance(index, pd.RangeIndex):
+        return {"range": [index.start, index.stop, index.step], "name": name}
+    values = [scalar_to_json(value) for value in index]
+    return {"dtype": dtype_to_json(index.dtype), "values": values, "name": name}
+
+
+def index_from_json(content: dict[str, Any]) -> pd.Index[Any]:
+    """Decode `index_to_json`."""
+    name = scalar_from_json(content["name"])
+    if "range" in content:
+        start, stop, step = content["range"]
+        return pd.RangeIndex(start, stop, step, name=name)
+    values = [scalar_from_json(value) for value in content["values"]]
+    dtype = dtype_from_json(content["dtype"])
+    array = array_of(values, dtype)
+    index: pd.Index[Any] = pd.Index(array, dtype=dtype, name=name, tupleize_cols=False)
+    return index

@@ -1,0 +1,85 @@
+"""Which kind of column is it? The documented rules, and the table of transformers by kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vflsynth.exceptions import ColumnKindError
+from vflsynth.transformers.base import ColumnTransformer
+from vflsynth.transformers.categorical import (
+    BooleanTransformer,
+    CategoricalTransformer,
+    OrderedTransformer,
+)
+from vflsynth.transformers.numeric import (
+    ContinuousTransformer,
+    DatetimeTransformer,
+    IntegerTransformer,
+    numpy_dtype,
+)
+
+TRANSFORMERS: dict[str, type[ColumnTransformer]] = {
+    transformer.kind: transformer
+    for transformer in (
+        ContinuousTransformer,
+        IntegerTransformer,
+        BooleanTransformer,
+        CategoricalTransformer,
+        OrderedTransformer,
+        DatetimeTransformer,
+    )
+}
+
+# Integers with at most this many distinct values are codes or grades more often than counts.
+_MOST_INTEGER_CODES = 10
+
+
+def infer_kind(column: pd.Series[Any]) -> str:
+    """Kind of a column, from its dtype and, for numbers, its values.
+
+    Returns
+    -------
+    str
+        ``"boolean"`` for bool; ``"ordered"`` for ordered categories; ``"categorical"`` for other
+        categories, text and objects; ``"datetime"`` for datetimes and durations. Whole numbers with
+        at most 10 distinct values are ``"categorical"``, and so are floats that hold nothing else,
+        because NumPy integers turn to floats when a value is missing. Other integers are
+        ``"integer"``, other floats ``"continuous"``.
+
+    Raises
+    ------
+    ColumnKindError
+        There is no rule for the dtype.
+    """
+    dtype = column.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return "ordered" if dtype.ordered else "categorical"
+    if pd.api.types.is_string_dtype(dtype) or dtype == np.dtype(object):
+        return "categorical"
+    match numpy_dtype(dtype).kind:
+        case "b":
+            return "boolean"
+        case "i" | "u":
+            return "categorical" if column.nunique() <= _MOST_INTEGER_CODES else "integer"
+        case "f":
+            return "categorical" if _few_whole_numbers(column) else "continuous"
+        case "m" | "M":
+            return "datetime"
+    raise ColumnKindError(
+        f"no rule for dtype {dtype}",
+        fix="convert the column to numbers, text, categories or datetimes, or drop it",
+        column=column.name,
+    )
+
+
+def _few_whole_numbers(column: pd.Series[Any]) -> bool:
+    if column.head(1000).nunique() > _MOST_INTEGER_CODES:  # settles most columns cheaply
+        return False
+    values = column.dropna().unique()
+    if not 0 < len(values) <= _MOST_INTEGER_CODES:
+        return False
+    numbers = np.asarray(values, dtype=np.float64)
+    return bool(np.isfinite(numbers).all() and (numbers == np.floor(numbers)).all())

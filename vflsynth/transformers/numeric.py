@@ -1,0 +1,376 @@
+"""Numeric columns (continuous, integer, datetime): a scaled value, and a state where needed.
+
+A record's state is "an ordinary value", "missing", or one of the column's *spikes*: single values
+that many records share, such as the zeros of a capital gain. The state is one-hot; where it is not
+ordinary the scaled value is 0, which is the mean. States that nothing is in get no slot, a value
+that cannot vary gets none either, so a constant column has width 0 and a plain column is the
+paper's plain z-score.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from vflsynth.exceptions import (
+    ColumnKindError,
+    EmptyColumnError,
+    InfiniteValueError,
+    ParameterError,
+    UnseenValueError,
+)
+from vflsynth.transformers.axes import Axis, FloatAxis, IntegerAxis, axis_from_dict
+from vflsynth.transformers.base import (
+    ColumnTransformer,
+    Matrix,
+    OutputSpan,
+    check_share,
+    from_one_hot,
+    one_hot,
+)
+from vflsynth.transformers.scaling import SCALERS, Scaler, Scaling
+
+Flags = npt.NDArray[np.bool_]
+
+# Fewer equal values than this are a coincidence of a small table rather than a spike.
+_SMALLEST_SPIKE = 10
+
+
+class NumericTransformer(ColumnTransformer):
+    """What continuous, integer and datetime columns share.
+
+    Parameters
+    ----------
+    scaling : {"standard", "quantile"}, default "standard"
+        Standardisation (Eq. 22), or the normal score of the value's rank.
+    spike_share : float or None, default 0.1
+        A value that at least this share of all records holds (and at least 10 records) is a spike.
+        None turns spikes off.
+
+    Attributes
+    ----------
+    spikes_ : tuple of int or float
+        The spikes, sorted; datetimes as counts of the dtype's unit since 1970.
+    has_missing_ : bool
+        Whether missing values occurred.
+    axis_ : FloatAxis, IntegerAxis or None
+        Range and grid of the ordinary values; None if all values are spikes.
+    scaler_ : Standardizer, NormalScores or None
+        Scaling of the ordinary values; None if there are not two different ones.
+    tolerance_ : float
+        Largest absolute error of a round trip of fitted values, in the column's unit (the dtype's
+        unit for datetimes). 0.0 where the round trip is exact; more only where float32 cannot tell
+        the values apart, as in 12-digit identifiers or nanosecond timestamps.
+    """
+
+    def __init__(self, scaling: Scaling = "standard", *, spike_share: float | None = 0.1) -> None:
+        self.scaling = scaling
+        self.spike_share = spike_share
+
+    @property
+    def tolerance_(self) -> float:
+        """Largest absolute error of a round trip of fitted values."""
+        if self.axis_ is None or self.scaler_ is None:
+            return 0.0
+        ends = np.array([self.axis_.lower, self.axis_.upper], dtype=self._raw_dtype)
+        lower, upper = self.axis_.to_coordinates(ends)
+        return self.axis_.error(self.scaler_.error(float(lower), float(upper)))
+
+    def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
+        """Write value and state of each record."""
+        raw, missing = self._read(column)
+        if raw.dtype != self._raw_dtype:
+            raw = raw.astype(self._raw_dtype)
+        states = self._states(column, raw, missing)
+        n_values = 0
+        if self.axis_ is not None and self.scaler_ is not None:
+            scaled = self.scaler_.scale(self.axis_.to_coordinates(raw))
+            if self.n_states_ > 1:
+                scaled[states != 0] = 0.0
+            out[:, 0] = scaled
+            n_values = 1
+        if self.n_states_ > 1:
+            one_hot(states, out[:, n_values:])
+
+    def _fit(self, column: pd.Series[Any]) -> None:
+        if self.scaling not in SCALERS:
+            raise ParameterError(f"scaling must be one of {list(SCALERS)}, got {self.scaling!r}")
+        raw, missing = self._read(column)
+        self.has_missing_ = bool(missing.any())
+        ordered = np.sort(raw[~missing] if self.has_missing_ else raw)
+        if not len(ordered):
+            raise EmptyColumnError(
+                "the column has no value", fix="drop the column", column=column.name
+            )
+        spikes: list[Any] = []
+        if self.spike_share is not None:
+            share = check_share("spike_share", self.spike_share)
+            spikes = _frequent_values(ordered, max(math.ceil(share * len(raw)), _SMALLEST_SPIKE))
+        for spike in spikes:
+            ordered = ordered[ordered != spike]
+        self.spikes_ = tuple(spike.item() for spike in spikes)
+        self._raw_dtype = raw.dtype
+        self.axis_: Axis | None = None
+        self.scaler_: Scaler | None = None
+        if len(ordered):
+            kind_of_axis = FloatAxis if raw.dtype.kind == "f" else IntegerAxis
+            self.axis_ = kind_of_axis.fit(ordered, numpy_dtype(column.dtype))
+            if ordered[0] != ordered[-1]:
+                coordinates = self.axis_.to_coordinates(ordered)
+                self.scaler_ = SCALERS[self.scaling].fit(coordinates)
+
+    def _decode(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
+        n_values = int(self.scaler_ is not None)
+        if self.axis_ is not None and self.scaler_ is not None:
+            raw = self.axis_.from_coordinates(self.scaler_.unscale(matrix[:, 0]))
+        else:
+            constant = self.spikes_[0] if self.axis_ is None else self.axis_.lower
+            raw = np.full(len(matrix), constant, dtype=self._raw_dtype)
+        missing = np.zeros(len(matrix), dtype=np.bool_)
+        if self.n_states_ > 1:
+            states = from_one_hot(matrix[:, n_values:])
+            for state, spike in enumerate(self.spikes_, start=self._first_spike):
+                raw[states == state] = spike
+            if self.has_missing_:
+                missing = states == self._missing_state
+        return self._write(raw, missing)
+
+    def _spans(self) -> tuple[OutputSpan, ...]:
+        label, n_values = str(self.name_), int(self.scaler_ is not None)
+        spans = []
+        if n_values:
+            gate = 1 if self.n_states_ > 1 else None
+            spans.append(OutputSpan(0, 1, "identity", label, "value", gate))
+        if self.n_states_ > 1:
+            spans.append(OutputSpan(n_values, self.n_states_, "softmax", label, "state"))
+        return tuple(spans)
+
+    # States are numbered: ordinary (if any), missing (if any), then the spikes.
+
+    @property
+    def _missing_state(self) -> int:
+        return int(self.axis_ is not None)
+
+    @property
+    def _first_spike(self) -> int:
+        return self._missing_state + int(self.has_missing_)
+
+    @property
+    def n_states_(self) -> int:
+        """Number of states a record can be in."""
+        return self._first_spike + len(self.spikes_)
+
+    def _states(
+        self, column: pd.Series[Any], raw: npt.NDArray[Any], missing: Flags
+    ) -> npt.NDArray[np.intp]:
+        """State of each record; UnseenValueError where it had none when fitted."""
+        states = np.full(len(raw), 0 if self.axis_ is not None else -1, dtype=np.intp)
+        for state, spike in enumerate(self.spikes_, start=self._first_spike):
+            states[raw == spike] = state
+        if self.axis_ is not None and self.scaler_ is None:
+            states[(states == 0) & (raw != self.axis_.lower)] = -1
+        if missing.any():
+            states[missing] = self._missing_state if self.has_missing_ else -1
+        unseen = states < 0
+        if unseen.any():
+            some = column[unseen]
+            what = "missing values" if missing[unseen].any() else f"values such as {some.iloc[0]!r}"
+            raise UnseenValueError(
+                f"{what} in {unseen.sum()} rows, but none when the transformer was fitted",
+                fix="fit on a table that holds every state, or remove these rows",
+                column=self.name_,
+                rows=some.index[:5].tolist(),
+            )
+        return states
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "raw": self._raw_dtype.name,
+            "has_missing": self.has_missing_,
+            "spikes": list(self.spikes_),
+            "axis": None if self.axis_ is None else self.axis_.to_dict(),
+            "scaler": None if self.scaler_ is None else self.scaler_.to_dict(),
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        if state["raw"] not in ("float64", "int64", "uint64"):
+            raise ValueError(f"raw dtype {state['raw']!r}")
+        self._raw_dtype = np.dtype(state["raw"])
+        self.has_missing_ = bool(state["has_missing"])
+        self.spikes_ = tuple(state["spikes"])
+        self.axis_ = None if state["axis"] is None else axis_from_dict(state["axis"])
+        scaler = state["scaler"]
+        self.scaler_ = None if scaler is None else SCALERS[self.scaling](**scaler)
+        if self.axis_ is None and not self.spikes_:
+            raise ValueError("neither ordinary values nor spikes")
+
+    @abstractmethod
+    def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
+        """Exact values as float64, int64 or uint64 (anything where missing), and missing flags."""
+
+    def _write(self, raw: npt.NDArray[Any], missing: Flags) -> pd.Series[Any]:
+        """Undo `_read`, with the fitted dtype and name."""
+        values = raw.astype(numpy_dtype(self.dtype_))
+        if isinstance(self.dtype_, np.dtype):
+            if self.has_missing_:
+                values[missing] = np.nan
+            return pd.Series(values, name=self.name_, copy=False)
+        array = pd.array(values, dtype=self.dtype_)
+        if self.has_missing_:
+            array[missing] = pd.NA
+        return pd.Series(array, name=self.name_, copy=False)
+
+
+class ContinuousTransformer(NumericTransformer):
+    """Real numbers: float columns of any width, nullable and Arrow ones; integers too, if asked.
+
+    The inverse rounds to the decimals that all fitted values have and clips to their range.
+    """
+
+    kind: ClassVar[str] = "continuous"
+
+    def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
+        family = numpy_dtype(column.dtype).kind
+        if family in "iu":
+            return read_integers(column)
+        if family == "f":
+            return read_floats(column)
+        raise ColumnKindError(
+            f"dtype {column.dtype} is not numeric, so the column cannot be {self.kind}",
+            fix="convert it with pandas.to_numeric, or declare another kind",
+            column=column.name,
+        )
+
+
+class IntegerTransformer(NumericTransformer):
+    """Whole numbers: int8 to uint64, nullable and Arrow integers; floats if all are whole.
+
+    Arithmetic is exact over the whole range of the dtype; `tolerance_` says where float32 is not.
+    The inverse returns ``lower + k * step``, so that multiples of 50 stay multiples of 50.
+    """
+
+    kind: ClassVar[str] = "integer"
+
+    def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
+        family = numpy_dtype(column.dtype).kind
+        if family in "iu":
+            return read_integers(column)
+        if family != "f":
+            raise ColumnKindError(
+                f"dtype {column.dtype} is not numeric, so the column cannot be {self.kind}",
+                fix="convert it with pandas.to_numeric, or declare another kind",
+                column=column.name,
+            )
+        values, missing = read_floats(column)
+        values = np.where(missing, 0.0, values)
+        wrong = (values != np.floor(values)) | (np.abs(values) >= 2.0**63)
+        if wrong.any():
+            raise ColumnKindError(
+                f"{wrong.sum()} values are not whole numbers of 64 bits, for instance "
+                f"{values[wrong][0]!r}",
+                fix="declare the column continuous",
+                column=column.name,
+                rows=column.index[wrong][:5].tolist(),
+            )
+        return values.astype(np.int64), missing
+
+
+class DatetimeTransformer(NumericTransformer):
+    """Points in time, with or without timezone, and durations; units ns, us, ms and s.
+
+    Works on exact 64-bit counts of the dtype's unit. The inverse returns ``lower + k * step``: a
+    column of dates decodes to dates.
+    """
+
+    kind: ClassVar[str] = "datetime"
+
+    def _fit(self, column: pd.Series[Any]) -> None:
+        if numpy_dtype(column.dtype).kind not in "mM":
+            raise ColumnKindError(
+                f"dtype {column.dtype} is not a datetime",
+                fix="convert it with pandas.to_datetime, or declare another kind",
+                column=column.name,
+            )
+        super()._fit(column)
+
+    def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
+        own, got = self.dtype_, column.dtype
+        if numpy_dtype(got).kind != numpy_dtype(own).kind or _has_timezone(got) != _has_timezone(
+            own
+        ):
+            raise ColumnKindError(
+                f"dtype is {got}, but {own} when the transformer was fitted",
+                fix=f"convert it with .astype({str(own)!r})",
+                column=column.name,
+            )
+        missing = np.asarray(column.isna())
+        if isinstance(got, pd.ArrowDtype) and not _has_timezone(got):
+            column = column.astype(numpy_dtype(got))  # Arrow dates have no direct way to NumPy
+        return column.to_numpy(dtype=numpy_dtype(own)).view(np.int64), missing
+
+    def _write(self, raw: npt.NDArray[Any], missing: Flags) -> pd.Series[Any]:
+        values = raw.view(numpy_dtype(self.dtype_))
+        if self.has_missing_:
+            values[missing] = np.array("NaT", dtype=values.dtype)
+        column = pd.Series(values, name=self.name_, copy=False)
+        if _has_timezone(self.dtype_):
+            column = column.dt.tz_localize("UTC")  # counts are in UTC; astype converts
+        return column.astype(self.dtype_)
+
+
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """NumPy dtype of a column's values without their missing ones; object if there is none."""
+    if isinstance(dtype, np.dtype):
+        return dtype
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        return np.dtype(f"M8[{dtype.unit}]")
+    found = getattr(dtype, "numpy_dtype", None)
+    return found if isinstance(found, np.dtype) else np.dtype(object)
+
+
+def read_integers(column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
+    """Values as int64 (uint64 where needed), with 0 where missing, and missing flags."""
+    own = numpy_dtype(column.dtype)
+    target = np.uint64 if own == np.uint64 else np.int64
+    if isinstance(column.dtype, np.dtype):
+        return column.to_numpy(dtype=target), np.zeros(len(column), dtype=np.bool_)
+    return column.to_numpy(dtype=target, na_value=0), np.asarray(column.isna())
+
+
+def read_floats(column: pd.Series[Any]) -> tuple[npt.NDArray[np.float64], Flags]:
+    """Values as float64 (NaN where missing) and missing flags; infinity is an error."""
+    if isinstance(column.dtype, np.dtype):
+        values = column.to_numpy(dtype=np.float64)
+    else:
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    infinite = np.isinf(values)
+    if infinite.any():
+        raise InfiniteValueError(
+            f"{infinite.sum()} infinite values",
+            fix="replace them by NaN or by a bound",
+            column=column.name,
+            rows=column.index[infinite][:5].tolist(),
+        )
+    return values, np.isnan(values)
+
+
+def _has_timezone(dtype: Any) -> bool:
+    if isinstance(dtype, pd.ArrowDtype):
+        return getattr(dtype.pyarrow_dtype, "tz", None) is not None
+    return isinstance(dtype, pd.DatetimeTZDtype)
+
+
+def _frequent_values(ordered: npt.NDArray[Any], least: int) -> list[Any]:
+    """Values that occur at least `least` times in a sorted array, without counting all others."""
+    # A run of `least` equal values covers at least one of every `least`-th position.
+    candidates = np.unique(ordered[::least])
+    counts = np.searchsorted(ordered, candidates, side="right") - np.searchsorted(
+        ordered, candidates, side="left"
+    )
+    return list(candidates[counts >= least])

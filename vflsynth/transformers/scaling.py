@@ -1,0 +1,142 @@
+"""Scalers: coordinates of a number line <-> what the networks see, around zero and of unit size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from vflsynth.transformers.axes import Floats
+
+Scaling = Literal["standard", "quantile"]
+
+# Half a unit in the last place of float32: the matrix rounds every scaled number by at most this
+# factor.
+_FLOAT32_ROUNDING = 2.0**-24
+_MOST_KNOTS = 1000
+
+
+class Scaler(Protocol):
+    """An increasing map from coordinates to scaled numbers, and its inverse."""
+
+    @classmethod
+    def fit(cls, ordered: Floats) -> Self:
+        """Learn from sorted coordinates that hold at least two different ones."""
+
+    def scale(self, coordinates: Floats) -> Floats:
+        """Map coordinates to scaled numbers."""
+
+    def unscale(self, scaled: npt.NDArray[Any]) -> Floats:
+        """Map scaled numbers back to coordinates."""
+
+    def error(self, lower: float, upper: float) -> float:
+        """Largest coordinate error of a round trip through float32, between two coordinates."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the learned numbers."""
+
+
+@dataclass(frozen=True)
+class Standardizer:
+    """``(x - mean) / std``.
+
+    Notes
+    -----
+    Source: VFLGAN §4.1, Eq. 22.
+
+    Departs from the paper's words, not from its code: the paper calls the divisor "variance", the
+    release divides by the standard deviation with n - 1 in its denominator. So do we; the test is
+    ``tests/unit/transformers/test_scaling.py``.
+    """
+
+    mean: float
+    std: float
+
+    @classmethod
+    def fit(cls, ordered: Floats) -> Self:
+        """Learn mean and standard deviation."""
+        return cls(float(ordered.mean()), float(ordered.std(ddof=1)))
+
+    def scale(self, coordinates: Floats) -> Floats:
+        """Standardise."""
+        scaled = coordinates - self.mean
+        scaled /= self.std
+        return scaled
+
+    def unscale(self, scaled: npt.NDArray[Any]) -> Floats:
+        """Undo `scale`."""
+        coordinates = scaled.astype(np.float64)
+        coordinates *= self.std
+        coordinates += self.mean
+        return coordinates
+
+    def error(self, lower: float, upper: float) -> float:
+        """Bound the rounding of the scaled number to float32 and of the float64 arithmetic."""
+        reach = max(abs(lower - self.mean), abs(upper - self.mean))
+        arithmetic = (abs(self.mean) + reach) * 2.0**-50
+        return reach * _FLOAT32_ROUNDING * 1.01 + arithmetic
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the learned numbers."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class NormalScores:
+    """The number's rank, as a quantile of the standard normal distribution.
+
+    Piecewise linear between knots: quantiles of the column, at most 1000 and at most a quarter of
+    the records (plus two), each at the normal score of its mid-rank. Interpolating in scores rather
+    than in ranks keeps the map and its inverse exact to rounding, and strictly increasing.
+
+    Parameters
+    ----------
+    knots : list of float
+        Coordinates, strictly increasing; the first and last are the column's range.
+    scores : list of float
+        Their normal scores, strictly increasing.
+    """
+
+    knots: list[float]
+    scores: list[float]
+
+    @classmethod
+    def fit(cls, ordered: Floats) -> Self:
+        """Learn knots and scores."""
+        n_records = len(ordered)
+        n_knots = min(_MOST_KNOTS, 2 + n_records // 4)
+        positions = np.linspace(0, n_records - 1, n_knots).round().astype(np.intp)
+        knots = np.unique(ordered[positions])
+        below = np.searchsorted(ordered, knots, side="left")
+        not_above = np.searchsorted(ordered, knots, side="right")
+        scores = ndtri((below + not_above) / (2 * n_records))
+        return cls(knots.tolist(), scores.tolist())
+
+    def scale(self, coordinates: Floats) -> Floats:
+        """Map to normal scores; outside the knots, to that of the nearest."""
+        return np.asarray(np.interp(coordinates, self.knots, self.scores))
+
+    def unscale(self, scaled: npt.NDArray[Any]) -> Floats:
+        """Undo `scale`."""
+        return np.asarray(np.interp(scaled, self.scores, self.knots))
+
+    def error(self, lower: float, upper: float) -> float:
+        """Bound the rounding of the score to float32, times the inverse's steepest slope."""
+        slopes = np.diff(self.knots) / np.diff(self.scores)
+        largest_score = max(abs(self.scores[0]), abs(self.scores[-1]))
+        arithmetic = max(abs(lower), abs(upper)) * 2.0**-49
+        return float(slopes.max()) * largest_score * _FLOAT32_ROUNDING * 1.01 + arithmetic
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the learned numbers."""
+        return asdict(self)
+
+
+SCALERS: Mapping[str, type[Standardizer] | type[NormalScores]] = {
+    "standard": Standardizer,
+    "quantile": NormalScores,
+}
