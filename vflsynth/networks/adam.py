@@ -1,0 +1,85 @@
+"""Adam over one flat buffer per network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class FlatAdam:
+    """Adam whose parameters, gradients and moments are each one contiguous buffer.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Its parameters are moved into the flat buffer; each ``parameter.grad`` becomes a view of the
+        flat gradient, so that gradients can be written in place.
+    learning_rate : float
+    betas : tuple of float
+        Decay of the first and second moment.
+    eps : float, default=1e-8
+
+    Notes
+    -----
+    The update is that of `torch.optim.Adam`, which ``tests/unit/networks`` compares with. It is
+    element-wise, so replicas do not mix. Six operations per network and step, instead of a dozen per
+    parameter: with networks this small the number of operations is the time.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        learning_rate: float,
+        betas: tuple[float, float],
+        eps: float = 1e-8,
+    ) -> None:
+        self.learning_rate, self.betas, self.eps = learning_rate, betas, eps
+        self.parameters = list(module.parameters())
+        self.flat = torch.cat([p.detach().reshape(-1) for p in self.parameters])
+        self.gradient = torch.zeros_like(self.flat)
+        self.first_moment = torch.zeros_like(self.flat)
+        self.second_moment = torch.zeros_like(self.flat)
+        self._scratch = torch.empty_like(self.flat)
+        self.steps = 0
+        start = 0
+        for parameter in self.parameters:
+            stop = start + parameter.numel()
+            parameter.data = self.flat[start:stop].view(parameter.shape)
+            parameter.grad = self.gradient[start:stop].view(parameter.shape)
+            start = stop
+
+    @torch.no_grad()
+    def set_gradient(self, gradients: Sequence[Tensor]) -> None:
+        """Write gradients given one per parameter, in the module's order."""
+        torch.cat([g.reshape(-1) for g in gradients], out=self.gradient)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update the parameters from the flat gradient."""
+        self.steps += 1
+        beta1, beta2 = self.betas
+        correction = math.sqrt(1.0 - beta2**self.steps)
+        self.first_moment.lerp_(self.gradient, 1.0 - beta1)
+        self.second_moment.mul_(beta2).addcmul_(self.gradient, self.gradient, value=1.0 - beta2)
+        # m / (sqrt(v) / c + eps) with the bias correction c pulled out of the quotient.
+        denominator = torch.sqrt(self.second_moment, out=self._scratch).add_(self.eps * correction)
+        step_size = self.learning_rate * correction / (1.0 - beta1**self.steps)
+        self.flat.addcdiv_(self.first_moment, denominator, value=-step_size)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs, besides the parameters."""
+        return {
+            "first_moment": self.first_moment,
+            "second_moment": self.second_moment,
+            "steps": torch.tensor(self.steps),
+        }
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Restore `state`."""
+        self.first_moment.copy_(state["first_moment"])
+        self.second_moment.copy_(state["second_moment"])
+        self.steps = int(state["steps"])

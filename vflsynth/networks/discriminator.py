@@ -1,0 +1,187 @@
+"""Discriminators: the local ones in two parts, and the shared one (Wasserstein critics, all of them).
+
+Both take a batch as real, fake and interpolated records stacked in this order, in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from vflsynth._random import RandomStreams
+from vflsynth.networks.layers import Linear
+from vflsynth.networks.losses import critic_upstream, slope_penalty, wasserstein_estimate
+from vflsynth.networks.mlp import MLP
+
+
+class LocalDiscriminator(nn.Module):
+    """D_i of one party: the first part up to the intermediate features, the second part to a score.
+
+    Parameters
+    ----------
+    in_dim : int
+        Width of the party's encoded rows.
+    first_part : sequence of int
+        Layer sizes of the first part; the last one is the width of the intermediate features.
+    bias : bool
+    second_part : bool
+        False drops the private head and gives VFLGAN-base (§5.1.2).
+    penalty : {"layerwise", "paper"}
+        Which gradient penalty, see `descend_loss`.
+    streams : RandomStreams
+        Initial weights.
+
+    Notes
+    -----
+    Source: VFLGAN Eq. 11 and Fig. 11. LeakyReLU also follows the last layer of the first part.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        first_part: Sequence[int],
+        *,
+        bias: bool,
+        second_part: bool,
+        penalty: Literal["layerwise", "paper"],
+        streams: RandomStreams,
+    ) -> None:
+        super().__init__()
+        self.penalty = penalty
+        self.first_part = MLP(
+            [in_dim, *first_part], bias=bias, activate_last=True, streams=streams, name="first_part"
+        )
+        self.second_part = (
+            Linear(first_part[-1], 1, bias=bias, streams=streams, name="second_part")
+            if second_part
+            else None
+        )
+
+    def write_gradient(
+        self, trace: Sequence[Tensor], cut_gradients: Tensor, penalty_weight: float
+    ) -> tuple[Tensor, Tensor]:
+        """Set the gradients of L_{D_i} + L_{D_s}, the latter through the cut gradients.
+
+        Parameters
+        ----------
+        trace : sequence of Tensor, each (replica, 3 * batch, dim)
+            Of `first_part`, for real, fake and interpolated records.
+        cut_gradients : Tensor, shape (replica, 2 * batch, feature)
+            dL_{D_s}/df for real and fake records. Interpolated ones have none: the shared
+            critic's slope is constant around them.
+        penalty_weight : float
+
+        Returns
+        -------
+        wasserstein, penalty : Tensor, shape (replica,)
+            The two terms of L_{D_i}; the Wasserstein estimate is zero without a second part.
+
+        Notes
+        -----
+        Source: VFLGAN Eqs. 8, 14 and 15. The penalty ``"paper"`` is Eq. 8's: the slope of the whole
+        D_i, none without a head. ``"layerwise"`` is the reference code's: the slope of the *sum* of all
+        intermediate features with respect to the record, plus that of the head with respect to the
+        features, which is ``(||w|| - 1)^2`` because the head is linear.
+        """
+        first, head = self.first_part, self.second_part
+        replicas, rows, _ = cut_gradients.shape
+        features = trace[-1][:, :rows]
+        wasserstein = features.new_zeros(replicas)
+        if head is not None:
+            upstream = critic_upstream(replicas, rows // 2, features.device)
+            wasserstein = wasserstein_estimate(head.forward(features), upstream)
+            assert head.weight.grad is not None
+            # Its bias has no gradient: it adds the same to real and fake scores.
+            torch.bmm(features.mT, upstream, out=head.weight.grad)
+            cut_gradients = torch.baddbmm(cut_gradients, upstream, head.weight.mT)
+        judged = [outputs[:, :rows] for outputs in trace]
+        first.write_gradient(judged, first.cotangents(judged, cut_gradients))
+
+        if self.penalty == "paper" and head is None:
+            return wasserstein, torch.zeros_like(wasserstein)
+        mixed = [outputs[:, rows:] for outputs in trace]
+        if self.penalty == "paper":
+            assert head is not None
+            upstream = head.weight.mT.expand_as(mixed[-1])
+        else:
+            upstream = torch.ones_like(mixed[-1])
+        cotangents = first.cotangents(mixed, upstream)
+        penalty, change = slope_penalty(first.input_gradient(cotangents))
+        carried = first.push(mixed, cotangents, change * penalty_weight)
+        if head is not None:
+            assert head.weight.grad is not None
+            if self.penalty == "paper":  # the head is one more layer of D_i
+                head.weight.grad.add_(carried.sum(1).unsqueeze(-1))
+            else:
+                head_penalty, change = slope_penalty(head.weight.mT)
+                head.weight.grad.add_(change.mT, alpha=penalty_weight)
+                penalty = penalty + head_penalty
+        return wasserstein, penalty
+
+    def fake_gradient(self, trace: Sequence[Tensor], cut_gradients: Tensor) -> Tensor:
+        """dL_G/dx~ for a batch of fakes (Eq. 17), shape (replica, batch, encoded)."""
+        if self.second_part is not None:
+            cut_gradients = cut_gradients - self.second_part.weight.mT / cut_gradients.shape[1]
+        first = self.first_part
+        return first.input_gradient(first.cotangents(trace, cut_gradients))
+
+
+class SharedDiscriminator(MLP):
+    """D_s of the server, over the concatenated intermediate features of all parties.
+
+    Parameters
+    ----------
+    in_dim : int
+        Sum of the parties' feature widths.
+    hidden : sequence of int
+    bias : bool
+    streams : RandomStreams
+        Initial weights.
+    """
+
+    def __init__(
+        self, in_dim: int, hidden: Sequence[int], *, bias: bool, streams: RandomStreams
+    ) -> None:
+        super().__init__(
+            [in_dim, *hidden, 1], bias=bias, activate_last=False, streams=streams, name="shared"
+        )
+
+    def critic_gradient(
+        self, features: Tensor, penalty_weight: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Set the gradients of L_{D_s} (Eqs. 8, 13) and return those of the features.
+
+        Parameters
+        ----------
+        features : Tensor, shape (replica, 3 * batch, feature)
+            Of real, fake and interpolated records.
+        penalty_weight : float
+
+        Returns
+        -------
+        wasserstein, penalty : Tensor, shape (replica,)
+        cut_gradients : Tensor, shape (replica, 2 * batch, feature)
+            dL_{D_s}/df for real and fake records; it is zero at the interpolated ones.
+        """
+        rows = features.shape[1] // 3 * 2
+        trace = self.trace(features)
+        judged = [outputs[:, :rows] for outputs in trace]
+        upstream = critic_upstream(features.shape[0], rows // 2, features.device)
+        cotangents = self.cotangents(judged, upstream)
+        self.write_gradient(judged, cotangents)
+        cut_gradients = self.input_gradient(cotangents)
+
+        mixed = [outputs[:, rows:] for outputs in trace]
+        slopes = self.cotangents(mixed, torch.ones_like(mixed[-1]))
+        penalty, change = slope_penalty(self.input_gradient(slopes))
+        self.push(mixed, slopes, change * penalty_weight)
+        return wasserstein_estimate(judged[-1], upstream), penalty, cut_gradients
+
+    def fake_gradient(self, features: Tensor) -> Tensor:
+        """d(-E[D_s(f~)])/df~ (Eq. 17), shape (replica, batch, feature)."""
+        trace = self.trace(features)
+        upstream = torch.full_like(trace[-1], -1.0 / features.shape[1])
+        return self.input_gradient(self.cotangents(trace, upstream))

@@ -1,0 +1,100 @@
+"""Layers with a leading replica dimension."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vflsynth._random import RandomStreams
+
+
+class Linear(nn.Module):
+    """R independent affine maps, one per replica.
+
+    Parameters
+    ----------
+    in_dim, out_dim : int
+    bias : bool
+    streams : RandomStreams
+        Where the initial weights are drawn from.
+    name : str
+        Name of the stream.
+
+    Notes
+    -----
+    Weights and biases start uniform in ±1/sqrt(in_dim), PyTorch's default for ``nn.Linear`` and
+    therefore that of the reference code.
+    """
+
+    def __init__(
+        self, in_dim: int, out_dim: int, *, bias: bool, streams: RandomStreams, name: str
+    ) -> None:
+        super().__init__()
+        bound = 1.0 / math.sqrt(max(1, in_dim))
+        self.weight = nn.Parameter(_symmetric(streams, f"{name}.weight", (in_dim, out_dim), bound))
+        self.bias = (
+            nn.Parameter(_symmetric(streams, f"{name}.bias", (1, out_dim), bound)) if bias else None
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map (replica, batch, in) to (replica, batch, out)."""
+        return affine(inputs, self.weight, self.bias)
+
+
+def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``inputs @ weight + bias`` per replica."""
+    if bias is None:
+        return torch.bmm(inputs, weight)
+    return torch.baddbmm(bias, inputs, weight)
+
+
+class BatchNorm(nn.Module):
+    """Batch normalisation with separate statistics for every replica.
+
+    Parameters
+    ----------
+    n_replicas, dim : int
+    eps : float
+        Added to the variance.
+    momentum : float, default=0.1
+        Weight of the newest batch in the running statistics.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(
+        self, n_replicas: int, dim: int, *, eps: float, momentum: float = 0.1, device: torch.device
+    ) -> None:
+        super().__init__()
+        self.eps, self.momentum = eps, momentum
+        self.weight = nn.Parameter(torch.ones(n_replicas, 1, dim, device=device))
+        self.bias = nn.Parameter(torch.zeros(n_replicas, 1, dim, device=device))
+        self.register_buffer("running_mean", torch.zeros(n_replicas, 1, dim, device=device))
+        self.register_buffer("running_var", torch.ones(n_replicas, 1, dim, device=device))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Normalise (replica, batch, dim) over the batch dimension."""
+        replicas, batch, dim = inputs.shape
+        # One fused kernel for all replicas: they become channels of one batch normalisation.
+        channels = inputs.transpose(0, 1).reshape(batch, replicas * dim)
+        normalised = F.batch_norm(
+            channels,
+            self.running_mean.view(-1),
+            self.running_var.view(-1),
+            self.weight.view(-1),
+            self.bias.view(-1),
+            training=self.training,
+            momentum=self.momentum,
+            eps=self.eps,
+        )
+        return normalised.view(batch, replicas, dim).transpose(0, 1)
+
+
+def _symmetric(
+    streams: RandomStreams, name: str, shape: tuple[int, ...], bound: float
+) -> Tensor:
+    return streams.uniform(name, 0, shape).mul(2.0 * bound).sub(bound)

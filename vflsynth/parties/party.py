@@ -1,0 +1,69 @@
+"""A party before any network: its table, its keys, its transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import clone
+
+from vflsynth.exceptions import ProtocolError
+from vflsynth.frames import positions
+from vflsynth.protocol import AlignmentNotice, KeyList, Message
+from vflsynth.protocol.channel import Verb
+from vflsynth.protocol.messages import SERVER
+from vflsynth.transformers import TableTransformer
+
+
+class Party:
+    """Owns one table and answers what it is asked; no other object reads the table.
+
+    Parameters
+    ----------
+    name : str
+    frame : DataFrame
+        The party's table, never modified.
+    on : column label or None
+        Key column; None matches by the index.
+    transformer : TableTransformer
+        Cloned and fitted on the matched rows.
+    """
+
+    def __init__(
+        self, name: str, frame: pd.DataFrame, on: Hashable | None, transformer: TableTransformer
+    ) -> None:
+        self.name = name
+        self._frame = frame
+        self._on = on
+        self.transformer: TableTransformer = clone(transformer)
+        self._rows: npt.NDArray[np.intp] | None = None
+
+    @property
+    def keys(self) -> pd.Index:
+        """Keys of the party's rows, in its own order."""
+        return self._frame.index if self._on is None else pd.Index(self._frame[self._on])
+
+    @property
+    def encoded(self) -> npt.NDArray[np.float32]:
+        """Fit the transformer on the matched rows and encode them, shape (record, encoded)."""
+        if self._rows is None:
+            raise ProtocolError(f"party {self.name!r} was asked to encode before its rows matched")
+        columns = self._frame if self._on is None else self._frame.drop(columns=[self._on])
+        matched = columns.take(self._rows)
+        self.transformer.fit(matched, party=self.name)
+        return self.transformer.transform(matched)
+
+    def answer(self, verb: Verb, step: int) -> Message:
+        """Compute the message that `verb` asks for at `step`."""
+        if verb is Verb.KEYS:
+            return KeyList(self.name, SERVER, step, self.keys)
+        raise ProtocolError(f"party {self.name!r} cannot answer {verb.value!r}")
+
+    def take(self, verb: Verb, message: Message) -> None:
+        """Act on a message from the server."""
+        if verb is Verb.ALIGN and isinstance(message, AlignmentNotice):
+            self._rows = positions(self.keys, message.common_keys)
+            return
+        raise ProtocolError(f"party {self.name!r} cannot take {verb.value!r}")

@@ -1,0 +1,64 @@
+"""What all parties and the server agree on before training, and small tools that both use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from vflsynth.exceptions import ProtocolError
+from vflsynth.networks.adam import FlatAdam
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Sizes and rates, resolved; `VFLGANSynthesizer` documents them."""
+
+    batch_size: int
+    latent_dim: int
+    generator_hidden: tuple[int, ...]
+    first_part: tuple[int, ...]
+    shared_hidden: tuple[int, ...]
+    private_heads: bool
+    bias: bool
+    batch_norm_eps: float | None
+    gumbel_temperature: float
+    gradient_penalty: Literal["layerwise", "paper"]
+    gradient_penalty_weight: float
+    learning_rate: float
+    betas: tuple[float, float]
+    generator_average: float
+    n_evaluation: int
+
+    @property
+    def sent_blocks(self) -> int:
+        """Blocks of a batch that parties send: real, fake and, layer-wise, interpolated."""
+        return 3 if self.gradient_penalty == "layerwise" else 2
+
+    def optimizer(self, module: nn.Module) -> FlatAdam:
+        """The optimiser of every network."""
+        return FlatAdam(module, learning_rate=self.learning_rate, betas=self.betas)
+
+
+class RunningLosses:
+    """Means of the Wasserstein estimate and the penalty over the steps since the last look."""
+
+    def __init__(self) -> None:
+        self._sums: Tensor | None = None
+        self._steps = 0
+
+    def add(self, wasserstein: Tensor, penalty: Tensor) -> None:
+        """Add one step's values, each of shape (replica,)."""
+        values = torch.stack([wasserstein, penalty])
+        self._sums = values if self._sums is None else self._sums.add_(values)
+        self._steps += 1
+
+    def pop(self) -> tuple[Tensor, Tensor]:
+        """Return the two means, each of shape (replica,), and start again."""
+        if self._sums is None:
+            raise ProtocolError("a report was asked for before any training step")
+        wasserstein, penalty = self._sums / self._steps
+        self._sums, self._steps = None, 0
+        return wasserstein, penalty

@@ -1,0 +1,132 @@
+"""The protocol: every message that may cross a party boundary. Nothing else does.
+
+R replicas, B records per batch, d_i intermediate features and w_i encoded columns of party i. A
+plain fit has R = 1.
+
+================== ================ =================================== =======================
+message            from → to        contents                            when
+================== ================ =================================== =======================
+KeyList            party → server   the party's record keys             once, before training
+AlignmentNotice    server → party   the common keys, in common order    once
+Shape              party → server   n records, w_i, d_i                 once
+IntermediateFea-   party → server   f_i (R, kB, d_i): real, fake and,   every discriminator step
+tures                               with the layer-wise penalty,        (k = 2 or 3); fake only,
+                                    interpolated records                every generator step
+CutGradients       server → party   dL/df_i, same shape                 the reply to each
+MaskedRecords      party → server   Q [1, x_i] (R, m, w_i + 1), rotated real records once, fakes
+                                    by a secret rotation Q of the       at every evaluation
+                                    records
+SelectionNotice    server → party   which replicas to keep as the best  at every evaluation
+TrainingReport     party → server   mean losses of the epoch (R,)       every epoch
+================== ================ =================================== =======================
+
+What an honest-but-curious receiver could learn:
+
+- *KeyList*: the keys themselves. The in-process default computes the plain intersection; private
+  set intersection replaces this one message when parties are really apart.
+- *AlignmentNotice*: which of the party's records every other party also has.
+- *IntermediateFeatures* of real records: one vector per record and step, without noise. The server
+  does not know the first part of the discriminator nor which record a row belongs to, but nothing
+  proves that it cannot learn about the records from them; the paper only measures this (its ASIF
+  audit). This is the largest exposure of VFLGAN.
+- *CutGradients*: how the shared discriminator, trained on all parties, scores the party's records.
+- *MaskedRecords*: exactly the joint mean and covariance of the encoded columns over each block of
+  records, and nothing about a single one: a rotation that is uniform over the orthogonal group and
+  unknown to the server leaves only inner products of columns. They serve the Fréchet distance of
+  model selection, and are not sent when the last model is kept.
+- *SelectionNotice*, *TrainingReport*, *Shape*: scalars as listed.
+
+The shared secret (batches, latents, rotations) is known to the parties and never to the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import pandas as pd
+from torch import Tensor
+
+SERVER = "server"
+"""Name of the server in `sender` and `receiver`; no party may be called this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What every message carries.
+
+    Parameters
+    ----------
+    sender, receiver : str
+        Party names, or ``"server"``.
+    step : int
+        The discriminator step, generator step or epoch it belongs to; 0 before training.
+    """
+
+    sender: str
+    receiver: str
+    step: int
+
+    def contents(self) -> Iterator[tuple[str, object]]:
+        """Name and value of everything beyond the envelope."""
+        for field in fields(self)[3:]:
+            yield field.name, getattr(self, field.name)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyList(Message):
+    """A party's record keys."""
+
+    keys: pd.Index
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentNotice(Message):
+    """The keys that all parties have, in the order that all parties use."""
+
+    common_keys: pd.Index
+
+
+@dataclass(frozen=True, slots=True)
+class Shape(Message):
+    """Sizes that the server needs to build the shared discriminator."""
+
+    n_records: int
+    encoded_dim: int
+    feature_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class IntermediateFeatures(Message):
+    """Outputs of the first part of a local discriminator, shape (replica, k * batch, feature)."""
+
+    features: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class CutGradients(Message):
+    """Gradients of the server's loss with respect to a party's intermediate features."""
+
+    gradients: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedRecords(Message):
+    """Encoded records with a constant column in front, rotated by a secret orthogonal matrix."""
+
+    records: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionNotice(Message):
+    """For each replica, whether the current generator is the one to keep, shape (replica,)."""
+
+    keep: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport(Message):
+    """Means over an epoch, each of shape (replica,)."""
+
+    wasserstein: Tensor
+    penalty: Tensor

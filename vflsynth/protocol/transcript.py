@@ -1,0 +1,74 @@
+"""Transcript: what crossed each boundary, message by message or in total."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from torch import Tensor
+
+from vflsynth.protocol.messages import Message
+
+
+@dataclass(slots=True)
+class _Total:
+    messages: int = 0
+    n_bytes: int = 0
+    shapes: set[str] = field(default_factory=set)
+
+
+class Transcript:
+    """Counts messages and bytes per (kind, sender, receiver); memory does not grow with time.
+
+    Parameters
+    ----------
+    keep_messages : bool, default=False
+        Also keep every message, in order, in `messages`. For tests and audits.
+    """
+
+    def __init__(self, *, keep_messages: bool = False) -> None:
+        self.messages: list[Message] | None = [] if keep_messages else None
+        self._totals: dict[tuple[str, str, str], _Total] = {}
+
+    def record(self, message: Message) -> None:
+        """Add one message."""
+        key = (type(message).__name__, message.sender, message.receiver)
+        total = self._totals.setdefault(key, _Total())
+        total.messages += 1
+        for name, value in message.contents():
+            n_bytes, shape = _size(value)
+            total.n_bytes += n_bytes
+            total.shapes.add(f"{name} {shape}")
+        if self.messages is not None:
+            self.messages.append(message)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per kind of message and boundary: how many, how many bytes, which shapes."""
+        rows = [
+            {
+                "message": kind,
+                "sender": sender,
+                "receiver": receiver,
+                "messages": total.messages,
+                "bytes": total.n_bytes,
+                "contents": "; ".join(sorted(total.shapes)),
+            }
+            for (kind, sender, receiver), total in self._totals.items()
+        ]
+        return pd.DataFrame(
+            rows, columns=["message", "sender", "receiver", "messages", "bytes", "contents"]
+        )
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """The rows of `to_frame` as JSON-safe dicts."""
+        records: list[dict[str, Any]] = self.to_frame().to_dict("records")  # type: ignore[assignment]
+        return records
+
+
+def _size(value: object) -> tuple[int, str]:
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size(), str(tuple(value.shape))
+    if isinstance(value, pd.Index):
+        return int(value.memory_usage(deep=True)), f"({len(value)},)"
+    return 8, "scalar"

@@ -1,0 +1,107 @@
+"""Callbacks: what may watch or stop the training loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from tqdm.auto import tqdm
+
+
+@dataclass(frozen=True, slots=True)
+class EpochState:
+    """What a callback sees at the end of an epoch.
+
+    Parameters
+    ----------
+    epoch : int
+        Epochs finished, from 1.
+    n_epochs : int
+        Epochs planned.
+    steps_per_epoch : int
+    record : dict
+        The epoch's entry of the history; values per replica are lists.
+    """
+
+    epoch: int
+    n_epochs: int
+    steps_per_epoch: int
+    record: dict[str, Any]
+
+
+class Callback(Protocol):
+    """Anything with `on_epoch_end`."""
+
+    def on_epoch_end(self, state: EpochState) -> bool | None:
+        """Look at the epoch; return True to stop training after it."""
+        ...
+
+
+class EarlyStopping:
+    """Stop when the Fréchet distance has not improved for `patience` epochs.
+
+    Parameters
+    ----------
+    patience : int
+        Epochs without an improvement.
+    min_improvement : float, default=0.0
+        Smaller improvements do not count; in units of the Fréchet distance.
+
+    Notes
+    -----
+    With several replicas, all of them must have stopped improving.
+    """
+
+    def __init__(self, patience: int, min_improvement: float = 0.0) -> None:
+        self.patience, self.min_improvement = patience, min_improvement
+        self._best: Any = None
+        self._waited = 0
+
+    def on_epoch_end(self, state: EpochState) -> bool:
+        """Count epochs without improvement."""
+        distance = state.record.get("frechet_distance")
+        if distance is None:
+            return False
+        values = np.asarray(distance)
+        if self._best is None or bool(np.any(values < self._best - self.min_improvement)):
+            self._waited = 0
+        else:
+            self._waited += 1
+        self._best = values if self._best is None else np.minimum(self._best, values)
+        return self._waited >= self.patience
+
+
+class Progress:
+    """A progress bar over epochs with rate, ETA and the current Fréchet distance.
+
+    Parameters
+    ----------
+    n_epochs, done : int
+        Planned, and finished before a resume.
+    phase : str
+        What the bar is labelled with.
+    enabled : bool
+        False shows nothing. Without a terminal nothing is shown either.
+    """
+
+    def __init__(self, n_epochs: int, *, done: int, phase: str, enabled: bool) -> None:
+        self._bar = tqdm(
+            total=n_epochs,
+            initial=done,
+            desc=phase,
+            unit="epoch",
+            disable=None if enabled else True,  # None: off where there is no terminal
+            dynamic_ncols=True,
+        )
+
+    def on_epoch_end(self, state: EpochState) -> None:
+        """Advance by one epoch."""
+        distance = state.record.get("frechet_distance")
+        if distance is not None:
+            self._bar.set_postfix_str(f"FD {np.mean(distance):.3g}", refresh=False)
+        self._bar.update(1)
+
+    def close(self) -> None:
+        """Leave the bar as it is and release the line."""
+        self._bar.close()

@@ -1,0 +1,101 @@
+"""The one training loop: steps, epochs, history, callbacks. No losses, no devices."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+from vflsynth.training.callbacks import Callback, EpochState
+from vflsynth.training.history import History
+from vflsynth.training.vflgan import VFLGAN
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long to train and how often to look.
+
+    Parameters
+    ----------
+    n_epochs : int
+    steps_per_epoch : int
+        Discriminator steps.
+    evaluate_every : int
+        Epochs between evaluations of the Fréchet distance; the last epoch is always evaluated.
+    """
+
+    n_epochs: int
+    steps_per_epoch: int
+    evaluate_every: int
+
+
+def run(
+    algorithm: VFLGAN,
+    plan: Plan,
+    history: History,
+    callbacks: Sequence[Callback],
+    done: int = 0,
+) -> bool:
+    """Train from epoch `done` on.
+
+    Parameters
+    ----------
+    algorithm : VFLGAN
+    plan : Plan
+    history : History
+        Extended by one record per epoch.
+    callbacks : sequence of Callback
+        Called in order after every epoch.
+    done : int, default=0
+        Epochs finished before.
+
+    Returns
+    -------
+    bool
+        True if Ctrl-C stopped the run between two steps.
+    """
+    with _interruptible() as interrupted:
+        algorithm.begin()
+        for epoch in range(done + 1, plan.n_epochs + 1):
+            started = time.perf_counter()
+            for step in range((epoch - 1) * plan.steps_per_epoch, epoch * plan.steps_per_epoch):
+                algorithm.step(step)
+                if interrupted.is_set():
+                    return True
+            values = {"epoch": epoch, **algorithm.report(epoch)}
+            best = algorithm.model_selection == "best"
+            if best and (epoch % plan.evaluate_every == 0 or epoch == plan.n_epochs):
+                values["frechet_distance"], values["kept"] = algorithm.evaluate(epoch)
+            else:
+                values["kept"] = not best
+            values["seconds"] = time.perf_counter() - started
+            history.append(values)
+            state = EpochState(epoch, plan.n_epochs, plan.steps_per_epoch, history.records[-1])
+            if any([callback.on_epoch_end(state) for callback in callbacks]):  # all see it
+                break
+            if interrupted.is_set():
+                return True
+    return False
+
+
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into a flag that is read between steps; a second one raises."""
+    flag = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag  # signals reach the main thread only
+        return
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, previous)
+        flag.set()
+
+    previous = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield flag
+    finally:
+        signal.signal(signal.SIGINT, previous)
