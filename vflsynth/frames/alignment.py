@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from vflsynth.exceptions import (
     DuplicateKeyError,
@@ -280,7 +281,7 @@ def _key_kind(keys: pd.Index) -> str:
         return "integers"
     if pd.api.types.is_float_dtype(dtype):
         return "floating-point numbers"
-    if isinstance(dtype, pd.StringDtype):
+    if isinstance(dtype, pd.StringDtype) or dtype == pd.ArrowDtype(pa.string()):
         return "text"
     if pd.api.types.is_datetime64_any_dtype(dtype):
         return "times without a timezone" if _timezone(keys) is None else "times with a timezone"

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from vflsynth.exceptions import ArtefactError, KeyTypeError
 
@@ -33,7 +34,7 @@ class KeyMinter:
     offset : int
         The first number minted: a power of ten above every real key of every party.
     storage : str, optional
-        Storage and missing value of a pandas string dtype, which its name alone does not tell.
+        Storage and missing value of a text dtype, which its name alone does not tell.
 
     Examples
     --------
@@ -135,6 +136,8 @@ class KeyMinter:
         return None
 
     def _pandas_dtype(self) -> Any:
+        if self.storage == "arrow":
+            return pd.ArrowDtype(pa.string())
         if self.storage is not None:
             storage, missing = self.storage.split("/")
             return pd.StringDtype(storage, na_value=np.nan if missing == "nan" else pd.NA)
@@ -183,7 +186,7 @@ def _kind(keys: pd.Index) -> str:
         return "integer"
     if pd.api.types.is_float_dtype(dtype):
         return "float"
-    if isinstance(dtype, pd.StringDtype):
+    if isinstance(dtype, pd.StringDtype) or dtype == pd.ArrowDtype(pa.string()):
         return "text"
     if pd.api.types.is_object_dtype(dtype):
         types = {type(key) for key in keys}
@@ -194,6 +197,8 @@ def _kind(keys: pd.Index) -> str:
 
 
 def _storage(keys: pd.Index) -> str | None:
+    if isinstance(keys.dtype, pd.ArrowDtype) and _kind(keys) == "text":
+        return "arrow"
     if not isinstance(keys.dtype, pd.StringDtype):
         return None
     return f"{keys.dtype.storage}/{'NA' if keys.dtype.na_value is pd.NA else 'nan'}"

@@ -278,8 +278,9 @@ def _check_frame(party: str, frame: Any, on: Hashable) -> None:
             party=party,
             column=repeated[0],
         )
-    for column in frame.columns:
-        if not isinstance(column, str | int | np.integer) or type(column) is bool:
+    labels: list[Any] = frame.columns.tolist()
+    for column in labels:
+        if not isinstance(column, str | int) or isinstance(column, bool):
             raise ColumnNameError(
                 f"this column name is {_describe(column)}",
                 fix="name columns with text or integers (frame.columns = [...])",

@@ -1,0 +1,271 @@
+"""Tables in files: csv and parquet, through Arrow.
+
+Parquet keeps every dtype exactly. A csv file holds no dtypes, so reading one infers them, with a
+few rules that protect keys and missing values; see :func:`read_table`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from vflsynth.exceptions import TableFileError
+
+_SUFFIXES = (".csv", ".csv.gz", ".parquet")
+_METADATA_KEY = b"vflsynth.dtypes"
+_MAX_EXACT_FLOAT = 2**53
+
+
+def read_table(path: str | os.PathLike[str], party: str | None = None) -> pd.DataFrame:
+    """Read a table from a csv (also gzipped) or parquet file.
+
+    Parameters
+    ----------
+    path : path-like
+        Ends in ``.csv``, ``.csv.gz`` or ``.parquet``.
+    party : str, optional
+        Whose table it is; error messages name it.
+
+    Returns
+    -------
+    pandas.DataFrame
+
+    Raises
+    ------
+    TableFileError
+        If the file is absent, of an unknown kind, or malformed.
+
+    Notes
+    -----
+    Parquet written by :func:`write_table` comes back with the dtypes it had. From csv (UTF-8, a
+    header line, separated by comma, semicolon, tab or ``|``, whichever is most frequent there):
+
+    - whole numbers become ``int64``, with missing values ``Int64``; true and false ``bool``, with
+      missing values ``boolean``; ISO dates and times become datetimes;
+    - empty fields and unquoted ``NA``, ``NaN``, ``null`` and the like are missing, quoted ones are
+      text;
+    - digits with a leading zero (``007``) or too many for a number stay text, being identifiers.
+    """
+    path = Path(path)
+    suffix = _suffix(path, party)
+    if not path.is_file():
+        raise TableFileError(f"there is no file {str(path)!r}", fix="check the path", party=party)
+    try:
+        if suffix == ".parquet":
+            return _restore_dtypes(pa.parquet.read_table(path))
+        return _read_csv(path, party)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        if isinstance(error, TableFileError):
+            raise
+        raise TableFileError(
+            f"{str(path)!r} cannot be read as {suffix}: {error}",
+            fix="check that the file is complete and of the kind that its name says",
+            party=party,
+        ) from error
+
+
+def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write a table to a csv (also gzipped) or parquet file.
+
+    The file appears under its name only once it is complete.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Parquet keeps its dtypes, categories (unused ones and their order too), column names and
+        index. csv keeps neither dtypes nor the index, and integer column names become text.
+    path : path-like
+        Ends in ``.csv``, ``.csv.gz`` or ``.parquet``.
+
+    Raises
+    ------
+    TableFileError
+        If the kind of file is unknown, the folder is absent, column names mix text and integers, or
+        a column holds objects that the file cannot hold.
+    """
+    path = Path(path)
+    suffix = _suffix(path, None)
+    if len({type(name) for name in frame.columns.tolist()}) > 1:
+        raise TableFileError(
+            f"column names mix text and other types: {frame.columns.tolist()}",
+            fix="make them all text with frame.columns = frame.columns.astype(str)",
+        )
+    if not path.parent.is_dir():
+        raise TableFileError(f"there is no folder {str(path.parent)!r}", fix="create it first")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        if suffix == ".parquet":
+            pa.parquet.write_table(_with_dtypes(frame), temporary)
+        else:
+            compression = "gzip" if suffix == ".csv.gz" else None
+            with pa.output_stream(temporary, compression=compression) as stream:
+                table = pa.Table.from_pandas(frame, preserve_index=False)
+                pa.csv.write_csv(_midnights_to_dates(table), stream)
+        temporary.replace(path)
+    except (pa.ArrowException, TypeError) as error:
+        raise TableFileError(
+            f"{str(path)!r} cannot be written: {error}",
+            fix="convert the column to one simple type, for example with .astype(str)",
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _suffix(path: Path, party: str | None) -> str:
+    for suffix in _SUFFIXES:
+        if path.name.lower().endswith(suffix):
+            return suffix
+    raise TableFileError(
+        f"{str(path)!r} is of an unknown kind",
+        fix=f"use a file name that ends in one of {', '.join(_SUFFIXES)}",
+        party=party,
+    )
+
+
+# csv
+
+
+def _read_csv(path: Path, party: str | None) -> pd.DataFrame:
+    parse = pa.csv.ParseOptions(delimiter=_delimiter(path), newlines_in_values=True)
+    convert = pa.csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
+    table = pa.csv.read_csv(path, parse_options=parse, convert_options=convert)
+    names = table.column_names
+    if len(set(names)) < len(names):
+        raise TableFileError(
+            f"{str(path)!r} has several columns of the same name",
+            fix="rename all but one in the header line",
+            party=party,
+            column=next(name for name in names if names.count(name) > 1),
+        )
+    for field in table.schema:
+        if pa.types.is_binary(field.type):  # what Arrow makes of bytes that are not UTF-8
+            raise TableFileError(
+                f"{str(path)!r} is not in UTF-8",
+                fix="save the file with UTF-8 encoding",
+                party=party,
+                column=field.name,
+            )
+    doubtful = [name for name in names if _may_have_lost_digits(table[name])]
+    if doubtful:
+        convert.include_columns = doubtful
+        convert.column_types = dict.fromkeys(doubtful, pa.string())
+        text = pa.csv.read_csv(path, parse_options=parse, convert_options=convert)
+        for name in doubtful:
+            if pc.any(pc.match_substring_regex(text[name], r"^[+-]?(0[0-9]+|[0-9]{19,})$")).as_py():
+                table = table.set_column(names.index(name), name, text[name])
+    return pd.DataFrame({name: _to_series(table[name]) for name in names})
+
+
+def _delimiter(path: Path) -> str:
+    with pa.input_stream(path, compression="detect") as stream:
+        header = stream.read(1 << 16).split(b"\n", 1)[0].decode("utf-8", errors="replace")
+    return max(",;\t|", key=re.sub(r'"[^"]*"', "", header).count)
+
+
+def _may_have_lost_digits(column: pa.ChunkedArray) -> bool:
+    """Tell whether a column that was read as numbers may be one of identifiers."""
+    if pa.types.is_integer(column.type):
+        return True  # 007
+    if pa.types.is_floating(column.type):
+        largest = pc.max(pc.abs(column)).as_py()
+        return largest is not None and largest > _MAX_EXACT_FLOAT
+    return False
+
+
+def _to_series(column: pa.ChunkedArray) -> pd.Series[Any]:
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("s"))
+    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+    series: pd.Series[Any] = column.to_pandas(
+        types_mapper=nullable.get if column.null_count else None
+    )
+    return series
+
+
+def _midnights_to_dates(table: pa.Table) -> pa.Table:
+    """Turn time columns without a timezone, if all their times are midnight, into dates."""
+    for i, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz is None:
+            dates = table[i].cast(pa.date32(), safe=False)
+            if dates.cast(field.type).equals(table[i]):
+                table = table.set_column(i, field.name, dates)
+    return table
+
+
+# parquet
+
+
+def _with_dtypes(frame: pd.DataFrame) -> pa.Table:
+    """Convert to Arrow, noting the dtypes that Arrow and pandas do not bring back on their own.
+
+    These are the categories of a categorical (lost unless they are few texts), the storage of text,
+    ``object`` and ``datetime64[s]``.
+    """
+    notes = json.dumps([_note(dtype) for dtype in frame.dtypes])
+    table = pa.Table.from_pandas(frame)
+    return table.replace_schema_metadata({**table.schema.metadata, _METADATA_KEY: notes.encode()})
+
+
+def _note(dtype: Any) -> dict[str, Any]:
+    if isinstance(dtype, pd.CategoricalDtype):
+        return {
+            "categories": base64.b64encode(_to_bytes(dtype.categories)).decode(),
+            "of": _note(dtype.categories.dtype),
+            "ordered": bool(dtype.ordered),
+        }
+    if isinstance(dtype, pd.StringDtype):
+        return {"text": dtype.storage, "na": dtype.na_value is pd.NA}
+    if isinstance(dtype, pd.ArrowDtype):
+        return {"arrow": True}
+    return {"dtype": str(dtype)}
+
+
+def _restore_dtypes(table: pa.Table) -> pd.DataFrame:
+    frame: pd.DataFrame = table.to_pandas()
+    notes = json.loads((table.schema.metadata or {}).get(_METADATA_KEY, b"[]"))
+    for i, (column, note) in enumerate(zip(frame.columns, notes, strict=bool(notes))):
+        if "categories" in note:
+            values = _from_bytes(base64.b64decode(note["categories"]))
+            plain = table[i].cast(values.type) if table[i].type != values.type else table[i]
+            codes = pc.index_in(plain, value_set=values).to_pandas()
+            categories = pd.Index(values.to_pandas(), dtype=_dtype(note["of"], values.type))
+            series = pd.Categorical.from_codes(
+                codes.fillna(-1).astype(int), categories=categories, ordered=note["ordered"]
+            )
+            frame[column] = pd.Series(series, index=frame.index)
+        elif frame[column].dtype != (dtype := _dtype(note, table[i].type)):
+            frame[column] = frame[column].astype(dtype)
+    return frame
+
+
+def _dtype(note: dict[str, Any], arrow_type: pa.DataType) -> Any:
+    if "arrow" in note:
+        return pd.ArrowDtype(arrow_type)
+    if "text" in note:
+        return pd.StringDtype(note["text"], na_value=pd.NA if note["na"] else np.nan)
+    return pd.api.types.pandas_dtype(note["dtype"])
+
+
+def _to_bytes(categories: pd.Index) -> bytes:
+    """Write categories as an Arrow stream."""
+    table = pa.table({"categories": pa.array(categories, from_pandas=True)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _from_bytes(content: bytes) -> pa.Array:
+    with pa.ipc.open_stream(content) as reader:
+        return reader.read_all()["categories"].combine_chunks()
