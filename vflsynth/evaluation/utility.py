@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,7 +34,7 @@ from vflsynth.exceptions import PartyDataError
 
 Task = Literal["auto", "classification", "regression"]
 Protocol = Literal["holdout", "paper"]
-Model = Literal["random_forest", "gradient_boosting", "linear"]
+Model = Literal["paper_forest", "random_forest", "gradient_boosting", "linear"]
 
 MOST_CODES = 20
 """An integer target with at most this many values is a class, unless `task` says otherwise."""
@@ -101,8 +101,8 @@ def utility(
     task : {"auto", "classification", "regression"}, default "auto"
         ``"auto"``: classification if the target is text, boolean, a category, named in
         `categorical`, or an integer of at most 20 values.
-    model : {"random_forest", "gradient_boosting", "linear"} or estimator, optional
-        Default: the paper's random forest under its protocol, gradient boosting otherwise. An
+    model : {"paper_forest", "random_forest", "gradient_boosting", "linear"} or estimator, optional
+        Default: the paper's forest, of depth 3, under its protocol; otherwise one of full depth. An
         estimator of scikit-learn's interface is cloned.
     categorical : collection of hashable, default ()
         Numeric feature columns to read as labels.
@@ -113,8 +113,8 @@ def utility(
     Returns
     -------
     MetricResults
-        ``"train_synthetic_test_real"`` and ``"total_difference"``. ``parts`` of both has one row per
-        setting and score: accuracy and macro-averaged F1, or R² and the mean absolute error in
+        ``"train_synthetic_test_real"`` and ``"total_difference"``. ``parts`` of both has one row
+        per setting and score: accuracy and macro-averaged F1, or R² and the mean absolute error in
         standard deviations of the real target.
 
     Notes
@@ -126,8 +126,8 @@ def utility(
     The paper's protocol tests TSTR on rows that the synthesizer was trained on, and its separate
     standardisation hides wrong locations and scales of synthetic columns; hence the other default.
 
-    Intervals come from bootstrap draws of the test rows, for the paper's TRTR and TSTS from draws of
-    the ten splits.
+    Intervals come from bootstrap draws of the test rows, for the paper's TRTR and TSTS from draws
+    of the ten splits.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def utility(
     run = trial.paper if protocol == "paper" else trial.holdout
     if protocol == "holdout" and holdout is None:
         notes.append(
-            "30 % of the real rows were set aside for testing, but the synthesizer may know them: pass holdout="
+            "tested on 30 % of the real rows, which the synthesizer may know; better pass holdout="
         )
     scores = run(*tables)
     halves = random_halves(tables[0], rng)
@@ -419,7 +419,7 @@ def _is_classification(target: pd.Series[Any], task: Task, named: bool) -> bool:
 def _default_model(protocol: Protocol) -> Model:
     if protocol not in ("holdout", "paper"):
         raise ValueError(f"protocol must be 'holdout' or 'paper', not {protocol!r}")
-    return "random_forest" if protocol == "paper" else "gradient_boosting"
+    return "paper_forest" if protocol == "paper" else "random_forest"
 
 
 def _model(
@@ -427,18 +427,25 @@ def _model(
 ) -> BaseEstimator:
     if not isinstance(model, str):
         return model
-    forest = {"n_estimators": 100, "max_depth": 3, "max_features": 1.0}
-    made: dict[str, BaseEstimator] = {
-        "random_forest": RandomForestClassifier(**forest, random_state=random_state)
-        if is_classification
-        else RandomForestRegressor(**forest, random_state=random_state),
-        "gradient_boosting": HistGradientBoostingClassifier(
-            early_stopping=False, random_state=random_state
-        )
-        if is_classification
-        else HistGradientBoostingRegressor(early_stopping=False, random_state=random_state),
-        "linear": LogisticRegression(max_iter=1000) if is_classification else Ridge(),
-    }
+    paper_forest = {"n_estimators": 100, "max_depth": 3, "max_features": 1.0}
+    forest = {"n_estimators": 100, "min_samples_leaf": 2}
+    seed = {"random_state": random_state}
+    boosting = {"early_stopping": False, "random_state": random_state}
+    made: dict[str, BaseEstimator]
+    if is_classification:
+        made = {
+            "paper_forest": RandomForestClassifier(**paper_forest, **seed),
+            "random_forest": RandomForestClassifier(**forest, **seed),
+            "gradient_boosting": HistGradientBoostingClassifier(**boosting),
+            "linear": LogisticRegression(max_iter=1000),
+        }
+    else:
+        made = {
+            "paper_forest": RandomForestRegressor(**paper_forest, **seed),
+            "random_forest": RandomForestRegressor(**forest, max_features="sqrt", **seed),
+            "gradient_boosting": HistGradientBoostingRegressor(**boosting),
+            "linear": Ridge(),
+        }
     if model not in made:
         raise ValueError(f"model must be one of {sorted(made)} or an estimator, not {model!r}")
     return made[model]
