@@ -74,6 +74,12 @@ class FloatAxis:
     exponent: int
     relative_precision: float
 
+    def __post_init__(self) -> None:
+        if not -math.inf < self.lower <= self.upper < math.inf or self.relative_precision < 0:
+            raise ValueError(f"not a range of numbers: {self}")
+        if self.decimals is not None and not 0 <= self.decimals <= _MOST_DECIMALS:
+            raise ValueError(f"not a number of decimals: {self.decimals!r}")
+
     @classmethod
     def fit(cls, ordered: npt.NDArray[Any], dtype: np.dtype[Any]) -> Self:
         """Learn range and decimals from sorted finite float64 values."""
@@ -135,6 +141,13 @@ class IntegerAxis:
     upper: int
     step: int
     unsigned: bool
+
+    def __post_init__(self) -> None:
+        limits = np.iinfo(np.uint64 if self.unsigned else np.int64)
+        if not limits.min <= self.lower <= self.upper <= limits.max:
+            raise ValueError(f"not a range of 64-bit integers: {self}")
+        if not 0 <= self.step <= self.upper - self.lower:
+            raise ValueError(f"not a step within the range: {self}")
 
     @classmethod
     def fit(cls, ordered: npt.NDArray[Any], dtype: np.dtype[Any]) -> Self:

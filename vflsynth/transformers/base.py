@@ -103,11 +103,14 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
 
         Raises
         ------
+        ParameterError
+            A parameter is out of range.
         ColumnKindError
             The values do not fit this kind, or the dtype is not supported.
         EmptyColumnError
             There is no value at all.
         """
+        self.check_parameters()
         self.name_, self.dtype_ = column.name, column.dtype
         self._fit(column)
         self._lay_out()
@@ -131,7 +134,9 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         check_is_fitted(self, "spans_")
         return {
             "kind": self.kind,
-            "parameters": self.get_params(deep=False),
+            "parameters": {
+                name: scalar_to_json(value) for name, value in self.get_params(deep=False).items()
+            },
             "name": scalar_to_json(self.name_),
             "dtype": dtype_to_json(self.dtype_),
             "state": self._state(),
@@ -159,6 +164,10 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
     def _lay_out(self) -> None:
         self.spans_ = self._spans()
         self.width_ = sum(span.width for span in self.spans_)
+
+    @abstractmethod
+    def check_parameters(self) -> None:
+        """Raise ParameterError for a parameter out of range."""
 
     @abstractmethod
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
@@ -192,11 +201,10 @@ def check_matrix(matrix: npt.NDArray[Any], width: int) -> None:
         raise EncodedMatrixError("the matrix holds NaN; a generator's output must be finite")
 
 
-def check_share(name: str, share: object) -> float:
-    """Return `share` as a float in [0, 1), or raise ParameterError naming the parameter."""
+def check_share(name: str, share: object) -> None:
+    """Raise ParameterError, naming the parameter, unless `share` is a number in [0, 1)."""
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
         raise ParameterError(f"{name} must be a share of the rows in [0, 1), got {share!r}")
-    return float(share)
 
 
 @contextmanager

@@ -85,22 +85,25 @@ class CategoricalTransformer(ColumnTransformer):
         """Number of values, or groups of values, that are told apart."""
         return self.n_frequent_ + bool(self.rare_shares_) + self.has_missing_
 
-    def _fit(self, column: pd.Series[Any]) -> None:
+    def check_parameters(self) -> None:
+        """Raise ParameterError unless `max_categories` and `rare_threshold` are in range."""
         limit = self.max_categories
         if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1:
             raise ParameterError(f"max_categories must be a positive integer, got {limit!r}")
-        threshold = check_share("rare_threshold", self.rare_threshold)
+        check_share("rare_threshold", self.rare_threshold)
+
+    def _fit(self, column: pd.Series[Any]) -> None:
         codes, values = _factorize(column)
         if not len(values):
             raise EmptyColumnError(
                 "the column has no value", fix="drop the column", column=column.name
             )
-        if len(values) > limit:
-            raise _too_many_categories(column, len(values), limit)
+        if len(values) > self.max_categories:
+            raise _too_many_categories(column, len(values), self.max_categories)
         self._check_values(column, values)
         order = self._order(column, values)
         counts = np.bincount(codes[codes >= 0], minlength=len(values))[order]
-        rare = counts < threshold * len(codes)
+        rare = counts < self.rare_threshold * len(codes)
         if rare.sum() < 2:
             rare[:] = False
         placed = np.concatenate([order[~rare], order[rare]])
@@ -195,7 +198,7 @@ class CategoricalTransformer(ColumnTransformer):
         self.rare_shares_ = tuple(float(share) for share in state["rare_shares"])
         self.has_missing_ = bool(state["has_missing"])
         self._missing_value = scalar_from_json(state["missing_value"])
-        if not values or len(values) != self.n_frequent_ + len(self.rare_shares_):
+        if not values or not 0 <= self.n_frequent_ == len(values) - len(self.rare_shares_):
             raise ValueError("numbers of categories do not add up")
 
 

@@ -86,7 +86,9 @@ class NumericTransformer(ColumnTransformer):
         """Write value and state of each record."""
         raw, missing = self._read(column)
         if raw.dtype != self._raw_dtype:
-            raw = raw.astype(self._raw_dtype)
+            if self._raw_dtype != np.float64:  # only integers to floats is a harmless conversion
+                raise _changed_dtype(column, self.dtype_)
+            raw = raw.astype(np.float64)
         states = self._states(column, raw, missing)
         n_values = 0
         if self.axis_ is not None and self.scaler_ is not None:
@@ -98,9 +100,14 @@ class NumericTransformer(ColumnTransformer):
         if self.n_states_ > 1:
             one_hot(states, out[:, n_values:])
 
-    def _fit(self, column: pd.Series[Any]) -> None:
+    def check_parameters(self) -> None:
+        """Raise ParameterError unless `scaling` and `spike_share` are what they may be."""
         if self.scaling not in SCALERS:
             raise ParameterError(f"scaling must be one of {list(SCALERS)}, got {self.scaling!r}")
+        if self.spike_share is not None:
+            check_share("spike_share", self.spike_share)
+
+    def _fit(self, column: pd.Series[Any]) -> None:
         raw, missing = self._read(column)
         self.has_missing_ = bool(missing.any())
         ordered = np.sort(raw[~missing] if self.has_missing_ else raw)
@@ -110,8 +117,8 @@ class NumericTransformer(ColumnTransformer):
             )
         spikes: list[Any] = []
         if self.spike_share is not None:
-            share = check_share("spike_share", self.spike_share)
-            spikes = _frequent_values(ordered, max(math.ceil(share * len(raw)), _SMALLEST_SPIKE))
+            least = max(math.ceil(self.spike_share * len(raw)), _SMALLEST_SPIKE)
+            spikes = _frequent_values(ordered, least)
         for spike in spikes:
             ordered = ordered[ordered != spike]
         self.spikes_ = tuple(spike.item() for spike in spikes)
@@ -304,11 +311,7 @@ class DatetimeTransformer(NumericTransformer):
         if numpy_dtype(got).kind != numpy_dtype(own).kind or _has_timezone(got) != _has_timezone(
             own
         ):
-            raise ColumnKindError(
-                f"dtype is {got}, but {own} when the transformer was fitted",
-                fix=f"convert it with .astype({str(own)!r})",
-                column=column.name,
-            )
+            raise _changed_dtype(column, own)
         missing = np.asarray(column.isna())
         if isinstance(got, pd.ArrowDtype) and not _has_timezone(got):
             column = column.astype(numpy_dtype(got))  # Arrow dates have no direct way to NumPy
@@ -358,6 +361,14 @@ def read_floats(column: pd.Series[Any]) -> tuple[npt.NDArray[np.float64], Flags]
             rows=column.index[infinite][:5].tolist(),
         )
     return values, np.isnan(values)
+
+
+def _changed_dtype(column: pd.Series[Any], fitted: Any) -> ColumnKindError:
+    return ColumnKindError(
+        f"dtype is {column.dtype}, but was {fitted} when the transformer was fitted",
+        fix=f"convert it with .astype({str(fitted)!r})",
+        column=column.name,
+    )
 
 
 def _has_timezone(dtype: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, Self
@@ -56,6 +57,10 @@ class Standardizer:
     mean: float
     std: float
 
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.mean) and 0.0 < self.std < math.inf):
+            raise ValueError(f"not a mean and a positive standard deviation: {self}")
+
     @classmethod
     def fit(cls, ordered: Floats) -> Self:
         """Learn mean and standard deviation."""
@@ -103,6 +108,11 @@ class NormalScores:
 
     knots: list[float]
     scores: list[float]
+
+    def __post_init__(self) -> None:
+        rising = np.all(np.diff(self.knots) > 0) and np.all(np.diff(self.scores) > 0)
+        if len(self.knots) != len(self.scores) or len(self.knots) < 2 or not rising:
+            raise ValueError("knots and scores must rise together")
 
     @classmethod
     def fit(cls, ordered: Floats) -> Self:

@@ -214,10 +214,12 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return parameters and learned state as JSON-safe values, without any table row."""
         check_is_fitted(self, "spans_")
         parameters = self.get_params(deep=False)
-        if self.kinds is not None:
-            parameters["kinds"] = [[scalar_to_json(k), kind] for k, kind in self.kinds.items()]
+        kinds = parameters.pop("kinds")
+        parameters = {name: scalar_to_json(value) for name, value in parameters.items()}
+        if kinds is not None:
+            kinds = [[scalar_to_json(label), kind] for label, kind in kinds.items()]
         return {
-            "parameters": parameters,
+            "parameters": parameters | {"kinds": kinds},
             "party": self.party_,
             "columns": index_to_json(self._columns),
             "index_name": scalar_to_json(self._index_name),
@@ -252,6 +254,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.kinds is not None and not isinstance(self.kinds, Mapping):
             raise ParameterError(f"kinds must map column labels to kinds, got {self.kinds!r}")
+        for kind in ("continuous", "categorical"):  # the rest, even if no column needs it
+            self._transformer(kind).check_parameters()
 
     def _declared_kinds(self, frame: pd.DataFrame, party: str | None) -> dict[Any, str]:
         kinds = dict(self.kinds or {})
