@@ -1,0 +1,411 @@
+"""Columns one by one, and small groups of discrete columns: distances between distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from vflsynth.evaluation._columns import (
+    CategoricalColumn,
+    Column,
+    Floats,
+    Integers,
+    NumericColumn,
+    Parties,
+    TableEncoder,
+    party_of,
+)
+from vflsynth.evaluation._intervals import (
+    GROUPS,
+    JACKKNIFE,
+    TOO_FEW_ROWS,
+    around,
+    generator,
+    jackknife_variance,
+    random_groups,
+)
+from vflsynth.evaluation._metric import Metric, MetricResult
+
+MARGINAL_DISTANCE = Metric(
+    name="marginal_distance",
+    title="Marginal distance",
+    direction="lower",
+    minimum=0.0,
+    maximum=1.0,
+    measures="How differently the values of a single column are distributed, averaged over the "
+    "columns: the largest gap between two cumulative distributions (Kolmogorov-Smirnov), or the "
+    "share of rows with another label (total variation).",
+    baseline="two random halves of the real table",
+    naive="values drawn evenly over each column's range or labels",
+)
+AVERAGE_VARIATION_DISTANCE = Metric(
+    name="average_variation_distance",
+    title="Average variation distance of discrete columns (AVD)",
+    direction="lower",
+    minimum=0.0,
+    maximum=1.0,
+    measures="The share of rows whose combination of labels would have to change for the two "
+    "tables to agree, averaged over groups of discrete columns.",
+    baseline="two random halves of the real table",
+    naive="labels drawn independently of each other (evenly, for single columns)",
+)
+
+BINS = 256
+"""Quantile bins in which intervals and baselines of numeric columns are computed."""
+
+MOST_GROUPS_OF_COLUMNS = 1000
+"""Beyond this, AVD is averaged over a random choice of groups of columns."""
+
+
+def marginal_distance(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    *,
+    columns: Sequence[Hashable] | None = None,
+    categorical: Collection[Hashable] = (),
+    parties: Parties | None = None,
+    random_state: int = 0,
+) -> MetricResult:
+    """Compare the distribution of every column.
+
+    Parameters
+    ----------
+    real, synthetic : DataFrame
+    columns : sequence of hashable, optional
+        Columns to compare. Default: all.
+    categorical : collection of hashable, default ()
+        Numeric columns to read as labels.
+    parties : mapping of party name to column names, optional
+        Adds the owner to every part.
+    random_state : int, default 0
+        For the groups of rows behind the interval and the baseline.
+
+    Returns
+    -------
+    MetricResult
+        The mean distance. ``parts`` has one row per column: its `measure` (``"ks"`` or ``"tv"``),
+        the distance, and the shares of missing values.
+
+    Notes
+    -----
+    Kolmogorov-Smirnov compares the values that are present; a difference in the share of missing
+    values counts instead where it is larger. For labels a missing value is one more label.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> real = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0]})
+    >>> float(marginal_distance(real, real + 2))
+    0.5
+    """
+    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
+    owner = party_of(encoder.names, parties)
+    rng = generator(random_state, MARGINAL_DISTANCE.name)
+    real_groups = random_groups(len(real), rng)
+    synthetic_groups = random_groups(len(synthetic), rng)
+    rows: list[dict[str, object]] = []
+    distances, jackknives, halves, naives = [], [], [], []
+    for column in encoder.columns:
+        binned = _Binned.of(column, real, synthetic, real_groups, synthetic_groups)
+        distances.append(_exact_distance(column, real, synthetic, binned))
+        naives.append(_naive_distance(column, real, binned))
+        jackknives.append(binned.jackknife())
+        halves.append(binned.halves())
+        row: dict[str, object] = {"column": column.name}
+        row |= {} if owner is None else {"party": owner[column.name]}
+        row |= {"measure": "ks" if isinstance(column, NumericColumn) else "tv"}
+        row |= {"value": distances[-1], "baseline": halves[-1], "naive": naives[-1]}
+        row |= {"missing_real": float(real[column.name].isna().mean())}
+        rows.append(row | {"missing_synthetic": float(synthetic[column.name].isna().mean())})
+    return _mean_result(
+        MARGINAL_DISTANCE, distances, jackknives, halves, naives, rows, encoder.notes
+    )
+
+
+def average_variation_distance(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    *,
+    ways: int = 2,
+    columns: Sequence[Hashable] | None = None,
+    categorical: Collection[Hashable] = (),
+    parties: Parties | None = None,
+    random_state: int = 0,
+) -> MetricResult:
+    """Compare the joint distribution of every group of `ways` discrete columns.
+
+    Parameters
+    ----------
+    real, synthetic : DataFrame
+    ways : int, default 2
+        Size of the groups.
+    columns, categorical, parties, random_state
+        As in :func:`marginal_distance`. Numeric columns that are not named in `categorical` have no
+        part in this metric.
+
+    Returns
+    -------
+    MetricResult
+        ``parts`` has one row per group of columns, the worst first.
+
+    Notes
+    -----
+    Source: named in VFLGAN §5.1.3, after Tang et al. (2021) and Jiang et al. (2023): half the L1
+    distance between k-way marginals.
+    """
+    if ways < 1:
+        raise ValueError(f"ways must be at least 1, not {ways}")
+    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
+    owner = party_of(encoder.names, parties)
+    discrete = encoder.discrete
+    if len(discrete) < ways:
+        found = "no discrete column" if not discrete else f"{len(discrete)} discrete column(s)"
+        return AVERAGE_VARIATION_DISTANCE.not_applicable(
+            f"the table has {found}, and {ways} are needed"
+        )
+    rng = generator(random_state, AVERAGE_VARIATION_DISTANCE.name)
+    real_groups = random_groups(len(real), rng)
+    synthetic_groups = random_groups(len(synthetic), rng)
+    real_codes = [column.codes(real) for column in discrete]
+    synthetic_codes = [column.codes(synthetic) for column in discrete]
+    chosen, notes = _groups_of_columns(len(discrete), ways, rng)
+    rows: list[dict[str, object]] = []
+    distances, jackknives, halves, naives = [], [], [], []
+    for group in chosen:
+        joint_real, joint_synthetic = np.zeros(len(real), int), np.zeros(len(synthetic), int)
+        for i in group:
+            # Re-numbered after every factor, so that no product of widths can overflow.
+            width = discrete[i].width
+            pooled = np.concatenate(
+                [joint_real * width + real_codes[i], joint_synthetic * width + synthetic_codes[i]]
+            )
+            cells = np.unique(pooled, return_inverse=True)[1]
+            joint_real, joint_synthetic = cells[: len(real)], cells[len(real) :]
+        n_cells = int(max(joint_real.max(), joint_synthetic.max())) + 1
+        binned = _Binned(
+            "tv",
+            _grouped_counts(joint_real, n_cells, real_groups),
+            _grouped_counts(joint_synthetic, n_cells, synthetic_groups),
+        )
+        distances.append(binned.distance())
+        jackknives.append(binned.jackknife())
+        halves.append(binned.halves())
+        naives.append(_independent_distance([real_codes[i] for i in group], joint_real, n_cells))
+        names = [discrete[i].name for i in group]
+        row: dict[str, object] = {"columns": ", ".join(str(name) for name in names)}
+        if owner is not None:
+            same = len({owner[name] for name in names}) == 1
+            row |= {"scope": "within" if same else "across"}
+        rows.append(row | {"value": distances[-1], "baseline": halves[-1], "naive": naives[-1]})
+    rows.sort(key=lambda row: -float(str(row["value"])))
+    return _mean_result(
+        AVERAGE_VARIATION_DISTANCE,
+        distances,
+        jackknives,
+        halves,
+        naives,
+        rows,
+        encoder.notes + notes,
+    )
+
+
+def ks_distance(real: Floats, synthetic: Floats) -> float:
+    """Return the largest gap between two empirical distribution functions.
+
+    Parameters
+    ----------
+    real, synthetic : ndarray, shape (row,), shape (other_row,)
+        Without NaN.
+
+    Returns
+    -------
+    float
+        0 to 1; 0 if both are empty and 1 if only one is.
+    """
+    if not len(real) or not len(synthetic):
+        return float(len(real) != len(synthetic))
+    real, synthetic = np.sort(real), np.sort(synthetic)
+    at = np.concatenate([real, synthetic])
+    below = np.searchsorted(real, at, side="right") / len(real)
+    others_below = np.searchsorted(synthetic, at, side="right") / len(synthetic)
+    return float(np.abs(below - others_below).max())
+
+
+@dataclass(frozen=True)
+class _Binned:
+    """Counts of both tables in the same bins, by random group of rows; the last is "missing"."""
+
+    measure: Literal["ks", "tv"]
+    real: Floats  # (group, bin)
+    synthetic: Floats  # (group, bin)
+
+    @classmethod
+    def of(
+        cls,
+        column: Column,
+        real: pd.DataFrame,
+        synthetic: pd.DataFrame,
+        real_groups: Integers | None,
+        synthetic_groups: Integers | None,
+    ) -> _Binned:
+        if isinstance(column, CategoricalColumn):
+            codes, others, n_bins = column.codes(real), column.codes(synthetic), column.width
+        else:
+            values, synthetic_values = column.values(real), column.values(synthetic)
+            pooled = np.concatenate([values, synthetic_values])
+            pooled = pooled[~np.isnan(pooled)]
+            inner = np.linspace(0.0, 1.0, BINS + 1)[1:-1]
+            edges = np.unique(np.quantile(pooled, inner, method="lower")) if len(pooled) else inner
+            n_bins = len(edges) + 2
+            codes, others = (
+                np.where(np.isnan(v), n_bins - 1, np.searchsorted(edges, v, side="left"))
+                for v in (values, synthetic_values)
+            )
+        return cls(
+            "ks" if isinstance(column, NumericColumn) else "tv",
+            _grouped_counts(codes, n_bins, real_groups),
+            _grouped_counts(others, n_bins, synthetic_groups),
+        )
+
+    def _between(self, first: Floats, second: Floats) -> Floats:
+        """Return the distance of counts, shape (..., bin) to (...)."""
+        shares, others = (
+            counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1.0)
+            for counts in (first, second)
+        )
+        if self.measure == "tv":
+            return np.asarray(np.abs(shares - others).sum(axis=-1) / 2)
+        missing = np.abs(shares[..., -1] - others[..., -1])
+        below, others_below = (
+            np.cumsum(part[..., :-1], axis=-1)
+            / np.maximum(part[..., :-1].sum(axis=-1, keepdims=True), 1e-300)
+            for part in (shares, others)
+        )
+        return np.asarray(np.maximum(np.abs(below - others_below).max(axis=-1), missing))
+
+    def distance(self) -> float:
+        """Distance of the two tables in these bins."""
+        return float(self._between(self.real.sum(axis=0), self.synthetic.sum(axis=0)))
+
+    def jackknife(self) -> tuple[Floats, Floats] | None:
+        """Distances with one group of real, or of synthetic, rows left out; shape (group,) each."""
+        if len(self.real) != GROUPS or len(self.synthetic) != GROUPS:
+            return None
+        real, synthetic = self.real.sum(axis=0), self.synthetic.sum(axis=0)
+        return (
+            self._between(real - self.real, synthetic),
+            self._between(real, synthetic - self.synthetic),
+        )
+
+    def halves(self) -> float | None:
+        """Mean distance between random halves of the real table."""
+        if len(self.real) != GROUPS:
+            return None
+        half = GROUPS // 2
+        first = np.stack([np.roll(self.real, by, axis=0)[:half].sum(axis=0) for by in range(half)])
+        return float(self._between(first, self.real.sum(axis=0) - first).mean())
+
+
+def _grouped_counts(codes: Integers, n_bins: int, groups: Integers | None) -> Floats:
+    if groups is None:
+        return np.bincount(codes, minlength=n_bins)[None].astype(np.float64)
+    flat = np.bincount(groups * n_bins + codes, minlength=GROUPS * n_bins)
+    return flat.reshape(GROUPS, n_bins).astype(np.float64)
+
+
+def _exact_distance(
+    column: Column, real: pd.DataFrame, synthetic: pd.DataFrame, binned: _Binned
+) -> float:
+    if isinstance(column, CategoricalColumn):
+        return binned.distance()
+    values, others = column.values(real), column.values(synthetic)
+    missing, others_missing = np.isnan(values), np.isnan(others)
+    gap = abs(float(missing.mean()) - float(others_missing.mean()))
+    return max(ks_distance(values[~missing], others[~others_missing]), gap)
+
+
+def _naive_distance(column: Column, real: pd.DataFrame, binned: _Binned) -> float:
+    """Distance to a column drawn evenly over the range or labels of the real one."""
+    if isinstance(column, CategoricalColumn):
+        shares = binned.real.sum(axis=0) / binned.real.sum()
+        seen = shares > 0
+        return float(np.abs(shares[seen] - 1.0 / seen.sum()).sum() / 2)
+    values = column.values(real)
+    values = np.sort(values[~np.isnan(values)])
+    if not len(values) or values[0] == values[-1]:
+        return 0.0
+    even = (values / 2 - values[0] / 2) / (values[-1] / 2 - values[0] / 2)
+    steps = np.arange(len(values) + 1) / len(values)
+    return float(max(np.abs(steps[1:] - even).max(), np.abs(steps[:-1] - even).max()))
+
+
+def _independent_distance(codes: list[Integers], joint: Integers, n_cells: int) -> float:
+    """Distance of a joint distribution to the product of its marginals (even, for one column)."""
+    shares = np.bincount(joint, minlength=n_cells) / len(joint)
+    seen = shares > 0
+    if len(codes) == 1:
+        return float(np.abs(shares[seen] - 1.0 / seen.sum()).sum() / 2)
+    product = np.ones(n_cells)
+    for column in codes:
+        of_row = (np.bincount(column) / len(column))[column]
+        of_cell = np.zeros(n_cells)
+        of_cell[joint] = of_row  # all rows of a cell agree
+        product *= of_cell
+    outside = 1.0 - product[seen].sum()  # combinations that no real row has
+    return float((np.abs(shares[seen] - product[seen]).sum() + max(0.0, outside)) / 2)
+
+
+def _groups_of_columns(
+    n_columns: int, ways: int, rng: np.random.Generator
+) -> tuple[list[tuple[int, ...]], tuple[str, ...]]:
+    total = comb(n_columns, ways)
+    if total <= MOST_GROUPS_OF_COLUMNS:
+        return list(combinations(range(n_columns), ways)), ()
+    chosen: set[tuple[int, ...]] = set()
+    while len(chosen) < MOST_GROUPS_OF_COLUMNS:
+        chosen.add(tuple(sorted(rng.choice(n_columns, ways, replace=False).tolist())))
+    note = f"a random {MOST_GROUPS_OF_COLUMNS} of {total} groups of columns were compared"
+    return sorted(chosen), (note,)
+
+
+def _mean_result(
+    metric: Metric,
+    distances: list[float],
+    jackknives: list[tuple[Floats, Floats] | None],
+    halves: list[float | None],
+    naives: list[float],
+    rows: list[dict[str, object]],
+    notes: tuple[str, ...],
+) -> MetricResult:
+    """Average over columns; the interval is that of the average, columns moving together."""
+    value = float(np.mean(distances))
+    interval = None
+    real, synthetic = zip(*known) if len(known := list(_known(jackknives))) else ((), ())
+    if real:
+        variance = jackknife_variance(np.mean(real, axis=0))
+        variance = variance + jackknife_variance(np.mean(synthetic, axis=0))
+        deviation = float(np.sqrt(variance))
+        interval = around(value, deviation, metric.minimum, metric.maximum, freedom=GROUPS - 1)
+    baselines = [half for half in halves if half is not None]
+    return MetricResult(
+        metric=metric,
+        value=value,
+        interval=interval,
+        interval_method=JACKKNIFE if interval else TOO_FEW_ROWS,
+        baseline=float(np.mean(baselines)) if baselines else None,
+        naive=float(np.mean(naives)),
+        parts=pd.DataFrame(rows),
+        notes=notes,
+    )
+
+
+def _known(
+    jackknives: list[tuple[Floats, Floats] | None],
+) -> Iterator[tuple[Floats, Floats]]:
+    yield from (jackknife for jackknife in jackknives if jackknife is not None)

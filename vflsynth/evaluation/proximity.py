@@ -1,0 +1,330 @@
+"""How near synthetic rows come to real ones: a smoke test, **not** a privacy guarantee."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.spatial import cKDTree
+
+from vflsynth.evaluation._columns import (
+    CHUNK_ROWS,
+    CategoricalColumn,
+    Floats,
+    NumericColumn,
+    TableEncoder,
+    common_columns,
+)
+from vflsynth.evaluation._intervals import DRAWS, around, bootstrap_deviation, generator
+from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults
+
+NOT_A_GUARANTEE = (
+    "not a privacy guarantee: a table can keep its distance from every record and still give a "
+    "person away, and it can lie close without harm; use the audit for privacy"
+)
+
+DISTANCE_TO_CLOSEST_RECORD = Metric(
+    name="distance_to_closest_record",
+    title="Distance to the closest real record",
+    direction="baseline",
+    minimum=0.0,
+    maximum=np.inf,
+    measures="How far a typical synthetic row is from the nearest row of the real table, in real "
+    "standard deviations; much less than the baseline hints at copying.",
+    baseline="held-out real rows, or each real row and its nearest neighbour",
+)
+CLOSER_TO_TRAINING = Metric(
+    name="closer_to_training_share",
+    title="Synthetic rows closer to training than to held-out rows",
+    direction="baseline",
+    minimum=0.0,
+    maximum=1.0,
+    measures="The share of synthetic rows whose nearest real row is a training row, when there are "
+    "as many held-out rows to choose from; much above the baseline hints at copying.",
+    baseline="one half: no preference",
+)
+EXACT_COPIES = Metric(
+    name="exact_copies",
+    title="Exact copies",
+    direction="baseline",
+    minimum=0.0,
+    maximum=1.0,
+    measures="The share of synthetic rows that equal a real row in every column.",
+    baseline="the share of held-out rows, or of real rows, that equal another real row",
+)
+NEW_ROW_SHARE = Metric(
+    name="new_row_share",
+    title="New rows",
+    direction="baseline",
+    minimum=0.0,
+    maximum=1.0,
+    measures="The share of synthetic rows for which no real row has the same labels and numbers "
+    "within 1 % of a standard deviation.",
+    baseline="the same share for held-out rows, or for each real row among the others",
+)
+
+TOLERANCE = 0.01
+"""In real standard deviations: how far two numbers of "the same" row may be apart."""
+
+QUERY_ROWS = 256
+"""Synthetic rows whose distances to a chunk of real rows are in memory at a time."""
+
+
+def proximity(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    *,
+    holdout: pd.DataFrame | None = None,
+    columns: Sequence[Hashable] | None = None,
+    categorical: Collection[Hashable] = (),
+    max_rows: int | None = 2_000,
+    random_state: int = 0,
+) -> MetricResults:
+    """Look for synthetic rows that are, or nearly are, rows of the real table.
+
+    Parameters
+    ----------
+    real : DataFrame
+        The rows that the synthesizer was trained on, all of which are searched.
+    synthetic : DataFrame
+    holdout : DataFrame, optional
+        Real rows that it was not trained on: what an innocent row looks like. Without it each real
+        row's nearest *other* real row is the baseline.
+    columns : sequence of hashable, optional
+        Columns to compare. Default: all.
+    categorical : collection of hashable, default ()
+        Numeric columns to read as labels.
+    max_rows : int or None, default 2000
+        Largest number of synthetic (and of baseline) rows looked up; exact copies are always
+        counted over all rows.
+    random_state : int, default 0
+
+    Returns
+    -------
+    MetricResults
+        ``"distance_to_closest_record"`` (median; ``parts`` holds other quantiles),
+        ``"closer_to_training_share"`` (with `holdout` only), ``"exact_copies"`` and
+        ``"new_row_share"``.
+
+    Notes
+    -----
+    Distances are Euclidean over standardised numbers and one-hot labels divided by √2, so that two
+    different labels are one standard deviation apart. None of these numbers is a privacy guarantee.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> real = pd.DataFrame({"a": [1.0, 2.0, 3.0, 5.0]})
+    >>> float(proximity(real, real.iloc[:2])["exact_copies"])
+    1.0
+    """
+    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
+    if holdout is not None:
+        common_columns(real, holdout, encoder.names)
+        # Labels and missing values that only held-out rows have need codes, too.
+        both = pd.concat([synthetic[encoder.names], holdout[encoder.names]], ignore_index=True)
+        encoder = TableEncoder(real, both, columns=columns, categorical=categorical)
+    rng = generator(random_state, DISTANCE_TO_CLOSEST_RECORD.name)
+    queries = _sample(synthetic, max_rows, rng)
+    innocent = _sample(real if holdout is None else holdout, max_rows, rng)
+    search = _Search(encoder, real)
+    notes = (NOT_A_GUARANTEE, *encoder.notes)
+    if len(queries) < len(synthetic):
+        notes += (f"a random {len(queries)} of {len(synthetic)} synthetic rows were looked up",)
+    # Without held-out rows every baseline row is in the real table: its own match is skipped.
+    own = holdout is None
+    return MetricResults(
+        [
+            _closest_record(search, queries, innocent, own, rng, notes),
+            _closer_to_training(encoder, real, queries, holdout, rng, notes),
+            _exact_copies(encoder, real, synthetic, holdout, notes),
+            _new_rows(search, queries, innocent, own, notes),
+        ]
+    )
+
+
+def _closest_record(
+    search: _Search,
+    queries: pd.DataFrame,
+    innocent: pd.DataFrame,
+    own: bool,
+    rng: np.random.Generator,
+    notes: tuple[str, ...],
+) -> MetricResult:
+    distances = search.nearest(queries)
+    baselines = search.nearest(innocent, skip_own=own)
+    quantiles = [0.01, 0.05, 0.25, 0.5, 0.75]
+    value = float(np.median(distances))
+    deviation = bootstrap_deviation(
+        lambda rows: float(np.median(distances[rows])), len(distances), rng
+    )
+    return MetricResult(
+        metric=DISTANCE_TO_CLOSEST_RECORD,
+        value=value,
+        interval=around(value, deviation, 0.0, np.inf),
+        interval_method=f"95 %, {DRAWS} bootstrap draws of synthetic rows",
+        baseline=float(np.median(baselines)),
+        parts=pd.DataFrame(
+            {
+                "quantile": quantiles,
+                "value": np.quantile(distances, quantiles),
+                "baseline": np.quantile(baselines, quantiles),
+            }
+        ),
+        notes=notes,
+    )
+
+
+def _closer_to_training(
+    encoder: TableEncoder,
+    real: pd.DataFrame,
+    queries: pd.DataFrame,
+    holdout: pd.DataFrame | None,
+    rng: np.random.Generator,
+    notes: tuple[str, ...],
+) -> MetricResult:
+    if holdout is None:
+        return CLOSER_TO_TRAINING.not_applicable("no held-out rows were given")
+    n = min(len(real), len(holdout))  # equally many to choose from
+    to_training = _Search(encoder, _sample(real, n, rng)).nearest(queries)
+    to_holdout = _Search(encoder, _sample(holdout, n, rng)).nearest(queries)
+    # Ties, such as values that both tables hold, count as one half each.
+    closer = (to_training < to_holdout) + 0.5 * (to_training == to_holdout)
+    share = float(closer.mean())
+    deviation = float(closer.std() / np.sqrt(len(closer)))
+    return MetricResult(
+        metric=CLOSER_TO_TRAINING,
+        value=share,
+        interval=around(share, deviation, 0.0, 1.0),
+        interval_method="95 %, binomial over synthetic rows",
+        baseline=0.5,
+        parts=pd.DataFrame(
+            {
+                "nearest": ["training", "held-out", "tie"],
+                "share": [
+                    float((to_training < to_holdout).mean()),
+                    float((to_training > to_holdout).mean()),
+                    float((to_training == to_holdout).mean()),
+                ],
+            }
+        ),
+        notes=notes,
+    )
+
+
+def _exact_copies(
+    encoder: TableEncoder,
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    holdout: pd.DataFrame | None,
+    notes: tuple[str, ...],
+) -> MetricResult:
+    known, counts = np.unique(_row_hashes(encoder, real), return_counts=True)
+    copies = np.isin(_row_hashes(encoder, synthetic), known)
+    share = float(copies.mean())
+    if holdout is None:
+        baseline = float(counts[counts > 1].sum() / len(real))
+    else:
+        baseline = float(np.isin(_row_hashes(encoder, holdout), known).mean())
+    return MetricResult(
+        metric=EXACT_COPIES,
+        value=share,
+        interval=_wilson(int(copies.sum()), len(copies)),
+        interval_method="95 %, Wilson over synthetic rows",
+        baseline=baseline,
+        parts=pd.DataFrame({"copies": [int(copies.sum())], "rows": [len(copies)]}),
+        notes=notes,
+    )
+
+
+def _new_rows(
+    search: _Search,
+    queries: pd.DataFrame,
+    innocent: pd.DataFrame,
+    own: bool,
+    notes: tuple[str, ...],
+) -> MetricResult:
+    new = search.matches(queries) == 0
+    return MetricResult(
+        metric=NEW_ROW_SHARE,
+        value=float(new.mean()),
+        interval=_wilson(int(new.sum()), len(new)),
+        interval_method="95 %, Wilson over synthetic rows",
+        baseline=float((search.matches(innocent) <= int(own)).mean()),
+        parts=pd.DataFrame({"new": [int(new.sum())], "rows": [len(new)]}),
+        notes=notes,
+    )
+
+
+class _Search:
+    """Searches every row of a table for neighbours of a few, chunk by chunk."""
+
+    def __init__(self, encoder: TableEncoder, table: pd.DataFrame) -> None:
+        self.encoder, self.table = encoder, table
+        scale = np.ones(len(encoder.feature_columns))
+        for i, column in enumerate(encoder.columns):
+            if isinstance(column, CategoricalColumn):
+                scale[encoder.feature_columns == i] = np.sqrt(0.5)
+        self.scale = scale
+
+    def nearest(self, queries: pd.DataFrame, *, skip_own: bool = False) -> Floats:
+        """Return the distance to the nearest row, shape (query,), or to the second nearest."""
+        points = self.encoder.encode(queries) * self.scale
+        best = np.full((len(points), 2), np.inf)
+        for _, rows in self.encoder.chunks(self.table):
+            rows *= self.scale
+            norms = (rows**2).sum(axis=1)
+            for start in range(0, len(points), QUERY_ROWS):
+                some = points[start : start + QUERY_ROWS]
+                squares = norms + (some**2).sum(axis=1)[:, None] - 2.0 * some @ rows.T
+                here = np.argpartition(squares, min(1, len(rows) - 1), axis=1)[:, :2]
+                # Once more by subtraction: the expansion cannot tell a copy from a near copy.
+                exact = ((some[:, None, :] - rows[here]) ** 2).sum(axis=2)
+                merged = np.hstack([best[start : start + QUERY_ROWS], exact])
+                best[start : start + QUERY_ROWS] = np.sort(merged, axis=1)[:, :2]
+        distances: Floats = np.sqrt(best[:, int(skip_own)])
+        return distances
+
+    def matches(self, queries: pd.DataFrame) -> Floats:
+        """Return how many rows agree with each query within the tolerance, shape (query,)."""
+        points = self.encoder.encode(queries)
+        found = np.zeros(len(points))
+        for _, rows in self.encoder.chunks(self.table):
+            tree = cKDTree(rows)
+            found += tree.query_ball_point(points, TOLERANCE, p=np.inf, return_length=True)
+        return found
+
+
+def _row_hashes(
+    encoder: TableEncoder, frame: pd.DataFrame
+) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Return 64-bit hashes of rows that are equal whatever types the two tables store them in."""
+    hashes = []
+    for start in range(0, len(frame), CHUNK_ROWS):
+        chunk = frame.iloc[start : start + CHUNK_ROWS]
+        plain = pd.DataFrame(
+            {
+                str(i): column.values(chunk) + 0.0
+                if isinstance(column, NumericColumn)
+                else chunk[column.name].astype(object).map(str, na_action="ignore").to_numpy()
+                for i, column in enumerate(encoder.columns)
+            }
+        )
+        hashes.append(pd.util.hash_pandas_object(plain, index=False).to_numpy())
+    return np.concatenate(hashes)
+
+
+def _sample(frame: pd.DataFrame, most: int | None, rng: np.random.Generator) -> pd.DataFrame:
+    if most is None or len(frame) <= most:
+        return frame
+    return frame.iloc[np.sort(rng.choice(len(frame), most, replace=False))]
+
+
+def _wilson(hits: int, total: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share, which stays sensible at 0 and 1."""
+    z, share = 1.959964, hits / total
+    centre = (share + z**2 / (2 * total)) / (1 + z**2 / total)
+    reach = z / (1 + z**2 / total) * np.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+    # At the ends the formula misses the share itself by round-off.
+    return min(share, max(0.0, centre - reach)), max(share, min(1.0, centre + reach))
