@@ -143,6 +143,10 @@ class ArtefactVersionError(ArtefactError):
     """A saved model was written by a version that this one cannot read."""
 
 
+class TrainingDivergedError(VFLSynthError, ArithmeticError):
+    """A loss stopped being finite."""
+
+
 class ProtocolError(VFLSynthError, RuntimeError):
     """A message does not follow the protocol: wrong kind, shape, step or sender."""
 

@@ -10,7 +10,7 @@ import pandas as pd
 from sklearn.base import clone
 
 from vflsynth.exceptions import ProtocolError
-from vflsynth.frames import positions
+from vflsynth.frames import check_no_empty_column, party_keys, positions
 from vflsynth.protocol import AlignmentNotice, KeyList, Message
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
@@ -43,17 +43,23 @@ class Party:
     @property
     def keys(self) -> pd.Index:
         """Keys of the party's rows, in its own order."""
-        return self._frame.index if self._on is None else pd.Index(self._frame[self._on])
+        return party_keys(self._frame, self._on)
 
-    @property
-    def encoded(self) -> npt.NDArray[np.float32]:
-        """Fit the transformer on the matched rows and encode them, shape (record, encoded)."""
-        if self._rows is None:
-            raise ProtocolError(f"party {self.name!r} was asked to encode before its rows matched")
-        columns = self._frame if self._on is None else self._frame.drop(columns=[self._on])
-        matched = columns.take(self._rows)
+    def prepare(self) -> None:
+        """Fit the transformer on the matched rows; cheap, nothing is encoded yet."""
+        matched = self._matched()
+        check_no_empty_column(self.name, matched, among="matched records")
         self.transformer.fit(matched, party=self.name)
-        return self.transformer.transform(matched)
+
+    def encode(self) -> npt.NDArray[np.float32]:
+        """Encode the matched rows, shape (record, encoded)."""
+        return self.transformer.transform(self._matched())
+
+    def _matched(self) -> pd.DataFrame:
+        if self._rows is None:
+            raise ProtocolError(f"the records of party {self.name!r} have not been matched yet")
+        columns = self._frame if self._on is None else self._frame.drop(columns=[self._on])
+        return columns.take(self._rows)
 
     def answer(self, verb: Verb, step: int) -> Message:
         """Compute the message that `verb` asks for at `step`."""

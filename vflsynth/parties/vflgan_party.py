@@ -63,7 +63,7 @@ class VFLGANParty(Party):
             The party's own: initial weights and Gumbel noise.
         """
         self.settings, self.schedule, self.streams = settings, schedule, streams
-        self._records = torch.from_numpy(self.encoded).to(streams.device)
+        self._records = torch.from_numpy(self.encode()).to(streams.device)
         self.generator = Generator(
             settings.latent_dim,
             settings.generator_hidden,

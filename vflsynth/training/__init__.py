@@ -2,8 +2,10 @@
 
 from vflsynth.training.callbacks import Callback, EarlyStopping, EpochState
 from vflsynth.training.checkpoint import Checkpointer, load_checkpoint
-from vflsynth.training.history import History
+from vflsynth.training.history import History, history_from_json, history_to_json
 from vflsynth.training.loop import Plan, run
+from vflsynth.training.matching import match_records
+from vflsynth.training.session import Session
 from vflsynth.training.vflgan import VFLGAN
 
 __all__ = [
@@ -14,6 +16,10 @@ __all__ = [
     "EpochState",
     "History",
     "Plan",
+    "Session",
+    "history_from_json",
+    "history_to_json",
     "load_checkpoint",
+    "match_records",
     "run",
 ]

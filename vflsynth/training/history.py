@@ -47,3 +47,16 @@ class History:
             chosen[kept[-1]] = True
         frame["chosen"] = chosen
         return frame
+
+
+def history_to_json(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a history frame as JSON-safe records; what is missing becomes None."""
+    plain = frame.reset_index().astype(object)
+    records: list[dict[str, Any]] = plain.where(plain.notna(), None).to_dict("records")  # type: ignore[assignment]
+    return records
+
+
+def history_from_json(records: list[dict[str, Any]]) -> pd.DataFrame:
+    """Undo `history_to_json`."""
+    frame = pd.DataFrame(records)
+    return frame.set_index("epoch") if len(frame) else frame

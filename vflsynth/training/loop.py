@@ -5,11 +5,16 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.training.callbacks import Callback, EpochState
 from vflsynth.training.history import History
 from vflsynth.training.vflgan import VFLGAN
@@ -66,7 +71,8 @@ def run(
                 algorithm.step(step)
                 if interrupted.is_set():
                     return True
-            values = {"epoch": epoch, **algorithm.report(epoch)}
+            values: dict[str, Any] = {"epoch": epoch, **algorithm.report(epoch)}
+            _check_finite(values, epoch)
             best = algorithm.model_selection == "best"
             if best and (epoch % plan.evaluate_every == 0 or epoch == plan.n_epochs):
                 values["frechet_distance"], values["kept"] = algorithm.evaluate(epoch)
@@ -80,6 +86,15 @@ def run(
             if interrupted.is_set():
                 return True
     return False
+
+
+def _check_finite(values: Mapping[str, object], epoch: int) -> None:
+    for name, value in values.items():
+        if isinstance(value, Tensor) and not bool(torch.isfinite(value).all()):
+            raise TrainingDivergedError(
+                f"training diverged in epoch {epoch}: {name} is not finite. Lower learning_rate or "
+                "raise gradient_penalty_weight; `resume` continues from the last checkpoint"
+            )
 
 
 @contextmanager

@@ -1,0 +1,22 @@
+"""Synthetic tables from vertically partitioned data: several parties, one table, no join.
+
+Several organisations hold different columns about the same records. `VFLGANSynthesizer` learns to
+generate all columns together, so that relations across organisations survive, while each
+organisation's rows stay where they are.
+"""
+
+from vflsynth._version import __version__
+from vflsynth.model import PartyModel
+from vflsynth.presets import preset
+from vflsynth.synthesizer import VFLGANSynthesizer
+from vflsynth.training.callbacks import EarlyStopping
+from vflsynth.transformers import TableTransformer
+
+__all__ = [
+    "EarlyStopping",
+    "PartyModel",
+    "TableTransformer",
+    "VFLGANSynthesizer",
+    "__version__",
+    "preset",
+]

@@ -1,0 +1,100 @@
+"""Parameter ranges as data, checked in one place with one kind of message."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vflsynth.exceptions import ParameterError
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number in an interval; `whole` asks for an int, `closed` includes the ends."""
+
+    low: float
+    high: float = math.inf
+    whole: bool = False
+    closed: tuple[bool, bool] = (True, True)
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is such a number."""
+        kinds = (int,) if self.whole else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+            return False
+        above = value >= self.low if self.closed[0] else value > self.low
+        below = value <= self.high if self.closed[1] else value < self.high
+        return above and below
+
+    def __str__(self) -> str:
+        noun = "a whole number" if self.whole else "a number"
+        if self.high == math.inf:
+            return f"{noun} {'≥' if self.closed[0] else '>'} {self.low:g}"
+        left, right = "[" if self.closed[0] else "(", "]" if self.closed[1] else ")"
+        return f"{noun} in {left}{self.low:g}, {self.high:g}{right}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few values."""
+
+    options: tuple[Any, ...]
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is one of them."""
+        return any(value is option or (value == option and type(value) is type(option))
+                   for option in self.options)
+
+    def __str__(self) -> str:
+        return " or ".join(repr(option) for option in self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A sequence of layer sizes."""
+
+    at_least: int = 1
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is such a sequence."""
+        return (
+            isinstance(value, Sequence)
+            and not isinstance(value, str)
+            and len(value) >= self.at_least
+            and all(Number(1, whole=True).accepts(size) for size in value)
+        )
+
+    def __str__(self) -> str:
+        return f"a sequence of at least {self.at_least} whole numbers ≥ 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """None, or what `rule` accepts."""
+
+    rule: Number | Sizes | Choice
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is None or accepted."""
+        return value is None or self.rule.accepts(value)
+
+    def __str__(self) -> str:
+        return f"None or {self.rule}"
+
+
+Rule = Number | Choice | Sizes | Optional
+
+
+def check_parameters(owner: str, values: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
+    """Check every value that has a rule.
+
+    Raises
+    ------
+    ParameterError
+        Naming the owner, the parameter, the value and what is accepted.
+    """
+    for name, rule in rules.items():
+        if not rule.accepts(values[name]):
+            raise ParameterError(f"{owner}: {name} must be {rule}, got {values[name]!r}")

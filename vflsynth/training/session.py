@@ -1,0 +1,144 @@
+"""A session: parties, server and algorithm of one run in one process, for R replicas."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams, derive
+from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
+from vflsynth.protocol import LocalChannel, Schedule, Shape
+from vflsynth.protocol.channel import Verb
+from vflsynth.training.callbacks import Callback, Progress
+from vflsynth.training.checkpoint import Checkpointer, load_checkpoint
+from vflsynth.training.history import History
+from vflsynth.training.loop import Plan, run
+from vflsynth.training.vflgan import VFLGAN
+
+logger = logging.getLogger("vflsynth")
+
+
+class Session:
+    """One run: builds every network, trains, and holds what training leaves.
+
+    Parameters
+    ----------
+    parties : sequence of VFLGANParty
+        Matched and prepared.
+    channel : LocalChannel
+        Reaches these parties.
+    settings : Settings
+    secrets : sequence of bytes
+        One per replica; every stream of random numbers derives from it.
+    n_records : int
+        Training records per replica.
+    replica_rows : Tensor of int64, shape (replica, n_records), optional
+    discriminator_steps, model_selection
+        See `VFLGAN`.
+    epochs, evaluate_every : int
+        See `Plan`.
+    device : torch.device
+    """
+
+    def __init__(
+        self,
+        parties: Sequence[VFLGANParty],
+        channel: LocalChannel,
+        settings: Settings,
+        *,
+        secrets: Sequence[bytes],
+        n_records: int,
+        replica_rows: Tensor | None,
+        discriminator_steps: int,
+        model_selection: Literal["best", "last"],
+        epochs: int,
+        evaluate_every: int,
+        device: torch.device,
+    ) -> None:
+        self.parties = {party.name: party for party in parties}
+        self.settings, self.secrets, self.device = settings, secrets, device
+        streams = RandomStreams(secrets, device)
+        schedule = Schedule(
+            # The server never gets this one: it would know which record is in which batch.
+            streams.child("shared by the parties"),
+            n_records=n_records,
+            batch_size=settings.batch_size,
+            latent_dim=settings.latent_dim,
+            replica_rows=None if replica_rows is None else replica_rows.to(device),
+        )
+        for party in parties:
+            party.build(settings, schedule, streams.child(f"party {party.name}"))
+        shapes = channel.gather(Verb.SHAPE, 0, Shape)
+        server = VFLGANServer(settings, shapes, streams.child("server"))
+        self.algorithm = VFLGAN(
+            channel,
+            server,
+            discriminator_steps=discriminator_steps,
+            model_selection=model_selection,
+        )
+        self.plan = Plan(epochs, schedule.steps_per_epoch, evaluate_every)
+        self.history = History(len(secrets))
+        self._n_records = n_records
+
+    def train(
+        self,
+        *,
+        callbacks: Sequence[Callback],
+        checkpoint: str | os.PathLike[str] | None,
+        checkpoint_every: int,
+        resume: str | os.PathLike[str] | None,
+        verbose: bool,
+    ) -> bool:
+        """Train to the end of the plan, or until stopped; True if Ctrl-C stopped it."""
+        done = 0
+        if resume is not None:
+            done = load_checkpoint(
+                resume, self.fingerprint(), self.algorithm, self.parties, self.history
+            )
+        logger.info("training %d model(s) on %s", len(self.secrets), self.device)
+        progress = Progress(
+            self.plan.n_epochs, done=done, phase=f"training on {self.device}", enabled=verbose
+        )
+        watchers: list[Callback] = [progress, *callbacks]
+        if checkpoint is not None:
+            watchers.append(
+                Checkpointer(
+                    checkpoint,
+                    checkpoint_every,
+                    self.fingerprint(),
+                    self.algorithm,
+                    self.parties,
+                    self.history,
+                )
+            )
+        try:
+            interrupted = run(self.algorithm, self.plan, self.history, watchers, done)
+        finally:
+            progress.close()
+        nothing_selected = ~torch.isfinite(self.algorithm.best_distance)
+        if nothing_selected.any():  # the last model is kept, or no evaluation was reached
+            self.algorithm.select(len(self.history.records), nothing_selected)
+        return interrupted
+
+    def fingerprint(self) -> Mapping[str, Any]:
+        """What must be equal for a checkpoint to be continued, JSON-safe."""
+        settings = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self.settings).items()
+        }
+        return {
+            **settings,
+            "discriminator_steps": self.algorithm.discriminator_steps,
+            "model_selection": self.algorithm.model_selection,
+            "epochs": self.plan.n_epochs,
+            "evaluate_every": self.plan.evaluate_every,
+            "n_records": self._n_records,
+            "encoded widths": {p.name: p.transformer.width_ for p in self.parties.values()},
+            "random_state": [derive(secret, "fingerprint").hex()[:16] for secret in self.secrets],
+        }
