@@ -1,1 +1,37 @@
-"""Judge any synthetic table."""
+"""Judge any synthetic table against a real one, whoever made it.
+
+Every metric takes two DataFrames and returns a :class:`MetricResult` (or several): a value with its
+direction, range and interval, what real data score, what a table scores that knows next to nothing,
+and its parts as a DataFrame. None of them returns NaN; what cannot be computed is "not applicable,
+because ...". :func:`report` makes one HTML page of all of them.
+
+Nothing in here imports the synthesizer. Metrics that look across parties need real rows of all
+parties side by side: they are for whoever may see those.
+"""
+
+from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults, NotApplicableError
+from vflsynth.evaluation.association import association_errors, associations
+from vflsynth.evaluation.detection import detection_auc
+from vflsynth.evaluation.frechet import frechet_distance
+from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
+from vflsynth.evaluation.proximity import proximity
+from vflsynth.evaluation.report import Report, evaluate, report
+from vflsynth.evaluation.utility import utility
+
+__all__ = [
+    "Metric",
+    "MetricResult",
+    "MetricResults",
+    "NotApplicableError",
+    "Report",
+    "association_errors",
+    "associations",
+    "average_variation_distance",
+    "detection_auc",
+    "evaluate",
+    "frechet_distance",
+    "marginal_distance",
+    "proximity",
+    "report",
+    "utility",
+]

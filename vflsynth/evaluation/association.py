@@ -191,6 +191,20 @@ def association_errors(
         categorical=categorical,
         random_state=random_state,
     )
+    return errors_of(found)
+
+
+def errors_of(found: Associations) -> MetricResults:
+    """Return the three association errors of matrices that are already there.
+
+    Parameters
+    ----------
+    found : Associations
+
+    Returns
+    -------
+    MetricResults
+    """
     return MetricResults(
         [
             _error(found, ASSOCIATION_ERROR, "all"),

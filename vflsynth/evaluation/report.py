@@ -1,0 +1,493 @@
+"""All metrics in one call, and one self-contained HTML page that a newcomer can read."""
+
+from __future__ import annotations
+
+import html
+import os
+import tempfile
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from vflsynth.evaluation import _pictures
+from vflsynth.evaluation._columns import Parties, TableEncoder, common_columns
+from vflsynth.evaluation._intervals import generator
+from vflsynth.evaluation._metric import MetricResult, MetricResults
+from vflsynth.evaluation._pictures import Picture
+from vflsynth.evaluation.association import associations, errors_of
+from vflsynth.evaluation.detection import detection_auc
+from vflsynth.evaluation.frechet import frechet_distance
+from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
+from vflsynth.evaluation.proximity import proximity
+from vflsynth.evaluation.utility import TOTAL_DIFFERENCE, TSTR, utility
+from vflsynth.exceptions import MissingExtraError
+
+CLOSE, PARTLY = 0.8, 0.5
+"""Parts of the way from naive to real data from which a result is called close, or partly there."""
+
+QUESTIONS = {
+    "marginal_distance": "Is each column distributed as in the real table?",
+    "association_error": "Do columns relate to each other as in the real table?",
+    "association_error_within": "Do columns of the same party relate as they should?",
+    "association_error_across": "Do columns of different parties relate as they should?",
+    "frechet_distance": "Is everything right at once?",
+    "train_synthetic_test_real": "Can a model be trained on it?",
+    "detection_auc": "Does it pass for real?",
+}
+"""The headline metrics, in the order of the verdict."""
+
+ANSWERS = {"close": "Close to real data", "partly": "Part of the way", "far": "Far from real data"}
+
+TABLE_ROWS = 25
+"""Rows of each metric's parts that the page shows."""
+
+
+def evaluate(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    *,
+    parties: Parties | None = None,
+    target: Hashable | None = None,
+    holdout: pd.DataFrame | None = None,
+    columns: Sequence[Hashable] | None = None,
+    categorical: Collection[Hashable] = (),
+    random_state: int = 0,
+) -> MetricResults:
+    """Compute every metric for tables.
+
+    Parameters
+    ----------
+    real : DataFrame
+        The rows that the synthesizer was trained on.
+    synthetic : DataFrame
+        The table to judge, from this package or any other source.
+    parties : mapping of party name to column names, optional
+        Who owned what; needed to tell relations within parties from those across.
+    target : hashable, optional
+        Column that models should learn to predict; without it utility is not applicable.
+    holdout : DataFrame, optional
+        Real rows that the synthesizer was not trained on, for utility and proximity.
+    columns : sequence of hashable, optional
+        Columns to judge. Default: all.
+    categorical : collection of hashable, default ()
+        Numeric columns to read as labels, such as codes.
+    random_state : int, default 0
+
+    Returns
+    -------
+    MetricResults
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> wine = load_wine(as_frame=True).frame
+    >>> evaluate(wine, wine)["frechet_distance"].value < 1e-6
+    True
+    """
+    return _evaluate(real, synthetic, parties, target, holdout, columns, categorical, random_state)[
+        0
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """The judgement of a synthetic table.
+
+    Parameters
+    ----------
+    results : MetricResults
+        Every metric.
+    html : str
+        The page: one file, no network.
+    """
+
+    results: MetricResults
+    html: str
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page to a file, whole or not at all.
+
+        Parameters
+        ----------
+        path : path-like
+            Where to; an existing file is replaced.
+
+        Returns
+        -------
+        Path
+        """
+        path = Path(path)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False
+        ) as file:
+            file.write(self.html)
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, path)
+        return path
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per metric, see :meth:`MetricResults.to_frame`."""
+        return self.results.to_frame()
+
+    def to_json(self) -> str:
+        """Return every number of the page as JSON, see :meth:`MetricResults.to_json`."""
+        return self.results.to_json()
+
+    def _repr_html_(self) -> str:
+        # A frame of its own keeps the page's styles away from the notebook's.
+        return (
+            f'<iframe title="Report" srcdoc="{html.escape(self.html)}" '
+            'style="width:100%;height:48rem;border:1px solid #d5dbe1"></iframe>'
+        )
+
+
+def report(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    *,
+    parties: Parties | None = None,
+    target: Hashable | None = None,
+    holdout: pd.DataFrame | None = None,
+    history: pd.DataFrame | None = None,
+    notes: Sequence[str] = (),
+    title: str = "Synthetic data report",
+    columns: Sequence[Hashable] | None = None,
+    categorical: Collection[Hashable] = (),
+    random_state: int = 0,
+) -> Report:
+    """Judge a synthetic table and make one self-contained HTML page of it.
+
+    Parameters
+    ----------
+    real, synthetic, parties, target, holdout, columns, categorical, random_state
+        As in :func:`evaluate`.
+    history : DataFrame, optional
+        One row per epoch, for pictures: `epoch`, `frechet_distance` and columns named "...loss...".
+    notes : sequence of str, default ()
+        Sentences to print on the page, such as how the table was made.
+    title : str, default "Synthetic data report"
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    MissingExtraError
+        If matplotlib or jinja2 is not installed.
+    PartyDataError
+        If the tables cannot be compared.
+
+    Notes
+    -----
+    The same arguments give the same page, byte for byte.
+    """
+    for package in ("matplotlib", "jinja2"):
+        try:
+            __import__(package)
+        except ImportError as error:
+            raise MissingExtraError("report()", package, "report") from error
+    from jinja2 import Environment, StrictUndefined
+
+    results, found = _evaluate(
+        real, synthetic, parties, target, holdout, columns, categorical, random_state
+    )
+    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
+    rng = generator(random_state, "pictures")
+    tstr = results["train_synthetic_test_real"]
+    projection = _pictures.projection(encoder, real, synthetic, rng)
+    sections = [
+        _Section(
+            "Columns one by one",
+            "Filled: real rows. Outlined or orange: synthetic rows. The worst columns come first.",
+            _pictures.marginals(encoder, real, synthetic, results["marginal_distance"].parts),
+            "small",
+        ),
+        _Section(
+            "Pairs of columns",
+            "The strongest relations of the real table"
+            + (", those across parties first." if parties else "."),
+            _pictures.pairs(encoder, real, synthetic, found, rng),
+        ),
+        _Section(
+            "Relations between all columns",
+            "Correlation (−1 to 1) for two numeric columns, Cramér's V for two categorical ones, "
+            "correlation ratio for a mixed pair (0 to 1)."
+            + (
+                " Lines part the parties: off the diagonal are relations across." if parties else ""
+            ),
+            _pictures.association_maps(found) if len(found.names) > 1 else [],
+        ),
+        _Section(
+            "All columns at once",
+            "Principal components of the real table; a random sample of both tables.",
+            [projection] if projection else [],
+            "wide",
+        ),
+        _Section(
+            "Use for a model",
+            f"Predicting {target}. First letter pair: trained on; second: tested on. The dotted line "
+            "is TRTR, a model trained and tested on real rows.",
+            [_pictures.utility(tstr.parts)] if tstr.value is not None else [],
+            "wide",
+        ),
+        _Section(
+            "Training",
+            "As recorded by the synthesizer while it was fitted.",
+            [] if history is None or history.empty else _pictures.training(history),
+        ),
+    ]
+    template = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    ).from_string(
+        resources.files("vflsynth.evaluation").joinpath("report.html").read_text(encoding="utf-8")
+    )
+    cards = [_card(result) for name in QUESTIONS if (result := _headline(results, name))]
+    page = template.render(
+        title=title,
+        facts=_facts(real, synthetic, holdout, encoder, parties),
+        headline=_verdict(cards),
+        cards=cards,
+        sentences=_sentences(results),
+        sections=[section for section in sections if section.pictures],
+        overview=[_overview_row(result) for result in results.values()],
+        tables=[_table(result) for result in results.values() if len(result.parts)],
+        notes=[str(note) for note in notes],
+        remarks=list(dict.fromkeys(note for result in results.values() for note in result.notes)),
+        has_parties=parties is not None,
+        close=f"{CLOSE:.0%}",
+        partly=f"{PARTLY:.0%}",
+    )
+    return Report(results, page)
+
+
+@dataclass(frozen=True)
+class _Section:
+    """Pictures under one heading."""
+
+    title: str
+    text: str
+    pictures: list[Picture]
+    size: str = "medium"
+
+
+def _evaluate(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    parties: Parties | None,
+    target: Hashable | None,
+    holdout: pd.DataFrame | None,
+    columns: Sequence[Hashable] | None,
+    categorical: Collection[Hashable],
+    random_state: int,
+) -> tuple[MetricResults, Any]:
+    names = common_columns(real, synthetic, columns)
+    shared: dict[str, Any] = {
+        "columns": names,
+        "categorical": categorical,
+        "random_state": random_state,
+    }
+    found = associations(real, synthetic, parties=parties, **shared)
+    results = [
+        marginal_distance(real, synthetic, parties=parties, **shared),
+        *errors_of(found).values(),
+        frechet_distance(real, synthetic, parties=parties, **shared),
+        average_variation_distance(real, synthetic, parties=parties, **shared),
+    ]
+    if target is None:
+        because = "no target column was named"
+        results += [TSTR.not_applicable(because), TOTAL_DIFFERENCE.not_applicable(because)]
+    else:
+        results += utility(
+            real[names],
+            synthetic[names],
+            target,
+            holdout=holdout,
+            categorical=categorical,
+            max_rows=10_000,
+            random_state=random_state,
+        ).values()
+    results.append(detection_auc(real, synthetic, max_rows=5_000, **shared))
+    results += proximity(real, synthetic, holdout=holdout, **shared).values()
+    return MetricResults(results), found
+
+
+def _headline(results: MetricResults, name: str) -> MetricResult | None:
+    """Return a result for the verdict; all pairs together only where parties are unknown."""
+    result = results[name]
+    if name == "association_error" and results["association_error_across"].value is not None:
+        return None
+    if name.startswith("association_error_") and result.not_applicable == "no parties were given":
+        return None
+    return result
+
+
+def _level(result: MetricResult) -> str:
+    closed = result.gap_closed
+    if closed is None:
+        return "unknown"
+    return "close" if closed >= CLOSE else "partly" if closed >= PARTLY else "far"
+
+
+def _card(result: MetricResult) -> dict[str, Any]:
+    """Words and ruler of one headline metric."""
+    level, closed = _level(result), result.gap_closed
+    card: dict[str, Any] = {
+        "question": QUESTIONS[result.metric.name],
+        "metric": result.metric,
+        "level": level,
+        "answer": ANSWERS.get(level, "Not applicable"),
+        "value": _number(result.value),
+        "interval": _interval(result),
+        "ruler": None,
+        "text": "",
+    }
+    if result.value is None:
+        card["text"] = f"Not applicable, because {result.not_applicable}."
+    elif closed is None:
+        card["answer"] = "No verdict"
+        card["text"] = (
+            "Real data themselves do no better than the naive mark here, so that there is no scale "
+            "to read the value on."
+        )
+    else:
+        card["ruler"] = {
+            "at": round(100 * closed, 1),
+            "from_to": _ruler_interval(result),
+            "naive": _number(result.naive),
+            "baseline": _number(result.baseline),
+        }
+        card["text"] = (
+            f"{closed:.0%} of the way from {result.metric.naive} to {result.metric.baseline}."
+        )
+    return card
+
+
+def _ruler_interval(result: MetricResult) -> tuple[float, float] | None:
+    """Left end and width of the interval on the ruler, in percent."""
+    if result.interval is None or result.naive is None or result.baseline is None:
+        return None
+    length = result.baseline - result.naive
+    ends = sorted(
+        min(1.0, max(0.0, (end - result.naive) / length)) * 100 for end in result.interval
+    )
+    return round(ends[0], 1), round(ends[1] - ends[0], 1)
+
+
+def _verdict(cards: list[dict[str, Any]]) -> str:
+    """One sentence over all headline metrics."""
+    judged = [card for card in cards if card["ruler"]]
+    close = [card for card in judged if card["level"] == "close"]
+    if not judged:
+        return "None of the headline measures applies to these tables."
+    if len(close) == len(judged):
+        return f"Close to the real data in all {len(judged)} respects measured."
+    worst = min(judged, key=lambda card: float(card["ruler"]["at"]))
+    start = f"Close to the real data in {len(close)} of {len(judged)} respects"
+    if not close:
+        start = f"Not close to the real data in any of {len(judged)} respects"
+    return f"{start}. Weakest: {worst['metric'].title[0].lower()}{worst['metric'].title[1:]}."
+
+
+def _sentences(results: MetricResults) -> list[str]:
+    """Plain sentences under the verdict: the point of the method, use, copying."""
+    sentences = []
+    within, across = (results[f"association_error_{scope}"] for scope in ("within", "across"))
+    if across.value is not None and within.value is not None:
+        sentences.append(
+            f"Relations across parties are off by {_number(across.value)} on average, relations "
+            f"within parties by {_number(within.value)}; two halves of the real table differ by "
+            f"{_number(across.baseline)} and {_number(within.baseline)}. Lower is better."
+        )
+    tstr = results["train_synthetic_test_real"]
+    if tstr.value is not None and tstr.baseline is not None:
+        score = str(tstr.parts["score"].iloc[0])
+        word = {"accuracy": "accuracy", "r2": "R²"}[score]
+        sentences.append(
+            f"A model trained on synthetic rows reaches {word} {_number(tstr.value)} on real rows; "
+            f"trained on real rows it reaches {_number(tstr.baseline)}, without learning anything "
+            f"{_number(tstr.naive)}. Higher is better."
+            + (
+                " More than real rows give is no merit: it happens when synthetic rows repeat the "
+                "rows tested on."
+                if tstr.interval and tstr.interval[0] > tstr.baseline
+                else ""
+            )
+        )
+    copies = results["exact_copies"]
+    if copies.value is not None and copies.baseline is not None:
+        sentences.append(
+            f"{copies.value:.2%} of the synthetic rows are exact copies of a real row (among real "
+            f"rows: {copies.baseline:.2%}). Few copies are not a privacy guarantee."
+        )
+    return sentences
+
+
+def _facts(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    holdout: pd.DataFrame | None,
+    encoder: TableEncoder,
+    parties: Parties | None,
+) -> list[str]:
+    facts = [f"{len(synthetic):,} synthetic rows", f"{len(real):,} real rows"]
+    facts += [] if holdout is None else [f"{len(holdout):,} held-out rows"]
+    facts += [f"{len(encoder.names)} columns"]
+    return facts + ([] if parties is None else [f"parties: {', '.join(map(str, parties))}"])
+
+
+def _overview_row(result: MetricResult) -> dict[str, Any]:
+    metric = result.metric
+    return {
+        "title": metric.title,
+        "value": _number(result.value),
+        "interval": _interval(result),
+        "interval_method": result.interval_method,
+        "baseline": _number(result.baseline),
+        "naive": _number(result.naive),
+        "direction": metric.direction_in_words,
+        "range": f"{_number(metric.minimum)} to {_number(metric.maximum)}",
+        "measures": metric.measures,
+        "baseline_is": metric.baseline,
+        "not_applicable": result.not_applicable,
+    }
+
+
+def _table(result: MetricResult) -> dict[str, Any]:
+    shown = result.parts.head(TABLE_ROWS)
+    return {
+        "title": result.metric.title,
+        "header": [str(name).replace("_", " ") for name in shown.columns],
+        "numeric": [pd.api.types.is_numeric_dtype(shown[name]) for name in shown.columns],
+        "rows": [[_cell(value) for value in row] for row in shown.itertuples(index=False)],
+        "hidden": len(result.parts) - len(shown),
+    }
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "–" if value != value else _number(value)
+    return "–" if value is None else str(value)
+
+
+def _interval(result: MetricResult) -> str:
+    if result.interval is None:
+        return ""
+    return f"{_number(result.interval[0])} to {_number(result.interval[1])}"
+
+
+def _number(value: float | None) -> str:
+    """Three significant digits, a true minus, no needless exponent."""
+    if value is None:
+        return "–"
+    if abs(value) == float("inf"):
+        return "∞" if value > 0 else "−∞"
+    if abs(value) < 5e-5:
+        return "0"
+    size = abs(value)
+    text = f"{value:.3g}" if size < 1000 else f"{value:,.0f}" if size < 1e7 else f"{value:.2e}"
+    return text.replace("-", "−")
