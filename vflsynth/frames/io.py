@@ -65,7 +65,7 @@ def read_table(path: str | os.PathLike[str], party: str | None = None) -> pd.Dat
         if suffix == ".parquet":
             return _restore_dtypes(pa.parquet.read_table(path))
         return _read_csv(path, party)
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, TableFileError):
             raise
         raise TableFileError(

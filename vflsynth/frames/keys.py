@@ -93,8 +93,8 @@ class KeyMinter:
             )
         values: Any
         if self.kind in ("integer", "float"):
-            small = not n or numbers[-1] < 2**63
-            values = np.arange(numbers.start, numbers.stop, dtype="int64" if small else "uint64")
+            small = numbers.stop < 2**63
+            values = np.arange(numbers.start, numbers.stop) if small else list(numbers)
         elif self.kind == "uuid":
             values = [uuid.uuid5(uuid.NAMESPACE_OID, f"synthetic-{i}") for i in numbers]
         else:
