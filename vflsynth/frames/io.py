@@ -209,7 +209,7 @@ def _midnights_to_dates(table: pa.Table) -> pa.Table:
 def _with_dtypes(frame: pd.DataFrame) -> pa.Table:
     """Convert to Arrow, noting the dtypes that Arrow and pandas do not bring back on their own.
 
-    These are the categories of a categorical (lost unless they are few texts), the storage of text,
+    These are the categories of a categorical (lost unless they are text), the storage of text,
     ``object`` and ``datetime64[s]``.
     """
     notes = json.dumps([_note(dtype) for dtype in frame.dtypes])

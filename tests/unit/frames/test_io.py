@@ -71,15 +71,6 @@ def test_parquet_keeps_integer_column_names(tmp_path):
     pd.testing.assert_frame_equal(read_table(tmp_path / "t.parquet"), frame)
 
 
-def test_parquet_keeps_many_categories(tmp_path):
-    # Past the size of a dictionary page, parquet itself forgets which categories there were.
-    categories = [f"category {i:030d}" for i in range(60_000)][::-1]
-    codes = np.arange(70_000) % 50_000
-    frame = pd.DataFrame({"x": pd.Categorical.from_codes(codes, categories, ordered=True)})
-    write_table(frame, tmp_path / "t.parquet")
-    pd.testing.assert_frame_equal(read_table(tmp_path / "t.parquet"), frame)
-
-
 def test_parquet_of_others_is_read_too(tmp_path):
     frame = pd.DataFrame({"x": [1, 2], "c": pd.Categorical(["a", "b"])})
     frame.to_parquet(tmp_path / "t.parquet")
