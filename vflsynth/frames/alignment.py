@@ -167,7 +167,8 @@ def align_keys(
     keys_by_party : mapping of str to pandas.Index
         Each party's keys in its own row order.
     matched_by : str, default "index"
-        How the report names what was matched.
+        How the report names what was matched. ``"index"`` becomes ``"position"`` where every party
+        has a plain index (see :func:`positional_keys`).
 
     Returns
     -------
@@ -177,6 +178,8 @@ def align_keys(
 
     Raises
     ------
+    MissingKeyError
+        If there are only plain indexes, of different lengths.
     KeyTypeError
         If two parties' keys are of different types.
     DuplicateKeyError
@@ -184,6 +187,8 @@ def align_keys(
     NoOverlapError
         If no key is in every table.
     """
+    if matched_by == "index" and positional_keys(keys_by_party):
+        matched_by = "position"
     common = intersect(keys_by_party)
     report = AlignmentReport(
         matched_by=matched_by,
@@ -195,12 +200,14 @@ def align_keys(
     )
     for party, keys in keys_by_party.items():
         if report.n_duplicated[party]:
+            no_column = matched_by == "index"
             repeated = keys[keys.duplicated(keep="first")].unique()
             rows = np.flatnonzero(keys.isin(repeated[:1]))[:_N_EXAMPLES].tolist()
             raise DuplicateKeyError(
                 f"{len(repeated)} keys occur more than once, in {report.n_duplicated[party]} rows "
                 f"(rows {', '.join(map(str, rows))} share one; all parties: {report.n_duplicated})",
-                fix="keep one row per key, for example with drop_duplicates() or by aggregating",
+                fix="keep one row per key, for example with drop_duplicates() or by aggregating"
+                + ("; reset_index(drop=True) if the index means nothing" if no_column else ""),
                 party=party,
                 column=keys.name,
                 rows=repeated[:_N_EXAMPLES].tolist(),
@@ -248,17 +255,18 @@ def check_key_types(keys_by_party: Mapping[str, pd.Index]) -> None:
 def positional_keys(indexes: Mapping[str, pd.Index]) -> bool:
     """Tell whether tables without a key column can only be matched row by row.
 
-    That is so for a single party, and where every party's index is the one that pandas gives to a
-    table without an index (``RangeIndex`` from 0 in steps of 1).
+    That is so where every party's index is the one that pandas gives to a table without an index: an
+    unnamed ``RangeIndex`` from 0 in steps of 1.
 
     Raises
     ------
     MissingKeyError
         If these indexes have different lengths: row 7 then need not be the same record everywhere.
     """
-    if len(indexes) == 1:
-        return True
-    if not all(index.equals(pd.RangeIndex(len(index))) for index in indexes.values()):
+    if not all(
+        isinstance(index, pd.RangeIndex) and (index.start, index.step, index.name) == (0, 1, None)
+        for index in indexes.values()
+    ):
         return False
     n_rows = {party: len(index) for party, index in indexes.items()}
     if len(set(n_rows.values())) > 1:

@@ -28,7 +28,6 @@ from vflsynth.frames.alignment import (
     AlignmentReport,
     align_keys,
     check_key_types,
-    positional_keys,
     positions,
 )
 
@@ -109,7 +108,7 @@ def align_party_frames(
         Row ``i`` of every frame is the same record. Without the key column, which is never
         modelled; the index is the default one.
     keys : pandas.Index
-        The matched keys, in the same order (a ``RangeIndex`` where rows were matched by position).
+        The matched keys, in the same order.
     report : AlignmentReport
 
     Raises
@@ -135,12 +134,6 @@ def align_party_frames(
     """
     frames = check_party_frames(party_frames, on)
     keys_by_party = {party: party_keys(frame, on) for party, frame in frames.items()}
-    if on is None and positional_keys(keys_by_party):
-        n_rows = {party: len(frame) for party, frame in frames.items()}
-        common: pd.Index = pd.RangeIndex(next(iter(n_rows.values())))
-        report = AlignmentReport("position", len(common), n_rows, dict.fromkeys(n_rows, 0))
-        return {p: frame.reset_index(drop=True) for p, frame in frames.items()}, common, report
-
     common, report = align_keys(
         keys_by_party, matched_by="index" if on is None else f"key column {on!r}"
     )

@@ -160,10 +160,23 @@ def test_plain_indexes_of_different_lengths_need_a_key():
 
 
 def test_one_party_needs_no_key():
-    frame = lab().set_index(pd.Index([7, 7, 7]))
-    frames, _, report = align_party_frames({"lab": frame})
-    assert report.n_matched == 3
-    assert frames["lab"].shape == (3, 2)
+    frames, _, report = align_party_frames({"lab": lab()})
+    assert (report.n_matched, report.matched_by) == (3, "position")
+    pd.testing.assert_frame_equal(frames["lab"], lab())
+
+
+def test_index_of_numbers_from_zero_is_matched_by_value():
+    frames = {"lab": lab(id=[0, 1, 2]), "clinic": clinic(id=[1, 0, 2]).head(2)}
+    frames = {party: frame.set_index("id") for party, frame in frames.items()}
+    aligned, _, report = align_party_frames(frames)
+    assert (report.n_matched, report.matched_by) == (2, "index")
+    assert aligned["clinic"]["age"].tolist() == [40, 61]
+
+
+def test_repeated_index_labels_are_refused():
+    frame = lab().set_index(pd.Index([7, 7, 8]))
+    with pytest.raises(exceptions.DuplicateKeyError, match=r"reset_index\(drop=True\)"):
+        align_party_frames({"lab": frame})
 
 
 def test_duplicate_keys_show_values_rows_and_every_party():
