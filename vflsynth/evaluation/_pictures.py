@@ -91,7 +91,7 @@ def association_maps(found: Associations) -> list[Picture]:
         ranks = {party: i for i, party in enumerate(dict.fromkeys(found.owner.values()))}
         order.sort(key=lambda i: ranks[found.owner[found.names[i]]])  # type: ignore[index]
         owners = [found.owner[found.names[i]] for i in order]
-    labels = [_label(found.names[i], 16) for i in order]
+    labels = [_label(found.names[i], 14) for i in order]
     grid = np.ix_(order, order)
     error = np.abs(found.real - found.synthetic)
     return [
@@ -360,10 +360,10 @@ def _heat_map(
     matrix: Floats, labels: list[str], owners: list[str], colours: str, low: float, high: float
 ) -> str:
     n = len(labels)
-    figure, axes = _figure(4.1, 4.1)
+    figure, axes = _figure(4.3, 4.6)
     image = axes.imshow(matrix, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
     axes.set_facecolor("#f2f4f6")
-    size = max(3.0, min(7.5, 210 / n))
+    size = min(7.5, 165 / n)
     if n <= 60:
         axes.set_xticks(range(n), labels, rotation=90, fontsize=size)
         axes.set_yticks(range(n), labels, fontsize=size)
@@ -390,7 +390,7 @@ def _heat_map(
             color=INK,
             weight="bold",
         )
-    bar = figure.colorbar(image, ax=axes, shrink=0.5, aspect=24, pad=0.02)
+    bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.45, aspect=26, pad=0.02)
     bar.ax.tick_params(labelsize=6.5, length=0)
     bar.outline.set_visible(False)
     return _svg(figure)
@@ -418,8 +418,10 @@ def _svg(figure: Figure) -> str:
     out = io.BytesIO()
     # Text as text: half the bytes, and sharp in print. Fonts other than the one measured with are
     # mostly narrower.
-    settings = {"svg.hashsalt": "vflsynth", "svg.fonttype": "none"}
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
+    with (
+        matplotlib.rc_context({"svg.hashsalt": "vflsynth", "svg.fonttype": "none"}),
+        warnings.catch_warnings(),
+    ):
         # Names in scripts that the font lacks are drawn as boxes; that is no reason to fail.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(out, format="svg", dpi=144, metadata={"Date": None, "Creator": None})

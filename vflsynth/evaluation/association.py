@@ -34,8 +34,8 @@ from vflsynth.evaluation._sums import GroupedSums
 
 Scope = Literal["all", "within", "across"]
 
-_HALVES = "the same error between two random halves of the real table"
-_INDEPENDENT = "a table whose columns have nothing to do with each other"
+_HALVES = "two random halves of the real table"
+_INDEPENDENT = "columns that have nothing to do with each other"
 
 ASSOCIATION_ERROR = Metric(
     name="association_error",

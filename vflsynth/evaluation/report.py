@@ -30,15 +30,15 @@ CLOSE, PARTLY = 0.8, 0.5
 """Parts of the way from naive to real data from which a result is called close, or partly there."""
 
 QUESTIONS = {
-    "marginal_distance": "Is each column distributed as in the real table?",
-    "association_error": "Do columns relate to each other as in the real table?",
-    "association_error_within": "Do columns of the same party relate as they should?",
-    "association_error_across": "Do columns of different parties relate as they should?",
-    "frechet_distance": "Is everything right at once?",
-    "train_synthetic_test_real": "Can a model be trained on it?",
-    "detection_auc": "Does it pass for real?",
+    "marginal_distance": ("Is each single column right?", "single columns"),
+    "association_error": ("Do columns relate as they should?", "relations between columns"),
+    "association_error_within": ("Do columns relate within parties?", "relations within parties"),
+    "association_error_across": ("Do columns relate across parties?", "relations across parties"),
+    "frechet_distance": ("Is everything right at once?", "all columns at once"),
+    "train_synthetic_test_real": ("Can a model be trained on it?", "training a model"),
+    "detection_auc": ("Does it pass for real?", "passing for real rows"),
 }
-"""The headline metrics, in the order of the verdict."""
+"""The headline metrics in the order of the verdict: as a question, and in two words."""
 
 ANSWERS = {"close": "Close to real data", "partly": "Part of the way", "far": "Far from real data"}
 
@@ -230,8 +230,8 @@ def report(
         ),
         _Section(
             "Use for a model",
-            f"Predicting {target}. First letter pair: trained on; second: tested on. The dotted line "
-            "is TRTR, a model trained and tested on real rows.",
+            f"Predicting {target}. TSTR: trained on synthetic, tested on real rows; the others "
+            "likewise. The dotted line is TRTR, what real rows give.",
             [_pictures.utility(tstr.parts)] if tstr.value is not None else [],
             "wide",
         ),
@@ -252,7 +252,7 @@ def report(
         facts=_facts(real, synthetic, holdout, encoder, parties),
         headline=_verdict(cards),
         cards=cards,
-        sentences=_sentences(results),
+        sentences=_sentences(results, holdout is not None),
         sections=[section for section in sections if section.pictures],
         overview=[_overview_row(result) for result in results.values()],
         tables=[_table(result) for result in results.values() if len(result.parts)],
@@ -337,7 +337,8 @@ def _card(result: MetricResult) -> dict[str, Any]:
     """Words and ruler of one headline metric."""
     level, closed = _level(result), result.gap_closed
     card: dict[str, Any] = {
-        "question": QUESTIONS[result.metric.name],
+        "question": QUESTIONS[result.metric.name][0],
+        "topic": QUESTIONS[result.metric.name][1],
         "metric": result.metric,
         "level": level,
         "answer": ANSWERS.get(level, "Not applicable"),
@@ -361,9 +362,7 @@ def _card(result: MetricResult) -> dict[str, Any]:
             "naive": _number(result.naive),
             "baseline": _number(result.baseline),
         }
-        card["text"] = (
-            f"{closed:.0%} of the way from {result.metric.naive} to {result.metric.baseline}."
-        )
+        card["text"] = f"{closed:.0%} of the way from naive to real data."
     return card
 
 
@@ -390,10 +389,10 @@ def _verdict(cards: list[dict[str, Any]]) -> str:
     start = f"Close to the real data in {len(close)} of {len(judged)} respects"
     if not close:
         start = f"Not close to the real data in any of {len(judged)} respects"
-    return f"{start}. Weakest: {worst['metric'].title[0].lower()}{worst['metric'].title[1:]}."
+    return f"{start}. Weakest: {worst['topic']}."
 
 
-def _sentences(results: MetricResults) -> list[str]:
+def _sentences(results: MetricResults, holdout: bool) -> list[str]:
     """Plain sentences under the verdict: the point of the method, use, copying."""
     sentences = []
     within, across = (results[f"association_error_{scope}"] for scope in ("within", "across"))
@@ -421,8 +420,11 @@ def _sentences(results: MetricResults) -> list[str]:
     copies = results["exact_copies"]
     if copies.value is not None and copies.baseline is not None:
         sentences.append(
-            f"{copies.value:.2%} of the synthetic rows are exact copies of a real row (among real "
-            f"rows: {copies.baseline:.2%}). Few copies are not a privacy guarantee."
+            f"{_share(copies.value)} of the synthetic rows are exact copies of a real row; of real "
+            f"rows not trained on, {_share(copies.baseline).lower()} are."
+            if holdout
+            else f"{_share(copies.value)} of the synthetic rows are exact copies of a real row; "
+            f"{_share(copies.baseline).lower()} of the real rows have a double among themselves."
         )
     return sentences
 
@@ -478,6 +480,10 @@ def _interval(result: MetricResult) -> str:
     if result.interval is None:
         return ""
     return f"{_number(result.interval[0])} to {_number(result.interval[1])}"
+
+
+def _share(value: float) -> str:
+    return "None" if value == 0 else f"{value:.2%}" if value >= 1e-4 else "Less than 0.01%"
 
 
 def _number(value: float | None) -> str:

@@ -47,8 +47,8 @@ TSTR = Metric(
     maximum=1.0,
     measures="How well a model that saw only synthetic rows predicts the target of real rows "
     "(accuracy for classes, R² for numbers).",
-    baseline="the same model trained on real rows (TRTR)",
-    naive="always answering the most frequent class, or the mean",
+    baseline="the same model, trained on real rows (TRTR)",
+    naive="an answer that ignores the row: the most frequent class, or the mean",
 )
 TOTAL_DIFFERENCE = Metric(
     name="total_difference",
