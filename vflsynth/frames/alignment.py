@@ -255,8 +255,8 @@ def check_key_types(keys_by_party: Mapping[str, pd.Index]) -> None:
 def positional_keys(indexes: Mapping[str, pd.Index]) -> bool:
     """Tell whether tables without a key column can only be matched row by row.
 
-    That is so where every party's index is the one that pandas gives to a table without an index: an
-    unnamed ``RangeIndex`` from 0 in steps of 1.
+    That is so where every party's index is the one that pandas gives to a table without an index:
+    an unnamed ``RangeIndex`` from 0 in steps of 1.
 
     Raises
     ------
