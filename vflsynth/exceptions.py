@@ -171,7 +171,7 @@ class MissingExtraError(VFLSynthError, ImportError):
         )
 
 
-class PrivacyParameterError(VFLSynthError, ValueError):
+class PrivacyParameterError(ParameterError):
     """A privacy parameter is missing or out of range.
 
     Parameters

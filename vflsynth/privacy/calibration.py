@@ -1,0 +1,225 @@
+"""From a budget to noise or to a number of steps, always on the safe side of the target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from scipy.optimize import brentq
+
+from vflsynth.exceptions import PrivacyBudgetError, PrivacyParameterError
+from vflsynth.privacy.accountants import Accountant
+from vflsynth.privacy.events import PrivacyEvent
+from vflsynth.privacy.gaussian_dp import mu_of_gaussian
+
+_LARGEST_LOG_NOISE = math.log(1e7)
+_MOST_STEPS = 10**9
+
+
+def split_gaussian_budget(
+    epsilon: float, delta: float, shares: Mapping[str, float]
+) -> dict[str, float]:
+    """Noise multipliers of several unsampled Gaussian releases that together spend (ε, δ).
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget of all releases together.
+    shares : mapping of str to float
+        Share of the squared Gaussian-DP mu for every release; positive, adding up to 1.
+
+    Returns
+    -------
+    dict of str to float
+        Noise multiplier (std over sensitivity) of every release.
+
+    Raises
+    ------
+    PrivacyParameterError
+        If the shares are not positive or do not add up to 1.
+
+    Notes
+    -----
+    Composition is exact: with noise multipliers σ_k the whole has ``mu² = Σ 1 / σ_k²``.
+    """
+    if not shares or min(shares.values()) <= 0.0 or abs(sum(shares.values()) - 1.0) > 1e-9:
+        raise PrivacyParameterError("shares", dict(shares), "positive numbers that add up to 1")
+    mu = mu_of_gaussian(epsilon, delta)
+    # Round up by more than the rounding errors of composing the parts again.
+    return {name: (1.0 + 1e-12) / (mu * math.sqrt(share)) for name, share in shares.items()}
+
+
+def calibrate_noise_multiplier(
+    event_for: Callable[[float], PrivacyEvent],
+    *,
+    epsilon: float,
+    delta: float,
+    accountant: Accountant,
+    relative_tolerance: float = 1e-4,
+) -> float:
+    """Smallest noise multiplier found whose event stays within (ε, δ).
+
+    Parameters
+    ----------
+    event_for : callable
+        Builds the event of a run from its noise multiplier; more noise must mean a smaller ε.
+    epsilon, delta : float
+        The budget, never exceeded.
+    accountant : Accountant
+        The search starts from its `cheap_bound` and refines with its `for_search`.
+    relative_tolerance : float, default=1e-4
+        How far above the smallest sufficient noise multiplier the result may be.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    PrivacyBudgetError
+        If no amount of noise meets the target, or none is needed.
+    UnsupportedEventError
+        If the accountant is not valid for the event.
+    """
+    _require_target(epsilon, delta)
+    search = accountant.for_search(event_for(1.0))
+
+    def log_excess(log_noise: float) -> float:
+        spent = search.epsilon(event_for(math.exp(log_noise)), delta)
+        return math.log(max(spent, 1e-12) / epsilon)
+
+    high, factor = 0.0, math.log(2.0)
+    if (cheap := accountant.cheap_bound(event_for(1.0))) is not None:
+        high = math.log(
+            calibrate_noise_multiplier(
+                event_for,
+                epsilon=epsilon,
+                delta=delta,
+                accountant=cheap,
+                relative_tolerance=1e-2,
+            )
+        )
+        factor = math.log(1.1)
+        if log_excess(high) > 0.0:  # the coarse search version is the looser of the two bounds here
+            return math.exp(high)
+    low = high - factor
+    while log_excess(high) > 0.0:
+        low, high = high, high + factor
+        if high > _LARGEST_LOG_NOISE:
+            raise PrivacyBudgetError(
+                f"epsilon {epsilon} at delta {delta} is out of reach of {accountant.name} even at "
+                f"noise multiplier {math.exp(_LARGEST_LOG_NOISE):.0g}. Fix: fewer steps, a smaller "
+                "sample rate or another accountant."
+            )
+    while log_excess(low) <= 0.0:
+        low, high = low - factor, low
+        if low < -_LARGEST_LOG_NOISE:
+            raise PrivacyBudgetError(
+                f"epsilon {epsilon} is met with almost no noise at all: the event releases nothing "
+                "in any step. Fix: check the number of steps."
+            )
+    root = brentq(log_excess, low, high, xtol=relative_tolerance / 4.0, rtol=1e-9)
+    margin = relative_tolerance / 2.0
+    while log_excess(root) > 0.0:  # found from either side, returned from the safe one
+        root += margin
+    return math.exp(root)
+
+
+def max_steps(
+    event_for: Callable[[int], PrivacyEvent],
+    *,
+    epsilon: float,
+    delta: float,
+    accountant: Accountant,
+) -> int:
+    """Largest number of steps found whose event stays within (ε, δ).
+
+    Parameters
+    ----------
+    event_for : callable
+        Builds the event of a run from its number of steps; more steps must mean a larger ε.
+    epsilon, delta : float
+        The budget, never exceeded.
+    accountant : Accountant
+        The search starts from its `cheap_bound` and refines with its `for_search`.
+
+    Returns
+    -------
+    int
+        0 if even one step would overshoot.
+
+    Raises
+    ------
+    PrivacyBudgetError
+        If a thousand million steps still stay within the budget.
+    UnsupportedEventError
+        If the accountant is not valid for the event.
+    """
+    _require_target(epsilon, delta)
+    low, growth = 0, 2.0
+    if (cheap := accountant.cheap_bound(event_for(1))) is not None:
+        low = max_steps(event_for, epsilon=epsilon, delta=delta, accountant=cheap)
+        growth = 1.2
+    search = accountant.for_search(event_for(low))
+
+    def meets_target(steps: int) -> bool:
+        return search.epsilon(event_for(steps), delta) <= epsilon
+
+    high = low + 1
+    while meets_target(high):
+        low, high = high, math.ceil(high * growth)
+        if high > _MOST_STEPS:
+            raise PrivacyBudgetError(
+                f"{_MOST_STEPS} steps stay within epsilon {epsilon}: the number of steps is not "
+                "what limits this run. Fix: use less noise."
+            )
+    while high > low + 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if meets_target(middle) else (low, middle)
+    return low
+
+
+class StepBudget:
+    """Counts private steps and refuses the one that would overshoot, before it is taken.
+
+    Parameters
+    ----------
+    steps : int
+        Number of steps that are paid for, from `max_steps` or from the calibrated event.
+
+    Attributes
+    ----------
+    taken : int
+        Steps taken so far.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.taken = 0
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the next step would overshoot: the loop's reason to stop."""
+        return self.taken >= self.steps
+
+    def take(self) -> None:
+        """Pay for one step; call it before the records of the step are read.
+
+        Raises
+        ------
+        PrivacyBudgetError
+            If all steps are spent.
+        """
+        if self.is_exhausted:
+            raise PrivacyBudgetError(
+                f"All {self.steps} private steps are spent; one more would exceed epsilon. "
+                "Fix: stop training, or start again with a larger budget or more noise."
+            )
+        self.taken += 1
+
+
+def _require_target(epsilon: float, delta: float) -> None:
+    if not (math.isfinite(epsilon) and epsilon > 0.0):
+        raise PrivacyParameterError("epsilon", epsilon, "a positive finite number")
+    if not 0.0 < delta < 1.0:
+        raise PrivacyParameterError("delta", delta, "a number strictly between 0 and 1")

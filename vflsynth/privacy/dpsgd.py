@@ -1,0 +1,251 @@
+"""DP-SGD's per-example clipping for networks of linear layers, without per-example gradients.
+
+The gradient of one record in a linear layer is the outer product of the layer's input ``a`` and the
+gradient ``d`` at its output, so its squared norm is ``|d|² (|a|² + 1)`` (Goodfellow 2015; "ghost
+clipping", Li et al. 2022), the 1 standing for the bias. Two passes over the batch give the clipped
+sum: one for norms, one matrix product per layer with the rows of ``d`` scaled.
+
+Only the term of the real records is private in a Wasserstein critic. Fakes are computed from
+released parameters, and so is a gradient penalty evaluated at fakes: both are added after the
+noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.privacy.noise import gaussian_noise
+
+# Norms are computed from products and sums in floating point; clipping to slightly less than C
+# keeps rounding errors from pushing a record's contribution above it.
+_ROUNDING_MARGIN = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTrace:
+    """What one linear layer saw: enough for every per-example gradient of it.
+
+    Parameters
+    ----------
+    inputs : Tensor, shape (replica, batch, in)
+    output_gradients : Tensor, shape (replica, batch, out)
+        Gradient of each record's own score with respect to the layer's outputs.
+    has_bias : bool
+    """
+
+    inputs: Tensor
+    output_gradients: Tensor
+    has_bias: bool
+
+
+def mlp_forward(
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor | None],
+    inputs: Tensor,
+    *,
+    activate_last: bool = False,
+    negative_slope: float = 0.2,
+) -> tuple[Tensor, list[Tensor]]:
+    """Apply ``x @ W + b`` with LeakyReLU between the layers.
+
+    Parameters
+    ----------
+    weights : sequence of Tensor, each (replica, in, out)
+    biases : sequence of Tensor or None, each (replica, 1, out)
+    inputs : Tensor, shape (replica, batch, in)
+    activate_last : bool, default=False
+        Whether LeakyReLU also follows the last layer.
+    negative_slope : float, default=0.2
+
+    Returns
+    -------
+    outputs : Tensor, shape (replica, batch, out)
+    layer_inputs : list of Tensor
+        Input of every layer, then the output: one tensor more than there are layers.
+    """
+    layer_inputs = [inputs]
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        outputs = torch.bmm(layer_inputs[-1], weight)
+        if bias is not None:
+            outputs = outputs + bias
+        if i < len(weights) - 1 or activate_last:
+            outputs = F.leaky_relu(outputs, negative_slope)
+        layer_inputs.append(outputs)
+    return layer_inputs[-1], layer_inputs
+
+
+def mlp_backward(
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor | None],
+    layer_inputs: Sequence[Tensor],
+    upstream: Tensor,
+    *,
+    activate_last: bool = False,
+    negative_slope: float = 0.2,
+) -> tuple[Tensor, list[LayerTrace]]:
+    """Propagate every record's own gradient back through the layers.
+
+    Parameters
+    ----------
+    weights, biases, layer_inputs
+        As given to and returned by `mlp_forward`.
+    upstream : Tensor, shape (replica, batch, out)
+        Gradient of each record's score with respect to the network's outputs. No averaging over the
+        batch: row k belongs to record k alone.
+    activate_last, negative_slope
+        As in `mlp_forward`.
+
+    Returns
+    -------
+    input_gradients : Tensor, shape (replica, batch, in)
+        For the network below, if there is one (shared discriminator on top of local first parts).
+    traces : list of LayerTrace
+        First layer first.
+    """
+    traces: list[LayerTrace] = []
+    gradient = upstream
+    for i in reversed(range(len(weights))):
+        if i < len(weights) - 1 or activate_last:
+            # An output has the sign of its pre-activation, as the slope is positive.
+            gradient = gradient * torch.where(layer_inputs[i + 1] > 0.0, 1.0, negative_slope)
+        traces.append(LayerTrace(layer_inputs[i], gradient, biases[i] is not None))
+        gradient = torch.bmm(gradient, weights[i].mT)
+    return gradient, traces[::-1]
+
+
+def per_example_norms(traces: Iterable[LayerTrace]) -> Tensor:
+    """L2 norm of every record's gradient over all parameters of the traced layers.
+
+    Parameters
+    ----------
+    traces : iterable of LayerTrace
+        Each layer once. A record passes each layer once, so norms of layers add up in squares.
+
+    Returns
+    -------
+    Tensor, shape (replica, batch)
+        In float64.
+    """
+    squares = []
+    for trace in traces:
+        inputs = trace.inputs.double().square().sum(-1) + float(trace.has_bias)
+        squares.append(inputs * trace.output_gradients.double().square().sum(-1))
+    return torch.stack(squares).sum(0).sqrt()
+
+
+def clip_factors(norms: Tensor, max_grad_norm: float) -> Tensor:
+    """Factor that brings each record's gradient to at most the given norm.
+
+    Parameters
+    ----------
+    norms : Tensor, shape (replica, batch)
+    max_grad_norm : float
+        C, in gradient units.
+
+    Returns
+    -------
+    Tensor, shape (replica, batch)
+        In [0, 1]; 0 where the norm is not finite, so that a record that overflows contributes
+        nothing.
+
+    Notes
+    -----
+    Source: Abadi et al. 2016, Algorithm 1: ``1 / max(1, |g| / C)``.
+    """
+    if not max_grad_norm > 0.0:
+        raise PrivacyParameterError("max_grad_norm", max_grad_norm, "a positive number")
+    factors = 1.0 / (norms * (1.0 + _ROUNDING_MARGIN) / max_grad_norm).clamp_min(1.0)
+    return torch.where(norms.isfinite(), factors, torch.zeros_like(factors))
+
+
+def clipped_gradient_sum(
+    traces: Iterable[LayerTrace], factors: Tensor
+) -> list[tuple[Tensor, Tensor | None]]:
+    """Sum of the clipped per-example gradients.
+
+    Parameters
+    ----------
+    traces : iterable of LayerTrace
+    factors : Tensor, shape (replica, batch)
+        From `clip_factors`; multiply by 0 the rows that only pad a Poisson batch.
+
+    Returns
+    -------
+    list of (weight, bias)
+        Shapes (replica, in, out) and (replica, 1, out), or None without bias; one pair per layer.
+    """
+    kept = (factors > 0.0).unsqueeze(-1)
+    sums: list[tuple[Tensor, Tensor | None]] = []
+    for trace in traces:
+        gradients = trace.output_gradients * factors.unsqueeze(-1).to(trace.output_gradients.dtype)
+        # 0 * inf is not 0: what is left out must be left out on both sides of the product.
+        gradients = torch.where(kept, gradients, torch.zeros_like(gradients))
+        inputs = torch.where(kept, trace.inputs, torch.zeros_like(trace.inputs))
+        bias = gradients.sum(1, keepdim=True) if trace.has_bias else None
+        sums.append((torch.bmm(inputs.mT, gradients), bias))
+    return sums
+
+
+def joint_sensitivity(max_grad_norms: Sequence[float]) -> float:
+    """L2 sensitivity of several clipped sums over one batch, when a record is added or removed.
+
+    Parameters
+    ----------
+    max_grad_norms : sequence of float
+        Clipping bound of each block, for example one per party and one for the shared
+        discriminator.
+
+    Returns
+    -------
+    float
+        ``sqrt(sum(C_i²))``. Every block needs noise in proportion to it.
+    """
+    return math.hypot(*max_grad_norms)
+
+
+def noisy_mean(
+    gradient_sum: Tensor,
+    *,
+    sensitivity: float,
+    noise_multiplier: float,
+    expected_batch_size: float,
+    rng: torch.Generator | None = None,
+) -> Tensor:
+    """Add Gaussian noise to a clipped sum and divide by the expected batch size.
+
+    Parameters
+    ----------
+    gradient_sum : Tensor
+        From `clipped_gradient_sum`.
+    sensitivity : float
+        Of all blocks together, from `joint_sensitivity`.
+    noise_multiplier : float
+        Noise standard deviation over ``sensitivity``.
+    expected_batch_size : float
+        Sample rate times a public number of records. The actual size of a Poisson batch is private.
+    rng : torch.Generator, optional
+        For tests only; see `gaussian_noise`.
+
+    Returns
+    -------
+    Tensor, shaped like ``gradient_sum``
+
+    Notes
+    -----
+    Source: Abadi et al. 2016, Algorithm 1.
+    """
+    noise = gaussian_noise(
+        gradient_sum.shape,
+        noise_multiplier * sensitivity,
+        rng=rng,
+        dtype=gradient_sum.dtype,
+        device=gradient_sum.device,
+    )
+    return (gradient_sum + noise) / expected_batch_size

@@ -1,0 +1,249 @@
+"""Noisy marginal histograms: one release that gives sizes, scales and shares of every column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from vflsynth.privacy.events import NeighbouringRelation
+from vflsynth.privacy.noise import gaussian_noise
+from vflsynth.privacy.schema import (
+    Bounds,
+    PublicColumn,
+    PublicSchema,
+    cell_codes,
+    n_cells,
+    numeric_values,
+)
+
+LARGEST_SCORE = 4.0
+"""Standard scores are clipped to ± this many standard deviations."""
+
+# A column gets an indicator of missing values if their noisy count exceeds this many noise standard
+# deviations: by chance alone once in a thousand columns.
+_MISSING_THRESHOLD = 3.0
+
+_FloatArray = npt.NDArray[np.float64]
+
+
+def histogram_sensitivity(n_columns: int, relation: NeighbouringRelation) -> float:
+    """L2 sensitivity of all columns' histograms together.
+
+    Parameters
+    ----------
+    n_columns : int
+        Of all parties.
+    relation : NeighbouringRelation
+
+    Returns
+    -------
+    float
+        In counts: a record has one cell in every column, so adding it moves ``n_columns`` cells by
+        1 and replacing it moves at most twice as many.
+    """
+    cells = n_columns * (2 if relation is NeighbouringRelation.REPLACE_ONE else 1)
+    return math.sqrt(cells)
+
+
+def exact_histograms(
+    frame: pd.DataFrame, schema: PublicSchema, n_bins: int
+) -> dict[Hashable, _FloatArray]:
+    """Count the records in every cell of every column.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame, shape (record, column)
+        One party's aligned table.
+    schema : PublicSchema
+        Must know every column.
+    n_bins : int
+        Bins of numeric columns.
+
+    Returns
+    -------
+    dict of column to float64 array, shape (cell,)
+        Without noise: not for publication. The last cell counts missing values.
+    """
+    counts: dict[Hashable, _FloatArray] = {}
+    for name in frame.columns:
+        column = schema[name]
+        codes = cell_codes(frame[name], column, n_bins)
+        counts[name] = np.bincount(codes, minlength=n_cells(column, n_bins)).astype(np.float64)
+    return counts
+
+
+def release_histograms(
+    frame: pd.DataFrame,
+    schema: PublicSchema,
+    *,
+    n_bins: int,
+    noise_std: float,
+    rng: torch.Generator | None = None,
+) -> dict[Hashable, NoisyHistogram]:
+    """Publish the histograms of one party's columns with Gaussian noise in every cell.
+
+    Parameters
+    ----------
+    frame, schema, n_bins
+        As in `exact_histograms`.
+    noise_std : float
+        In counts; the noise multiplier times `histogram_sensitivity` of *all* parties' columns.
+    rng : torch.Generator, optional
+        For tests only; see `gaussian_noise`.
+
+    Returns
+    -------
+    dict of column to NoisyHistogram
+
+    Notes
+    -----
+    Sees this party's columns; sends noisy counts, which everybody may see.
+    """
+    released: dict[Hashable, NoisyHistogram] = {}
+    for name, counts in exact_histograms(frame, schema, n_bins).items():
+        noise = gaussian_noise(counts.shape, noise_std, rng=rng).numpy()
+        released[name] = NoisyHistogram(schema[name], counts + noise, noise_std)
+    return released
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyHistogram:
+    """A published histogram and everything that follows from it without further cost.
+
+    Parameters
+    ----------
+    column : Bounds or Categories
+    counts : float64 array, shape (cell,)
+        Noisy, so possibly negative; the last cell is that of missing values.
+    noise_std : float
+        In counts.
+    """
+
+    column: PublicColumn
+    counts: _FloatArray
+    noise_std: float
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether missing values are visible above the noise."""
+        return bool(self.counts[-1] > max(0.5, _MISSING_THRESHOLD * self.noise_std))
+
+    @property
+    def missing_share(self) -> float:
+        """Share of records without a value, 0 if not visible above the noise."""
+        if not self.has_missing:
+            return 0.0
+        return float(min(1.0, self.counts[-1] / max(self.counts.sum(), 1.0)))
+
+    def shares(self) -> _FloatArray:
+        """Shares of bins or categories among the records that have a value.
+
+        Returns
+        -------
+        float64 array, shape (cell - 1,)
+            Non-negative, adding up to 1: the counts moved to the nearest such point (in least
+            squares, "norm-sub"), which unlike cutting off negative counts adds no mass to empty
+            cells.
+        """
+        counts = self.counts[:-1]
+        total = counts.sum()
+        if not total > 0.0:
+            return np.full(len(counts), 1.0 / len(counts))
+        descending = np.sort(counts)[::-1]
+        excess = (np.cumsum(descending) - total) / np.arange(1, len(counts) + 1)
+        threshold = excess[np.flatnonzero(descending > excess)[-1]]
+        shares: _FloatArray = np.maximum(counts - threshold, 0.0)
+        shares /= shares.sum()
+        return shares
+
+    def mean_and_std(self) -> tuple[float, float]:
+        """Mean and standard deviation of a numeric column, in its units."""
+        bounds = self._bounds()
+        width = (bounds.high - bounds.low) / (len(self.counts) - 1)
+        middles = bounds.low + width * (np.arange(len(self.counts) - 1) + 0.5)
+        shares = self.shares()
+        mean = float(shares @ middles)
+        # A column in a single bin still varies within it.
+        variance = max(float(shares @ (middles - mean) ** 2), width**2 / 12.0)
+        return mean, math.sqrt(variance)
+
+    @property
+    def encoded_dim(self) -> int:
+        """Number of encoded columns."""
+        values = 1 if isinstance(self.column, Bounds) else len(self.column.values)
+        return values + int(self.has_missing)
+
+    def encode(self, values: pd.Series) -> Tensor:
+        """Turn a column into bounded numbers, using nothing but published statistics.
+
+        Parameters
+        ----------
+        values : pandas.Series, shape (record,)
+
+        Returns
+        -------
+        Tensor, shape (record, encoded_dim)
+            float64. Numbers: standard score within ±4, 0 where missing. Categories: one-hot, all
+            zero where missing. Then, if `has_missing`, an indicator of missing values.
+        """
+        if isinstance(self.column, Bounds):
+            numbers = np.clip(numeric_values(values), self.column.low, self.column.high)
+            mean, std = self.mean_and_std()
+            scores = np.clip((numbers - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
+            missing = np.isnan(scores)
+            encoded = np.stack([np.where(missing, 0.0, scores), missing], axis=1)
+        else:
+            cells = len(self.column.values) + 1
+            encoded = np.eye(cells)[cell_codes(values, self.column, cells)]
+        return torch.from_numpy(encoded[:, : self.encoded_dim].astype(np.float64))
+
+    def decode_numeric(self, scores: Tensor) -> Tensor:
+        """Turn standard scores of a numeric column into its own units, within its public bounds."""
+        bounds = self._bounds()
+        mean, std = self.mean_and_std()
+        return (scores * std + mean).clamp(bounds.low, bounds.high)
+
+    def _bounds(self) -> Bounds:
+        if isinstance(self.column, Bounds):
+            return self.column
+        raise TypeError("A categorical column has no mean.")
+
+
+def estimate_n_records(histograms: Iterable[NoisyHistogram]) -> float:
+    """Estimate the number of records from published histograms, at no further cost.
+
+    Parameters
+    ----------
+    histograms : iterable of NoisyHistogram
+        Of any parties' columns; every one of them counts all records.
+
+    Returns
+    -------
+    float
+        At least 1. Sums of columns are weighted by the inverse of their noise variance.
+    """
+    pairs = [(h.counts.sum(), 1.0 / len(h.counts)) for h in histograms]
+    weight = sum(weight for _, weight in pairs)
+    return max(1.0, float(sum(total * weight for total, weight in pairs) / weight))
+
+
+def encode_frame(frame: pd.DataFrame, histograms: Mapping[Hashable, NoisyHistogram]) -> Tensor:
+    """Encode one party's table column by column.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame, shape (record, column)
+    histograms : mapping of column to NoisyHistogram
+
+    Returns
+    -------
+    Tensor, shape (record, sum of encoded_dim)
+    """
+    return torch.cat([histograms[name].encode(frame[name]) for name in frame.columns], dim=1)

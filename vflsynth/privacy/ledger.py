@@ -1,0 +1,387 @@
+"""The privacy ledger: what was released, what it cost, and what no number here covers."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from vflsynth.exceptions import (
+    ArtefactError,
+    ArtefactVersionError,
+    MissingExtraError,
+    PrivacyParameterError,
+    UnsupportedEventError,
+)
+from vflsynth.privacy.accountants import Accountant, GaussianDPAccountant, valid_accountants
+from vflsynth.privacy.events import (
+    Composition,
+    NeighbouringRelation,
+    PrivacyEvent,
+    SampledRelease,
+    Sampler,
+    event_from_dict,
+    event_to_dict,
+    gaussian_releases,
+    released_by,
+    sampled_releases,
+    without_amplification,
+)
+from vflsynth.privacy.gaussian_dp import mu_of_gaussian
+
+_FORMAT, _VERSION = "vflsynth.privacy_ledger", 1
+_WIDTH, _LABEL = 96, 26
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One item of expenditure.
+
+    Parameters
+    ----------
+    purpose : str
+        What the budget was spent on: "preprocessing", "training", …
+    event : PrivacyEvent
+        What was released.
+    """
+
+    purpose: str
+    event: PrivacyEvent
+
+
+@dataclass(frozen=True)
+class PrivacyLedger:
+    """Everything a run released about the records, and everything its ε does not cover.
+
+    Parameters
+    ----------
+    mechanism : str
+        The field's name of the mechanism.
+    claim : str
+        One sentence: what ε is a statement about.
+    covers_synthetic_data : bool
+        Whether ε bounds what the synthetic data reveal. False for the paper's mechanism.
+    delta : float
+    entries : tuple of LedgerEntry
+        In order of release.
+    target_epsilon : float, optional
+        The ε that was asked for, if noise was calibrated to it.
+    protected_against, not_protected_against : tuple of str
+        Who the guarantee is against, and who it is not against, each with the reason.
+    not_covered : tuple of str
+        What else read the records and has no share in ε.
+    public : tuple of str
+        What was taken as public knowledge.
+
+    Examples
+    --------
+    >>> from vflsynth.privacy import GaussianRelease, NeighbouringRelation
+    >>> release = GaussianRelease(
+    ...     released="histograms of 9 columns",
+    ...     party="bank",
+    ...     noise_multiplier=2.0,
+    ...     sensitivity=3.0,
+    ...     relation=NeighbouringRelation.ADD_OR_REMOVE_ONE,
+    ... )
+    >>> ledger = PrivacyLedger(
+    ...     mechanism="noisy histograms",
+    ...     claim="ε bounds what the published histograms reveal.",
+    ...     covers_synthetic_data=True,
+    ...     delta=1e-5,
+    ...     entries=(LedgerEntry("histograms", release),),
+    ... )
+    >>> round(ledger.epsilon(), 3)
+    2.166
+    """
+
+    mechanism: str
+    claim: str
+    covers_synthetic_data: bool
+    delta: float
+    entries: tuple[LedgerEntry, ...] = ()
+    target_epsilon: float | None = None
+    protected_against: tuple[str, ...] = ()
+    not_protected_against: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+    public: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.delta < 1.0:
+            raise PrivacyParameterError("delta", self.delta, "a number strictly between 0 and 1")
+        for name in (
+            "entries",
+            "protected_against",
+            "not_protected_against",
+            "not_covered",
+            "public",
+        ):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        Composition(tuple(entry.event for entry in self.entries))  # one relation and one unit
+
+    @property
+    def event(self) -> Composition:
+        """All releases together."""
+        return Composition(tuple(entry.event for entry in self.entries))
+
+    @property
+    def relation(self) -> NeighbouringRelation | None:
+        """The neighbouring relation of all releases; None while there are none."""
+        return next((release.relation for release in gaussian_releases(self.event)), None)
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Everybody who released something, in order of appearance."""
+        return tuple(dict.fromkeys(release.party for release in gaussian_releases(self.event)))
+
+    def spend(self, purpose: str, event: PrivacyEvent) -> PrivacyLedger:
+        """Return a ledger with one more entry."""
+        return replace(self, entries=(*self.entries, LedgerEntry(purpose, event)))
+
+    def epsilons(self, delta: float | None = None) -> dict[str, float]:
+        """ε of all releases together by every accountant that is valid for them.
+
+        Without sampling Gaussian DP is exact, so it alone is asked.
+
+        Parameters
+        ----------
+        delta : float, optional
+            Default: the ledger's own.
+
+        Returns
+        -------
+        dict of str to float
+            Name of the accountant to its upper bound.
+
+        Raises
+        ------
+        UnsupportedEventError
+            If no accountant covers the combination of samplers and relation.
+        MissingExtraError
+            If only accountants of the extra ``privacy`` do, and it is not installed.
+        """
+        return _epsilons(self.event, self.delta if delta is None else delta)
+
+    def epsilon(self, delta: float | None = None) -> float:
+        """Smallest of `epsilons`: all are upper bounds, so the smallest holds."""
+        return min(self.epsilons(delta).values())
+
+    def epsilon_of_party(self, party: str) -> float:
+        """ε of what one party released, as if nothing else had been."""
+        return min(_epsilons(released_by(self.event, party), self.delta).values())
+
+    def epsilon_with_known_batches(self) -> float:
+        """ε of the same releases for somebody who knows which records were in which batch."""
+        return _epsilon(GaussianDPAccountant(), without_amplification(self.event), self.delta)
+
+    def shares(self) -> dict[str, float]:
+        """Return how the budget divides over the entries, by purpose; the shares add up to 1.
+
+        An entry weighs ``mu²``, where mu is that of the plain Gaussian mechanism with the same ε at
+        δ. That is exact for unsampled releases, whose mu² add up, and a convention for sampled
+        ones.
+        """
+        weights: dict[str, float] = {}
+        for entry in self.entries:
+            epsilon = min(_epsilons(entry.event, self.delta).values())
+            weight = mu_of_gaussian(epsilon, self.delta) ** 2 if epsilon > 0.0 else 0.0
+            weights[entry.purpose] = weights.get(entry.purpose, 0.0) + weight
+        total = sum(weights.values())
+        if math.isinf(total):
+            unbounded = sum(math.isinf(weight) for weight in weights.values())
+            return {p: math.isinf(weight) / unbounded for p, weight in weights.items()}
+        return {p: weight / total if total > 0.0 else 0.0 for p, weight in weights.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values from which an auditor can recompute every ε."""
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "mechanism": self.mechanism,
+            "claim": self.claim,
+            "covers_synthetic_data": self.covers_synthetic_data,
+            "delta": self.delta,
+            "target_epsilon": self.target_epsilon,
+            "entries": [
+                {"purpose": entry.purpose, "event": event_to_dict(entry.event)}
+                for entry in self.entries
+            ],
+            "protected_against": list(self.protected_against),
+            "not_protected_against": list(self.not_protected_against),
+            "not_covered": list(self.not_covered),
+            "public": list(self.public),
+            "reported": {
+                # JSON has no infinity.
+                "epsilon": {
+                    name: epsilon if math.isfinite(epsilon) else "infinite"
+                    for name, epsilon in self.epsilons().items()
+                },
+                "dp_accounting_version": _dp_accounting_version(),
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PrivacyLedger:
+        """Read a ledger written by `to_dict`; ε is computed again, not copied.
+
+        Raises
+        ------
+        ArtefactError
+            If the dictionary is not a ledger or has a value out of range.
+        ArtefactVersionError
+            If a later version wrote it.
+        """
+        try:
+            if data["format"] != _FORMAT:
+                raise ArtefactError(f"Not a privacy ledger: format {data['format']!r}.")
+            if data["version"] > _VERSION:
+                raise ArtefactVersionError(
+                    f"This privacy ledger has version {data['version']}, this program reads up to "
+                    f"{_VERSION}. Fix: install the version of vflsynth that wrote it."
+                )
+            entries = tuple(
+                LedgerEntry(entry["purpose"], event_from_dict(entry["event"]))
+                for entry in data["entries"]
+            )
+            return cls(
+                mechanism=data["mechanism"],
+                claim=data["claim"],
+                covers_synthetic_data=data["covers_synthetic_data"],
+                delta=data["delta"],
+                target_epsilon=data["target_epsilon"],
+                entries=entries,
+                protected_against=data["protected_against"],
+                not_protected_against=data["not_protected_against"],
+                not_covered=data["not_covered"],
+                public=data["public"],
+            )
+        except (KeyError, TypeError, AttributeError, PrivacyParameterError) as error:
+            raise ArtefactError(f"Not a privacy ledger: {error}") from error
+
+    def __str__(self) -> str:
+        lines = [f"Privacy ledger: {self.mechanism}", "=" * _WIDTH]
+        lines += _row("What ε is about", self.claim)
+        if not self.covers_synthetic_data:
+            lines += _row("", "THIS IS NOT A GUARANTEE FOR THE SYNTHETIC DATA.")
+        if not self.entries:
+            return "\n".join([*lines, *_row("Spent", "nothing: ε = 0")])
+        units = {release.unit for release in gaussian_releases(self.event)}
+        lines += _row("Unit of protection", f"{', '.join(units)}; {_RELATION_WORDS[self.relation]}")
+        epsilons = self.epsilons()
+        best = min(epsilons, key=lambda name: epsilons[name])
+        target = "" if self.target_epsilon is None else f"; asked for: {self.target_epsilon:g}"
+        lines += _row(
+            "Spent, all parties", f"ε = {_number(epsilons[best])} at δ = {self.delta:g}{target}"
+        )
+        lines += _row(
+            "By every valid accountant",
+            "; ".join(f"{_number(epsilon)} ({name})" for name, epsilon in epsilons.items()),
+        )
+        lines += _row("Protected against", *self.protected_against)
+        lines += _row("NOT protected against", *self.not_protected_against)
+        if any(part.sampler is not Sampler.NONE for part in sampled_releases(self.event)):
+            lines += _row(
+                "If batches are known",
+                f"ε = {_number(self.epsilon_with_known_batches())} for these releases",
+            )
+        lines += ["-" * _WIDTH]
+        shares = self.shares()
+        for purpose, share in shares.items():
+            event = Composition(tuple(e.event for e in self.entries if e.purpose == purpose))
+            alone = min(_epsilons(event, self.delta).values())
+            lines += _row(
+                purpose.capitalize(), f"{share:.0%} of the budget; ε = {_number(alone)} alone"
+            )
+            for part in sampled_releases(event):
+                lines += [line for text in _describe(part) for line in _row("", text)]
+        for party in self.parties:
+            lines += _row(
+                f"Released by {party}", f"ε = {_number(self.epsilon_of_party(party))} alone"
+            )
+        lines += ["-" * _WIDTH]
+        lines += _row("Taken as public", *self.public)
+        lines += _row("NOT covered", *(self.not_covered or ("nothing that read the records",)))
+        return "\n".join(lines)
+
+
+_RELATION_WORDS = {
+    NeighbouringRelation.ADD_OR_REMOVE_ONE: (
+        "tables that differ by one added or removed record look alike"
+    ),
+    NeighbouringRelation.REPLACE_ONE: ("tables of equal size that differ in one record look alike"),
+    None: "no release",
+}
+
+
+@lru_cache(maxsize=256)
+def _epsilon(accountant: Accountant, event: PrivacyEvent, delta: float) -> float:
+    return accountant.epsilon(event, delta)
+
+
+def _epsilons(event: PrivacyEvent, delta: float) -> dict[str, float]:
+    exact = GaussianDPAccountant()
+    if exact.supports(event):  # no other bound can be below it
+        return {exact.name: _epsilon(exact, event, delta)}
+    result: dict[str, float] = {}
+    missing: MissingExtraError | None = None
+    for accountant in valid_accountants(event):
+        try:
+            result[accountant.name] = _epsilon(accountant, event, delta)
+        except MissingExtraError as error:  # the others still give valid bounds
+            missing = error
+    if result:
+        return result
+    if missing is not None:
+        raise missing
+    pairs = sorted({f"{part.sampler}, {part.relation}" for part in sampled_releases(event)})
+    raise UnsupportedEventError(
+        f"No accountant covers this combination of sampler and neighbouring relation: {pairs}. "
+        "Fix: use Poisson sampling, or sampling without replacement under replace_one, throughout."
+    )
+
+
+def _describe(part: SampledRelease) -> list[str]:
+    if part.sampler is Sampler.NONE:
+        steps = "once" if part.steps == 1 else f"{part.steps} times"
+    else:
+        steps = (
+            f"in {part.steps} steps, batches {part.sampler.replace('_', ' ')} at rate "
+            f"{part.sample_rate:.4g}"
+        )
+    return [
+        f"- {release.released} [{release.party}], {steps}: noise std "
+        f"{release.noise_std:.4g} = {release.noise_multiplier:.4g} x sensitivity "
+        f"{release.sensitivity:.4g}"
+        for release in part.releases
+    ]
+
+
+def _row(label: str, *texts: str) -> list[str]:
+    """One labelled paragraph per text; the label stands beside the first."""
+    lines: list[str] = []
+    for text in texts:
+        head = "" if lines else label
+        lines += textwrap.wrap(
+            text,
+            _WIDTH,
+            initial_indent=f"{head:<{_LABEL}}",
+            subsequent_indent=" " * (_LABEL + 2 * text.startswith("- ")),
+        )
+    return lines
+
+
+def _number(epsilon: float) -> str:
+    """Two decimals, rounded up: a reported ε must not be below the one computed."""
+    if math.isinf(epsilon):
+        return "infinite"
+    return f"{math.ceil(epsilon * 100.0) / 100.0:.2f}"
+
+
+def _dp_accounting_version() -> str | None:
+    try:
+        return version("dp-accounting")
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,164 @@
+"""The parameter object of differentially private training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from sklearn.base import BaseEstimator
+
+from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
+from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.privacy.events import NeighbouringRelation, Sampler
+from vflsynth.privacy.schema import PublicSchema
+
+Mechanism = Literal["kernel_mean_embedding", "dpsgd", "first_layer"]
+
+_DEFAULTS = {
+    "kernel_mean_embedding": (NeighbouringRelation.ADD_OR_REMOVE_ONE, Sampler.NONE),
+    "dpsgd": (NeighbouringRelation.ADD_OR_REMOVE_ONE, Sampler.POISSON),
+    "first_layer": (NeighbouringRelation.REPLACE_ONE, Sampler.WITHOUT_REPLACEMENT),
+}
+_POSITIVE = Number(0, closed=(False, True))
+_RULES: dict[str, Rule] = {
+    "epsilon": Optional(_POSITIVE),
+    "delta": Optional(Number(0, 1, closed=(False, False))),
+    "noise_multiplier": Optional(_POSITIVE),
+    "mechanism": Choice(tuple(_DEFAULTS)),
+    "neighbouring_relation": Optional(Choice(tuple(map(str, NeighbouringRelation)))),
+    "max_grad_norm": _POSITIVE,
+    "preprocessing_share": Number(0, 1, closed=(True, False)),
+    "n_bins": Number(2, whole=True),
+    "n_features": Number(2, whole=True),
+}
+
+
+class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
+    """Differential privacy by Gaussian noise.
+
+    Parameters
+    ----------
+    epsilon : float, optional
+        Budget of everything that is released, all parties and preprocessing included. Noise is
+        calibrated so that it is never exceeded. Give this or ``noise_multiplier``, not both.
+    delta : float
+        Required. Well below one over the number of records; the VFLGAN paper uses 5e-4 for 1,599.
+    noise_multiplier : float, optional
+        Noise standard deviation over joint sensitivity, instead of ``epsilon``.
+    mechanism : {"kernel_mean_embedding", "dpsgd", "first_layer"}, default="kernel_mean_embedding"
+        - "kernel_mean_embedding": one noisy release of marginal histograms and of the joint table's
+          mean random Fourier features; generators learn from the release alone (after DP-MERF).
+        - "dpsgd": per-example clipping and noise for *all* discriminator parameters.
+        - "first_layer": the VFLGAN paper's. Its ε is the budget of the first-layer gradients and
+          **not
+          a guarantee for the synthetic data** (see `vflsynth.privacy.first_layer`).
+    neighbouring_relation : {"add_or_remove_one", "replace_one"}, optional
+        Default: "replace_one" for "first_layer", else "add_or_remove_one".
+    max_grad_norm : float, default=1.0
+        Clipping bound C in gradient units, of each block that is clipped ("dpsgd", "first_layer").
+    public_schema : PublicSchema, optional
+        Bounds and categories that are known without looking at the records. Required except by
+        "first_layer", which scales with private statistics and says so in its ledger.
+    preprocessing_share : float, default=0.2
+        Share of the budget (of squared Gaussian-DP mu) for the histograms that scale the columns. 0
+        scales by the public bounds alone ("dpsgd" only).
+    n_bins : int, default=32
+        Bins of a numeric column's histogram.
+    n_features : int, default=2000
+        Random Fourier features, even ("kernel_mean_embedding").
+    bandwidths : sequence of float, default=(2.0, 4.0, 8.0)
+        Length scales of the kernels, in standard deviations ("kernel_mean_embedding").
+
+    Examples
+    --------
+    >>> GaussianPrivacy(epsilon=10, delta=5e-4, mechanism="dpsgd", max_grad_norm=2.0)
+    GaussianPrivacy(delta=0.0005, epsilon=10, max_grad_norm=2.0, mechanism='dpsgd')
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        noise_multiplier: float | None = None,
+        mechanism: Mechanism = "kernel_mean_embedding",
+        neighbouring_relation: str | None = None,
+        max_grad_norm: float = 1.0,
+        public_schema: PublicSchema | None = None,
+        preprocessing_share: float = 0.2,
+        n_bins: int = 32,
+        n_features: int = 2000,
+        bandwidths: Sequence[float] = (2.0, 4.0, 8.0),
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.noise_multiplier = noise_multiplier
+        self.mechanism = mechanism
+        self.neighbouring_relation = neighbouring_relation
+        self.max_grad_norm = max_grad_norm
+        self.public_schema = public_schema
+        self.preprocessing_share = preprocessing_share
+        self.n_bins = n_bins
+        self.n_features = n_features
+        self.bandwidths = bandwidths
+
+    @property
+    def relation(self) -> NeighbouringRelation:
+        """The neighbouring relation in force: the one given, or the mechanism's own."""
+        if self.neighbouring_relation is None:
+            return _DEFAULTS[self.mechanism][0]
+        return NeighbouringRelation(self.neighbouring_relation)
+
+    @property
+    def sampler(self) -> Sampler:
+        """How the mechanism draws batches of real records."""
+        return _DEFAULTS[self.mechanism][1]
+
+    def validate(self) -> None:
+        """Check all parameters, before any record is read.
+
+        Raises
+        ------
+        ParameterError
+            Naming the parameter, what it is and what it must be.
+        """
+        check_parameters(type(self).__name__, self.get_params(deep=False), _RULES)
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise PrivacyParameterError(
+                "epsilon",
+                self.epsilon,
+                f"given, or else noise_multiplier (here {self.noise_multiplier!r}), but not both",
+            )
+        if self.delta is None:
+            raise PrivacyParameterError(
+                "delta", None, "given, and well below one over the number of records"
+            )
+        if (
+            self.mechanism == "first_layer"
+            and self.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE
+        ):
+            raise PrivacyParameterError(
+                "neighbouring_relation",
+                self.neighbouring_relation,
+                "'replace_one' for the mechanism 'first_layer': its fixed-size batches are not "
+                "accounted for under any other relation",
+            )
+        if self.mechanism == "kernel_mean_embedding" and self.preprocessing_share == 0:
+            raise PrivacyParameterError(
+                "preprocessing_share",
+                self.preprocessing_share,
+                "more than 0 for the mechanism 'kernel_mean_embedding', which needs histograms",
+            )
+        if self.n_features % 2:
+            raise PrivacyParameterError("n_features", self.n_features, "even")
+        if not self.bandwidths or not all(_POSITIVE.accepts(width) for width in self.bandwidths):
+            raise PrivacyParameterError(
+                "bandwidths", self.bandwidths, "a sequence of at least one positive number"
+            )
+        if self.public_schema is None and self.mechanism != "first_layer":
+            raise PrivacyParameterError(
+                "public_schema",
+                None,
+                f"given for the mechanism {self.mechanism!r}: bounds and categories cannot be read "
+                "off the records for free",
+            )

@@ -1,0 +1,310 @@
+"""From parameters to noise and a ledger, before any record is read.
+
+A plan depends on public sizes only: names of parties and columns, sample rate, number of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vflsynth.privacy.accountants import Accountant, PLDAccountant, WangAccountant
+from vflsynth.privacy.calibration import calibrate_noise_multiplier, split_gaussian_budget
+from vflsynth.privacy.dpsgd import joint_sensitivity
+from vflsynth.privacy.events import (
+    Composition,
+    GaussianRelease,
+    NeighbouringRelation,
+    PrivacyEvent,
+    SampledRelease,
+)
+from vflsynth.privacy.first_layer import first_layer_sensitivity
+from vflsynth.privacy.gaussian_dp import mu_of_gaussian
+from vflsynth.privacy.histograms import histogram_sensitivity
+from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
+from vflsynth.privacy.mean_embedding import mean_embedding_sensitivity
+from vflsynth.privacy.parameters import GaussianPrivacy
+
+SERVER = "server"
+
+_SYNTHETIC_DATA_CLAIM = (
+    "ε bounds what the synthetic data, the generators and everything else computed from the "
+    "releases below reveal about one record, however long and often they are used."
+)
+_RECIPIENTS = "recipients of the synthetic data and of the generators"
+_PARTIES = "the other parties: they know the batches and see protocol messages without noise"
+_FLOATING_POINT = "rounding of floating-point numbers: ε is computed for real numbers"
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """Calibrated noise of a run and the ledger it will have.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Of the main mechanism (gradients or feature sum): noise std over joint sensitivity.
+    histogram_noise_multiplier : float or None
+        Of all columns' histograms together; None if there are none.
+    ledger : PrivacyLedger
+    """
+
+    noise_multiplier: float
+    histogram_noise_multiplier: float | None
+    ledger: PrivacyLedger
+
+
+def plan_mean_embedding(
+    privacy: GaussianPrivacy, columns: Mapping[str, Sequence[Hashable]]
+) -> PrivacyPlan:
+    """Plan the one-shot release of histograms and of the mean embedding.
+
+    Parameters
+    ----------
+    privacy : GaussianPrivacy
+    columns : mapping of party to its columns
+
+    Returns
+    -------
+    PrivacyPlan
+    """
+    privacy.validate()
+    delta = _delta(privacy)
+    share = privacy.preprocessing_share
+    if privacy.epsilon is not None:
+        noise = split_gaussian_budget(
+            privacy.epsilon, delta, {"histograms": share, "features": 1.0 - share}
+        )
+    else:
+        joint = privacy.noise_multiplier or 0.0
+        noise = {"histograms": joint / share**0.5, "features": joint / (1.0 - share) ** 0.5}
+    relation = privacy.relation
+    features = GaussianRelease(
+        released=f"sum of {privacy.n_features} random Fourier features of the joint records",
+        party=SERVER,
+        noise_multiplier=noise["features"],
+        sensitivity=mean_embedding_sensitivity(relation),
+        relation=relation,
+        record_norm=1.0,
+    )
+    histograms = _histogram_event(privacy, columns, noise["histograms"])
+    ledger = PrivacyLedger(
+        mechanism="noisy histograms and kernel mean embedding (one-shot)",
+        claim=_SYNTHETIC_DATA_CLAIM,
+        covers_synthetic_data=True,
+        delta=delta,
+        target_epsilon=privacy.epsilon,
+        entries=(
+            LedgerEntry("preprocessing", histograms),
+            LedgerEntry("mean embedding", features),
+        ),
+        protected_against=(_RECIPIENTS, "the other parties, who see the noisy releases only"),
+        not_protected_against=(
+            "the server: it sees projections of every record's encoded columns without noise",
+        ),
+        not_covered=("which individuals the parties have in common", _FLOATING_POINT),
+        public=_public(privacy, "random frequencies"),
+    )
+    return PrivacyPlan(noise["features"], noise["histograms"], ledger)
+
+
+def plan_dpsgd(
+    privacy: GaussianPrivacy,
+    columns: Mapping[str, Sequence[Hashable]],
+    *,
+    sample_rate: float,
+    steps: int,
+) -> PrivacyPlan:
+    """Plan DP-SGD on all discriminator parameters, with Poisson sampling.
+
+    Parameters
+    ----------
+    privacy : GaussianPrivacy
+    columns : mapping of party to its columns
+    sample_rate : float
+        Probability of each record to be in a batch.
+    steps : int
+        Discriminator steps.
+
+    Returns
+    -------
+    PrivacyPlan
+    """
+    privacy.validate()
+    delta, relation = _delta(privacy), privacy.relation
+    bound = privacy.max_grad_norm
+    blocks = (*columns, SERVER)
+    factor = 2.0 if relation is NeighbouringRelation.REPLACE_ONE else 1.0
+    joint = joint_sensitivity([bound] * len(blocks))
+
+    def training(noise_multiplier: float) -> SampledRelease:
+        releases = tuple(
+            GaussianRelease(
+                released="clipped per-record gradients of "
+                + ("the shared" if party == SERVER else "the local")
+                + " discriminator",
+                party=party,
+                noise_multiplier=noise_multiplier * joint / bound,
+                sensitivity=factor * bound,
+                relation=relation,
+                record_norm=bound,
+            )
+            for party in blocks
+        )
+        return SampledRelease(releases, privacy.sampler, sample_rate, steps)
+
+    noise, histogram_noise = _calibrate_training(privacy, training, columns, PLDAccountant())
+    entries = [LedgerEntry("training", training(noise))]
+    if histogram_noise is not None:
+        histograms = _histogram_event(privacy, columns, histogram_noise)
+        entries.insert(0, LedgerEntry("preprocessing", histograms))
+    ledger = PrivacyLedger(
+        mechanism="DP-SGD on all discriminator parameters",
+        claim=_SYNTHETIC_DATA_CLAIM,
+        covers_synthetic_data=True,
+        delta=delta,
+        target_epsilon=privacy.epsilon,
+        entries=tuple(entries),
+        protected_against=(_RECIPIENTS,),
+        not_protected_against=(
+            "the server: it sees intermediate features of every record in a batch without noise",
+            _PARTIES,
+        ),
+        not_covered=("which individuals the parties have in common", _FLOATING_POINT),
+        public=_public(privacy, "sample rate and number of steps"),
+    )
+    return PrivacyPlan(noise, histogram_noise, ledger)
+
+
+def plan_first_layer(
+    privacy: GaussianPrivacy, parties: Sequence[str], *, sample_rate: float, steps: int
+) -> PrivacyPlan:
+    """Plan the VFLGAN paper's mechanism, with the gradients of all parties counted together.
+
+    Parameters
+    ----------
+    privacy : GaussianPrivacy
+    parties : sequence of str
+    sample_rate : float
+        Batch size over number of records.
+    steps : int
+        Discriminator steps.
+
+    Returns
+    -------
+    PrivacyPlan
+        Its ledger says that ε is no guarantee for the synthetic data.
+
+    Notes
+    -----
+    Departs from the paper, which states the budget of one party's gradient: the same record moves
+    all parties' gradients, so that for N parties the same ε needs ``sqrt(N)`` times the noise.
+    """
+    privacy.validate()
+    relation = privacy.relation
+
+    def training(noise_multiplier: float) -> SampledRelease:
+        releases = tuple(
+            GaussianRelease(
+                released="clipped batch gradient of the first layer",
+                party=party,
+                noise_multiplier=noise_multiplier,
+                sensitivity=first_layer_sensitivity(privacy.max_grad_norm),
+                relation=relation,
+            )
+            for party in parties
+        )
+        return SampledRelease(releases, privacy.sampler, sample_rate, steps)
+
+    noise, _ = _calibrate_training(privacy, training, {}, WangAccountant())
+    ledger = PrivacyLedger(
+        mechanism="perturbed first-layer gradients (the VFLGAN paper's)",
+        claim=(
+            "ε bounds what the noisy gradients of the discriminators' first layers reveal. The "
+            "generators also learn through all other layers, which are trained on raw records."
+        ),
+        covers_synthetic_data=False,
+        delta=_delta(privacy),
+        target_epsilon=privacy.epsilon,
+        entries=(LedgerEntry("training", training(noise)),),
+        protected_against=("nobody, as far as the synthetic data are concerned",),
+        not_protected_against=(
+            _RECIPIENTS,
+            "the server: it sees intermediate features of every record in a batch without noise",
+            _PARTIES,
+        ),
+        not_covered=(
+            "all layers above the first, private heads and shared discriminator: raw gradients",
+            "the records themselves, which the released features are computed from again",
+            "scaling, category lists and the choice of the best epoch: read off the records",
+            _FLOATING_POINT,
+        ),
+        public=("number of records", "sample rate and number of steps"),
+    )
+    return PrivacyPlan(noise, None, ledger)
+
+
+def _calibrate_training(
+    privacy: GaussianPrivacy,
+    training: Callable[[float], SampledRelease],
+    columns: Mapping[str, Sequence[Hashable]],
+    accountant: Accountant,
+) -> tuple[float, float | None]:
+    """Noise multipliers of training and, if the columns are scaled by histograms, of those."""
+    delta, share = _delta(privacy), privacy.preprocessing_share if columns else 0.0
+    if privacy.noise_multiplier is not None:
+        noise = privacy.noise_multiplier
+        if share == 0.0:
+            return noise, None
+        mu = mu_of_gaussian(accountant.epsilon(training(noise), delta), delta)
+        return noise, ((1.0 - share) / share) ** 0.5 / mu
+    epsilon = privacy.epsilon or 0.0
+    histogram_noise = None
+    if share > 0.0:
+        histogram_noise = 1.0 / (share**0.5 * mu_of_gaussian(epsilon, delta))
+
+    def event_for(noise: float) -> PrivacyEvent:
+        if histogram_noise is None:
+            return training(noise)
+        return Composition((_histogram_event(privacy, columns, histogram_noise), training(noise)))
+
+    noise = calibrate_noise_multiplier(
+        event_for, epsilon=epsilon, delta=delta, accountant=accountant
+    )
+    return noise, histogram_noise
+
+
+def _histogram_event(
+    privacy: GaussianPrivacy, columns: Mapping[str, Sequence[Hashable]], noise_multiplier: float
+) -> Composition:
+    """Each party's histograms, all with the same noise standard deviation per cell."""
+    relation = privacy.relation
+    joint = histogram_sensitivity(sum(map(len, columns.values())), relation)
+    return Composition(
+        tuple(
+            GaussianRelease(
+                released=f"histograms of {len(own)} columns",
+                party=party,
+                noise_multiplier=noise_multiplier
+                * joint
+                / histogram_sensitivity(len(own), relation),
+                sensitivity=histogram_sensitivity(len(own), relation),
+                relation=relation,
+                record_norm=len(own) ** 0.5,
+            )
+            for party, own in columns.items()
+            if own
+        )
+    )
+
+
+def _public(privacy: GaussianPrivacy, *more: str) -> tuple[str, ...]:
+    known = ["bounds of numeric columns and lists of categories, given by the user"]
+    if privacy.relation is NeighbouringRelation.REPLACE_ONE:
+        known.append("number of records")
+    return (*known, *more)
+
+
+def _delta(privacy: GaussianPrivacy) -> float:
+    assert privacy.delta is not None, "validate() requires delta"
+    return privacy.delta

@@ -1,0 +1,144 @@
+"""What is public about a table: bounds of its numbers and lists of its categories."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from vflsynth.exceptions import PrivacyParameterError
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Public range of a numeric column; values beyond it count as its ends.
+
+    Parameters
+    ----------
+    low, high : float
+        In the column's own units, finite, ``low < high``.
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise PrivacyParameterError(
+                "bounds", (self.low, self.high), "two finite numbers, the smaller one first"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """Public list of a categorical column's values; all others count as missing.
+
+    Parameters
+    ----------
+    values : tuple
+        Distinct, at least one.
+    """
+
+    values: tuple[Hashable, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(self.values))
+        if not self.values or len(set(self.values)) < len(self.values):
+            raise PrivacyParameterError(
+                "categories", self.values, "a list of distinct values with at least one entry"
+            )
+
+
+PublicColumn: TypeAlias = Bounds | Categories
+
+
+@dataclass(frozen=True)
+class PublicSchema:
+    """Bounds and categories that hold whatever the records are.
+
+    Parameters
+    ----------
+    bounds : mapping of column to (low, high)
+        Numeric columns.
+    categories : mapping of column to sequence
+        Categorical columns.
+
+    Raises
+    ------
+    PrivacyParameterError
+        If a column is in both, or bounds or categories are malformed.
+
+    Notes
+    -----
+    Privacy: nothing is spent on a schema, so it must come from outside the data: a data dictionary,
+    a law, a measuring instrument's range. Reading the minimum of a column off the records and
+    calling it public voids the guarantee.
+
+    Examples
+    --------
+    >>> schema = PublicSchema(bounds={"age": (0, 120)}, categories={"smoker": ["no", "yes"]})
+    >>> schema["age"]
+    Bounds(low=0, high=120)
+    """
+
+    bounds: Mapping[Hashable, tuple[float, float]] = field(default_factory=dict)
+    categories: Mapping[Hashable, tuple[Hashable, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        both = sorted(map(str, set(self.bounds) & set(self.categories)))
+        if both:
+            raise PrivacyParameterError("schema", both, "either bounds or categories per column")
+        for column in (*self.bounds, *self.categories):
+            self[column]
+
+    def __getitem__(self, column: Hashable) -> PublicColumn:
+        if column in self.bounds:
+            return Bounds(*self.bounds[column])
+        if column in self.categories:
+            return Categories(tuple(self.categories[column]))
+        raise PrivacyParameterError(
+            "schema",
+            column,
+            "complete: give every column public bounds or a public list of categories; without "
+            "them this column could only be read outside the privacy budget",
+        )
+
+
+def cell_codes(values: pd.Series, column: PublicColumn, n_bins: int) -> np.ndarray:
+    """Return the number of every record's histogram cell.
+
+    Parameters
+    ----------
+    values : pandas.Series, shape (record,)
+    column : Bounds or Categories
+    n_bins : int
+        Number of equal bins of a numeric column.
+
+    Returns
+    -------
+    int64 array, shape (record,)
+        Bins or categories from 0; the last cell, number ``n_cells(...) - 1``, holds missing values
+        and values outside the public list. Every record is in exactly one cell, whatever it
+        contains.
+    """
+    if isinstance(column, Categories):
+        codes = pd.Index(column.values, dtype=object).get_indexer(pd.Index(values.astype(object)))
+        return np.where(codes < 0, len(column.values), codes).astype(np.int64)
+    numbers = numeric_values(values)
+    position = (np.clip(numbers, column.low, column.high) - column.low) / (column.high - column.low)
+    codes = np.minimum(np.floor(np.nan_to_num(position) * n_bins), n_bins - 1)
+    return np.where(np.isnan(numbers), n_bins, codes).astype(np.int64)
+
+
+def n_cells(column: PublicColumn, n_bins: int) -> int:
+    """Count a column's histogram cells: bins or categories, and one for missing values."""
+    return (n_bins if isinstance(column, Bounds) else len(column.values)) + 1
+
+
+def numeric_values(values: pd.Series) -> np.ndarray:
+    """Read a column as float64; what is not a number becomes missing, infinities stay."""
+    return pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
