@@ -258,7 +258,7 @@ def training(history: pd.DataFrame) -> list[Picture]:
 def utility(parts: pd.DataFrame) -> Picture:
     """Draw the scores of the four train/test settings with their intervals."""
     scores = list(dict.fromkeys(parts["score"]))
-    figure, panels = _figure(5.6, 1.9, panels=len(scores))
+    figure, panels = _figure(7.2, 1.9, panels=len(scores))
     for axes, score in zip(panels, scores):
         rows = parts[parts["score"] == score]
         colours = [INK if setting == "TRTR" else SYNTHETIC for setting in rows["setting"]]

@@ -24,6 +24,8 @@ NOT_A_GUARANTEE = (
     "person away, and it can lie close without harm; use the audit for privacy"
 )
 
+_NOT_PRIVACY = "Not a privacy guarantee."
+
 DISTANCE_TO_CLOSEST_RECORD = Metric(
     name="distance_to_closest_record",
     title="Distance to the closest real record",
@@ -31,7 +33,7 @@ DISTANCE_TO_CLOSEST_RECORD = Metric(
     minimum=0.0,
     maximum=np.inf,
     measures="How far a typical synthetic row is from the nearest row of the real table, in real "
-    "standard deviations; much less than the baseline hints at copying.",
+    "standard deviations; much less than the baseline hints at copying. " + _NOT_PRIVACY,
     baseline="held-out real rows, or each real row and its nearest neighbour",
 )
 CLOSER_TO_TRAINING = Metric(
@@ -41,7 +43,8 @@ CLOSER_TO_TRAINING = Metric(
     minimum=0.0,
     maximum=1.0,
     measures="The share of synthetic rows whose nearest real row is a training row, when there are "
-    "as many held-out rows to choose from; much above the baseline hints at copying.",
+    "as many held-out rows to choose from; much above the baseline hints at copying. "
+    + _NOT_PRIVACY,
     baseline="one half: no preference",
 )
 EXACT_COPIES = Metric(
@@ -50,7 +53,7 @@ EXACT_COPIES = Metric(
     direction="baseline",
     minimum=0.0,
     maximum=1.0,
-    measures="The share of synthetic rows that equal a real row in every column.",
+    measures="The share of synthetic rows that equal a real row in every column. " + _NOT_PRIVACY,
     baseline="the share of held-out rows, or of real rows, that equal another real row",
 )
 NEW_ROW_SHARE = Metric(
@@ -60,7 +63,7 @@ NEW_ROW_SHARE = Metric(
     minimum=0.0,
     maximum=1.0,
     measures="The share of synthetic rows for which no real row has the same labels and numbers "
-    "within 1 % of a standard deviation.",
+    "within 1 % of a standard deviation. " + _NOT_PRIVACY,
     baseline="the same share for held-out rows, or for each real row among the others",
 )
 

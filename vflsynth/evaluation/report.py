@@ -42,6 +42,8 @@ QUESTIONS = {
 
 ANSWERS = {"close": "Close to real data", "partly": "Part of the way", "far": "Far from real data"}
 
+_TABLE_TITLES = {"train_synthetic_test_real": "The four train and test settings"}
+
 TABLE_ROWS = 25
 """Rows of each metric's parts that the page shows."""
 
@@ -255,7 +257,7 @@ def report(
         sentences=_sentences(results, holdout is not None),
         sections=[section for section in sections if section.pictures],
         overview=[_overview_row(result) for result in results.values()],
-        tables=[_table(result) for result in results.values() if len(result.parts)],
+        tables=[_table(result) for result in _with_own_parts(results)],
         notes=[str(note) for note in notes],
         remarks=list(dict.fromkeys(note for result in results.values() for note in result.notes)),
         has_parties=parties is not None,
@@ -459,10 +461,21 @@ def _overview_row(result: MetricResult) -> dict[str, Any]:
     }
 
 
+def _with_own_parts(results: MetricResults) -> list[MetricResult]:
+    """Return the results whose parts no other table of the page shows."""
+    shown: list[MetricResult] = []
+    by_scope = results["association_error_across"].value is not None
+    for name, result in results.items():
+        twice = any(result.parts is other.parts for other in shown)
+        if len(result.parts) and not twice and not (by_scope and name == "association_error"):
+            shown.append(result)
+    return shown
+
+
 def _table(result: MetricResult) -> dict[str, Any]:
     shown = result.parts.head(TABLE_ROWS)
     return {
-        "title": result.metric.title,
+        "title": _TABLE_TITLES.get(result.metric.name, result.metric.title),
         "header": [str(name).replace("_", " ") for name in shown.columns],
         "numeric": [pd.api.types.is_numeric_dtype(shown[name]) for name in shown.columns],
         "rows": [[_cell(value) for value in row] for row in shown.itertuples(index=False)],
