@@ -8,7 +8,7 @@ organisation's rows stay where they are.
 from vflsynth._version import __version__
 from vflsynth.model import PartyModel
 from vflsynth.presets import preset
-from vflsynth.synthesizer import VFLGANSynthesizer
+from vflsynth.synthesizers import VFLGANSynthesizer
 from vflsynth.training.callbacks import EarlyStopping
 from vflsynth.transformers import TableTransformer
 

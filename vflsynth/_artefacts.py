@@ -44,8 +44,10 @@ def new_directory(path: str | os.PathLike[str], kind: str) -> Iterator[Path]:
         If `path` exists and is not such a directory.
     """
     target = Path(path)
-    if target.exists() and not (target / MANIFEST).is_file() and (
-        not target.is_dir() or any(target.iterdir())
+    if (
+        target.exists()
+        and not (target / MANIFEST).is_file()
+        and (not target.is_dir() or any(target.iterdir()))
     ):
         raise ArtefactError(f"{target} exists and is not a saved {kind}; choose another path")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -132,9 +134,7 @@ def read_json(path: Path) -> Any:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors as safetensors."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(
-        dump_tensors({k: v.detach().cpu().contiguous() for k, v in tensors.items()})
-    )
+    path.write_bytes(dump_tensors({k: v.detach().cpu().contiguous() for k, v in tensors.items()}))
 
 
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:

@@ -8,13 +8,13 @@ import torch
 
 from vflsynth._device import available_memory
 from vflsynth.exceptions import MemoryLimitError
-from vflsynth.parties import Settings, VFLGANParty
+from vflsynth.parties import GANParty, Settings
 
 _FLOAT = 4
 _USABLE_SHARE = 0.9
 
 
-def estimate_memory(party: VFLGANParty, settings: Settings, n_records: int, replicas: int) -> int:
+def estimate_memory(party: GANParty, settings: Settings, n_records: int, replicas: int) -> int:
     """Bytes that one party's half of a fit takes at its peak, roughly.
 
     Encoded records (twice while they are made), weights with gradients, moments and copies, the
@@ -33,7 +33,7 @@ def estimate_memory(party: VFLGANParty, settings: Settings, n_records: int, repl
 
 
 def check_memory(
-    parties: Sequence[VFLGANParty],
+    parties: Sequence[GANParty],
     settings: Settings,
     n_records: int,
     replicas: int,
@@ -52,9 +52,7 @@ def check_memory(
     MemoryLimitError
         Naming the widest column, its cardinality and what to do about it.
     """
-    estimates = {
-        party: estimate_memory(party, settings, n_records, replicas) for party in parties
-    }
+    estimates = {party: estimate_memory(party, settings, n_records, replicas) for party in parties}
     total = sum(estimates.values())
     free = available_memory(device)
     allowed = limit if limit is not None else (None if free is None else _USABLE_SHARE * free)

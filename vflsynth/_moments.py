@@ -9,7 +9,7 @@ from torch import Tensor
 def frechet_distance_of_moments(
     mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor
 ) -> Tensor:
-    """Fréchet distance between two Gaussians with the given moments.
+    r"""Fréchet distance between two Gaussians with the given moments.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def frechet_distance_of_moments(
     Departs from the reference code, which takes the real part of ``scipy.linalg.sqrtm`` of the plain
     product: one-hot blocks are collinear, the product is singular and ``sqrtm`` may return NaN or
     complex numbers. The trace of the root is computed from eigenvalues of the symmetric
-    :math:`V^{1/2} \\tilde V V^{1/2}` instead, with round-off below zero cut off, so the result is
+    :math:`V^{1/2} \tilde V V^{1/2}` instead, with round-off below zero cut off, so the result is
     always finite. ``tests/equations/test_frechet_distance.py`` pins the agreement.
     """
     mean, covariance = mean.double(), covariance.double()
@@ -40,9 +40,9 @@ def frechet_distance_of_moments(
     product = root @ other_covariance @ root
     product = (product + product.mT) / 2
     trace_of_root = torch.linalg.eigvalsh(product).clamp_min(0.0).sqrt().sum(-1)
-    traces = (
-        torch.diagonal(covariance, dim1=-2, dim2=-1).sum(-1)
-        + torch.diagonal(other_covariance, dim1=-2, dim2=-1).sum(-1)
-    )
+    traces = torch.diagonal(covariance, dim1=-2, dim2=-1).sum(-1) + torch.diagonal(
+        other_covariance, dim1=-2, dim2=-1
+    ).sum(-1)
     distance = (mean - other_mean).square().sum(-1) + traces - 2.0 * trace_of_root
-    return distance.clamp_min(0.0)
+    result: Tensor = distance.clamp_min(0.0)
+    return result

@@ -44,8 +44,10 @@ class Choice:
 
     def accepts(self, value: Any) -> bool:
         """Whether `value` is one of them."""
-        return any(value is option or (value == option and type(value) is type(option))
-                   for option in self.options)
+        return any(
+            value is option or (value == option and type(value) is type(option))
+            for option in self.options
+        )
 
     def __str__(self) -> str:
         return " or ".join(repr(option) for option in self.options)

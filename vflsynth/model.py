@@ -17,7 +17,7 @@ from vflsynth._random import RandomState, RandomStreams, derive, secret_from
 from vflsynth.exceptions import ArtefactError
 from vflsynth.frames import KeyMinter
 from vflsynth.networks import Generator
-from vflsynth.parties.vflgan_party import VFLGANParty, sample_encoded
+from vflsynth.parties.gan_party import GANParty, sample_encoded
 from vflsynth.transformers import TableTransformer
 
 SAMPLE_BLOCK = 8192
@@ -82,7 +82,7 @@ class PartyModel:
         self.generator.load_state_dict(dict(weights))
 
     @classmethod
-    def of(cls, party: VFLGANParty, replica: int, minter: KeyMinter, on: Hashable) -> Self:
+    def of(cls, party: GANParty, replica: int, minter: KeyMinter, on: Hashable) -> Self:
         """Take what a party selected in training, for one replica."""
         settings = party.settings
         spec = GeneratorSpec(

@@ -94,7 +94,5 @@ class BatchNorm(nn.Module):
         return normalised.view(batch, replicas, dim).transpose(0, 1)
 
 
-def _symmetric(
-    streams: RandomStreams, name: str, shape: tuple[int, ...], bound: float
-) -> Tensor:
+def _symmetric(streams: RandomStreams, name: str, shape: tuple[int, ...], bound: float) -> Tensor:
     return streams.uniform(name, 0, shape).mul(2.0 * bound).sub(bound)

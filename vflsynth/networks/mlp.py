@@ -115,9 +115,7 @@ class MLP(nn.Module):
             if bias is not None:
                 torch.sum(cotangent, 1, keepdim=True, out=bias.grad)
 
-    def push(
-        self, trace: Sequence[Tensor], cotangents: Sequence[Tensor], change: Tensor
-    ) -> Tensor:
+    def push(self, trace: Sequence[Tensor], cotangents: Sequence[Tensor], change: Tensor) -> Tensor:
         """Add to the weights' gradients the derivative of ``(change * input_gradient).sum()``.
 
         Parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,3 +63,30 @@ class RunningLosses:
         wasserstein, penalty = self._sums / self._steps
         self._sums, self._steps = None, 0
         return wasserstein, penalty
+
+
+def network_state(label: str, module: nn.Module, optimizer: FlatAdam) -> dict[str, Tensor]:
+    """State of a network and its optimiser, under names that begin with `label`."""
+    return {
+        **labelled(label, module.state_dict()),
+        **labelled(f"{label}.adam", optimizer.state()),
+    }
+
+
+def load_network_state(
+    state: Mapping[str, Tensor], label: str, module: nn.Module, optimizer: FlatAdam
+) -> None:
+    """Restore `network_state`, in place: the optimiser's flat buffer stays the storage."""
+    module.load_state_dict(section(state, label))
+    optimizer.load_state(section(state, f"{label}.adam"))
+
+
+def labelled(label: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Put a label in front of every name."""
+    return {f"{label}/{name}": value for name, value in state.items()}
+
+
+def section(state: Mapping[str, Tensor], label: str) -> dict[str, Tensor]:
+    """Undo `labelled`, leaving out everything else."""
+    prefix = f"{label}/"
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}

@@ -50,6 +50,11 @@ class Participant(Protocol):
 class Channel(Protocol):
     """What the coordinator needs of a transport."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parties it reaches, sorted."""
+        ...
+
     def gather(self, verb: Verb, step: int, kind: type[M]) -> dict[str, M]:
         """Ask every party; return their messages by party name, in name order."""
         ...
@@ -79,6 +84,11 @@ class LocalChannel:
     ) -> None:
         self._parties = {party.name: party for party in sorted(parties, key=lambda p: p.name)}
         self._transcript = transcript
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parties it reaches, sorted."""
+        return tuple(self._parties)
 
     def gather(self, verb: Verb, step: int, kind: type[M]) -> dict[str, M]:
         """Ask every party; return their messages by party name, in name order."""

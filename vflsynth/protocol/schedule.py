@@ -95,7 +95,7 @@ class Schedule:
         """
         # One rotation for all replicas: several replicas exist only inside one trust domain.
         rotated = []
-        for block, part in enumerate(records.split(ROTATION_SIZE, dim=1)):
+        for block, part in enumerate(torch.split(records, ROTATION_SIZE, dim=1)):
             size = part.shape[1]
             rotation = self._rotations.get((block, size)) if reuse else None
             if rotation is None:

@@ -2,6 +2,7 @@
 
 from vflsynth.training.callbacks import Callback, EarlyStopping, EpochState
 from vflsynth.training.checkpoint import Checkpointer, load_checkpoint
+from vflsynth.training.gan import GANAlgorithm
 from vflsynth.training.history import History, history_from_json, history_to_json
 from vflsynth.training.loop import Plan, run
 from vflsynth.training.matching import match_records
@@ -14,6 +15,7 @@ __all__ = [
     "Checkpointer",
     "EarlyStopping",
     "EpochState",
+    "GANAlgorithm",
     "History",
     "Plan",
     "Session",

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.training.callbacks import Callback, EpochState
+from vflsynth.training.gan import GANAlgorithm
 from vflsynth.training.history import History
-from vflsynth.training.vflgan import VFLGAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Plan:
 
 
 def run(
-    algorithm: VFLGAN,
+    algorithm: GANAlgorithm,
     plan: Plan,
     history: History,
     callbacks: Sequence[Callback],
@@ -49,7 +49,7 @@ def run(
 
     Parameters
     ----------
-    algorithm : VFLGAN
+    algorithm : GANAlgorithm
     plan : Plan
     history : History
         Extended by one record per epoch.

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-import pandas as pd
-
 from vflsynth.frames import (
     AlignmentReport,
     KeyMinter,
     align_keys,
     learn_key_minters,
 )
-from vflsynth.frames.alignment import positional_keys
 from vflsynth.protocol import AlignmentNotice, Channel, KeyList
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
@@ -44,15 +41,7 @@ def match_records(
     """
     replies = channel.gather(Verb.KEYS, 0, KeyList)
     keys = {name: replies[name].keys for name in order}
-    common: pd.Index
-    if on is None and positional_keys(keys):
-        common = next(iter(keys.values()))
-        n_rows = {name: len(index) for name, index in keys.items()}
-        alignment = AlignmentReport("position", len(common), n_rows, dict.fromkeys(n_rows, 0))
-    else:
-        matched_by = "index" if on is None else f"key column {on!r}"
-        common, alignment = align_keys(keys, matched_by=matched_by)
-    channel.scatter(
-        Verb.ALIGN, {name: AlignmentNotice(SERVER, name, 0, common) for name in keys}
-    )
+    matched_by = "index" if on is None else f"key column {on!r}"
+    common, alignment = align_keys(keys, matched_by=matched_by)
+    channel.scatter(Verb.ALIGN, {name: AlignmentNotice(SERVER, name, 0, common) for name in keys})
     return alignment, learn_key_minters(keys)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams, derive
-from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
-from vflsynth.protocol import LocalChannel, Schedule, Shape
-from vflsynth.protocol.channel import Verb
+from vflsynth.parties import GANParty, Settings
+from vflsynth.protocol import Schedule
 from vflsynth.training.callbacks import Callback, Progress
 from vflsynth.training.checkpoint import Checkpointer, load_checkpoint
+from vflsynth.training.gan import GANAlgorithm
 from vflsynth.training.history import History
 from vflsynth.training.loop import Plan, run
-from vflsynth.training.vflgan import VFLGAN
 
 logger = logging.getLogger("vflsynth")
 
@@ -29,40 +28,35 @@ class Session:
 
     Parameters
     ----------
-    parties : sequence of VFLGANParty
+    parties : sequence of GANParty
         Matched and prepared.
-    channel : LocalChannel
-        Reaches these parties.
     settings : Settings
+    make_algorithm : callable
+        Called with the server's random streams once the parties are built; makes the server too.
+    plan : Plan
     secrets : sequence of bytes
         One per replica; every stream of random numbers derives from it.
     n_records : int
         Training records per replica.
     replica_rows : Tensor of int64, shape (replica, n_records), optional
-    discriminator_steps, model_selection
-        See `VFLGAN`.
-    epochs, evaluate_every : int
-        See `Plan`.
     device : torch.device
     """
 
     def __init__(
         self,
-        parties: Sequence[VFLGANParty],
-        channel: LocalChannel,
+        parties: Sequence[GANParty],
         settings: Settings,
+        make_algorithm: Callable[[RandomStreams], GANAlgorithm],
+        plan: Plan,
         *,
         secrets: Sequence[bytes],
         n_records: int,
         replica_rows: Tensor | None,
-        discriminator_steps: int,
-        model_selection: Literal["best", "last"],
-        epochs: int,
-        evaluate_every: int,
         device: torch.device,
     ) -> None:
         self.parties = {party.name: party for party in parties}
-        self.settings, self.secrets, self.device = settings, secrets, device
+        self.settings, self.plan = settings, plan
+        self.secrets, self.device = secrets, device
         streams = RandomStreams(secrets, device)
         schedule = Schedule(
             # The server never gets this one: it would know which record is in which batch.
@@ -74,15 +68,7 @@ class Session:
         )
         for party in parties:
             party.build(settings, schedule, streams.child(f"party {party.name}"))
-        shapes = channel.gather(Verb.SHAPE, 0, Shape)
-        server = VFLGANServer(settings, shapes, streams.child("server"))
-        self.algorithm = VFLGAN(
-            channel,
-            server,
-            discriminator_steps=discriminator_steps,
-            model_selection=model_selection,
-        )
-        self.plan = Plan(epochs, schedule.steps_per_epoch, evaluate_every)
+        self.algorithm = make_algorithm(streams.child("server"))
         self.history = History(len(secrets))
         self._n_records = n_records
 

@@ -1,0 +1,200 @@
+"""A party that trains a generator: what all GANs over party frames have in common."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Mapping
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vflsynth._random import RandomStreams
+from vflsynth.networks import Generator
+from vflsynth.parties.party import Party
+from vflsynth.parties.settings import (
+    RunningLosses,
+    Settings,
+    labelled,
+    load_network_state,
+    network_state,
+    section,
+)
+from vflsynth.protocol import MaskedRecords, Message, Schedule, SelectionNotice, TrainingReport
+from vflsynth.protocol.channel import Verb
+from vflsynth.protocol.messages import SERVER
+from vflsynth.transformers import TableTransformer
+
+
+class GANParty(Party):
+    """Owns a generator, its optimiser, its average, and the private randomness.
+
+    Subclasses add discriminators and how both learn.
+
+    Parameters
+    ----------
+    name, frame, on, transformer
+        See `Party`.
+    """
+
+    def __init__(
+        self, name: str, frame: pd.DataFrame, on: Hashable | None, transformer: TableTransformer
+    ) -> None:
+        super().__init__(name, frame, on, transformer)
+        self.losses = RunningLosses()
+
+    def build(self, settings: Settings, schedule: Schedule, streams: RandomStreams) -> None:
+        """Encode the records, and make networks and optimisers.
+
+        Parameters
+        ----------
+        settings : Settings
+        schedule : Schedule
+            From the secret shared by the parties.
+        streams : RandomStreams
+            The party's own: initial weights and Gumbel noise.
+        """
+        self.settings, self.schedule, self.streams = settings, schedule, streams
+        self._records = torch.from_numpy(self.encode()).to(streams.device)
+        self.generator = self._make_generator()
+        self.averaged = copy.deepcopy(self.generator) if settings.generator_average else None
+        self.generator_optimizer = settings.optimizer(self.generator)
+        self.selected = {k: v.clone() for k, v in self.published.state_dict().items()}
+
+    def _make_generator(self) -> Generator:
+        settings = self.settings
+        return Generator(
+            settings.latent_dim,
+            settings.generator_hidden,
+            self.transformer.spans_,
+            bias=settings.bias,
+            temperature=settings.gumbel_temperature,
+            batch_norm_eps=settings.batch_norm_eps,
+            streams=self.streams,
+        )
+
+    @property
+    def published(self) -> Generator:
+        """The generator that is evaluated and kept: the averaged one if there is one."""
+        return self.generator if self.averaged is None else self.averaged
+
+    def real(self, step: int) -> Tensor:
+        """The real records of a batch, shape (replica, batch, encoded)."""
+        return F.embedding(self.schedule.rows(step), self._records)
+
+    def fake(self, step: int, stream: str) -> Tensor:
+        """Fakes for the latents of a batch, with Gumbel noise from the party's own stream."""
+        latent = self.schedule.latent(step)
+        shape = self.generator.activation.noise_shape(latent.shape[1])
+        gumbel = None if shape is None else self.streams.gumbel(f"gumbel.{stream}", step, shape)
+        fake: Tensor = self.generator(latent, gumbel)
+        return fake
+
+    def average_generator(self) -> None:
+        """Move the averaged generator, if there is one, towards the current one."""
+        if self.averaged is None:
+            return
+        # A short average at first, so that it forgets the random start.
+        n = self.generator_optimizer.steps
+        decay = min(self.settings.generator_average, (1 + n) / (10 + n))
+        torch._foreach_lerp_(_floats(self.averaged), _floats(self.generator), 1.0 - decay)
+
+    # -- evaluation and selection ----------------------------------------------------------------
+
+    def masked_real(self, step: int) -> MaskedRecords:
+        """Q [1, x_i] over all training records; one replica if all train on the same records."""
+        rows = self.schedule.replica_rows
+        records = self._records.unsqueeze(0) if rows is None else F.embedding(rows, self._records)
+        return MaskedRecords(
+            self.name, SERVER, step, self.schedule.rotate(_with_constant(records), reuse=False)
+        )
+
+    def masked_fake(self, step: int) -> MaskedRecords:
+        """Q' [1, x~_i] over fresh fake records."""
+        latent = self.schedule.evaluation_latent(step, self.settings.n_evaluation)
+        fake = sample_encoded(self.published, latent, self.streams, step)
+        return MaskedRecords(
+            self.name, SERVER, step, self.schedule.rotate(_with_constant(fake), reuse=True)
+        )
+
+    def select(self, message: SelectionNotice) -> None:
+        """Keep the published generator of the replicas that the server names."""
+        for name, value in self.published.state_dict().items():
+            chosen = message.keep.view(-1, *[1] * (value.dim() - 1))
+            self.selected[name] = torch.where(chosen, value, self.selected[name])
+
+    def report(self, step: int) -> TrainingReport:
+        """Mean Wasserstein estimate and penalty since the last report."""
+        return TrainingReport(self.name, SERVER, step, *self.losses.pop())
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs; randomness is a function of the step."""
+        state = network_state("generator", self.generator, self.generator_optimizer)
+        state |= labelled("selected", self.selected)
+        if self.averaged is not None:
+            state |= labelled("averaged", self.averaged.state_dict())
+        return state
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        load_network_state(state, "generator", self.generator, self.generator_optimizer)
+        self.selected = section(state, "selected")
+        if self.averaged is not None:
+            self.averaged.load_state_dict(section(state, "averaged"))
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def answer(self, verb: Verb, step: int) -> Message:
+        """Compute the message that `verb` asks for at `step`."""
+        match verb:
+            case Verb.MASKED_REAL:
+                return self.masked_real(step)
+            case Verb.MASKED_FAKE:
+                return self.masked_fake(step)
+            case Verb.REPORT:
+                return self.report(step)
+            case _:
+                return super().answer(verb, step)
+
+    def take(self, verb: Verb, message: Message) -> None:
+        """Act on a message from the server."""
+        if verb is Verb.SELECT and isinstance(message, SelectionNotice):
+            self.select(message)
+        else:
+            super().take(verb, message)
+
+
+@torch.no_grad()
+def sample_encoded(
+    generator: Generator, latent: Tensor, streams: RandomStreams, index: int
+) -> Tensor:
+    """Encoded fake rows of a generator in evaluation mode, shape (replica, n, encoded).
+
+    Parameters
+    ----------
+    generator : Generator
+    latent : Tensor, shape (replica, n, latent)
+    streams : RandomStreams
+        The party's own, for Gumbel noise.
+    index : int
+        Which draw of the stream.
+    """
+    generator.eval()
+    shape = generator.activation.noise_shape(latent.shape[1])
+    gumbel = None if shape is None else streams.gumbel("gumbel.evaluation", index, shape)
+    rows: Tensor = generator(latent, gumbel)
+    generator.train()
+    return rows
+
+
+def _with_constant(records: Tensor) -> Tensor:
+    """Put a column of ones in front of (replica, n, column)."""
+    return F.pad(records, (1, 0), value=1.0)
+
+
+def _floats(module: nn.Module) -> list[Tensor]:
+    """Parameters and running statistics, in a fixed order, without gradients."""
+    return [value for value in module.state_dict().values() if value.is_floating_point()]

@@ -1,0 +1,207 @@
+"""What every synthesizer can do once it is fitted: sample, save, load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from vflsynth import _artefacts as artefacts
+from vflsynth._device import resolve_device
+from vflsynth._random import RandomState, derive, secret_from
+from vflsynth._validation import Number, check_parameters
+from vflsynth._version import __version__
+from vflsynth.exceptions import ArtefactError
+from vflsynth.frames import AlignmentReport
+from vflsynth.model import PartyModel
+from vflsynth.training import history_from_json, history_to_json
+
+_KIND = "vflsynth model"
+
+
+class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
+    """A scikit-learn estimator over party frames whose fitted form is one model per party.
+
+    Subclasses have a ``random_state`` parameter and a `fit` that sets `parties_`, `alignment_`,
+    `history_`, `settings_`, `device_`, `interrupted_`, `transcript_` and calls `_begin_samples`.
+    """
+
+    random_state: RandomState
+    parties_: dict[str, PartyModel]
+    alignment_: AlignmentReport
+    history_: pd.DataFrame
+    settings_: dict[str, Any]
+    device_: str
+    interrupted_: bool
+    transcript_: pd.DataFrame | None
+
+    def _begin_samples(self, secret: bytes) -> None:
+        """Start the sequence of samples that belongs to a fit."""
+        self._secret, self._n_samples = derive(secret, "samples"), 0
+
+    # -- sampling --------------------------------------------------------------------------------
+
+    @overload
+    def sample(
+        self,
+        n: int,
+        *,
+        by_party: Literal[False] = False,
+        keys: bool = False,
+        random_state: RandomState = None,
+    ) -> pd.DataFrame: ...
+
+    @overload
+    def sample(
+        self,
+        n: int,
+        *,
+        by_party: Literal[True],
+        keys: bool = False,
+        random_state: RandomState = None,
+    ) -> dict[str, pd.DataFrame]: ...
+
+    def sample(
+        self,
+        n: int,
+        *,
+        by_party: bool = False,
+        keys: bool = False,
+        random_state: RandomState = None,
+    ) -> pd.DataFrame | dict[str, pd.DataFrame]:
+        """Sample synthetic records.
+
+        Parameters
+        ----------
+        n : int
+            Number of records; exactly so many are returned.
+        by_party : bool, default=False
+            Return one table per party, row i of each being the same record.
+        keys : bool, default=False
+            Put fresh keys, which no real record has, into the key column (or the index).
+        random_state : int, numpy Generator, RandomState or None, default=None
+            None continues the sequence that `fit`'s ``random_state`` started: two calls return
+            different records, and the same calls after the same fit return the same.
+
+        Returns
+        -------
+        DataFrame, shape (n, column), or dict of str to DataFrame
+            All parties' columns in the order of the party frames, with their original dtypes.
+
+        Raises
+        ------
+        ParameterError
+            If `n` is not a whole number ≥ 0.
+        KeyTypeError
+            If the keys' type has no room for n fresh ones.
+        """
+        check_is_fitted(self, "parties_")
+        check_parameters("sample", {"n": n}, {"n": Number(0, whole=True)})
+        if random_state is None:
+            secret = derive(self._secret, f"call {self._n_samples}")
+            self._n_samples += 1
+        else:
+            secret = secret_from(random_state)
+        parts = {name: model.sample_from_secret(n, secret) for name, model in self.parties_.items()}
+        if by_party:
+            if keys:
+                parts = {name: self.parties_[name].add_keys(part) for name, part in parts.items()}
+            return parts
+        table = pd.concat(list(parts.values()), axis=1)
+        return next(iter(self.parties_.values())).add_keys(table) if keys else table
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the model as a directory of JSON and safetensors, written aside and renamed.
+
+        Parameters
+        ----------
+        path : path-like
+            Replaced if it is a saved model; refused if it holds anything else.
+
+        Notes
+        -----
+        Holds every party's generator and encoding, no record, and no discriminator. To save a
+        single party's half use ``parties_[name].save(path)``.
+        """
+        check_is_fitted(self, "parties_")
+        parameters = self.get_params(deep=False)
+        for name in ("transformer", "column_kinds"):  # each party's fitted encoding has them
+            del parameters[name]
+        if not isinstance(self.random_state, (int, np.integer)):
+            parameters["random_state"] = None
+        content = {
+            "class": type(self).__name__,
+            "version": __version__,
+            "parameters": _plain(parameters),
+            "settings": _plain(self.settings_),
+            "alignment": asdict(self.alignment_),
+            "history": history_to_json(self.history_),
+            "device": self.device_,
+            "interrupted": self.interrupted_,
+            "transcript": None if self.transcript_ is None else self.transcript_.to_dict("records"),
+            "n_samples": self._n_samples,
+            "parties": list(self.parties_),
+        }
+        with artefacts.new_directory(path, _KIND) as root:
+            artefacts.write_json(root / "synthesizer.json", content)
+            for name, model in self.parties_.items():
+                model.write(root / "parties" / name)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Self:
+        """Load a saved model, on a CPU or a GPU whichever it was trained on.
+
+        Parameters
+        ----------
+        path : path-like
+        device : str, default="auto"
+
+        Raises
+        ------
+        ArtefactError
+            If it is no saved model of this class, or a file is missing, extra or changed.
+        ArtefactVersionError
+            If a newer version wrote it.
+        """
+        root = artefacts.open_directory(path, _KIND)
+        content = artefacts.read_json(root / "synthesizer.json")
+        if content.get("class") != cls.__name__:
+            raise ArtefactError(f"{root} holds a {content.get('class')}, not a {cls.__name__}")
+        try:
+            synth = cls(**content["parameters"])
+            synth.alignment_ = AlignmentReport(**content["alignment"])
+            synth.history_ = history_from_json(content["history"])
+            synth.settings_ = content["settings"]
+            synth.device_, synth.interrupted_ = content["device"], content["interrupted"]
+            synth.transcript_ = (
+                None if content["transcript"] is None else pd.DataFrame(content["transcript"])
+            )
+            names, n_samples = content["parties"], int(content["n_samples"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtefactError(f"{root} does not describe a {cls.__name__}: {error}") from error
+        synth.parties_ = {
+            name: PartyModel.read(root / "parties" / name, resolve_device(device)) for name in names
+        }
+        synth._begin_samples(secret_from(synth.random_state))
+        synth._n_samples = n_samples
+        return synth
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Tuples as lists, NumPy numbers as Python's."""
+    return {
+        name: list(value)
+        if isinstance(value, (tuple, list))
+        else value.item()
+        if isinstance(value, np.generic)
+        else value
+        for name, value in values.items()
+    }

@@ -1,0 +1,359 @@
+"""Fitting a GAN over party frames: what VFLGAN shares with the systems it is compared with."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.base import clone
+from torch import Tensor
+
+from vflsynth._device import resolve_device
+from vflsynth._memory import check_memory
+from vflsynth._random import RandomState, RandomStreams, secret_from
+from vflsynth._validation import Choice, Number, Optional, Rule, Sizes, check_parameters
+from vflsynth.exceptions import ColumnKindError, ParameterError, TooFewRecordsError
+from vflsynth.frames import check_party_frames
+from vflsynth.model import PartyModel
+from vflsynth.parties import GANParty, Settings
+from vflsynth.protocol import LocalChannel, Transcript
+from vflsynth.synthesizers.base import BaseSynthesizer
+from vflsynth.training import Callback, GANAlgorithm, Plan, Session, match_records
+from vflsynth.transformers import TableTransformer
+
+PartyFrames = Mapping[str, pd.DataFrame]
+
+_POSITIVE = Number(0, closed=(False, True))
+RULES: dict[str, Rule] = {
+    "latent_dim": Optional(Number(1, whole=True)),
+    "generator_hidden": Optional(Sizes()),
+    "first_part": Optional(Sizes()),
+    "shared_hidden": Optional(Sizes(at_least=0)),
+    "bias": Choice((True, False)),
+    "batch_norm_eps": Optional(_POSITIVE),
+    "gumbel_temperature": _POSITIVE,
+    "gradient_penalty_weight": Number(0),
+    "discriminator_steps": Number(1, whole=True),
+    "batch_size": Optional(Number(2, whole=True)),
+    "epochs": Optional(Number(1, whole=True)),
+    "learning_rate": _POSITIVE,
+    "generator_average": Number(0, 1, closed=(True, False)),
+    "model_selection": Choice(("best", "last")),
+    "evaluate_every": Number(1, whole=True),
+    "memory_limit": Optional(_POSITIVE),
+    "verbose": Number(0, whole=True),
+}
+
+
+_DEFAULT_STEPS = 15_000
+_MAX_EVALUATION = 16_384
+
+
+class GANSynthesizer(BaseSynthesizer):
+    """Base of the GANs: parameters they share, fitting one or many models.
+
+    Subclasses document the parameters, add their own with rules for them, and make the parties and
+    the algorithm.
+    """
+
+    _rules: Mapping[str, Rule] = RULES
+
+    latent_dim: int | None
+    generator_hidden: Sequence[int] | None
+    first_part: Sequence[int] | None
+    shared_hidden: Sequence[int] | None
+    bias: bool
+    batch_norm_eps: float | None
+    gumbel_temperature: float
+    gradient_penalty_weight: float
+    discriminator_steps: int
+    batch_size: int | None
+    epochs: int | None
+    learning_rate: float
+    betas: tuple[float, float]
+    generator_average: float
+    model_selection: Literal["best", "last"]
+    evaluate_every: int
+    column_kinds: Mapping[Any, str] | None
+    transformer: TableTransformer | None
+    memory_limit: float | None
+    device: str
+    verbose: int
+
+    @abstractmethod
+    def _make_party(
+        self, name: str, frame: pd.DataFrame, on: Hashable, transformer: TableTransformer
+    ) -> GANParty:
+        """The object that owns one party's table."""
+
+    @abstractmethod
+    def _make_algorithm(
+        self, channel: LocalChannel, settings: Settings, streams: RandomStreams
+    ) -> GANAlgorithm:
+        """The algorithm and its server, once all parties are built."""
+
+    def _network_settings(self) -> dict[str, Any]:
+        """Settings that only some GANs let the user choose."""
+        return {"private_heads": True, "gradient_penalty": "layerwise"}
+
+    # -- fitting ---------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        party_frames: PartyFrames,
+        on: Hashable = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 10,
+        resume: str | os.PathLike[str] | None = None,
+        transcript: bool = False,
+    ) -> Self:
+        """Match the parties' records and train.
+
+        Parameters
+        ----------
+        party_frames : mapping of str to DataFrame
+            One table per party; never modified, never joined.
+        on : hashable, optional
+            Key column of every table. Default: the index.
+        callbacks : sequence of Callback
+            Called after every epoch; one that returns True ends training.
+        checkpoint : path-like, optional
+            Directory for a checkpoint, rewritten every `checkpoint_every` epochs. It holds all
+            parties' networks and belongs to whoever runs this process.
+        checkpoint_every : int, default=10
+        resume : path-like, optional
+            Continue from this checkpoint, and go on writing it unless `checkpoint` says otherwise.
+            The same tables and parameters are needed, and on a CPU the result is the same, byte for
+            byte, as that of a run that was never interrupted.
+        transcript : bool, default=False
+            Count every message that crosses a boundary, in `transcript_`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        PartyDataError
+            One of its children for every way in which tables can be unusable.
+        ParameterError
+            If a parameter is out of range.
+        ArtefactError
+            If `resume` is damaged or belongs to another run.
+        TrainingDivergedError
+            If a loss is no longer finite.
+        """
+        (fitted,) = self._train(
+            [self],
+            [self.random_state],
+            party_frames,
+            on,
+            replica_rows=None,
+            callbacks=callbacks,
+            checkpoint=checkpoint if checkpoint is not None else resume,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            transcript=transcript,
+        )
+        return fitted
+
+    def fit_replicas(
+        self,
+        party_frames: PartyFrames,
+        on: Hashable = None,
+        *,
+        random_states: Sequence[RandomState],
+        replica_rows: npt.ArrayLike | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> list[Self]:
+        """Train many models at once and return each as a fitted synthesizer of its own.
+
+        All models share one set of tensor operations, so R small models take far less than R times as
+        long as one.
+
+        Parameters
+        ----------
+        party_frames, on, callbacks
+            As in `fit`.
+        random_states : sequence
+            One per model. A model trained here and one trained alone with the same state draw the same
+            numbers and differ by rounding only.
+        replica_rows : array of int, shape (model, record), optional
+            Positions, among the matched records in key order, that each model is trained on; all
+            models get the same number. Default: all records. The encoding is learned from all
+            records in any case.
+
+        Returns
+        -------
+        list of VFLGANSynthesizer
+            Clones of this one, fitted.
+        """
+        if not len(random_states):
+            raise ParameterError("random_states is empty; give one state per model")
+        models = [clone(self).set_params(random_state=state) for state in random_states]
+        return self._train(
+            models,
+            random_states,
+            party_frames,
+            on,
+            replica_rows=replica_rows,
+            callbacks=callbacks,
+            checkpoint=None,
+            checkpoint_every=1,
+            resume=None,
+            transcript=False,
+        )
+
+    def _train(
+        self,
+        models: Sequence[Self],
+        random_states: Sequence[RandomState],
+        party_frames: PartyFrames,
+        on: Hashable,
+        *,
+        replica_rows: npt.ArrayLike | None,
+        callbacks: Sequence[Callback],
+        checkpoint: str | os.PathLike[str] | None,
+        checkpoint_every: int,
+        resume: str | os.PathLike[str] | None,
+        transcript: bool,
+    ) -> list[Self]:
+        check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
+        frames = check_party_frames(party_frames, on)
+        transformers = self._transformers(frames, on)
+        parties = [
+            self._make_party(name, frame, on, transformers[name]) for name, frame in frames.items()
+        ]
+        record = Transcript() if transcript else None
+        channel = LocalChannel(parties, record)
+
+        alignment, minters = match_records(channel, frames, on)
+        for party in parties:
+            party.prepare()
+        rows = _check_rows(replica_rows, len(models), alignment.n_matched)
+        n_records = alignment.n_matched if rows is None else rows.shape[1]
+        settings = self._settings(n_records, [party.transformer.width_ for party in parties])
+        device = resolve_device(self.device)
+        check_memory(parties, settings, n_records, len(models), self.memory_limit, device)
+
+        secrets = [secret_from(state) for state in random_states]
+        epochs = self._epochs(n_records, settings.batch_size)
+        plan = Plan(epochs, -(-n_records // settings.batch_size), self.evaluate_every)
+        session = Session(
+            parties,
+            settings,
+            lambda streams: self._make_algorithm(channel, settings, streams),
+            plan,
+            secrets=secrets,
+            n_records=n_records,
+            replica_rows=rows,
+            device=device,
+        )
+        interrupted = session.train(
+            callbacks=callbacks,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            verbose=self.verbose > 0,
+        )
+        if interrupted:
+            warnings.warn(
+                f"training was interrupted in epoch {len(session.history.records) + 1} of "
+                f"{epochs}; the model so far was kept",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        for replica, model in enumerate(models):
+            model.parties_ = {
+                party.name: PartyModel.of(party, replica, minters[party.name], on)
+                for party in parties
+            }
+            model.alignment_ = alignment
+            model.history_ = session.history.to_frame(replica)
+            model.settings_ = {**asdict(settings), "epochs": epochs}
+            model.device_ = str(device)
+            model.interrupted_ = interrupted
+            model.transcript_ = None if record is None else record.to_frame()
+            model._begin_samples(secrets[replica])
+        return list(models)
+
+    def _transformers(
+        self, frames: Mapping[str, pd.DataFrame], on: Hashable
+    ) -> dict[str, TableTransformer]:
+        """A transformer for every party, with the kinds that concern its columns."""
+        template = TableTransformer() if self.transformer is None else self.transformer
+        kinds = dict(template.kinds or {}) | dict(self.column_kinds or {})
+        owned = {label: name for name, frame in frames.items() for label in frame if label != on}
+        for label in kinds:
+            if label not in owned:
+                raise ColumnKindError(
+                    f"column_kinds says {kinds[label]!r}, but no party has this column",
+                    fix="correct the name; the key column has no kind",
+                    column=label,
+                )
+        return {
+            name: clone(template).set_params(
+                kinds={label: kind for label, kind in kinds.items() if owned[label] == name}
+            )
+            for name in frames
+        }
+
+    def _settings(self, n_records: int, widths: Sequence[int]) -> Settings:
+        """Fill in the defaults that depend on the data."""
+        batch_size = self.batch_size
+        if batch_size is None:
+            batch_size = _power_of_two(n_records / 16, 8, 256)
+        if n_records < batch_size:
+            raise TooFewRecordsError(
+                f"{n_records} matched records are fewer than one batch of {batch_size}",
+                fix="lower batch_size, or check why so few records matched",
+            )
+        scale = _power_of_two(2 * max(widths), 32, 256)
+        return Settings(
+            batch_size=batch_size,
+            latent_dim=self.latent_dim or min(128, max(16, sum(widths))),
+            generator_hidden=tuple(self.generator_hidden or (scale, scale)),
+            first_part=tuple(self.first_part or (scale, scale)),
+            shared_hidden=tuple((scale,) if self.shared_hidden is None else self.shared_hidden),
+            bias=self.bias,
+            batch_norm_eps=self.batch_norm_eps,
+            gumbel_temperature=self.gumbel_temperature,
+            gradient_penalty_weight=self.gradient_penalty_weight,
+            learning_rate=self.learning_rate,
+            betas=(self.betas[0], self.betas[1]),
+            generator_average=self.generator_average,
+            n_evaluation=min(n_records, _MAX_EVALUATION),
+            **self._network_settings(),
+        )
+
+    def _epochs(self, n_records: int, batch_size: int) -> int:
+        return self.epochs or max(1, round(_DEFAULT_STEPS * batch_size / n_records))
+
+
+def _power_of_two(value: float, low: int, high: int) -> int:
+    """The power of two at or below `value`, within bounds."""
+    return max(low, min(high, 1 << max(0, int(value).bit_length() - 1)))
+
+
+def _check_rows(replica_rows: npt.ArrayLike | None, replicas: int, n: int) -> Tensor | None:
+    if replica_rows is None:
+        return None
+    rows = np.asarray(replica_rows)
+    if rows.ndim != 2 or len(rows) != replicas or not np.issubdtype(rows.dtype, np.integer):
+        raise ParameterError(
+            f"replica_rows must be whole numbers of shape ({replicas}, record), got {rows.dtype} "
+            f"of shape {rows.shape}"
+        )
+    if rows.size == 0 or rows.min() < 0 or rows.max() >= n:
+        raise ParameterError(f"replica_rows must lie between 0 and {n - 1}")
+    return torch.from_numpy(rows.astype(np.int64))
