@@ -455,6 +455,9 @@ def _categorical_column(
     real: pd.Series[Any], synthetic: pd.Series[Any], notes: list[str]
 ) -> CategoricalColumn:
     try:
+        for values in (real, synthetic):
+            if pd.api.types.is_object_dtype(values.dtype):
+                set(values)  # raises where a value has no hash; value_counts() would not
         counts = real.astype(object).value_counts()
         # Ties are broken by name, so that the order of rows never matters.
         ranked = sorted(zip(counts.index, counts), key=lambda pair: (-pair[1], str(pair[0])))
@@ -462,7 +465,7 @@ def _categorical_column(
         unknown = (_positions(index, synthetic) < 0) & synthetic.notna().to_numpy()
     except TypeError as error:
         raise ColumnKindError(
-            "holds values that cannot be compared, such as lists",
+            "holds values that cannot be counted, such as lists",
             fix="turn them into text or numbers, or leave the column out with columns=[...]",
             column=real.name,
         ) from error

@@ -1,0 +1,149 @@
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vflsynth.evaluation._columns import CategoricalColumn, NumericColumn, TableEncoder, party_of
+from vflsynth.exceptions import (
+    ColumnKindError,
+    PartyDataError,
+    SharedColumnError,
+    TooFewRecordsError,
+)
+
+
+def test_encodes_the_papers_way():
+    # z-scores with ddof=1 and one-hot labels, as the paper's code does with the wine tables.
+    real = pd.DataFrame({"acid": [1.0, 2.0, 3.0, 6.0], "quality": [5, 6, 5, 5]})
+    encoded = TableEncoder(real, real, categorical=["quality"]).encode(real)
+    scores = (real["acid"] - real["acid"].mean()) / real["acid"].std()
+    expected = np.column_stack([scores, real["quality"] == 5, real["quality"] == 6])
+    np.testing.assert_allclose(encoded, expected)
+
+
+def test_missing_values_have_an_indicator():
+    real = pd.DataFrame({"x": [1.0, 3.0, np.nan], "c": ["a", "b", None]})
+    encoded = TableEncoder(real, real).encode(real)
+    np.testing.assert_allclose(encoded[2], [0, 1, 0, 0, 1])
+    np.testing.assert_allclose(encoded[:2, 1], 0)
+
+
+def test_labels_and_gaps_that_only_the_synthetic_table_has_are_seen():
+    real = pd.DataFrame({"x": [1.0, 2.0, 3.0], "c": ["a", "b", "a"]})
+    synthetic = pd.DataFrame({"x": [np.nan, 2.0, 3.0], "c": ["z", None, "a"]})
+    encoder = TableEncoder(real, synthetic)
+    assert encoder.columns[1].labels == ["a", "b", "(other)", "(missing)"]
+    np.testing.assert_allclose(encoder.encode(synthetic)[:, 1], [1, 0, 0])
+    np.testing.assert_allclose(encoder.encode(synthetic)[:, 2:], np.eye(4)[[2, 3, 0]])
+
+
+@pytest.mark.parametrize(
+    ("real", "synthetic"),
+    [
+        (pd.Series(["3", "4"], dtype="category"), pd.Series(["3", "4"], dtype=object)),
+        (pd.Series([3, 4], dtype="category"), pd.Series([3.0, 4.0])),
+        (pd.Series([True, False]), pd.Series([True, False], dtype="boolean")),
+        (pd.Series(["3", "4"], dtype="str"), pd.Series(["3", "4"], dtype="string")),
+        (pd.Series([1, 2], dtype="int8"), pd.Series([1.0, 2.0])),
+        (pd.Series([1, 2], dtype="Int16"), pd.Series([1, 2], dtype=object)),
+        (
+            pd.Series(pd.to_datetime(["2020-01-01", "2021-01-01"])),
+            pd.Series(pd.to_datetime(["2020-01-01", "2021-01-01"])).astype("datetime64[s]"),
+        ),
+        (
+            pd.Series(pd.to_timedelta([1, 2], unit="h")),
+            pd.Series(pd.to_timedelta([60, 120], unit="m")),
+        ),
+    ],
+    ids=lambda series: str(series.dtype),
+)
+def test_equal_values_encode_equally_whatever_their_type(real, synthetic):
+    real, synthetic = real.to_frame("x"), synthetic.to_frame("x")
+    encoder = TableEncoder(real, synthetic)
+    np.testing.assert_array_equal(encoder.encode(real), encoder.encode(synthetic))
+    assert np.ptp(encoder.encode(real), axis=0).max() > 0
+
+
+def test_rare_labels_share_one_feature():
+    labels = [f"l{i:02}" for i in range(60) for _ in range(1 + (i < 50))]
+    real = pd.DataFrame({"c": labels})
+    encoder = TableEncoder(real, real)
+    assert encoder.columns[0].width == 51
+    assert encoder.encode(real).sum(axis=0)[-1] == 10
+    assert "60 labels" in encoder.notes[0]
+
+
+numbers = st.floats(allow_nan=True, allow_infinity=True, width=64)
+
+
+@given(st.lists(numbers, min_size=2, max_size=30), st.lists(numbers, min_size=2, max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_any_floats_encode_to_finite_features(values, others):
+    real, synthetic = pd.DataFrame({"x": values}), pd.DataFrame({"x": others})
+    encoder = TableEncoder(real, synthetic)
+    for frame in (real, synthetic):
+        assert np.isfinite(encoder.encode(frame)).all()
+
+
+def test_a_constant_is_left_unscaled_and_noted():
+    real = pd.DataFrame({"x": [7.0, 7.0, 7.0]})
+    encoder = TableEncoder(real, real + 1)
+    np.testing.assert_allclose(encoder.encode(real + 1), 1.0)
+    assert "single value" in encoder.notes[0]
+
+
+def test_wild_values_are_cut_off_and_noted():
+    real = pd.DataFrame({"x": [0.0, 1.0, 2.0]})
+    synthetic = pd.DataFrame({"x": [0.0, 1e300, 2.0]})
+    encoder = TableEncoder(real, synthetic)
+    assert encoder.encode(synthetic).max() == 1e6
+    assert "1 synthetic values lie beyond" in encoder.notes[0]
+
+
+def test_kinds():
+    frame = pd.DataFrame(
+        {
+            "whole": [1, 2],
+            "decimal objects": pd.Series([1, 2.5], dtype=object),
+            "flag": [True, False],
+            "text": ["a", "b"],
+            3: pd.Categorical([1, 2]),
+        }
+    )
+    kinds = {column.name: type(column) for column in TableEncoder(frame, frame).columns}
+    assert kinds == {
+        "whole": NumericColumn,
+        "decimal objects": NumericColumn,
+        "flag": CategoricalColumn,
+        "text": CategoricalColumn,
+        3: CategoricalColumn,
+    }
+
+
+def test_tables_that_cannot_be_compared_are_refused_by_name():
+    real = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
+    with pytest.raises(PartyDataError, match="column 'b'.*synthetic table has no such column"):
+        TableEncoder(real, real[["a"]])
+    with pytest.raises(PartyDataError, match=r"columns that the real table has not: \['c'\]"):
+        TableEncoder(real, real.assign(c=1))
+    with pytest.raises(PartyDataError, match="more than once"):
+        TableEncoder(real, pd.concat([real, real[["a"]]], axis=1))
+    with pytest.raises(TooFewRecordsError, match="synthetic table has 1 rows"):
+        TableEncoder(real, real.head(1))
+    with pytest.raises(ColumnKindError, match="column 'a': numeric in the real table"):
+        TableEncoder(real, real.assign(a=["one", "two"]))
+    with pytest.raises(ColumnKindError, match="column 'b'.*cannot be counted"):
+        TableEncoder(real.assign(b=[[1], [2]]), real.assign(b=[[1], [2]]))
+    with pytest.raises(PartyDataError, match="named in categorical="):
+        TableEncoder(real, real, categorical=["z"])
+    with pytest.raises(TypeError, match="must be a DataFrame"):
+        TableEncoder(real, real.to_numpy())
+
+
+def test_every_column_has_one_owner():
+    with pytest.raises(SharedColumnError, match="party 'lab', column 'a'"):
+        party_of(["a"], {"clinic": ["a"], "lab": ["a"]})
+    with pytest.raises(PartyDataError, match="column 'b'.*belongs to no party"):
+        party_of(["a", "b"], {"clinic": ["a"]})
+    assert party_of(["a"], {"clinic": ["a", "elsewhere"]}) == {"a": "clinic"}

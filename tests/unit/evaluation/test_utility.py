@@ -1,0 +1,147 @@
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, r2_score
+from sklearn.tree import DecisionTreeClassifier
+
+from vflsynth.evaluation import utility
+from vflsynth.evaluation.utility import _classification_score, _regression_score
+
+codes = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=50)
+
+
+@given(codes)
+@settings(max_examples=100, deadline=None)
+def test_scores_agree_with_scikit_learn(pairs):
+    truth, predicted = np.array(pairs).T
+    accuracy, f1 = _classification_score(5)(truth, predicted)
+    assert accuracy == pytest.approx(accuracy_score(truth, predicted))
+    assert f1 == pytest.approx(f1_score(truth, predicted, average="macro", zero_division=0))
+    if len(set(truth)) > 1:
+        r2, error = _regression_score(2.0)(truth.astype(float), predicted.astype(float))
+        assert r2 == pytest.approx(r2_score(truth, predicted))
+        assert error == pytest.approx(mean_absolute_error(truth, predicted) / 2)
+
+
+def scores(results):
+    parts = results["total_difference"].parts
+    return parts.set_index(["setting", "score"])["value"]
+
+
+def test_total_difference_is_the_sum_of_six(cancer):
+    results = utility(cancer, cancer.sample(frac=0.5, random_state=0), "target", protocol="paper")
+    table = scores(results)
+    expected = sum(
+        abs(table[setting, score] - table["TRTR", score])
+        for setting in ("TSTS", "TRTS", "TSTR")
+        for score in ("accuracy", "macro_f1")
+    )
+    assert results["total_difference"].value == pytest.approx(expected)
+    assert results["train_synthetic_test_real"].value == table["TSTR", "accuracy"]
+    assert results["train_synthetic_test_real"].baseline == table["TRTR", "accuracy"]
+
+
+def test_useless_rows_score_as_guessing_does(cancer):
+    rng = np.random.default_rng(0)
+    useless = cancer.assign(target=cancer["target"].to_numpy()[rng.permutation(len(cancer))])
+    result = utility(cancer, useless, "target")["train_synthetic_test_real"]
+    assert result.naive == pytest.approx(0.63, abs=0.06)
+    assert result.value < result.naive + 0.1
+    assert result.gap_closed < 0.4
+
+
+def test_fresh_rows_of_the_same_kind_are_nearly_as_good(make):
+    real, synthetic, holdout = (make(1500, seed=seed) for seed in range(3))
+    results = utility(real, synthetic, "grade", holdout=holdout)
+    tstr = results["train_synthetic_test_real"]
+    low, high = tstr.interval
+    assert low <= tstr.baseline <= high
+    assert tstr.value > tstr.naive + 0.1
+    assert not tstr.notes
+
+
+def test_held_out_rows_expose_what_the_papers_protocol_hides(cancer):
+    # Copies of the tested rows look better than real rows; with held-out rows they do not.
+    real, holdout = cancer.iloc[:300], cancer.iloc[300:]
+    tree = DecisionTreeClassifier(random_state=0)
+    paper = scores(utility(real, real, "target", protocol="paper", model=tree))
+    assert paper["TSTR", "accuracy"] == 1.0 > paper["TRTR", "accuracy"]
+    honest = scores(utility(real, real, "target", holdout=holdout, model=tree))
+    assert honest["TSTR", "accuracy"] == honest["TRTR", "accuracy"] < 1.0
+
+
+def test_own_statistics_hide_a_wrong_scale(cancer):
+    # The paper's protocol cannot see that a party's columns are all off by a factor.
+    wrong = cancer.assign(**{name: cancer[name] * 1000 + 7 for name in cancer.columns[:30]})
+    paper = utility(cancer, wrong, "target", protocol="paper")["total_difference"].value
+    honest = utility(cancer, wrong, "target")["total_difference"].value
+    right = utility(cancer, cancer, "target", protocol="paper")["total_difference"].value
+    assert paper == pytest.approx(right, abs=1e-9)
+    assert honest > 5 * right
+
+
+@pytest.mark.parametrize("model", ["random_forest", "gradient_boosting", "linear", "paper_forest"])
+def test_regression(cancer, model):
+    columns = ["mean radius", "mean texture", "mean smoothness", "mean area"]
+    real, holdout = cancer[columns].iloc[:300], cancer[columns].iloc[300:]
+    results = utility(real, real, "mean area", holdout=holdout, model=model)
+    table = scores(results)
+    assert set(table.index.get_level_values("score")) == {"r2", "mean_absolute_error"}
+    assert table["TRTR", "r2"] > 0.9
+    assert table["TSTR", "r2"] == pytest.approx(table["TRTR", "r2"])
+    assert results["train_synthetic_test_real"].naive == pytest.approx(0.0, abs=0.3)
+
+
+def test_labels_may_be_missing_unknown_or_of_another_type(mixed, make):
+    synthetic = make(300, seed=1)
+    synthetic["grade"] = synthetic["grade"].astype(object).replace("high", "unheard of")
+    results = utility(mixed, synthetic, "grade")
+    assert np.isfinite(scores(results)).all()
+    gaps = mixed.assign(stage=mixed["stage"])
+    assert any(
+        "without a target" in n for n in utility(gaps, mixed, "stage")["total_difference"].notes
+    )
+    floats = mixed.assign(count=mixed["count"].astype("float64"))
+    pd.testing.assert_series_equal(
+        scores(utility(mixed, mixed, "count")), scores(utility(mixed, floats, "count"))
+    )
+
+
+def test_a_synthetic_table_of_one_class_is_judged(mixed):
+    one_class = mixed[mixed["grade"] == "mid"]
+    result = utility(mixed, one_class, "grade")["train_synthetic_test_real"]
+    assert result.value == pytest.approx((mixed["grade"] == "mid").mean(), abs=0.1)
+
+
+def test_what_does_not_apply_says_why(mixed):
+    def why(*args, **options):
+        return utility(*args, **options)["total_difference"].not_applicable
+
+    assert "no column but the target" in why(mixed[["age"]], mixed[["age"]], "age")
+    assert "fewer than 10 rows" in why(mixed, mixed.head(5), "age")
+    constant = mixed.assign(grade="mid")
+    assert "single value" in why(constant, mixed.assign(grade="low"), "grade")
+    with pytest.raises(ValueError, match="model must be one of"):
+        utility(mixed, mixed, "grade", model="oracle")
+    with pytest.raises(ValueError, match="protocol must be"):
+        utility(mixed, mixed, "grade", protocol="none")
+    with pytest.raises(ValueError, match="task must be"):
+        utility(mixed, mixed, "grade", task="guess")
+
+
+def test_large_tables_are_thinned_and_it_is_said(mixed, make):
+    results = utility(mixed, make(500, seed=1), "grade", max_rows=200)
+    assert "a random 200 of 600 real rows were used" in results["total_difference"].notes
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("colour", "accuracy", "f1"), [("red", 0.593, 0.260), ("white", 0.528, 0.205)]
+)
+def test_the_papers_trtr_is_reproduced(wine, colour, accuracy, f1):
+    real = wine(colour)
+    table = scores(utility(real, real.head(50), "quality", protocol="paper"))
+    assert table["TRTR", "accuracy"] == pytest.approx(accuracy, abs=0.0006)
+    assert table["TRTR", "macro_f1"] == pytest.approx(f1, abs=0.0006)
