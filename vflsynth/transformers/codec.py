@@ -18,6 +18,8 @@ import pandas as pd
 import pyarrow as pa
 from pandas.api.extensions import ExtensionArray
 
+from vflsynth.transformers.arrays import numpy_dtype
+
 
 def scalar_to_json(value: Any) -> Any:
     """Encode one label or value.
@@ -136,6 +138,8 @@ def array_of(values: list[Any] | npt.NDArray[Any], dtype: Any) -> ExtensionArray
         objects = np.empty(len(values), dtype=object)
         objects[:] = values
         return pd.array(objects, dtype=dtype)
+    if numpy_dtype(dtype).kind in "iu":  # else a list may pass through float64 on its way to uint64
+        values = np.array(values, dtype=numpy_dtype(dtype))
     array: ExtensionArray = pd.array(values, dtype=dtype)
     return array
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.exceptions import ColumnKindError
+from vflsynth.transformers.arrays import numpy_dtype
 from vflsynth.transformers.base import ColumnTransformer
 from vflsynth.transformers.categorical import (
     BooleanTransformer,
@@ -18,7 +19,6 @@ from vflsynth.transformers.numeric import (
     ContinuousTransformer,
     DatetimeTransformer,
     IntegerTransformer,
-    numpy_dtype,
 )
 
 TRANSFORMERS: dict[str, type[ColumnTransformer]] = {

@@ -21,9 +21,15 @@ import pandas as pd
 from vflsynth.exceptions import (
     ColumnKindError,
     EmptyColumnError,
-    InfiniteValueError,
     ParameterError,
     UnseenValueError,
+)
+from vflsynth.transformers.arrays import (
+    Flags,
+    has_timezone,
+    numpy_dtype,
+    read_floats,
+    read_integers,
 )
 from vflsynth.transformers.axes import Axis, FloatAxis, IntegerAxis, axis_from_dict
 from vflsynth.transformers.base import (
@@ -35,8 +41,6 @@ from vflsynth.transformers.base import (
     one_hot,
 )
 from vflsynth.transformers.scaling import SCALERS, Scaler, Scaling
-
-Flags = npt.NDArray[np.bool_]
 
 # Fewer equal values than this are a coincidence of a small table rather than a spike.
 _SMALLEST_SPIKE = 10
@@ -308,12 +312,10 @@ class DatetimeTransformer(NumericTransformer):
 
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
         own, got = self.dtype_, column.dtype
-        if numpy_dtype(got).kind != numpy_dtype(own).kind or _has_timezone(got) != _has_timezone(
-            own
-        ):
+        if numpy_dtype(got).kind != numpy_dtype(own).kind or has_timezone(got) != has_timezone(own):
             raise _changed_dtype(column, own)
         missing = np.asarray(column.isna())
-        if isinstance(got, pd.ArrowDtype) and not _has_timezone(got):
+        if isinstance(got, pd.ArrowDtype) and not has_timezone(got):
             column = column.astype(numpy_dtype(got))  # Arrow dates have no direct way to NumPy
         return column.to_numpy(dtype=numpy_dtype(own)).view(np.int64), missing
 
@@ -322,45 +324,9 @@ class DatetimeTransformer(NumericTransformer):
         if self.has_missing_:
             values[missing] = np.array("NaT", dtype=values.dtype)
         column = pd.Series(values, name=self.name_, copy=False)
-        if _has_timezone(self.dtype_):
+        if has_timezone(self.dtype_):
             column = column.dt.tz_localize("UTC")  # counts are in UTC; astype converts
         return column.astype(self.dtype_)
-
-
-def numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """NumPy dtype of a column's values without their missing ones; object if there is none."""
-    if isinstance(dtype, np.dtype):
-        return dtype
-    if isinstance(dtype, pd.DatetimeTZDtype):
-        return np.dtype(f"M8[{dtype.unit}]")
-    found = getattr(dtype, "numpy_dtype", None)
-    return found if isinstance(found, np.dtype) else np.dtype(object)
-
-
-def read_integers(column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
-    """Values as int64 (uint64 where needed), with 0 where missing, and missing flags."""
-    own = numpy_dtype(column.dtype)
-    target = np.uint64 if own == np.uint64 else np.int64
-    if isinstance(column.dtype, np.dtype):
-        return column.to_numpy(dtype=target), np.zeros(len(column), dtype=np.bool_)
-    return column.to_numpy(dtype=target, na_value=0), np.asarray(column.isna())
-
-
-def read_floats(column: pd.Series[Any]) -> tuple[npt.NDArray[np.float64], Flags]:
-    """Values as float64 (NaN where missing) and missing flags; infinity is an error."""
-    if isinstance(column.dtype, np.dtype):
-        values = column.to_numpy(dtype=np.float64)
-    else:
-        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-    infinite = np.isinf(values)
-    if infinite.any():
-        raise InfiniteValueError(
-            f"{infinite.sum()} infinite values",
-            fix="replace them by NaN or by a bound",
-            column=column.name,
-            rows=column.index[infinite][:5].tolist(),
-        )
-    return values, np.isnan(values)
 
 
 def _changed_dtype(column: pd.Series[Any], fitted: Any) -> ColumnKindError:
@@ -369,12 +335,6 @@ def _changed_dtype(column: pd.Series[Any], fitted: Any) -> ColumnKindError:
         fix=f"convert it with .astype({str(fitted)!r})",
         column=column.name,
     )
-
-
-def _has_timezone(dtype: Any) -> bool:
-    if isinstance(dtype, pd.ArrowDtype):
-        return getattr(dtype.pyarrow_dtype, "tz", None) is not None
-    return isinstance(dtype, pd.DatetimeTZDtype)
 
 
 def _frequent_values(ordered: npt.NDArray[Any], least: int) -> list[Any]:

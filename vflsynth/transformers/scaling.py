@@ -128,11 +128,11 @@ class NormalScores:
 
     def scale(self, coordinates: Floats) -> Floats:
         """Map to normal scores; outside the knots, to that of the nearest."""
-        return np.asarray(np.interp(coordinates, self.knots, self.scores))
+        return _interpolate(coordinates, self.knots, self.scores)
 
     def unscale(self, scaled: npt.NDArray[Any]) -> Floats:
         """Undo `scale`."""
-        return np.asarray(np.interp(scaled, self.scores, self.knots))
+        return _interpolate(scaled.astype(np.float64), self.scores, self.knots)
 
     def error(self, lower: float, upper: float) -> float:
         """Bound the rounding of the score to float32, times the inverse's steepest slope."""
@@ -144,6 +144,21 @@ class NormalScores:
     def to_dict(self) -> dict[str, Any]:
         """Return the learned numbers."""
         return asdict(self)
+
+
+def _interpolate(points: Floats, starts: list[float], values: list[float]) -> Floats:
+    """Piecewise linear interpolation, constant outside.
+
+    Like ``numpy.interp``, whose slopes overflow where two knots are next to each other.
+    """
+    x, y = np.array(starts), np.array(values)
+    left = np.clip(np.searchsorted(x, points, side="right") - 1, 0, len(x) - 2)
+    fraction = points - x[left]
+    fraction /= np.diff(x)[left]
+    np.clip(fraction, 0.0, 1.0, out=fraction)
+    fraction *= np.diff(y)[left]
+    fraction += y[left]
+    return fraction
 
 
 SCALERS: Mapping[str, type[Standardizer] | type[NormalScores]] = {

@@ -1,0 +1,444 @@
+"""Laws of every column transformer and of the table transformer, over a zoo of nasty columns."""
+
+import datetime
+import decimal
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from vflsynth.exceptions import ArtefactError, EmptyColumnError, EncodedMatrixError
+from vflsynth.transformers import TRANSFORMERS, TableTransformer
+from vflsynth.transformers.arrays import numpy_dtype
+
+N_ROWS = 240
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+UNITS = ["s", "ms", "us", "ns"]
+
+
+def _zoo() -> dict[str, pd.Series]:
+    """Columns of every dtype and temper, 240 rows each, with and without missing values."""
+    rng = np.random.default_rng(20240101)
+    zoo: dict[str, pd.Series] = {}
+
+    def missing(column: pd.Series) -> pd.Series:
+        return column.mask(rng.random(len(column)) < 0.15)
+
+    def add(name: str, values: object, dtype: object = None, *, with_missing: bool = True) -> None:
+        zoo[name] = pd.Series(values, dtype=dtype)
+        if with_missing:
+            zoo[f"{name}+missing"] = missing(zoo[name])
+
+    for dtype in INTEGERS:
+        limits = np.iinfo(dtype)
+        inside = rng.integers(limits.min, limits.max, N_ROWS - 2, dtype=dtype, endpoint=True)
+        counts = rng.integers(0, 90, N_ROWS)
+        nullable = dtype.replace("i", "I", 1).replace("uI", "UI")
+        full_range = np.r_[inside, limits.min, limits.max].astype(dtype)
+        add(f"{dtype} counts", counts, dtype, with_missing=False)
+        add(f"{dtype} few", counts % 4, dtype, with_missing=False)
+        add(f"{dtype} full range", full_range, dtype, with_missing=False)
+        add(f"{nullable} counts", counts, nullable)
+        add(f"{nullable} few", counts % 4, nullable)
+        add(f"{nullable} full range", full_range, nullable)
+        add(f"{dtype}[pyarrow]", counts, f"{dtype}[pyarrow]")
+    normal = rng.normal(size=N_ROWS)
+    for dtype in ["float16", "float32", "float64", "Float32", "Float64"]:
+        add(dtype, normal, dtype)
+        add(f"{dtype} whole", np.arange(N_ROWS) % 50, dtype)
+        add(f"{dtype} few", np.arange(N_ROWS) % 3, dtype)
+    for dtype in ["float[pyarrow]", "double[pyarrow]"]:
+        add(dtype, normal, dtype)
+
+    # Numbers with a temper.
+    add("constant float", np.full(N_ROWS, 0.1))
+    add("constant integer", np.full(N_ROWS, 7), with_missing=False)
+    add("almost constant", np.r_[np.zeros(N_ROWS - 1), 5.5])
+    add("two values", np.where(normal > 0, 0.25, 0.75))
+    add("zero-inflated", np.where(normal > 0, 0.0, np.exp(normal)))
+    add("two spikes", np.select([normal > 0.5, normal < -0.5], [0.0, 99_999.0], normal))
+    add("spikes only", np.where(normal > 0, 0.0, 1.5))
+    add("prices", np.round(np.exp(normal) * 20, 2))
+    add("multiples of 50", 50 * rng.integers(-400, 400, N_ROWS), with_missing=False)
+    add("huge", normal * 1e307)
+    add("tiny", normal * 1e-310)
+    add("smallest", np.arange(N_ROWS) * 5e-324)
+    add("all magnitudes", 10.0 ** rng.uniform(-300, 300, N_ROWS))
+    add("far from zero", 1e9 + normal)
+    add("identifiers", 900_000_000_000 + rng.permutation(N_ROWS), with_missing=False)
+    add("heavy tail", rng.standard_cauchy(N_ROWS))
+
+    add("bool", normal > 0, with_missing=False)
+    add("bool constant", np.ones(N_ROWS, dtype=bool), with_missing=False)
+    add("boolean", normal > 0, "boolean")
+    add("bool[pyarrow]", normal > 0, "bool[pyarrow]")
+
+    words = np.array(["b", "a", "c c", "é", ""], dtype=object)[np.arange(N_ROWS) % 5]
+    add("text", words)
+    add("text objects", words, object)
+    add("string", words, "string")
+    add("string python", words, pd.StringDtype("python"))
+    add("arrow text", words, pd.ArrowDtype(pa.string()))
+    add("arrow large text", words, "large_string[pyarrow]")
+    add("text constant", np.full(N_ROWS, "same", dtype=object))
+    mixed = np.array(["a", True, 1, 2.5, False, 0, None, "1"], dtype=object)[np.arange(N_ROWS) % 8]
+    add("mixed objects", mixed, object)
+    add("boolean objects", np.array([True, False, None] * (N_ROWS // 3), dtype=object), object)
+    add("dates", [datetime.date(2020, 1, 1 + i % 9) for i in range(N_ROWS)], object)
+    add("decimals", [decimal.Decimal(i % 9) / 10 for i in range(N_ROWS)], object)
+    levels = ["unused", "c c", "b", "a", "é", "", "never"]
+    add("category", words, pd.CategoricalDtype(levels))
+    add("ordered category", words, pd.CategoricalDtype(levels, ordered=True))
+    add("category of integers", np.arange(N_ROWS) % 3, pd.CategoricalDtype([2, 1, 0, 9]))
+    instants = pd.DatetimeIndex([f"2020-01-0{day}" for day in range(1, 6)], tz="Europe/Berlin")
+    add("category of datetimes", instants[np.arange(N_ROWS) % 5], pd.CategoricalDtype(instants))
+    add("category of intervals", pd.cut(normal, 4))
+
+    days = pd.Series(pd.Timestamp("1969-06-01") + pd.to_timedelta(np.arange(N_ROWS) * 31, "D"))
+    moments = pd.Series(rng.integers(-(2**60), 2**60, N_ROWS).astype("M8[ns]"))
+    for unit in UNITS:
+        naive = days.astype(f"datetime64[{unit}]")
+        add(f"days {unit}", naive)
+        add(f"moments {unit}", moments.astype(f"datetime64[{unit}]"))
+        add(f"UTC {unit}", naive.dt.tz_localize("UTC"))
+        add(f"Berlin {unit}", naive.dt.tz_localize("Europe/Berlin"))
+        add(f"offset {unit}", naive.dt.tz_localize("UTC+01:00"))
+        add(f"durations {unit}", naive - naive[0])
+        add(f"arrow {unit}", naive, pd.ArrowDtype(pa.timestamp(unit)))
+        zoned = pd.ArrowDtype(pa.timestamp(unit, tz="Europe/Berlin"))
+        add(f"arrow Berlin {unit}", naive.dt.tz_localize("Europe/Berlin"), zoned)
+    add("arrow dates", days.astype("datetime64[s]"), pd.ArrowDtype(pa.date32()))
+    return zoo
+
+
+ZOO = _zoo()
+SCALINGS = ["standard", "quantile"]
+
+
+def numbers(column: pd.Series) -> list:
+    """Present values as exact Python numbers, datetimes as counts of their unit."""
+    present = column.dropna()
+    if present.dtype.kind in "mM":
+        present = pd.Series(present.to_numpy(dtype=numpy_dtype(present.dtype)).view("i8"))
+    return [value if isinstance(value, int) else float(value) for value in present.tolist()]
+
+
+def assert_restored(decoded: pd.DataFrame, frame: pd.DataFrame, table: TableTransformer) -> None:
+    """Same labels, order, dtypes and missing values; values equal, or within `tolerance_`."""
+    pd.testing.assert_index_equal(decoded.columns, frame.columns, exact=True)
+    assert decoded.dtypes.tolist() == frame.dtypes.tolist()
+    for label in frame.columns:
+        got, expected = decoded[label], frame[label].reset_index(drop=True)
+        tolerance = getattr(table.transformers_[label], "tolerance_", 0.0)
+        if tolerance == 0.0:
+            pd.testing.assert_series_equal(got, expected, check_exact=True, check_index=False)
+        else:
+            assert got.isna().tolist() == expected.isna().tolist()
+            for value, original in zip(numbers(got), numbers(expected), strict=True):
+                assert abs(value - original) <= tolerance
+
+
+def round_trip(frame: pd.DataFrame, **parameters: object) -> TableTransformer:
+    """Check every law that must hold for any table; return the fitted transformer."""
+    before = frame.copy(deep=True)
+    table = TableTransformer(**parameters).fit(frame)
+    matrix = table.transform(frame)
+    pd.testing.assert_frame_equal(frame, before)
+
+    assert matrix.dtype == np.float32
+    assert matrix.flags.c_contiguous
+    assert matrix.shape == (len(frame), table.width_)
+    assert np.isfinite(matrix).all()
+    stop = 0
+    for span in table.spans_:
+        assert span.start == stop
+        stop = span.stop
+        block = matrix[:, span.start : span.stop]
+        if span.activation == "softmax":
+            assert span.width > 1
+            assert ((block == 0) | (block == 1)).all()
+            assert (block.sum(axis=1) == 1).all()
+            assert block.any(axis=0).all()  # no slot without a record
+        if span.gate is not None:
+            assert (block[matrix[:, span.gate] == 0] == 0).all()
+    assert stop == table.width_
+
+    saved = json.loads(json.dumps(table.to_dict(), allow_nan=False))
+    restored = TableTransformer.from_dict(saved)
+    assert restored.to_dict() == table.to_dict()
+    assert restored.spans_ == table.spans_
+    assert restored.kinds_ == table.kinds_
+    np.testing.assert_array_equal(restored.transform(frame), matrix)
+    decoded = restored.inverse_transform(matrix)
+    pd.testing.assert_frame_equal(decoded, table.inverse_transform(matrix))
+    assert isinstance(decoded.index, pd.RangeIndex)
+    assert_restored(decoded, frame, table)
+    return table
+
+
+def assert_decodes_anything(table: TableTransformer, frame: pd.DataFrame) -> None:
+    """A generator's output, however wild, decodes to values that the column can hold."""
+    wild = np.random.default_rng(1).normal(scale=30.0, size=(50, table.width_)).astype(np.float32)
+    wild[0], wild[1] = np.inf, -np.inf
+    for matrix in (wild, wild[:0]):
+        decoded = table.inverse_transform(matrix)
+        assert len(decoded) == len(matrix)
+        assert decoded.dtypes.tolist() == frame.dtypes.tolist()
+    decoded = table.inverse_transform(wild)
+    for label, kind in table.kinds_.items():
+        got, real = decoded[label].dropna(), frame[label].dropna()
+        if kind in ("continuous", "integer", "datetime"):
+            assert got.empty or (got.min() >= real.min() and got.max() <= real.max())
+        else:
+            assert set(got.tolist()) <= set(real.tolist())
+        if not frame[label].isna().any():
+            assert not decoded[label].isna().any()
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("name", ZOO)
+def test_every_column_survives_the_round_trip(name: str, scaling: str) -> None:
+    frame = ZOO[name].to_frame(name)
+    table = round_trip(frame, continuous=scaling)
+    assert_decodes_anything(table, frame)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_column_survives_without_spikes_and_pools(name: str) -> None:
+    round_trip(ZOO[name].to_frame(name), spike_share=None, rare_threshold=0.0)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_a_single_row_survives(name: str) -> None:
+    frame = ZOO[name].to_frame(name).dropna().head(1)
+    table = round_trip(frame)
+    assert table.width_ == 0
+
+
+def test_the_whole_zoo_survives_as_one_table() -> None:
+    frame = pd.DataFrame(ZOO)
+    table = round_trip(frame)
+    assert table.n_features_in_ == len(ZOO)
+    assert list(table.feature_names_in_) == list(ZOO)
+    assert_decodes_anything(table, frame)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_the_encoding_does_not_depend_on_the_order_of_records(name: str) -> None:
+    frame = ZOO[name].to_frame(name)
+    order = np.random.default_rng(0).permutation(len(frame))
+    table, shuffled = TableTransformer().fit(frame), TableTransformer().fit(frame.iloc[order])
+    np.testing.assert_array_equal(table.transform(frame)[order], shuffled.transform(frame)[order])
+    np.testing.assert_array_equal(table.transform(frame.iloc[order]), table.transform(frame)[order])
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_float32_costs_less_than_a_millionth_of_the_spread(name: str) -> None:
+    column = ZOO[name]
+    transformer = TableTransformer().fit(column.to_frame(name)).transformers_[name]
+    tolerance = getattr(transformer, "tolerance_", 0.0)
+    if tolerance:
+        values = np.array([float(value) for value in numbers(column)])
+        spread = values.max() / 2 - values.min() / 2
+        precision = np.finfo(np.float16).eps if column.dtype == "float16" else 1e-6
+        assert tolerance <= precision * max(spread, np.abs(values).max() * precision)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_saved_state_holds_no_column_of_values(scaling: str) -> None:
+    """Nothing as long as the table is inside, other than lists of distinct categories."""
+    frame = pd.DataFrame({name: c for name, c in ZOO.items() if c.dtype.kind in "iufmM"})
+    state = TableTransformer(continuous=scaling).fit(frame).to_dict()
+
+    def lists(content: object) -> list[int]:
+        if isinstance(content, dict):
+            return [n for value in content.values() for n in lists(value)]
+        if isinstance(content, list):
+            return [len(content), *(n for value in content for n in lists(value))]
+        return []
+
+    assert max(n for t in state["transformers"] for n in lists(t)) < N_ROWS // 3
+
+
+# --- Laws over generated columns -----------------------------------------------------------------
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def columns_of(values: st.SearchStrategy, missing: object, dtype: object) -> st.SearchStrategy:
+    """Columns of 1 to 40 values, some missing, at least one present."""
+    item = values if missing is ... else st.one_of(values, st.just(missing))
+    lists = st.lists(item, min_size=1, max_size=40)
+    if missing is not ...:
+        lists = lists.filter(lambda items: any(item is not missing for item in items))
+    return lists.map(lambda items: pd.Series(items, dtype=dtype))
+
+
+int64 = st.integers(-(2**63), 2**63 - 1)
+uint64 = st.integers(0, 2**64 - 1)
+counts = st.integers(-(2**63) + 1, 2**63 - 1).map(lambda count: np.int64(count).view("M8[ns]"))
+objects = st.one_of(st.text(max_size=3), st.booleans(), st.integers(-2, 2), st.sampled_from([0.5]))
+generated = st.one_of(
+    columns_of(finite, np.nan, "float64"),
+    columns_of(st.floats(width=32, allow_nan=False, allow_infinity=False), np.nan, "float32"),
+    columns_of(st.decimals(-999, 999, places=2).map(float), np.nan, "float64"),
+    columns_of(int64, ..., "int64"),
+    columns_of(uint64, ..., "uint64"),
+    columns_of(int64, None, "Int64"),
+    columns_of(uint64, None, "UInt64"),
+    columns_of(st.integers(-128, 127), None, "Int8"),
+    columns_of(counts, ..., "datetime64[ns]"),
+    columns_of(st.datetimes(), None, "datetime64[us]"),
+    columns_of(st.booleans(), None, "boolean"),
+    columns_of(st.text(max_size=5), None, "string"),
+    columns_of(objects, None, object),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    column=generated, scaling=st.sampled_from(SCALINGS), spikes=st.sampled_from([None, 0.0, 0.2])
+)
+def test_generated_columns_survive(column: pd.Series, scaling: str, spikes: float | None) -> None:
+    frame = column.to_frame("x")
+    table = round_trip(frame, continuous=scaling, spike_share=spikes)
+    assert_decodes_anything(table, frame)
+
+
+@settings(deadline=None, max_examples=60)
+@given(columns=st.lists(generated, min_size=1, max_size=4))
+def test_generated_tables_survive(columns: list[pd.Series]) -> None:
+    n_rows = min(len(column) for column in columns)
+    frame = pd.DataFrame({i: column.head(n_rows) for i, column in enumerate(columns)})
+    round_trip(
+        frame.dropna(axis="columns", how="all").pipe(lambda f: f if f.size else f.assign(z=1))
+    )
+
+
+# --- Laws of the transformer classes ----------------------------------------------------------------
+
+EXAMPLES = {
+    "continuous": pd.Series([1.5, 2.25, np.nan, 4.125]),
+    "integer": pd.Series([1, 2, 2, 40]),
+    "boolean": pd.Series([True, False, None, True], dtype="boolean"),
+    "categorical": pd.Series(["b", "a", None, "b"]),
+    "ordered": pd.Series([3, 1, 2, 3]),
+    "datetime": pd.Series(pd.to_datetime(["2020-01-01", None, "2021-01-01", "2022-01-01"])),
+}
+
+
+EXAMPLES = {kind: column.rename("x") for kind, column in EXAMPLES.items()}
+
+
+@pytest.fixture(params=TRANSFORMERS.items(), ids=list(TRANSFORMERS))
+def kind_and_class(request: pytest.FixtureRequest) -> tuple:
+    return request.param
+
+
+def test_every_class_is_a_scikit_learn_transformer(kind_and_class: tuple) -> None:
+    kind, transformer_class = kind_and_class
+    column = EXAMPLES[kind]
+    transformer = transformer_class()
+    with pytest.raises(NotFittedError):
+        transformer.transform(column)
+    with pytest.raises(NotFittedError):
+        transformer.inverse_transform(np.zeros((1, 1)))
+    with pytest.raises(NotFittedError):
+        transformer.to_dict()
+    assert transformer.fit(column) is transformer
+    twin = clone(transformer)
+    assert twin.get_params() == transformer.get_params()
+    assert not hasattr(twin, "spans_")
+    matrix = twin.fit_transform(column)
+    np.testing.assert_array_equal(matrix, transformer.transform(column))
+    pd.testing.assert_series_equal(transformer.inverse_transform(matrix), column)
+
+
+def test_every_class_restores_itself_and_refuses_others(kind_and_class: tuple) -> None:
+    kind, transformer_class = kind_and_class
+    transformer = transformer_class().fit(EXAMPLES[kind])
+    content = transformer.to_dict()
+    assert transformer_class.from_dict(content).to_dict() == content
+    others = [other for name, other in TRANSFORMERS.items() if name != kind]
+    for other in others:
+        with pytest.raises(ArtefactError, match="kind"):
+            other.from_dict(content)
+    for name in content:
+        with pytest.raises(ArtefactError):
+            transformer_class.from_dict({k: v for k, v in content.items() if k != name})
+    for name in content["state"]:
+        state = {k: v for k, v in content["state"].items() if k != name}
+        with pytest.raises(ArtefactError):
+            transformer_class.from_dict(content | {"state": state})
+
+
+def test_every_class_refuses_an_empty_column(kind_and_class: tuple) -> None:
+    kind, transformer_class = kind_and_class
+    column = EXAMPLES[kind].astype("Int64") if kind == "integer" else EXAMPLES[kind]
+    empty = column.mask(np.ones(len(column), dtype=bool))
+    with pytest.raises(EmptyColumnError, match="'x'"):
+        transformer_class().fit(empty)
+
+
+def test_every_class_checks_the_matrix(kind_and_class: tuple) -> None:
+    kind, transformer_class = kind_and_class
+    transformer = transformer_class().fit(EXAMPLES[kind])
+    matrix = transformer.transform(EXAMPLES[kind])
+    for wrong in (matrix[:, 1:], matrix.ravel(), matrix.tolist(), matrix.astype(int)):
+        with pytest.raises(EncodedMatrixError):
+            transformer.inverse_transform(wrong)
+    matrix[1, 0] = np.nan
+    with pytest.raises(EncodedMatrixError, match="NaN"):
+        transformer.inverse_transform(matrix)
+
+
+def test_refitting_forgets(kind_and_class: tuple) -> None:
+    kind, transformer_class = kind_and_class
+    column = EXAMPLES[kind]
+    transformer = transformer_class().fit(column)
+    first = transformer.to_dict()
+    present = column.dropna()
+    second = transformer.fit(present.iloc[:1]).to_dict()
+    assert second == transformer_class().fit(present.iloc[:1]).to_dict()
+    assert transformer.fit(column).to_dict() == first
+
+
+def test_global_output_settings_do_not_change_the_matrix() -> None:
+    frame = ZOO["prices"].to_frame("x")
+    with config_context(transform_output="pandas"):
+        assert isinstance(TableTransformer().fit_transform(frame), np.ndarray)
+
+
+@pytest.mark.data
+@pytest.mark.skipif("VFLSYNTH_DATA" not in os.environ, reason="VFLSYNTH_DATA is not set")
+@pytest.mark.parametrize(
+    "file",
+    [
+        "winequality-red.csv",
+        "winequality-white.csv",
+        "adult.parquet",
+        "credit-default.parquet",
+        "california-housing.parquet",
+        "spambase.csv",
+    ],
+)
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_public_tables_survive_exactly(file: str, scaling: str) -> None:
+    path = Path(os.environ["VFLSYNTH_DATA"]) / file
+    if file.endswith("parquet"):
+        frame = pd.read_parquet(path)
+    else:
+        frame = pd.read_csv(path, sep=";" if "wine" in file else ",")
+    table = round_trip(frame, continuous=scaling, rare_threshold=0.0)
+    for label, transformer in table.transformers_.items():
+        tolerance = getattr(transformer, "tolerance_", 0.0)
+        assert tolerance <= 1e-5 * (frame[label].std() if tolerance else 1.0)
