@@ -319,12 +319,11 @@ def test_generated_columns_survive(column: pd.Series, scaling: str, spikes: floa
 def test_generated_tables_survive(columns: list[pd.Series]) -> None:
     n_rows = min(len(column) for column in columns)
     frame = pd.DataFrame({i: column.head(n_rows) for i, column in enumerate(columns)})
-    round_trip(
-        frame.dropna(axis="columns", how="all").pipe(lambda f: f if f.size else f.assign(z=1))
-    )
+    frame = frame.dropna(axis="columns", how="all")
+    round_trip(frame if frame.size else frame.assign(z=1))
 
 
-# --- Laws of the transformer classes ----------------------------------------------------------------
+# --- Laws of the transformer classes -------------------------------------------------------------
 
 EXAMPLES = {
     "continuous": pd.Series([1.5, 2.25, np.nan, 4.125]),

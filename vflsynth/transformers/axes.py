@@ -38,7 +38,7 @@ class Axis(Protocol):
         """Learn range and grid from sorted values of a column whose NumPy type is `dtype`."""
 
     def to_coordinates(self, values: npt.NDArray[Any]) -> Floats:
-        """Map values to coordinates, strictly increasing."""
+        """Map values to coordinates; a larger value never gets a smaller one."""
 
     def from_coordinates(self, coordinates: Floats) -> npt.NDArray[Any]:
         """Map coordinates to the nearest value on the grid and inside the range."""
@@ -170,11 +170,11 @@ class IntegerAxis:
     def from_coordinates(self, coordinates: Floats) -> npt.NDArray[Any]:
         """Nearest step inside the range."""
         n_steps = self._n_steps
-        # float(2**64 - 1) is 2**64, which no uint64 can hold: stop just short of it, then cut
-        # exactly.
+        # float(2**64 - 1) is 2**64, which no uint64 can hold: stop short of it and set the end.
         ceiling = min(float(n_steps), np.nextafter(2.0**64, 0.0))
         whole = np.rint(np.clip(coordinates, 0.0, ceiling)).astype(np.uint64)
         np.minimum(whole, np.uint64(n_steps), out=whole)
+        whole[coordinates >= float(n_steps)] = n_steps
         whole *= np.uint64(self.step)
         whole += np.uint64(self.lower % _MODULUS)
         return whole if self.unsigned else whole.view(np.int64)

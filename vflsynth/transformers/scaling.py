@@ -153,7 +153,7 @@ def _interpolate(points: Floats, starts: list[float], values: list[float]) -> Fl
     """
     x, y = np.array(starts), np.array(values)
     left = np.clip(np.searchsorted(x, points, side="right") - 1, 0, len(x) - 2)
-    fraction = points - x[left]
+    fraction: Floats = points - x[left]
     fraction /= np.diff(x)[left]
     np.clip(fraction, 0.0, 1.0, out=fraction)
     fraction *= np.diff(y)[left]

@@ -1,0 +1,57 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from vflsynth.exceptions import ColumnKindError
+from vflsynth.transformers import infer_kind
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "kind"),
+    [
+        ([True, False], bool, "boolean"),
+        ([True, None], "boolean", "boolean"),
+        ([True, None], "bool[pyarrow]", "boolean"),
+        ([True, None], object, "categorical"),
+        (["a", None], None, "categorical"),
+        (["a", None], object, "categorical"),
+        (["a", None], "string", "categorical"),
+        (["a", None], "string[pyarrow]", "categorical"),
+        (["a", 1, None], object, "categorical"),
+        (["a", "b"], "category", "categorical"),
+        (["a", "b"], pd.CategoricalDtype(["a", "b"], ordered=True), "ordered"),
+        ([1, 2], "category", "categorical"),
+        (range(10), "int64", "categorical"),
+        (range(11), "uint8", "integer"),
+        (range(11), "Int16", "integer"),
+        (range(11), "int32[pyarrow]", "integer"),
+        ([1, None], "Int64", "categorical"),
+        ([1.5, 2.0], "float64", "continuous"),
+        ([1.5, None], "Float32", "continuous"),
+        ([1.0, 2.0, None], "float64", "categorical"),
+        (range(11), "float32", "continuous"),
+        ([0.0] * 2000 + list(range(11)), "float64", "continuous"),
+        ([None, None], "float64", "continuous"),
+        ([np.inf, 1.0], "float64", "continuous"),
+        (["2020-01-01"], "datetime64[s]", "datetime"),
+        (["2020-01-01"], "datetime64[ns, UTC]", "datetime"),
+        ([5], "timedelta64[ns]", "datetime"),
+    ],
+)
+def test_rules(values: object, dtype: object, kind: str) -> None:
+    assert infer_kind(pd.Series(values, dtype=dtype)) == kind
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series([1j]),
+        pd.Series(pd.period_range("2020", periods=2, freq="D")),
+        pd.Series(pd.interval_range(0, 2)),
+        pd.Series([0.0, 1.0], dtype="Sparse[float]"),
+    ],
+    ids=lambda column: str(column.dtype),
+)
+def test_other_dtypes_are_refused(column: pd.Series) -> None:
+    with pytest.raises(ColumnKindError, match=r"no rule for dtype.*Fix: convert"):
+        infer_kind(column)

@@ -1,0 +1,175 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from vflsynth.exceptions import (
+    ColumnKindError,
+    InfiniteValueError,
+    ParameterError,
+    UnseenValueError,
+)
+from vflsynth.transformers import ContinuousTransformer, DatetimeTransformer, IntegerTransformer
+from vflsynth.transformers.numeric import _frequent_values
+
+
+def gain() -> pd.Series:
+    """60 zeros, 20 missing, 20 ordinary values."""
+    return pd.Series([0.0] * 60 + [np.nan] * 20 + [1.5 * i for i in range(1, 21)], name="gain")
+
+
+def test_layout_of_a_spiked_column_with_missing_values() -> None:
+    transformer = ContinuousTransformer().fit(gain())
+    value, state = transformer.spans_
+    assert (value.role, value.width, value.activation, value.gate) == ("value", 1, "identity", 1)
+    assert (state.role, state.width, state.activation, state.gate) == ("state", 3, "softmax", None)
+    assert transformer.spikes_ == (0.0,)
+    matrix = transformer.transform(gain())
+    np.testing.assert_array_equal(matrix[:60], np.tile([0, 0, 0, 1], (60, 1)))
+    np.testing.assert_array_equal(matrix[60:80], np.tile([0, 0, 1, 0], (20, 1)))
+    np.testing.assert_array_equal(matrix[80:, 1:], np.tile([1, 0, 0], (20, 1)))
+    # Only ordinary values are standardised, so that their slot has mean 0 in every state.
+    assert abs(matrix[80:, 0].mean()) < 1e-6
+    np.testing.assert_allclose(matrix[80:, 0].std(ddof=1), 1, rtol=1e-6)
+
+
+def test_spikes_can_be_switched_off() -> None:
+    transformer = ContinuousTransformer(spike_share=None).fit(gain().dropna())
+    assert transformer.spikes_ == ()
+    assert [span.role for span in transformer.spans_] == ["value"]
+    assert transformer.spans_[0].gate is None
+
+
+def test_a_spike_needs_its_share_and_ten_records() -> None:
+    column = pd.Series([0.0] * 9 + list(np.linspace(1, 2, 11)))
+    assert ContinuousTransformer(spike_share=0.1).fit(column).spikes_ == ()
+    column = pd.Series([0.0] * 10 + list(np.linspace(1, 2, 90)))
+    assert ContinuousTransformer(spike_share=0.1).fit(column).spikes_ == (0.0,)
+    assert ContinuousTransformer(spike_share=0.101).fit(column).spikes_ == ()
+
+
+def test_frequent_values_against_counting() -> None:
+    rng = np.random.default_rng(0)
+    for least in (1, 2, 7, 30):
+        values = np.sort(rng.zipf(1.7, 200))
+        found, counts = np.unique(values, return_counts=True)
+        assert _frequent_values(values, least) == found[counts >= least].tolist()
+
+
+def test_largest_state_wins_and_ordinary_values_are_decoded() -> None:
+    transformer = ContinuousTransformer().fit(gain())
+    matrix = np.array([[0, 0.4, 0.3, 0.3], [9, 0.3, 0.4, 0.3], [9, 0, 0, 1], [99, 1, 0, 0]])
+    decoded = transformer.inverse_transform(matrix.astype(np.float32))
+    assert decoded.tolist()[2:] == [0.0, 30.0]  # spike; clipped to the observed maximum
+    assert decoded.isna().tolist() == [False, True, False, False]
+    assert 1.5 <= decoded[0] <= 30.0
+
+
+def test_decimals_are_restored_for_generated_values() -> None:
+    column = pd.Series([0.1, 0.25, 3.99, 7.0])
+    transformer = ContinuousTransformer().fit(column)
+    matrix = np.random.default_rng(0).normal(size=(100, 1))
+    decoded = transformer.inverse_transform(matrix)
+    assert (decoded == decoded.round(2)).all()
+    assert decoded.nunique() > 50
+
+
+def test_whole_steps_are_restored_for_generated_values() -> None:
+    transformer = IntegerTransformer().fit(pd.Series([150, 200, 1000]))
+    decoded = transformer.inverse_transform(np.random.default_rng(0).normal(size=(100, 1)))
+    assert ((decoded - 150) % 50 == 0).all()
+
+
+def test_dates_stay_dates_for_generated_values() -> None:
+    column = pd.Series(pd.to_datetime(["2020-01-01", "2020-01-05", "2020-03-01"]))
+    transformer = DatetimeTransformer().fit(column)
+    decoded = transformer.inverse_transform(np.random.default_rng(0).normal(size=(100, 1)))
+    assert (decoded == decoded.dt.normalize()).all()
+
+
+def test_values_outside_the_fitted_range_encode_and_are_clipped_back() -> None:
+    for column in (pd.Series([1.0, 2.0, 4.5]), pd.Series([1, 2, 4])):
+        transformer = ContinuousTransformer().fit(column)
+        matrix = transformer.transform(column * 10 - 30)
+        assert matrix[0, 0] < transformer.transform(column)[0, 0]
+        assert transformer.inverse_transform(matrix).tolist() == [
+            column.min(),
+            column.min(),
+            column.max(),
+        ]
+
+
+def test_tolerance_says_where_float32_is_not_enough() -> None:
+    assert IntegerTransformer().fit(pd.Series(range(100_000))).tolerance_ == 0
+    identifiers = pd.Series([10**11, 10**11 + 1, 2 * 10**11])
+    transformer = IntegerTransformer().fit(identifiers)
+    decoded = transformer.inverse_transform(transformer.transform(identifiers))
+    error = (decoded - identifiers).abs().max()
+    assert 0 < error <= transformer.tolerance_ < 20_000
+
+
+@pytest.mark.parametrize("column", [pd.Series(["1", "2"]), pd.Series([True, False])])
+@pytest.mark.parametrize(
+    "transformer", [ContinuousTransformer(), IntegerTransformer(), DatetimeTransformer()]
+)
+def test_other_dtypes_are_refused(transformer: ContinuousTransformer, column: pd.Series) -> None:
+    with pytest.raises(ColumnKindError, match=r"pandas\.to_"):
+        transformer.fit(column)
+
+
+def test_fractions_are_not_integers() -> None:
+    with pytest.raises(ColumnKindError, match=r"1 values are not whole.*0\.5") as caught:
+        IntegerTransformer().fit(pd.Series([1.0, 0.5, np.nan], index=list("abc"), name="n"))
+    assert caught.value.rows == ("b",)
+    assert caught.value.column == "n"
+
+
+def test_infinity_is_refused_with_its_rows() -> None:
+    for dtype in ("float64", "Float32"):
+        column = pd.Series([1.0, np.inf, -np.inf, 2.0], index=list("abcd"), name="x", dtype=dtype)
+        with pytest.raises(InfiniteValueError, match="2 infinite") as caught:
+            ContinuousTransformer().fit(column)
+        assert caught.value.rows == ("b", "c")
+
+
+def test_a_missing_value_needs_one_when_fitted() -> None:
+    transformer = ContinuousTransformer().fit(pd.Series([1.0, 2.5]))
+    with pytest.raises(UnseenValueError, match="missing values in 1 rows") as caught:
+        transformer.transform(pd.Series([1.0, np.nan]))
+    assert caught.value.rows == (1,)
+
+
+def test_another_value_of_a_constant_column_is_an_error() -> None:
+    for column in (pd.Series([3.0] * 20), pd.Series([3.0])):  # a spike; an ordinary value
+        transformer = ContinuousTransformer().fit(column)
+        assert transformer.width_ == 0
+        assert transformer.inverse_transform(np.zeros((2, 0))).tolist() == [3.0, 3.0]
+        with pytest.raises(UnseenValueError, match=r"4\.0"):
+            transformer.transform(pd.Series([3.0, 4.0]))
+
+
+def test_dtypes_that_would_lose_values_are_refused_at_transform() -> None:
+    integers = ContinuousTransformer().fit(pd.Series([1, 2, 30]))
+    with pytest.raises(ColumnKindError, match="float64, but was int64"):
+        integers.transform(pd.Series([1.5, 2.5]))
+    floats = ContinuousTransformer().fit(pd.Series([1.5, 2.0, 30.0]))
+    assert floats.transform(pd.Series([2]))[0] == floats.transform(pd.Series([2.0]))[0]
+    naive = DatetimeTransformer().fit(pd.Series(pd.to_datetime(["2020", "2021"])))
+    with pytest.raises(ColumnKindError, match="UTC"):
+        naive.transform(pd.Series(pd.to_datetime(["2020", "2021"], utc=True)))
+
+
+def test_floats_from_missing_integers_can_be_integers() -> None:
+    transformer = IntegerTransformer().fit(pd.Series([1, 2, 30, None], dtype="Int64"))
+    matrix = transformer.transform(pd.Series([1.0, np.nan]))
+    assert transformer.inverse_transform(matrix).tolist() == [1, pd.NA]
+
+
+@pytest.mark.parametrize("share", [-0.1, 1, 1.5, "0.1", True])
+def test_spike_share_is_a_share(share: object) -> None:
+    with pytest.raises(ParameterError, match="spike_share"):
+        ContinuousTransformer(spike_share=share).fit(pd.Series([1.0]))
+
+
+def test_scaling_is_one_of_two() -> None:
+    with pytest.raises(ParameterError, match=r"'standard', 'quantile'.*'minmax'"):
+        ContinuousTransformer("minmax").fit(pd.Series([1.0]))
