@@ -369,7 +369,7 @@ def valid_accountants(event: PrivacyEvent) -> tuple[Accountant, ...]:
 
 @contextmanager
 def _without_convergence_warnings() -> Iterator[None]:
-    """Silence a line of log per order that dp-accounting leaves out, which only loosens the bound."""
+    """Silence one line of log per order that is left out, which only loosens the bound."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -95,7 +95,7 @@ class PrivacyLedger:
     ...     entries=(LedgerEntry("histograms", release),),
     ... )
     >>> round(ledger.epsilon(), 3)
-    2.166
+    1.993
     """
 
     mechanism: str

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.exceptions import ColumnKindError, PrivacyParameterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,19 @@ class Categories:
     Parameters
     ----------
     values : tuple
-        Distinct, at least one.
+        Distinct, at least one, none of them missing: missing values have a cell of their own.
     """
 
     values: tuple[Hashable, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(self.values))
-        if not self.values or len(set(self.values)) < len(self.values):
+        values = pd.Index(self.values, dtype=object)
+        if not len(values) or not values.is_unique or values.hasnans:
             raise PrivacyParameterError(
-                "categories", self.values, "a list of distinct values with at least one entry"
+                "categories",
+                self.values,
+                "a list of at least one value, all distinct, without missing ones",
             )
 
 
@@ -140,5 +143,31 @@ def n_cells(column: PublicColumn, n_bins: int) -> int:
 
 
 def numeric_values(values: pd.Series) -> np.ndarray:
-    """Read a column as float64; what is not a number becomes missing, infinities stay."""
-    return pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    """Read a column as float64, every record by itself; what is not a real number becomes missing.
+
+    Raises
+    ------
+    ColumnKindError
+        If the column holds dates or durations: their bounds would need a unit.
+
+    Notes
+    -----
+    ``pandas.to_numeric`` would not do: a single odd record, such as a complex number, decides how
+    it reads all the others, and then one record moves more than one cell per column.
+    """
+    if values.dtype.kind in "mM":
+        raise ColumnKindError(
+            f"public bounds are for numbers, and this column is of type {values.dtype}",
+            fix="turn it into numbers of a unit of your choice, such as days since a fixed date",
+            column=values.name,
+        )
+    if values.dtype.kind in "biuf":
+        return values.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.array([_real_number(value) for value in values.astype(object)], dtype=np.float64)
+
+
+def _real_number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan

@@ -1,0 +1,91 @@
+"""Units: what the libraries read as a noise multiplier, and what we hand them."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import dp_accounting
+import pytest
+from dp_accounting import pld, rdp
+
+from vflsynth.exceptions import MissingExtraError, UnsupportedEventError
+from vflsynth.privacy import (
+    GaussianDPAccountant,
+    GaussianRelease,
+    PLDAccountant,
+    RDPAccountant,
+    SampledRelease,
+    WangAccountant,
+)
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "privacy.json").read_text())
+
+
+def release(noise_multiplier, **changes):
+    values = {
+        "released": "x",
+        "party": "a",
+        "noise_multiplier": noise_multiplier,
+        "sensitivity": 2.0,
+        "relation": "replace_one",
+    }
+    return GaussianRelease(**(values | changes))
+
+
+def test_dp_accounting_reads_two_different_units():
+    """google/differential-privacy issue 378. If this fails, the library changed its mind."""
+    trap = GOLDEN["unit_trap"]
+    event = dp_accounting.GaussianDpEvent(trap["noise_multiplier"])
+    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    by_rdp = rdp.RdpAccountant(neighboring_relation=relation).compose(event)
+    by_pld = pld.PLDAccountant(neighboring_relation=relation).compose(event)
+    assert round(by_rdp.get_epsilon(trap["delta"]), 4) == trap["rdp_replace"]
+    assert round(by_pld.get_epsilon(trap["delta"]), 4) == trap["pld_replace"]
+
+
+def test_our_accountants_read_one_unit():
+    trap = GOLDEN["unit_trap"]
+    event = release(trap["noise_multiplier"])
+    exact = GaussianDPAccountant().epsilon(event, trap["delta"])
+    # std / (2C) = 4 is half of the PLD's std / C = 8 and less than RDP's 1.0126 at 4.
+    assert exact < trap["rdp_replace"] < 1.15 * exact
+    assert PLDAccountant().epsilon(event, trap["delta"]) == pytest.approx(exact, rel=1e-3)
+    assert RDPAccountant().epsilon(event, trap["delta"]) == pytest.approx(
+        trap["rdp_replace"], abs=5e-5
+    )
+    half = GaussianDPAccountant().epsilon(release(trap["noise_multiplier"] / 2), trap["delta"])
+    assert round(half, 2) == round(trap["pld_replace"], 2)
+
+
+def test_poisson_replace_one_needs_the_norm_of_a_record():
+    """A histogram has sensitivity sqrt(2), and a record's term has norm 1, not half of that."""
+    unknown = SampledRelease((release(2.0, sensitivity=math.sqrt(2.0)),), "poisson", 0.1, 10)
+    with pytest.raises(UnsupportedEventError, match="record_norm"):
+        PLDAccountant().epsilon(unknown, 1e-5)
+    known = SampledRelease(
+        (release(2.0, sensitivity=math.sqrt(2.0), record_norm=1.0),), "poisson", 0.1, 10
+    )
+    assert PLDAccountant().epsilon(known, 1e-5) > 0.0
+
+
+def test_refusal_names_accountants_that_are_valid():
+    event = SampledRelease((release(1.0),), "without_replacement", 0.1, 10)
+    with pytest.raises(UnsupportedEventError, match=r"use RDP, dp-accounting or RDP, Wang"):
+        PLDAccountant().epsilon(event, 1e-5)
+
+
+def test_missing_library_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    event = SampledRelease((release(1.0, relation="add_or_remove_one"),), "poisson", 0.1, 10)
+    for accountant in (RDPAccountant(), PLDAccountant()):
+        with pytest.raises(MissingExtraError, match=r"vflsynth\[privacy\]"):
+            accountant.epsilon(event, 1e-5)
+    plain = release(2.0)
+    assert GaussianDPAccountant().epsilon(plain, 1e-5) < WangAccountant().epsilon(plain, 1e-5)
+
+
+def test_left_out_orders_do_not_fill_the_log(caplog):
+    event = SampledRelease((release(20.0, relation="add_or_remove_one"),), "poisson", 0.5, 1000)
+    RDPAccountant().epsilon(event, 1e-5)
+    assert not caplog.records

@@ -1,0 +1,229 @@
+"""Ghost norms and clipped sums against one record at a time, torch.func and Opacus' definition."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.privacy.dpsgd import (
+    clip_factors,
+    clipped_gradient_sum,
+    joint_sensitivity,
+    mlp_backward,
+    mlp_forward,
+    noisy_mean,
+    per_example_norms,
+)
+
+
+def network(dims, replicas, seed=0, bias=True):
+    rng = torch.Generator().manual_seed(seed)
+    weights = [
+        torch.randn(replicas, a, b, generator=rng, dtype=torch.float64)
+        for a, b in zip(dims, dims[1:])
+    ]
+    biases = [
+        torch.randn(replicas, 1, b, generator=rng, dtype=torch.float64) if bias else None
+        for b in dims[1:]
+    ]
+    return weights, biases
+
+
+def batch(replicas, size, dim, seed=1, scale=1.0):
+    rng = torch.Generator().manual_seed(seed)
+    return scale * torch.randn(replicas, size, dim, generator=rng, dtype=torch.float64)
+
+
+def traces_of(weights, biases, inputs, *, activate_last=False):
+    outputs, layer_inputs = mlp_forward(weights, biases, inputs, activate_last=activate_last)
+    upstream = torch.ones_like(outputs)
+    return mlp_backward(weights, biases, layer_inputs, upstream, activate_last=activate_last)[1]
+
+
+def score(parameters, record, n_layers, activate_last):
+    """One record, one replica, ordinary torch: the slow obvious code."""
+    hidden = record
+    for i in range(n_layers):
+        hidden = hidden @ parameters[f"w{i}"]
+        if f"b{i}" in parameters:
+            hidden = hidden + parameters[f"b{i}"]
+        if i < n_layers - 1 or activate_last:
+            hidden = F.leaky_relu(hidden, 0.2)
+    return hidden.sum()
+
+
+def parameters_of(weights, biases, replica):
+    named = {f"w{i}": w[replica].clone() for i, w in enumerate(weights)}
+    return named | {f"b{i}": b[replica, 0].clone() for i, b in enumerate(biases) if b is not None}
+
+
+def loop_of_clipped_gradients(weights, biases, inputs, bound, activate_last):
+    """Sum over records of g * min(1, C / |g|), one record and one replica at a time."""
+    norms = torch.zeros(inputs.shape[:2], dtype=inputs.dtype)
+    sums = [
+        {name: torch.zeros_like(v) for name, v in parameters_of(weights, biases, r).items()}
+        for r in range(inputs.shape[0])
+    ]
+    for replica in range(inputs.shape[0]):
+        for k in range(inputs.shape[1]):
+            named = parameters_of(weights, biases, replica)
+            for value in named.values():
+                value.requires_grad_()
+            record_score = score(named, inputs[replica, k], len(weights), activate_last)
+            gradients = torch.autograd.grad(record_score, list(named.values()))
+            norm = math.sqrt(sum(g.square().sum().item() for g in gradients))
+            norms[replica, k] = norm
+            for name, g in zip(named, gradients):
+                sums[replica][name] += g * min(1.0, bound / norm if norm else 1.0)
+    return norms, sums
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    dims=st.lists(st.integers(1, 6), min_size=2, max_size=4),
+    replicas=st.integers(1, 3),
+    size=st.integers(0, 5),
+    bound=st.floats(0.05, 50.0),
+    bias=st.booleans(),
+    activate_last=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_clipped_sum_equals_one_record_at_a_time(
+    dims, replicas, size, bound, bias, activate_last, seed
+):
+    weights, biases = network(dims, replicas, seed, bias)
+    inputs = batch(replicas, size, dims[0], seed)
+    traces = traces_of(weights, biases, inputs, activate_last=activate_last)
+    norms = per_example_norms(traces)
+    # Clipping is to slightly less than C, which leaves room for rounding errors.
+    expected_norms, expected = loop_of_clipped_gradients(
+        weights, biases, inputs, bound / (1.0 + 1e-5), activate_last
+    )
+    torch.testing.assert_close(norms, expected_norms)
+    sums = clipped_gradient_sum(traces, clip_factors(norms, bound))
+    for i, (weight, bias_sum) in enumerate(sums):
+        for replica in range(replicas):
+            torch.testing.assert_close(weight[replica], expected[replica][f"w{i}"])
+            if bias_sum is not None:
+                torch.testing.assert_close(bias_sum[replica, 0], expected[replica][f"b{i}"])
+
+
+def test_norms_equal_torch_func():
+    weights, biases = network([5, 7, 3, 1], 1)
+    inputs = batch(1, 6, 5)
+    per_record = torch.func.vmap(torch.func.grad(score), in_dims=(None, 0, None, None))
+    gradients = per_record(parameters_of(weights, biases, 0), inputs[0], 3, False)
+    expected = sum(g.flatten(1).square().sum(1) for g in gradients.values()).sqrt()
+    torch.testing.assert_close(per_example_norms(traces_of(weights, biases, inputs))[0], expected)
+
+
+def test_networks_chain_like_one_network():
+    """A local first part under a shared discriminator: norms over both are those of the whole."""
+    weights, biases = network([4, 6, 5, 1], 2)
+    inputs = batch(2, 7, 4)
+    features, lower = mlp_forward(weights[:1], biases[:1], inputs, activate_last=True)
+    outputs, upper = mlp_forward(weights[1:], biases[1:], features)
+    at_features, upper_traces = mlp_backward(
+        weights[1:], biases[1:], upper, torch.ones_like(outputs)
+    )
+    _, lower_traces = mlp_backward(weights[:1], biases[:1], lower, at_features, activate_last=True)
+    whole = traces_of(weights, biases, inputs)
+    torch.testing.assert_close(
+        per_example_norms([*lower_traces, *upper_traces]), per_example_norms(whole)
+    )
+
+
+def as_vector(sums):
+    return torch.cat([part[0].flatten() for pair in sums for part in pair if part is not None])
+
+
+@settings(deadline=None)
+@given(
+    record=st.lists(st.floats(-(2.0**60), 2.0**60, width=32), min_size=3, max_size=3),
+    bound=st.sampled_from([1e-3, 1.0, 100.0]),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+def test_one_record_moves_the_sum_by_at_most_c(record, bound, dtype):
+    """Neighbouring tables: with and without an arbitrary, also adversarial, record."""
+    weights, biases = network([3, 8, 1], 1)
+    weights, biases = [w.to(dtype) for w in weights], [b.to(dtype) for b in biases]
+    others = batch(1, 4, 3).to(dtype)
+    tables = [others, torch.cat([others, torch.tensor(record, dtype=dtype).view(1, 1, 3)], 1)]
+    vectors = []
+    for table in tables:
+        traces = traces_of(weights, biases, table)
+        factors = clip_factors(per_example_norms(traces), bound)
+        vectors.append(as_vector(clipped_gradient_sum(traces, factors)).double())
+    rounding = 1e-6 if dtype is torch.float32 else 1e-12
+    assert (vectors[1] - vectors[0]).norm() <= bound + rounding * vectors[0].norm()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e200])
+def test_a_record_that_overflows_contributes_nothing(bad):
+    weights, biases = network([3, 4, 1], 1)
+    clean = batch(1, 4, 3)
+    dirty = clean.clone()
+    dirty[0, 2] = bad
+    kept = clean[:, [0, 1, 3]]
+    vectors = []
+    for table in (dirty, kept):
+        traces = traces_of(weights, biases, table)
+        factors = clip_factors(per_example_norms(traces), 1.0)
+        vectors.append(as_vector(clipped_gradient_sum(traces, factors)))
+    if math.isfinite(bad):  # finite input, norm overflows to infinity
+        assert per_example_norms(traces_of(weights, biases, dirty))[0, 2].isinf()
+    torch.testing.assert_close(*vectors)
+
+
+def test_padding_rows_do_not_count():
+    weights, biases = network([3, 4, 1], 2)
+    inputs = batch(2, 6, 3)
+    mask = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0, 0.0])
+    padded, plain = traces_of(weights, biases, inputs), traces_of(weights, biases, inputs[:, :4])
+    with_mask = clipped_gradient_sum(padded, clip_factors(per_example_norms(padded), 1.0) * mask)
+    without = clipped_gradient_sum(plain, clip_factors(per_example_norms(plain), 1.0))
+    for (w, b), (other_w, other_b) in zip(with_mask, without):
+        torch.testing.assert_close(w, other_w)
+        torch.testing.assert_close(b, other_b)
+
+
+def test_infinite_bound_is_the_ordinary_gradient():
+    weights, biases = network([3, 5, 1], 1)
+    inputs = batch(1, 8, 3)
+    for parameter in (*weights, *biases):
+        parameter.requires_grad_()
+    outputs, _ = mlp_forward(weights, biases, inputs)
+    expected = torch.autograd.grad(
+        outputs.sum(), [p for pair in zip(weights, biases) for p in pair]
+    )
+    with torch.no_grad():
+        traces = traces_of(weights, biases, inputs)
+        sums = clipped_gradient_sum(traces, clip_factors(per_example_norms(traces), math.inf))
+    for actual, wanted in zip([p for pair in sums for p in pair], expected):
+        torch.testing.assert_close(actual, wanted)
+
+
+def test_joint_sensitivity_of_blocks():
+    assert joint_sensitivity([3.0, 4.0]) == 5.0
+    assert joint_sensitivity([2.0] * 3) == pytest.approx(2.0 * math.sqrt(3.0))
+
+
+def test_noisy_mean():
+    """std = σ S / expected batch size in every coordinate; the signal is divided as well."""
+    rng = torch.Generator().manual_seed(0)
+    signal = torch.full((1, 400, 500), 64.0)
+    noisy = noisy_mean(
+        signal, sensitivity=2.0, noise_multiplier=3.0, expected_batch_size=128.0, rng=rng
+    )
+    assert noisy.mean().item() == pytest.approx(0.5, abs=1e-3)
+    assert noisy.std().item() == pytest.approx(3.0 * 2.0 / 128.0, rel=0.01)
+    assert noisy[0].mean(0).std().item() == pytest.approx(6.0 / 128.0 / 20.0, rel=0.2)
+
+
+def test_clipping_bound_must_be_positive():
+    with pytest.raises(PrivacyParameterError, match="max_grad_norm"):
+        clip_factors(torch.ones(1, 1), 0.0)

@@ -1,0 +1,76 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.privacy.first_layer import (
+    clip_gradient,
+    first_layer_sensitivity,
+    perturb_gradient,
+)
+
+
+def gradient(scale=1.0, replicas=3):
+    rng = torch.Generator().manual_seed(3)
+    return [
+        scale * torch.randn(replicas, 4, 5, generator=rng),
+        scale * torch.randn(replicas, 1, 5, generator=rng),
+    ]
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+def test_equation_20_by_hand(scale):
+    parts = gradient(scale)
+    clipped = clip_gradient(parts, 0.5)
+    for replica in range(3):
+        flat = torch.cat([part[replica].flatten() for part in parts])
+        expected = flat / max(1.0, flat.norm().item() / 0.5)
+        actual = torch.cat([part[replica].flatten() for part in clipped])
+        torch.testing.assert_close(actual, expected)
+        assert actual.norm() <= 0.5 * (1 + 1e-6)
+
+
+def test_equation_21_noise_per_coordinate():
+    """Fails if the noise is dropped, is one scalar, has std σC, or misses one of the tensors."""
+    zero = [torch.zeros(2, 300, 100), torch.zeros(2, 1, 1000)]
+    weight, bias = perturb_gradient(zero, 0.25, 1.39)
+    for part in (weight, bias):
+        assert part.std().item() == pytest.approx(1.39 * 2 * 0.25, rel=0.1)
+    assert weight.std().item() == pytest.approx(1.39 * 2 * 0.25, rel=0.02)
+    assert weight[0].mean(0).std().item() == pytest.approx(1.39 * 0.5 / 300**0.5, rel=0.3)
+    assert not torch.equal(weight[0], weight[1])
+
+
+def test_noise_is_added_to_the_clipped_gradient():
+    parts = gradient(10.0)
+    quiet = perturb_gradient(parts, 0.5, 1e-9)
+    for actual, expected in zip(quiet, clip_gradient(parts, 0.5)):
+        torch.testing.assert_close(actual, expected, atol=1e-6, rtol=0)
+
+
+@given(
+    first=st.lists(st.floats(-1e6, 1e6, width=32), min_size=4, max_size=4),
+    second=st.lists(st.floats(-1e6, 1e6, width=32), min_size=4, max_size=4),
+    bound=st.floats(1e-3, 1e3),
+)
+def test_any_two_batches_are_within_the_sensitivity(first, second, bound):
+    clipped = [clip_gradient([torch.tensor(g).view(1, 2, 2)], bound)[0] for g in (first, second)]
+    assert (clipped[0] - clipped[1]).norm() <= first_layer_sensitivity(bound) * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
+def test_overflow_is_bounded_as_well(bad):
+    parts = gradient()
+    parts[0][1, 0, 0] = bad
+    clipped = clip_gradient(parts, 0.5)
+    for part in clipped:
+        assert part.isfinite().all()
+        assert part[1].norm() <= 0.5 * (1 + 1e-6)
+    torch.testing.assert_close(clipped[0][0], clip_gradient(gradient(), 0.5)[0][0])
+
+
+def test_clipping_bound_must_be_positive():
+    for bound in (0.0, -1.0, float("nan")):
+        with pytest.raises(PrivacyParameterError, match="max_grad_norm"):
+            clip_gradient(gradient(), bound)

@@ -1,0 +1,186 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.privacy import NeighbouringRelation, PublicSchema
+from vflsynth.privacy.histograms import (
+    LARGEST_SCORE,
+    NoisyHistogram,
+    encode_frame,
+    estimate_n_records,
+    exact_histograms,
+    histogram_sensitivity,
+    release_histograms,
+)
+from vflsynth.privacy.schema import Bounds, Categories
+
+ADD, REPLACE = NeighbouringRelation
+SCHEMA = PublicSchema(
+    bounds={"alcohol": (8, 15), "sugar": (0, 16)}, categories={"colour": ["red", "white"]}
+)
+N_BINS = 16
+
+numbers = st.one_of(st.floats(), st.none(), st.sampled_from([8.0, 15.0, -1e308, 1e308]))
+records = st.tuples(numbers, numbers, st.sampled_from(["red", "white", "green", None, 7]))
+
+
+def frame(rows):
+    return pd.DataFrame(rows, columns=["alcohol", "sugar", "colour"], dtype=object)
+
+
+def vector(rows):
+    return np.concatenate(list(exact_histograms(frame(rows), SCHEMA, N_BINS).values()))
+
+
+@given(st.lists(records, max_size=8), records)
+def test_adding_any_record_moves_the_histograms_by_exactly_the_sensitivity(rows, record):
+    moved = np.linalg.norm(vector([*rows, record]) - vector(rows))
+    assert moved == pytest.approx(histogram_sensitivity(3, ADD))
+
+
+@given(st.lists(records, max_size=8), records, records)
+def test_replacing_any_record_stays_within_the_sensitivity(rows, record, other):
+    moved = np.linalg.norm(vector([*rows, record]) - vector([*rows, other]))
+    assert moved <= histogram_sensitivity(3, REPLACE) + 1e-12
+
+
+def test_the_sensitivity_under_replacement_is_reached():
+    moved = np.linalg.norm(vector([(8, 0, "red")]) - vector([(15, 16, "white")]))
+    assert moved == pytest.approx(histogram_sensitivity(3, REPLACE))
+
+
+def test_every_cell_has_noise_of_the_claimed_size():
+    """Also the last cell: whether anything is missing is not published for free."""
+    empty = frame([(10.0, 1.0, "red")] * 1)
+    draws = [
+        release_histograms(empty, SCHEMA, n_bins=N_BINS, noise_std=5.0)["alcohol"].counts
+        for _ in range(2000)
+    ]
+    stds = np.stack(draws).std(0)
+    assert stds.shape == (N_BINS + 1,)
+    assert np.allclose(stds, 5.0, rtol=0.15)
+
+
+def test_same_generator_same_release():
+    rows = frame([(10.0, 1.0, "red"), (12.0, 3.0, None)])
+    released = [
+        release_histograms(
+            rows, SCHEMA, n_bins=4, noise_std=1.0, rng=torch.Generator().manual_seed(4)
+        )
+        for _ in range(2)
+    ]
+    for column in rows:
+        assert np.array_equal(released[0][column].counts, released[1][column].counts)
+
+
+def test_columns_without_public_bounds_are_refused():
+    with pytest.raises(PrivacyParameterError, match="schema"):
+        exact_histograms(pd.DataFrame({"income": [1.0]}), SCHEMA, 4)
+
+
+def slow_projection(counts, total):
+    """Nearest non-negative point with the given sum, by bisection on the threshold."""
+    low, high = counts.min() - total, counts.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if np.maximum(counts - middle, 0).sum() > total else (low, middle)
+        )
+    return np.maximum(counts - low, 0)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=12))
+def test_shares_are_the_nearest_distribution(counts):
+    counts = np.array(counts)
+    shares = NoisyHistogram(Bounds(0, 1), np.append(counts, 0.0), 1.0).shares()
+    assert shares.sum() == pytest.approx(1.0)
+    assert (shares >= 0).all()
+    if counts.sum() > 1e-6:
+        expected = slow_projection(counts, counts.sum()) / counts.sum()
+        np.testing.assert_allclose(shares, expected, atol=1e-6)
+
+
+def test_mean_and_std_of_a_quiet_histogram_are_those_of_the_column():
+    rng = np.random.default_rng(0)
+    values = pd.DataFrame({"alcohol": rng.normal(11.0, 0.9, 20_000).clip(8, 15)})
+    released = release_histograms(values, SCHEMA, n_bins=64, noise_std=1e-6)["alcohol"]
+    mean, std = released.mean_and_std()
+    assert mean == pytest.approx(values["alcohol"].mean(), abs=0.01)
+    assert std == pytest.approx(values["alcohol"].std(), rel=0.02)
+
+
+def test_constant_column_has_a_positive_scale():
+    counts = np.zeros(5)
+    counts[2] = 100.0
+    mean, std = NoisyHistogram(Bounds(0.0, 4.0), counts, 0.0).mean_and_std()
+    assert mean == 2.5
+    assert std == pytest.approx(1.0 / math.sqrt(12.0))
+
+
+@given(st.lists(records, min_size=1, max_size=8), st.floats(0.01, 1000.0), st.integers(0, 99))
+def test_encoding_is_finite_and_bounded_whatever_the_records(rows, noise_std, seed):
+    """The random features' sensitivity and the decoder both rest on it."""
+    table = frame(rows)
+    released = release_histograms(
+        table,
+        SCHEMA,
+        n_bins=N_BINS,
+        noise_std=noise_std,
+        rng=torch.Generator().manual_seed(seed),
+    )
+    encoded = encode_frame(table, released)
+    assert encoded.shape == (len(rows), sum(h.encoded_dim for h in released.values()))
+    assert encoded.isfinite().all()
+    assert encoded.abs().max() <= LARGEST_SCORE
+
+
+def test_encoding_uses_published_statistics_only():
+    """The same row is encoded the same way beside any other rows."""
+    released = {
+        "alcohol": NoisyHistogram(Bounds(8, 15), np.array([5.0, 60.0, 9.0, 1.0, 40.0]), 1.0),
+        "colour": NoisyHistogram(Categories(("red", "white")), np.array([9.0, 20.0, 0.3]), 1.0),
+    }
+    first = pd.DataFrame({"alcohol": [9.0, 14.0], "colour": ["red", "white"]})
+    second = pd.DataFrame({"alcohol": [9.0, None], "colour": ["red", "blue"]})
+    one, other = encode_frame(first, released), encode_frame(second, released)
+    assert torch.equal(one[0], other[0])
+    assert one.shape == (2, 2 + 2)
+    assert other[1].tolist() == [0.0, 1.0, 0.0, 0.0]
+
+
+def test_scores_are_inverted_within_the_bounds():
+    histogram = NoisyHistogram(Bounds(8, 15), np.array([5.0, 60.0, 9.0, 1.0, 0.0]), 1.0)
+    values = pd.Series([8.0, 10.0, 11.5])
+    scores = histogram.encode(values)[:, 0]
+    np.testing.assert_allclose(histogram.decode_numeric(scores), values, rtol=1e-12)
+    assert histogram.decode_numeric(torch.tensor([-100.0, 100.0])).tolist() == [8.0, 15.0]
+
+
+def test_missing_values_must_stand_out_of_the_noise():
+    def histogram(missing, noise_std):
+        return NoisyHistogram(Bounds(0, 1), np.array([50.0, 50.0, missing]), noise_std)
+
+    assert histogram(25.0, 1.0).has_missing
+    assert histogram(25.0, 1.0).missing_share == pytest.approx(0.2)
+    assert not histogram(2.9, 1.0).has_missing
+    assert histogram(2.9, 1.0).missing_share == 0.0
+    assert not histogram(0.0, 0.0).has_missing
+
+
+def test_number_of_records_from_noisy_counts():
+    rows = frame([(10.0, 1.0, "red"), (12.0, None, "white")] * 500)
+    estimates = [
+        estimate_n_records(release_histograms(rows, SCHEMA, n_bins=N_BINS, noise_std=5.0).values())
+        for _ in range(300)
+    ]
+    # Inverse-variance weights: 1/17 + 1/17 + 1/3 of a cell's precision.
+    expected_std = 5.0 / math.sqrt(2.0 / 17.0 + 1.0 / 3.0)
+    assert np.mean(estimates) == pytest.approx(1000.0, abs=5 * expected_std / 300**0.5)
+    assert np.std(estimates) == pytest.approx(expected_std, rel=0.2)
+    assert estimate_n_records([NoisyHistogram(Bounds(0, 1), np.full(3, -9.0), 5.0)]) == 1.0

@@ -1,0 +1,144 @@
+"""Plans: noise that meets the target, and ledgers that say what it buys."""
+
+import functools
+
+import pytest
+
+from vflsynth.exceptions import ParameterError
+from vflsynth.privacy import (
+    GaussianPrivacy,
+    PLDAccountant,
+    PublicSchema,
+    WangAccountant,
+    plan_dpsgd,
+    plan_first_layer,
+    plan_mean_embedding,
+)
+from vflsynth.privacy.dpsgd import joint_sensitivity
+from vflsynth.privacy.events import gaussian_releases
+
+COLUMNS = {"lab": list("abcdef"), "taste": list("uvwxyz")}
+SCHEMA = PublicSchema(bounds={"a": (0, 1)})
+
+
+def privacy(mechanism, **changes):
+    values = {"epsilon": 10.0, "delta": 5e-4, "public_schema": SCHEMA, "mechanism": mechanism}
+    return GaussianPrivacy(**(values | changes))
+
+
+@functools.cache
+def planned(mechanism, **changes):
+    given = privacy(mechanism, **changes)
+    if mechanism == "kernel_mean_embedding":
+        return plan_mean_embedding(given, COLUMNS)
+    if mechanism == "dpsgd":
+        return plan_dpsgd(given, COLUMNS, sample_rate=128 / 1599, steps=1000)
+    return plan_first_layer(given, list(COLUMNS), sample_rate=16 / 1599, steps=15000)
+
+
+@pytest.mark.parametrize("mechanism", ["kernel_mean_embedding", "dpsgd", "first_layer"])
+@pytest.mark.parametrize("epsilon", [10.0, 1.0])
+def test_the_target_is_met_and_not_exceeded(mechanism, epsilon):
+    ledger = planned(mechanism, epsilon=epsilon).ledger
+    spent = ledger.epsilons()
+    reference = {
+        "kernel_mean_embedding": "Gaussian DP, exact",
+        "dpsgd": PLDAccountant().name,
+        "first_layer": WangAccountant().name,
+    }[mechanism]
+    assert 0.98 * epsilon <= spent[reference] <= epsilon
+    assert ledger.target_epsilon == epsilon
+
+
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+def test_shares_of_the_one_shot_release(relation):
+    plan = planned("kernel_mean_embedding", neighbouring_relation=relation)
+    assert plan.ledger.shares() == pytest.approx({"preprocessing": 0.2, "mean embedding": 0.8})
+    assert plan.ledger.epsilon() <= 10.0
+
+
+def test_replacing_needs_more_noise_than_adding():
+    one, other = (
+        [
+            release.noise_std
+            for release in gaussian_releases(
+                planned("kernel_mean_embedding", neighbouring_relation=relation).ledger.event
+            )
+        ]
+        for relation in ("add_or_remove_one", "replace_one")
+    )
+    assert [b / a for a, b in zip(one, other)] == pytest.approx([2**0.5, 2**0.5, 2.0])
+
+
+def test_unequal_parties_put_the_same_noise_on_every_cell():
+    plan = plan_mean_embedding(
+        privacy("kernel_mean_embedding"), {"lab": ["a"], "taste": list("uvw")}
+    )
+    histograms = [r for r in gaussian_releases(plan.ledger.event) if "histogram" in r.released]
+    assert histograms[0].noise_std == pytest.approx(histograms[1].noise_std)
+    assert histograms[0].noise_std == pytest.approx(plan.histogram_noise_multiplier * 4**0.5)
+
+
+def test_a_party_without_columns_releases_no_histogram():
+    plan = plan_mean_embedding(privacy("kernel_mean_embedding"), {"lab": ["a"], "keys": []})
+    assert plan.ledger.parties == ("lab", "server")
+
+
+def test_every_block_of_dpsgd_has_noise_for_the_joint_sensitivity():
+    plan = planned("dpsgd", max_grad_norm=2.0)
+    blocks = [r for r in gaussian_releases(plan.ledger.event) if "gradients" in r.released]
+    assert [block.party for block in blocks] == ["lab", "taste", "server"]
+    for block in blocks:
+        assert block.sensitivity == 2.0
+        assert block.noise_std == pytest.approx(
+            plan.noise_multiplier * joint_sensitivity([2.0] * 3)
+        )
+
+
+def test_dpsgd_under_replace_one():
+    plan = planned("dpsgd", neighbouring_relation="replace_one", preprocessing_share=0.0)
+    assert plan.histogram_noise_multiplier is None
+    spent = plan.ledger.epsilons()
+    assert list(spent) == [PLDAccountant().name]
+    assert 9.8 <= spent[PLDAccountant().name] <= 10.0
+
+
+def test_noise_multiplier_given_instead_of_epsilon():
+    one = planned("dpsgd", epsilon=None, noise_multiplier=1.3)
+    assert one.noise_multiplier == 1.3
+    assert one.ledger.target_epsilon is None
+    assert one.ledger.shares()["preprocessing"] == pytest.approx(0.2, abs=0.01)
+    shot = planned("kernel_mean_embedding", epsilon=None, noise_multiplier=0.5)
+    assert shot.ledger.shares()["preprocessing"] == pytest.approx(0.2)
+    (mean_embedding,) = (r for r in gaussian_releases(shot.ledger.event) if r.party == "server")
+    assert mean_embedding.noise_multiplier == pytest.approx(0.5 / 0.8**0.5)
+
+
+def test_the_papers_settings_give_the_papers_budget_per_party_and_more_together():
+    plan = planned("first_layer", epsilon=None, noise_multiplier=1.39, max_grad_norm=1.5 / 16)
+    assert round(plan.ledger.epsilons()[WangAccountant().name], 2) == 16.06
+    (first, _) = gaussian_releases(plan.ledger.event)
+    assert first.noise_std == pytest.approx(1.39 * 2 * 1.5 / 16)
+
+
+def test_two_parties_need_root_two_times_the_noise():
+    both = planned("first_layer").noise_multiplier
+    one = plan_first_layer(
+        privacy("first_layer"), ["lab"], sample_rate=16 / 1599, steps=15000
+    ).noise_multiplier
+    assert both == pytest.approx(one * 2**0.5, rel=1e-3)
+
+
+def test_only_the_papers_mechanism_disclaims_the_synthetic_data():
+    for mechanism in ("kernel_mean_embedding", "dpsgd"):
+        assert planned(mechanism).ledger.covers_synthetic_data
+    ledger = planned("first_layer").ledger
+    assert not ledger.covers_synthetic_data
+    text = " ".join(str(ledger).split())
+    assert "NOT A GUARANTEE FOR THE SYNTHETIC DATA" in text
+    assert "all layers above the first" in text
+
+
+def test_plans_check_their_parameters():
+    with pytest.raises(ParameterError, match="public_schema"):
+        planned("kernel_mean_embedding", public_schema=None)
