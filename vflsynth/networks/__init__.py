@@ -5,8 +5,12 @@ Every network carries a leading replica dimension: inputs are ``(replica, batch,
 Nothing here draws random numbers except from the streams it is given, and nothing does I/O.
 """
 
-from vflsynth.networks.discriminator import LocalDiscriminator, SharedDiscriminator
+from vflsynth.networks.discriminator import (
+    Discriminator,
+    LocalDiscriminator,
+    SharedDiscriminator,
+)
 from vflsynth.networks.generator import Generator
 from vflsynth.networks.mlp import MLP
 
-__all__ = ["MLP", "Generator", "LocalDiscriminator", "SharedDiscriminator"]
+__all__ = ["MLP", "Discriminator", "Generator", "LocalDiscriminator", "SharedDiscriminator"]

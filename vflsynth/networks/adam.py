@@ -24,9 +24,9 @@ class FlatAdam:
 
     Notes
     -----
-    The update is that of `torch.optim.Adam`, which ``tests/unit/networks`` compares with. It is
-    element-wise, so replicas do not mix. Six operations per network and step, instead of a dozen per
-    parameter: with networks this small the number of operations is the time.
+    The update is that of `torch.optim.Adam`, which ``tests/equations`` compares with. It is
+    element-wise, so replicas do not mix. Six operations per network and step, instead of a dozen
+    per parameter: with networks this small the number of operations is the time.
     """
 
     def __init__(

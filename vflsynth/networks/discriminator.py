@@ -1,6 +1,6 @@
-"""Discriminators: the local ones in two parts, and the shared one (Wasserstein critics, all of them).
+"""Discriminators (Wasserstein critics, all of them): whole ones, and local ones cut in two parts.
 
-Both take a batch as real, fake and interpolated records stacked in this order, in one pass.
+All take a batch as real, fake and interpolated records stacked in this order, in one pass.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class LocalDiscriminator(nn.Module):
         Notes
         -----
         Source: VFLGAN Eqs. 8, 14 and 15. The penalty ``"paper"`` is Eq. 8's: the slope of the whole
-        D_i, none without a head. ``"layerwise"`` is the reference code's: the slope of the *sum* of all
-        intermediate features with respect to the record, plus that of the head with respect to the
-        features, which is ``(||w|| - 1)^2`` because the head is linear.
+        D_i, none without a head. ``"layerwise"`` is the reference code's: the slope of the *sum* of
+        all intermediate features with respect to the record, plus that of the head with respect to
+        the features, which is ``(||w|| - 1)^2`` because the head is linear.
         """
         first, head = self.first_part, self.second_part
         replicas, rows, _ = cut_gradients.shape
@@ -129,42 +129,49 @@ class LocalDiscriminator(nn.Module):
         return first.input_gradient(first.cotangents(trace, cut_gradients))
 
 
-class SharedDiscriminator(MLP):
-    """D_s of the server, over the concatenated intermediate features of all parties.
+class Discriminator(MLP):
+    """A discriminator in one piece: of WGAN-GP, of a party of VertiGAN, or VFLGAN's shared one.
 
     Parameters
     ----------
     in_dim : int
-        Sum of the parties' feature widths.
     hidden : sequence of int
     bias : bool
     streams : RandomStreams
         Initial weights.
+    name : str, default="discriminator"
+        Of the streams.
     """
 
     def __init__(
-        self, in_dim: int, hidden: Sequence[int], *, bias: bool, streams: RandomStreams
+        self,
+        in_dim: int,
+        hidden: Sequence[int],
+        *,
+        bias: bool,
+        streams: RandomStreams,
+        name: str = "discriminator",
     ) -> None:
         super().__init__(
-            [in_dim, *hidden, 1], bias=bias, activate_last=False, streams=streams, name="shared"
+            [in_dim, *hidden, 1], bias=bias, activate_last=False, streams=streams, name=name
         )
 
     def critic_gradient(
         self, features: Tensor, penalty_weight: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Set the gradients of L_{D_s} (Eqs. 8, 13) and return those of the features.
+        """Set the gradients of the critic's loss (Eqs. 3, 8, 13) and return those of the inputs.
 
         Parameters
         ----------
-        features : Tensor, shape (replica, 3 * batch, feature)
-            Of real, fake and interpolated records.
+        features : Tensor, shape (replica, 3 * batch, in)
+            Real, fake and interpolated records, or their intermediate features.
         penalty_weight : float
 
         Returns
         -------
         wasserstein, penalty : Tensor, shape (replica,)
-        cut_gradients : Tensor, shape (replica, 2 * batch, feature)
-            dL_{D_s}/df for real and fake records; it is zero at the interpolated ones.
+        cut_gradients : Tensor, shape (replica, 2 * batch, in)
+            Of the loss, for real and fake inputs; it is zero at the interpolated ones.
         """
         rows = features.shape[1] // 3 * 2
         trace = self.trace(features)
@@ -181,7 +188,26 @@ class SharedDiscriminator(MLP):
         return wasserstein_estimate(judged[-1], upstream), penalty, cut_gradients
 
     def fake_gradient(self, features: Tensor) -> Tensor:
-        """d(-E[D_s(f~)])/df~ (Eq. 17), shape (replica, batch, feature)."""
+        """d(-E[D(x~)])/dx~ (Eq. 3; of D_s, Eq. 17), shape (replica, batch, in)."""
         trace = self.trace(features)
         upstream = torch.full_like(trace[-1], -1.0 / features.shape[1])
         return self.input_gradient(self.cotangents(trace, upstream))
+
+
+class SharedDiscriminator(Discriminator):
+    """D_s of VFLGAN's server, over the concatenated intermediate features of all parties.
+
+    Parameters
+    ----------
+    in_dim : int
+        Sum of the parties' feature widths.
+    hidden : sequence of int
+    bias : bool
+    streams : RandomStreams
+        Initial weights.
+    """
+
+    def __init__(
+        self, in_dim: int, hidden: Sequence[int], *, bias: bool, streams: RandomStreams
+    ) -> None:
+        super().__init__(in_dim, hidden, bias=bias, streams=streams, name="shared")

@@ -98,6 +98,9 @@ class Generator(nn.Module):
         None leaves batch normalisation out.
     streams : RandomStreams
         Initial weights.
+    hidden_streams : RandomStreams, optional
+        Initial weights of the hidden layers, where parties must start with the same ones
+        (VertiGAN). Default: `streams`.
 
     Notes
     -----
@@ -114,13 +117,17 @@ class Generator(nn.Module):
         temperature: float,
         batch_norm_eps: float | None,
         streams: RandomStreams,
+        hidden_streams: RandomStreams | None = None,
     ) -> None:
         super().__init__()
         self.latent_dim = latent_dim
+        hidden_streams = streams if hidden_streams is None else hidden_streams
         dims = [latent_dim, *hidden]
         self.hidden = nn.Sequential()
         for i, (a, b) in enumerate(zip(dims[:-1], dims[1:])):
-            self.hidden.append(Linear(a, b, bias=bias, streams=streams, name=f"generator.{i}"))
+            self.hidden.append(
+                Linear(a, b, bias=bias, streams=hidden_streams, name=f"generator.{i}")
+            )
             if i > 0 and batch_norm_eps is not None:
                 self.hidden.append(
                     BatchNorm(len(streams.secrets), b, eps=batch_norm_eps, device=streams.device)

@@ -45,7 +45,7 @@ class Linear(nn.Module):
 
 
 def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``inputs @ weight + bias`` per replica."""
+    """Compute ``inputs @ weight + bias`` per replica."""
     if bias is None:
         return torch.bmm(inputs, weight)
     return torch.baddbmm(bias, inputs, weight)

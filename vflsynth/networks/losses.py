@@ -9,7 +9,7 @@ _TINY = torch.finfo(torch.float32).tiny
 
 
 def critic_upstream(n_replicas: int, batch: int, device: torch.device) -> Tensor:
-    """Derivative of a critic's loss ``E[D(x~)] - E[D(x)]`` with respect to its scores.
+    """Make the derivative of a critic's loss ``E[D(x~)] - E[D(x)]`` with respect to its scores.
 
     Returns
     -------
@@ -22,7 +22,7 @@ def critic_upstream(n_replicas: int, batch: int, device: torch.device) -> Tensor
 
 
 def wasserstein_estimate(scores: Tensor, upstream: Tensor) -> Tensor:
-    """``E[D(x)] - E[D(x~)]`` per replica, shape (replica,); the critic's loss is its negative.
+    """Estimate ``E[D(x)] - E[D(x~)]`` per replica; the critic's loss is its negative.
 
     Parameters
     ----------
@@ -30,6 +30,10 @@ def wasserstein_estimate(scores: Tensor, upstream: Tensor) -> Tensor:
         Of real records, then of fake ones.
     upstream : Tensor, shape (replica, 2 * batch, 1)
         From `critic_upstream`.
+
+    Returns
+    -------
+    Tensor, shape (replica,)
 
     Notes
     -----
@@ -39,7 +43,7 @@ def wasserstein_estimate(scores: Tensor, upstream: Tensor) -> Tensor:
 
 
 def slope_penalty(gradients: Tensor) -> tuple[Tensor, Tensor]:
-    """``E[(||gradient||_2 - 1)^2]`` per replica, and its derivative.
+    """Compute ``E[(||gradient||_2 - 1)^2]`` per replica, and its derivative.
 
     Parameters
     ----------

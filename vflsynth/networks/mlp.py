@@ -1,15 +1,15 @@
 """The multi-layer perceptron all discriminators are made of, with its gradients written out.
 
-A critic with LeakyReLUs is piecewise linear: its input gradient is a product of weights and slopes, and
-the slopes have derivative zero almost everywhere. So the gradient penalty needs no double backward,
-and everything a critic's training needs follows from two sweeps over the layers:
+A critic with LeakyReLUs is piecewise linear: its input gradient is a product of weights and slopes,
+and the slopes have derivative zero almost everywhere. So the gradient penalty needs no double
+backward, and everything a critic's training needs follows from two sweeps over the layers:
 
 - `cotangents`, backwards: the gradient of an output with respect to every pre-activation;
 - `push`, forwards: what a change of the input gradient does to every weight.
 
-With networks of a few thousand weights the time of a step is the number of operations. Written out, a
-step takes a third of the operations of automatic differentiation. ``tests/equations`` compares every
-gradient here with it.
+With networks of a few thousand weights the time of a step is the number of operations. Written out,
+a step takes a third of the operations of automatic differentiation. ``tests/equations`` compares
+every gradient here with it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class MLP(nn.Module):
 
     Notes
     -----
-    Gradients of the parameters are written into ``parameter.grad``, which must exist (`FlatAdam` makes
-    it).
+    Gradients of the parameters are written into ``parameter.grad``, which must exist (`FlatAdam`
+    makes it).
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class MLP(nn.Module):
         return self.trace(inputs)[-1]
 
     def trace(self, inputs: Tensor) -> list[Tensor]:
-        """Outputs of every layer, the inputs first: L + 1 tensors (replica, batch, dim)."""
+        """Compute all layers' outputs, the inputs first: L + 1 tensors (replica, batch, dim)."""
         outputs = [inputs]
         for (weight, bias), activated in zip(self._layers, self._activated):
             value = affine(outputs[-1], weight, bias)
@@ -80,7 +80,7 @@ class MLP(nn.Module):
         return outputs
 
     def cotangents(self, trace: Sequence[Tensor], upstream: Tensor) -> list[Tensor]:
-        """Gradient of ``(upstream * outputs).sum()`` with respect to every pre-activation.
+        """Compute the gradient of ``(upstream * outputs).sum()`` for every pre-activation.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class MLP(nn.Module):
         return found
 
     def input_gradient(self, cotangents: Sequence[Tensor]) -> Tensor:
-        """Gradient with respect to the inputs, shape (replica, batch, in)."""
+        """Compute the gradient with respect to the inputs, shape (replica, batch, in)."""
         return torch.bmm(cotangents[0], self._layers[0][0].mT)
 
     def write_gradient(self, trace: Sequence[Tensor], cotangents: Sequence[Tensor]) -> None:

@@ -3,6 +3,7 @@
 from vflsynth.protocol.channel import Channel, LocalChannel
 from vflsynth.protocol.messages import (
     AlignmentNotice,
+    BackboneGradients,
     CutGradients,
     IntermediateFeatures,
     KeyList,
@@ -17,6 +18,7 @@ from vflsynth.protocol.transcript import Transcript
 
 __all__ = [
     "AlignmentNotice",
+    "BackboneGradients",
     "Channel",
     "CutGradients",
     "IntermediateFeatures",

@@ -1,7 +1,7 @@
 """Channels: how the coordinator asks the parties and answers them.
 
-The algorithms are written against `Channel` from the coordinator's chair and cannot tell whether the
-parties live in the same process. Parties know the plan, so a request is only a verb and a step.
+The algorithms are written against `Channel` from the coordinator's chair and cannot tell whether
+the parties live in the same process. Parties know the plan, so a request is only a verb and a step.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Verb(StrEnum):
     DISCRIMINATOR_FEATURES = "discriminator_features"
     UPDATE_DISCRIMINATOR = "update_discriminator"
     GENERATOR_FEATURES = "generator_features"
+    BACKBONE_GRADIENTS = "backbone_gradients"
     UPDATE_GENERATOR = "update_generator"
     MASKED_REAL = "masked_real"
     MASKED_FAKE = "masked_fake"

@@ -13,6 +13,9 @@ IntermediateFea-   party → server   f_i (R, kB, d_i): real, fake and,   every 
 tures                               with the layer-wise penalty,        (k = 2 or 3); fake only,
                                     interpolated records                every generator step
 CutGradients       server → party   dL/df_i, same shape                 the reply to each
+BackboneGradients  both ways        dL/d(weights of the generators'     every generator step of
+                                    shared backbone) (R, weights): the  VertiGAN, instead of the
+                                    party's own, answered by the sum    two above
 MaskedRecords      party → server   Q [1, x_i] (R, m, w_i + 1), rotated real records once, fakes
                                     by a secret rotation Q of the       at every evaluation
                                     records
@@ -30,6 +33,8 @@ What an honest-but-curious receiver could learn:
   proves that it cannot learn about the records from them; the paper only measures this (its ASIF
   audit). This is the largest exposure of VFLGAN.
 - *CutGradients*: how the shared discriminator, trained on all parties, scores the party's records.
+- *BackboneGradients* (VertiGAN): no record enters them, only fakes judged by a discriminator that
+  was trained on the party's records. With two parties each learns the other's from the sum.
 - *MaskedRecords*: exactly the joint mean and covariance of the encoded columns over each block of
   records, and nothing about a single one: a rotation that is uniform over the orthogonal group and
   unknown to the server leaves only inner products of columns. They serve the Fréchet distance of
@@ -106,6 +111,13 @@ class IntermediateFeatures(Message):
 @dataclass(frozen=True, slots=True)
 class CutGradients(Message):
     """Gradients of the server's loss with respect to a party's intermediate features."""
+
+    gradients: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class BackboneGradients(Message):
+    """Gradients of VertiGAN's shared generator backbone, shape (replica, weight)."""
 
     gradients: Tensor
 
