@@ -2,9 +2,17 @@
 
 from vflsynth.parties.gan_party import GANParty
 from vflsynth.parties.gan_server import GANServer
-from vflsynth.parties.party import Party
+from vflsynth.parties.party import Party, TrainableParty
 from vflsynth.parties.settings import Settings
 from vflsynth.parties.vflgan_party import VFLGANParty
 from vflsynth.parties.vflgan_server import VFLGANServer
 
-__all__ = ["GANParty", "GANServer", "Party", "Settings", "VFLGANParty", "VFLGANServer"]
+__all__ = [
+    "GANParty",
+    "GANServer",
+    "Party",
+    "Settings",
+    "TrainableParty",
+    "VFLGANParty",
+    "VFLGANServer",
+]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.networks import Generator
-from vflsynth.parties.party import Party
+from vflsynth.parties.party import TrainableParty
 from vflsynth.parties.settings import (
     RunningLosses,
     Settings,
@@ -27,7 +27,7 @@ from vflsynth.protocol.messages import SERVER
 from vflsynth.transformers import TableTransformer
 
 
-class GANParty(Party):
+class GANParty(TrainableParty):
     """Owns a generator, its optimiser, its average, and the private randomness.
 
     Subclasses add discriminators and how both learn.
@@ -80,11 +80,11 @@ class GANParty(Party):
         return self.generator if self.averaged is None else self.averaged
 
     def real(self, step: int) -> Tensor:
-        """The real records of a batch, shape (replica, batch, encoded)."""
+        """Look up the real records of a batch, shape (replica, batch, encoded)."""
         return F.embedding(self.schedule.rows(step), self._records)
 
     def fake(self, step: int, stream: str) -> Tensor:
-        """Fakes for the latents of a batch, with Gumbel noise from the party's own stream."""
+        """Generate fakes for a batch's latents, with Gumbel noise from the party's own stream."""
         latent = self.schedule.latent(step)
         shape = self.generator.activation.noise_shape(latent.shape[1])
         gumbel = None if shape is None else self.streams.gumbel(f"gumbel.{stream}", step, shape)
@@ -103,7 +103,7 @@ class GANParty(Party):
     # -- evaluation and selection ----------------------------------------------------------------
 
     def masked_real(self, step: int) -> MaskedRecords:
-        """Q [1, x_i] over all training records; one replica if all train on the same records."""
+        """Mask all training records, Q [1, x_i]; one replica if all train on the same records."""
         rows = self.schedule.replica_rows
         records = self._records.unsqueeze(0) if rows is None else F.embedding(rows, self._records)
         return MaskedRecords(
@@ -111,7 +111,7 @@ class GANParty(Party):
         )
 
     def masked_fake(self, step: int) -> MaskedRecords:
-        """Q' [1, x~_i] over fresh fake records."""
+        """Mask fresh fake records, Q' [1, x~_i]."""
         latent = self.schedule.evaluation_latent(step, self.settings.n_evaluation)
         fake = sample_encoded(self.published, latent, self.streams, step)
         return MaskedRecords(
@@ -125,7 +125,7 @@ class GANParty(Party):
             self.selected[name] = torch.where(chosen, value, self.selected[name])
 
     def report(self, step: int) -> TrainingReport:
-        """Mean Wasserstein estimate and penalty since the last report."""
+        """Report the mean Wasserstein estimate and penalty since the last report."""
         return TrainingReport(self.name, SERVER, step, *self.losses.pop())
 
     # -- state -----------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class GANParty(Party):
 def sample_encoded(
     generator: Generator, latent: Tensor, streams: RandomStreams, index: int
 ) -> Tensor:
-    """Encoded fake rows of a generator in evaluation mode, shape (replica, n, encoded).
+    """Generate encoded rows in evaluation mode, shape (replica, n, encoded).
 
     Parameters
     ----------

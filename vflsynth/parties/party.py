@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
+from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import check_no_empty_column, party_keys, positions
@@ -73,3 +75,15 @@ class Party:
             self._rows = positions(self.keys, message.common_keys)
             return
         raise ProtocolError(f"party {self.name!r} cannot take {verb.value!r}")
+
+
+class TrainableParty(Party, ABC):
+    """A party with networks, whose training can be checkpointed."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs; randomness is a function of the step."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""

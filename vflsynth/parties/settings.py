@@ -39,7 +39,7 @@ class Settings:
         return 3 if self.gradient_penalty == "layerwise" else 2
 
     def optimizer(self, module: nn.Module) -> FlatAdam:
-        """The optimiser of every network."""
+        """Make a network's optimiser."""
         return FlatAdam(module, learning_rate=self.learning_rate, betas=self.betas)
 
 
@@ -66,7 +66,7 @@ class RunningLosses:
 
 
 def network_state(label: str, module: nn.Module, optimizer: FlatAdam) -> dict[str, Tensor]:
-    """State of a network and its optimiser, under names that begin with `label`."""
+    """Collect the state of a network and its optimiser, under names that begin with `label`."""
     return {
         **labelled(label, module.state_dict()),
         **labelled(f"{label}.adam", optimizer.state()),

@@ -56,7 +56,7 @@ class VFLGANParty(GANParty):
 
     @torch.no_grad()
     def discriminator_features(self, step: int) -> IntermediateFeatures:
-        """f_i and f~_i (Eq. 11), and features of interpolated records for the layer-wise penalty."""
+        """Compute f_i and f~_i (Eq. 11), and features of interpolated records for the penalty."""
         schedule = self.schedule
         real, fake = self.real(step), self.fake(step, "discriminator")
         mixed = torch.lerp(fake, real, schedule.interpolation(step))
@@ -78,7 +78,7 @@ class VFLGANParty(GANParty):
     # -- generator step --------------------------------------------------------------------------
 
     def generator_features(self, step: int) -> IntermediateFeatures:
-        """f~_i for the latents of discriminator step `step`, with fresh Gumbel noise."""
+        """Compute f~_i for the latents of discriminator step `step`, with fresh Gumbel noise."""
         self._fakes = self.fake(step, "generator")
         with torch.no_grad():
             self._pending = self.discriminator.first_part.trace(self._fakes)
@@ -132,7 +132,7 @@ class VFLGANParty(GANParty):
                 super().take(verb, message)
 
     def _answered(self, message: CutGradients, rows: int) -> list[Tensor]:
-        """The trace that the cut gradients belong to."""
+        """Return the trace that the cut gradients belong to."""
         if self._pending is None:
             raise ProtocolError(f"party {self.name!r} got cut gradients it did not ask for")
         trace, self._pending = self._pending, None

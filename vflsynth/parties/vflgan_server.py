@@ -48,7 +48,7 @@ class VFLGANServer(GANServer):
     def update_discriminator(
         self, step: int, received: Mapping[str, IntermediateFeatures]
     ) -> dict[str, CutGradients]:
-        """One step of D_s (Eqs. 13, 16); the replies are dL_{D_s}/df_i at the old D_s."""
+        """Take one step of D_s (Eqs. 13, 16); the replies are dL_{D_s}/df_i at the old D_s."""
         batch = self.settings.batch_size
         features = self._join(received, self.settings.sent_blocks * batch)
         if self.settings.gradient_penalty == "paper":  # interpolate features, not records
@@ -66,7 +66,7 @@ class VFLGANServer(GANServer):
     def score_fakes(
         self, step: int, received: Mapping[str, IntermediateFeatures]
     ) -> dict[str, CutGradients]:
-        """The replies are d(-E[D_s(f~)])/df~_i (Eq. 17); nothing is updated."""
+        """Reply with d(-E[D_s(f~)])/df~_i (Eq. 17); nothing is updated."""
         features = self._join(received, self.settings.batch_size)
         return self._split(step, self.discriminator.fake_gradient(features))
 
@@ -84,7 +84,8 @@ class VFLGANServer(GANServer):
             expected = (len(self.streams.secrets), rows, dim)
             if shape != expected:
                 raise ProtocolError(
-                    f"party {name!r} sent intermediate features of shape {shape}; expected {expected}"
+                    f"party {name!r} sent intermediate features of shape {shape}; "
+                    f"expected {expected}"
                 )
         return torch.cat([received[name].features for name in self.feature_dims], -1)
 

@@ -22,7 +22,8 @@ class Schedule:
     n_records : int
         Training records per replica.
     batch_size : int
-    latent_dim : int
+    latent_dim : int, default=0
+        0 where nothing is generated.
     replica_rows : Tensor of int64, shape (replica, n_records), optional
         Positions of each replica's training records; by default all replicas use all records.
     """
@@ -33,7 +34,7 @@ class Schedule:
         *,
         n_records: int,
         batch_size: int,
-        latent_dim: int,
+        latent_dim: int = 0,
         replica_rows: Tensor | None = None,
     ) -> None:
         self.streams = streams
@@ -49,7 +50,7 @@ class Schedule:
         return -(-self.n_records // self.batch_size)
 
     def rows(self, step: int) -> Tensor:
-        """Record positions of a batch, int64, shape (replica, batch).
+        """Choose the record positions of a batch, int64, shape (replica, batch).
 
         Batches run through one endless sequence of random permutations of the records, so that
         every batch is full and all records are used equally often.
@@ -65,15 +66,15 @@ class Schedule:
         return rows if self.replica_rows is None else self.replica_rows.gather(1, rows)
 
     def latent(self, step: int) -> Tensor:
-        """Standard normal latents z of a batch, shape (replica, batch, latent)."""
+        """Draw the standard normal latents z of a batch, shape (replica, batch, latent)."""
         return self.streams.normal("latent", step, (self.batch_size, self.latent_dim))
 
     def interpolation(self, step: int) -> Tensor:
-        """Uniform weights between real and fake records, shape (replica, batch, 1)."""
+        """Draw uniform weights between real and fake records, shape (replica, batch, 1)."""
         return self.streams.uniform("interpolation", step, (self.batch_size, 1))
 
     def evaluation_latent(self, step: int, n: int) -> Tensor:
-        """Latents of the records that an evaluation looks at, shape (replica, n, latent)."""
+        """Draw the latents of the fakes that an evaluation looks at, shape (replica, n, latent)."""
         return self.streams.normal("evaluation", step, (n, self.latent_dim))
 
     def rotate(self, records: Tensor, *, reuse: bool) -> Tensor:

@@ -24,7 +24,7 @@ from vflsynth.exceptions import ColumnKindError, ParameterError, TooFewRecordsEr
 from vflsynth.frames import check_party_frames
 from vflsynth.model import PartyModel
 from vflsynth.parties import GANParty, Settings
-from vflsynth.protocol import LocalChannel, Transcript
+from vflsynth.protocol import LocalChannel, Schedule, Transcript
 from vflsynth.synthesizers.base import BaseSynthesizer
 from vflsynth.training import Callback, GANAlgorithm, Plan, Session, match_records
 from vflsynth.transformers import TableTransformer
@@ -92,16 +92,16 @@ class GANSynthesizer(BaseSynthesizer):
     def _make_party(
         self, name: str, frame: pd.DataFrame, on: Hashable, transformer: TableTransformer
     ) -> GANParty:
-        """The object that owns one party's table."""
+        """Make the object that owns one party's table."""
 
     @abstractmethod
     def _make_algorithm(
         self, channel: LocalChannel, settings: Settings, streams: RandomStreams
     ) -> GANAlgorithm:
-        """The algorithm and its server, once all parties are built."""
+        """Make the algorithm and its server, once all parties are built."""
 
     def _network_settings(self) -> dict[str, Any]:
-        """Settings that only some GANs let the user choose."""
+        """Return the settings that only some GANs let the user choose."""
         return {"private_heads": True, "gradient_penalty": "layerwise"}
 
     # -- fitting ---------------------------------------------------------------------------------
@@ -178,16 +178,16 @@ class GANSynthesizer(BaseSynthesizer):
     ) -> list[Self]:
         """Train many models at once and return each as a fitted synthesizer of its own.
 
-        All models share one set of tensor operations, so R small models take far less than R times as
-        long as one.
+        All models share one set of tensor operations, so R small models take far less than R times
+        as long as one.
 
         Parameters
         ----------
         party_frames, on, callbacks
             As in `fit`.
         random_states : sequence
-            One per model. A model trained here and one trained alone with the same state draw the same
-            numbers and differ by rounding only.
+            One per model. A model trained here and one trained alone with the same state draw the
+            same numbers and differ by rounding only.
         replica_rows : array of int, shape (model, record), optional
             Positions, among the matched records in key order, that each model is trained on; all
             models get the same number. Default: all records. The encoding is learned from all
@@ -249,11 +249,17 @@ class GANSynthesizer(BaseSynthesizer):
         secrets = [secret_from(state) for state in random_states]
         epochs = self._epochs(n_records, settings.batch_size)
         plan = Plan(epochs, -(-n_records // settings.batch_size), self.evaluate_every)
+
+        def build(schedule: Schedule, streams: RandomStreams) -> GANAlgorithm:
+            for party in parties:
+                party.build(settings, schedule, streams.child(f"party {party.name}"))
+            return self._make_algorithm(channel, settings, streams.child("server"))
+
         session = Session(
             parties,
-            settings,
-            lambda streams: self._make_algorithm(channel, settings, streams),
+            build,
             plan,
+            settings=asdict(settings),
             secrets=secrets,
             n_records=n_records,
             replica_rows=rows,
@@ -290,7 +296,7 @@ class GANSynthesizer(BaseSynthesizer):
     def _transformers(
         self, frames: Mapping[str, pd.DataFrame], on: Hashable
     ) -> dict[str, TableTransformer]:
-        """A transformer for every party, with the kinds that concern its columns."""
+        """Make a transformer for every party, with the kinds that concern its columns."""
         template = TableTransformer() if self.transformer is None else self.transformer
         kinds = dict(template.kinds or {}) | dict(self.column_kinds or {})
         owned = {label: name for name, frame in frames.items() for label in frame if label != on}
@@ -341,7 +347,7 @@ class GANSynthesizer(BaseSynthesizer):
 
 
 def _power_of_two(value: float, low: int, high: int) -> int:
-    """The power of two at or below `value`, within bounds."""
+    """Round down to a power of two, within bounds."""
     return max(low, min(high, 1 << max(0, int(value).bit_length() - 1)))
 
 

@@ -1,5 +1,6 @@
 """When things happen: Algorithm 1, the one training loop, and what surrounds it."""
 
+from vflsynth.training.algorithm import Algorithm
 from vflsynth.training.callbacks import Callback, EarlyStopping, EpochState
 from vflsynth.training.checkpoint import Checkpointer, load_checkpoint
 from vflsynth.training.gan import GANAlgorithm
@@ -11,6 +12,7 @@ from vflsynth.training.vflgan import VFLGAN
 
 __all__ = [
     "VFLGAN",
+    "Algorithm",
     "Callback",
     "Checkpointer",
     "EarlyStopping",

@@ -13,9 +13,9 @@ from typing import Any
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError
-from vflsynth.parties import GANParty
+from vflsynth.parties import TrainableParty
+from vflsynth.training.algorithm import Algorithm
 from vflsynth.training.callbacks import EpochState
-from vflsynth.training.gan import GANAlgorithm
 from vflsynth.training.history import History
 
 KIND = "vflsynth checkpoint"
@@ -32,16 +32,16 @@ class Checkpointer:
         Epochs between checkpoints; the last epoch is always written.
     fingerprint : dict
         Identifies the run: settings, data sizes, package version. JSON-safe.
-    algorithm : GANAlgorithm
-    parties : mapping of str to GANParty
+    algorithm : Algorithm
+    parties : mapping of str to TrainableParty
     history : History
     """
 
     path: str | os.PathLike[str]
     every: int
     fingerprint: Mapping[str, Any]
-    algorithm: GANAlgorithm
-    parties: Mapping[str, GANParty]
+    algorithm: Algorithm
+    parties: Mapping[str, TrainableParty]
     history: History
 
     def on_epoch_end(self, state: EpochState) -> None:
@@ -54,10 +54,7 @@ class Checkpointer:
         with artefacts.new_directory(self.path, KIND) as root:
             progress = {"epoch": epoch, "history": self.history.records, "run": self.fingerprint}
             artefacts.write_json(root / "progress.json", progress)
-            artefacts.write_tensors(
-                root / "server.safetensors",
-                self.algorithm.server.state() | {"best_distance": self.algorithm.best_distance},
-            )
+            artefacts.write_tensors(root / "server.safetensors", self.algorithm.state())
             for name, party in self.parties.items():
                 artefacts.write_tensors(root / "parties" / f"{name}.safetensors", party.state())
 
@@ -65,8 +62,8 @@ class Checkpointer:
 def load_checkpoint(
     path: str | os.PathLike[str],
     fingerprint: Mapping[str, Any],
-    algorithm: GANAlgorithm,
-    parties: Mapping[str, GANParty],
+    algorithm: Algorithm,
+    parties: Mapping[str, TrainableParty],
     history: History,
 ) -> int:
     """Restore a run and return the number of epochs it had finished.
@@ -87,10 +84,8 @@ def load_checkpoint(
             f"{fingerprint.get(key)!r}. Resume with the same tables, parameters and version"
         )
     history.records[:] = progress["history"]
-    server, device = algorithm.server, algorithm.server.streams.device
-    state = artefacts.read_tensors(root / "server.safetensors", device)
-    algorithm.best_distance = state.pop("best_distance").cpu()
-    server.load_state(state)
+    device = algorithm.device
+    algorithm.load_state(artefacts.read_tensors(root / "server.safetensors", device))
     for name, party in parties.items():
         file = root / "parties" / f"{name}.safetensors"
         party.load_state(artefacts.read_tensors(file, device))

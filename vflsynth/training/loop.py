@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from vflsynth.exceptions import TrainingDivergedError
+from vflsynth.training.algorithm import Algorithm
 from vflsynth.training.callbacks import Callback, EpochState
-from vflsynth.training.gan import GANAlgorithm
 from vflsynth.training.history import History
 
 
@@ -28,18 +28,18 @@ class Plan:
     ----------
     n_epochs : int
     steps_per_epoch : int
-        Discriminator steps.
-    evaluate_every : int
-        Epochs between evaluations of the Fréchet distance; the last epoch is always evaluated.
+        Calls of `Algorithm.step`; for a GAN, discriminator steps.
+    evaluate_every : int, default=1
+        Epochs between evaluations; the last epoch is always evaluated.
     """
 
     n_epochs: int
     steps_per_epoch: int
-    evaluate_every: int
+    evaluate_every: int = 1
 
 
 def run(
-    algorithm: GANAlgorithm,
+    algorithm: Algorithm,
     plan: Plan,
     history: History,
     callbacks: Sequence[Callback],
@@ -49,7 +49,7 @@ def run(
 
     Parameters
     ----------
-    algorithm : GANAlgorithm
+    algorithm : Algorithm
     plan : Plan
     history : History
         Extended by one record per epoch.
@@ -72,28 +72,26 @@ def run(
                 if interrupted.is_set():
                     return True
             values: dict[str, Any] = {"epoch": epoch, **algorithm.report(epoch)}
-            _check_finite(values, epoch)
-            best = algorithm.model_selection == "best"
-            if best and (epoch % plan.evaluate_every == 0 or epoch == plan.n_epochs):
-                values["frechet_distance"], values["kept"] = algorithm.evaluate(epoch)
-            else:
-                values["kept"] = not best
+            _check_finite(values, epoch, algorithm.advice)
+            due = epoch % plan.evaluate_every == 0 or epoch == plan.n_epochs
+            values |= algorithm.end_epoch(epoch, evaluate=due)
             values["seconds"] = time.perf_counter() - started
             history.append(values)
             state = EpochState(epoch, plan.n_epochs, plan.steps_per_epoch, history.records[-1])
-            if any([callback.on_epoch_end(state) for callback in callbacks]):  # all see it
+            stops = [callback.on_epoch_end(state) for callback in callbacks]  # all see the epoch
+            if any(stops):
                 break
             if interrupted.is_set():
                 return True
     return False
 
 
-def _check_finite(values: Mapping[str, object], epoch: int) -> None:
+def _check_finite(values: Mapping[str, object], epoch: int, advice: str) -> None:
     for name, value in values.items():
         if isinstance(value, Tensor) and not bool(torch.isfinite(value).all()):
             raise TrainingDivergedError(
-                f"training diverged in epoch {epoch}: {name} is not finite. Lower learning_rate or "
-                "raise gradient_penalty_weight; `resume` continues from the last checkpoint"
+                f"training diverged in epoch {epoch}: {name} is not finite. {advice}; "
+                "`resume` continues from the last checkpoint"
             )
 
 

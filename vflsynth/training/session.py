@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams, derive
-from vflsynth.parties import GANParty, Settings
+from vflsynth.parties import TrainableParty
 from vflsynth.protocol import Schedule
+from vflsynth.training.algorithm import Algorithm
 from vflsynth.training.callbacks import Callback, Progress
 from vflsynth.training.checkpoint import Checkpointer, load_checkpoint
-from vflsynth.training.gan import GANAlgorithm
 from vflsynth.training.history import History
 from vflsynth.training.loop import Plan, run
 
@@ -24,16 +23,19 @@ logger = logging.getLogger("vflsynth")
 
 
 class Session:
-    """One run: builds every network, trains, and holds what training leaves.
+    """One run: has every network built, trains, and holds what training leaves.
 
     Parameters
     ----------
-    parties : sequence of GANParty
+    parties : sequence of TrainableParty
         Matched and prepared.
-    settings : Settings
-    make_algorithm : callable
-        Called with the server's random streams once the parties are built; makes the server too.
+    build : callable
+        Called with the schedule that the parties share and the root of all random streams; builds
+        the parties' networks and returns the algorithm.
     plan : Plan
+    settings : mapping
+        What the run depends on, with at least ``batch_size``, and ``latent_dim`` if latents are
+        drawn; JSON-safe but for tuples.
     secrets : sequence of bytes
         One per replica; every stream of random numbers derives from it.
     n_records : int
@@ -44,11 +46,11 @@ class Session:
 
     def __init__(
         self,
-        parties: Sequence[GANParty],
-        settings: Settings,
-        make_algorithm: Callable[[RandomStreams], GANAlgorithm],
+        parties: Sequence[TrainableParty],
+        build: Callable[[Schedule, RandomStreams], Algorithm],
         plan: Plan,
         *,
+        settings: Mapping[str, Any],
         secrets: Sequence[bytes],
         n_records: int,
         replica_rows: Tensor | None,
@@ -62,13 +64,11 @@ class Session:
             # The server never gets this one: it would know which record is in which batch.
             streams.child("shared by the parties"),
             n_records=n_records,
-            batch_size=settings.batch_size,
-            latent_dim=settings.latent_dim,
+            batch_size=settings["batch_size"],
+            latent_dim=settings.get("latent_dim", 0),
             replica_rows=None if replica_rows is None else replica_rows.to(device),
         )
-        for party in parties:
-            party.build(settings, schedule, streams.child(f"party {party.name}"))
-        self.algorithm = make_algorithm(streams.child("server"))
+        self.algorithm = build(schedule, streams)
         self.history = History(len(secrets))
         self._n_records = n_records
 
@@ -107,21 +107,18 @@ class Session:
             interrupted = run(self.algorithm, self.plan, self.history, watchers, done)
         finally:
             progress.close()
-        nothing_selected = ~torch.isfinite(self.algorithm.best_distance)
-        if nothing_selected.any():  # the last model is kept, or no evaluation was reached
-            self.algorithm.select(len(self.history.records), nothing_selected)
+        self.algorithm.end(len(self.history.records))
         return interrupted
 
     def fingerprint(self) -> Mapping[str, Any]:
-        """What must be equal for a checkpoint to be continued, JSON-safe."""
+        """Return what must be equal for a checkpoint to be continued, JSON-safe."""
         settings = {
             name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self.settings).items()
+            for name, value in self.settings.items()
         }
         return {
             **settings,
-            "discriminator_steps": self.algorithm.discriminator_steps,
-            "model_selection": self.algorithm.model_selection,
+            **self.algorithm.fingerprint(),
             "epochs": self.plan.n_epochs,
             "evaluate_every": self.plan.evaluate_every,
             "n_records": self._n_records,
