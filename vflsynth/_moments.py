@@ -27,9 +27,9 @@ def frechet_distance_of_moments(
     -----
     Source: VFLGAN §5.1.3, Eq. 23.
 
-    Departs from the reference code, which takes the real part of ``scipy.linalg.sqrtm`` of the plain
-    product: one-hot blocks are collinear, the product is singular and ``sqrtm`` may return NaN or
-    complex numbers. The trace of the root is computed from eigenvalues of the symmetric
+    Departs from the reference code, which takes the real part of ``scipy.linalg.sqrtm`` of the
+    plain product: one-hot blocks are collinear, the product is singular and ``sqrtm`` may return
+    NaN or complex numbers. The trace of the root is computed from eigenvalues of the symmetric
     :math:`V^{1/2} \tilde V V^{1/2}` instead, with round-off below zero cut off, so the result is
     always finite. ``tests/equations/test_frechet_distance.py`` pins the agreement.
     """

@@ -1,8 +1,9 @@
 """Randomness: named streams of draws, one independent sequence per replica, without any state.
 
-The draw number ``index`` of the stream ``name`` is a pure function of ``(secret, name, index)``. Nothing
-has to be saved to resume a run, two parties that share a secret draw the same numbers without talking
-to each other, and a replica draws the same numbers whichever other replicas it is trained with.
+The draw number ``index`` of the stream ``name`` is a pure function of ``(secret, name, index)`` and
+its shape. Nothing has to be saved to resume a run, two parties that share a secret draw the same
+numbers without talking to each other, and a replica draws the same numbers whichever other replicas
+it is trained with.
 
 Draws are made on the host by numpy's counter-based Philox generator and moved to the device in
 blocks, so that a CPU and a GPU run see the same numbers.
@@ -93,21 +94,21 @@ class RandomStreams:
         ]
 
     def normal(self, name: str, index: int, shape: tuple[int, ...]) -> Tensor:
-        """Standard normal draws, shape (replica, *shape)."""
+        """Draw from the standard normal distribution, shape (replica, *shape)."""
         return self._draw(
             name, index, shape, lambda rng, size: rng.standard_normal(size, np.float32)
         )
 
     def uniform(self, name: str, index: int, shape: tuple[int, ...]) -> Tensor:
-        """Uniform draws from [0, 1), shape (replica, *shape)."""
+        """Draw uniformly from [0, 1), shape (replica, *shape)."""
         return self._draw(name, index, shape, lambda rng, size: rng.random(size, np.float32))
 
     def gumbel(self, name: str, index: int, shape: tuple[int, ...]) -> Tensor:
-        """Standard Gumbel draws, shape (replica, *shape)."""
+        """Draw from the standard Gumbel distribution, shape (replica, *shape)."""
         return self._draw(name, index, shape, _gumbel)
 
     def permutation(self, name: str, index: int, n: int) -> Tensor:
-        """Permutations of ``range(n)``, int64, shape (replica, n)."""
+        """Draw permutations of ``range(n)``, int64, shape (replica, n)."""
         key = (name, index, n)
         if key not in self._permutations:
             drawn = np.stack([rng.permutation(n) for rng in self.numpy_generators(name, index)])

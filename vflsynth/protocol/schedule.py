@@ -84,15 +84,15 @@ class Schedule:
         ----------
         records : Tensor, shape (replica, n, column)
         reuse : bool
-            True rotates by the same matrices at every call, which saves making them. The receiver then
-            also learns inner products between columns of different calls.
+            True rotates by the same matrices at every call, which saves making them. The receiver
+            then also learns inner products between columns of different calls.
 
         Returns
         -------
         Tensor, shape (replica, n, column)
-            Q x, with Q block diagonal and Haar distributed. ``(Q x)^T (Q y) = x^T y`` holds for every
-            party's x and y, so the receiver can compute joint second moments and, not knowing Q, nothing
-            else.
+            Q x, with Q block diagonal and Haar distributed. ``(Q x)^T (Q y) = x^T y`` holds for
+            every party's x and y, so the receiver can compute joint second moments and, not knowing
+            Q, nothing else.
         """
         # One rotation for all replicas: several replicas exist only inside one trust domain.
         rotated = []

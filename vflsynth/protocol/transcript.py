@@ -61,7 +61,7 @@ class Transcript:
         )
 
     def to_records(self) -> list[dict[str, Any]]:
-        """The rows of `to_frame` as JSON-safe dicts."""
+        """Return the rows of `to_frame` as JSON-safe dicts."""
         records: list[dict[str, Any]] = self.to_frame().to_dict("records")  # type: ignore[assignment]
         return records
 
