@@ -7,7 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,7 @@ class GANSynthesizer(BaseSynthesizer):
     the algorithm.
     """
 
-    _rules: Mapping[str, Rule] = RULES
+    _rules: ClassVar[Mapping[str, Rule]] = RULES
 
     latent_dim: int | None
     generator_hidden: Sequence[int] | None

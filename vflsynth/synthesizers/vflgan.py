@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
 from vflsynth._random import RandomState, RandomStreams
-from vflsynth._validation import Choice
+from vflsynth._validation import Choice, Rule
 from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
 from vflsynth.protocol import LocalChannel, Shape
 from vflsynth.protocol.channel import Verb
@@ -172,7 +172,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         self.random_state = random_state
         self.verbose = verbose
 
-    _rules = {
+    _rules: ClassVar[Mapping[str, Rule]] = {
         **RULES,
         "private_heads": Choice((True, False)),
         "gradient_penalty": Choice(("layerwise", "paper")),

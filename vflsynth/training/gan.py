@@ -75,7 +75,7 @@ class GANAlgorithm(Algorithm):
         return {"frechet_distance": distance, "kept": best}
 
     def evaluate(self, epoch: int) -> tuple[Tensor, Tensor]:
-        """Compute the Fréchet distance of the published generators, and whether it is the best so far.
+        """Compute the Fréchet distance of the published generators, and compare it with the best.
 
         Returns
         -------
@@ -105,7 +105,7 @@ class GANAlgorithm(Algorithm):
         )
 
     def state(self) -> dict[str, Tensor]:
-        """The server's state and the best distance so far."""
+        """Return the server's state and the best distance so far."""
         return self.server.state() | {"best_distance": self.best_distance}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
