@@ -66,8 +66,7 @@ class NumericColumn:
 
     def standardised(self, frame: pd.DataFrame) -> Floats:
         """Return (value - mean) / scale, shape (row,); NaN where missing."""
-        # Divided before the subtraction: the difference of two huge numbers may overflow.
-        scores = self.values(frame) / self.scale - self.mean / self.scale
+        scores = _scores(self.values(frame), self.mean, self.scale)
         return np.clip(scores, -LARGEST_SCORE, LARGEST_SCORE)
 
     def write(self, frame: pd.DataFrame, out: Floats) -> None:
@@ -421,6 +420,14 @@ def numbers(values: pd.Series[Any]) -> Floats:
     return np.where(np.isfinite(plain), plain, np.nan)
 
 
+def _scores(values: Floats, mean: float, scale: float) -> Floats:
+    """Return (value - mean) / scale, infinite where it overflows."""
+    # Divided before the subtraction: the difference of two huge numbers may overflow, too.
+    with np.errstate(over="ignore"):
+        scores: Floats = values / scale - mean / scale
+    return scores
+
+
 def _is_instant(values: pd.Series[Any]) -> bool:
     return pd.api.types.is_datetime64_any_dtype(values.dtype)
 
@@ -442,7 +449,7 @@ def _numeric_column(
     if scale <= 1e-12 * abs(mean) or scale == 0.0:
         notes.append(f"column {real.name!r} has a single value in the real table: left unscaled")
         scale = 1.0
-    extreme = np.abs(others / scale - mean / scale) > LARGEST_SCORE
+    extreme = np.abs(_scores(others, mean, scale)) > LARGEST_SCORE
     if extreme.any():
         notes.append(
             f"column {real.name!r}: {int(extreme.sum())} synthetic values lie beyond "

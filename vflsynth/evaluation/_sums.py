@@ -77,9 +77,11 @@ class GroupedSums:
         return 1.0 - np.eye(self.n_groups)
 
     def halves(self) -> tuple[Floats, Floats]:
-        """Weights of several splits into two disjoint halves, each of shape (split, group)."""
+        """Weights of several splits into two disjoint halves, (split, group); none of one group."""
         half = self.n_groups // 2
-        first = np.stack([np.roll(np.arange(self.n_groups) < half, by) for by in range(half)])
+        first = np.zeros((half, self.n_groups), dtype=bool)
+        for split in range(half):
+            first[split, split : split + half] = True
         return first.astype(np.float64), (~first).astype(np.float64)
 
     def kept(self, weights: Floats) -> Iterator[tuple[float, Floats, Floats]]:

@@ -91,6 +91,8 @@ def detection_auc(
     # Negative zero equals zero but not byte for byte.
     twins = pd.util.hash_pandas_object(pd.DataFrame(features + 0.0), index=False).to_numpy()
     groups = np.unique(twins, return_inverse=True)[1]
+    if groups.max() < FOLDS:
+        return DETECTION_AUC.not_applicable("nearly all rows are equal, so they cannot be split")
     if classifier is None:
         classifier = HistGradientBoostingClassifier(
             early_stopping=False, random_state=int(rng.integers(2**31))

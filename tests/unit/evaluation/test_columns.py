@@ -123,7 +123,7 @@ def test_kinds():
 
 def test_tables_that_cannot_be_compared_are_refused_by_name():
     real = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
-    with pytest.raises(PartyDataError, match="column 'b'.*synthetic table has no such column"):
+    with pytest.raises(PartyDataError, match=r"column 'b'.*synthetic table has no such column"):
         TableEncoder(real, real[["a"]])
     with pytest.raises(PartyDataError, match=r"columns that the real table has not: \['c'\]"):
         TableEncoder(real, real.assign(c=1))
@@ -133,7 +133,7 @@ def test_tables_that_cannot_be_compared_are_refused_by_name():
         TableEncoder(real, real.head(1))
     with pytest.raises(ColumnKindError, match="column 'a': numeric in the real table"):
         TableEncoder(real, real.assign(a=["one", "two"]))
-    with pytest.raises(ColumnKindError, match="column 'b'.*cannot be counted"):
+    with pytest.raises(ColumnKindError, match=r"column 'b'.*cannot be counted"):
         TableEncoder(real.assign(b=[[1], [2]]), real.assign(b=[[1], [2]]))
     with pytest.raises(PartyDataError, match="named in categorical="):
         TableEncoder(real, real, categorical=["z"])
@@ -144,6 +144,6 @@ def test_tables_that_cannot_be_compared_are_refused_by_name():
 def test_every_column_has_one_owner():
     with pytest.raises(SharedColumnError, match="party 'lab', column 'a'"):
         party_of(["a"], {"clinic": ["a"], "lab": ["a"]})
-    with pytest.raises(PartyDataError, match="column 'b'.*belongs to no party"):
+    with pytest.raises(PartyDataError, match=r"column 'b'.*belongs to no party"):
         party_of(["a", "b"], {"clinic": ["a"]})
     assert party_of(["a"], {"clinic": ["a", "elsewhere"]}) == {"a": "clinic"}

@@ -31,7 +31,9 @@ def scores(results):
 
 
 def test_total_difference_is_the_sum_of_six(cancer):
-    results = utility(cancer, cancer.sample(frac=0.5, random_state=0), "target", protocol="paper")
+    columns = [*cancer.columns[:5], "target"]
+    half = cancer.sample(frac=0.5, random_state=0)
+    results = utility(cancer[columns], half[columns], "target", protocol="paper")
     table = scores(results)
     expected = sum(
         abs(table[setting, score] - table["TRTR", score])
@@ -75,9 +77,13 @@ def test_held_out_rows_expose_what_the_papers_protocol_hides(cancer):
 def test_own_statistics_hide_a_wrong_scale(cancer):
     # The paper's protocol cannot see that a party's columns are all off by a factor.
     wrong = cancer.assign(**{name: cancer[name] * 1000 + 7 for name in cancer.columns[:30]})
-    paper = utility(cancer, wrong, "target", protocol="paper")["total_difference"].value
-    honest = utility(cancer, wrong, "target")["total_difference"].value
-    right = utility(cancer, cancer, "target", protocol="paper")["total_difference"].value
+    tree = DecisionTreeClassifier(max_depth=3, random_state=0)
+
+    def total(synthetic, protocol):
+        results = utility(cancer, synthetic, "target", protocol=protocol, model=tree)
+        return results["total_difference"].value
+
+    paper, honest, right = total(wrong, "paper"), total(wrong, "holdout"), total(cancer, "paper")
     assert paper == pytest.approx(right, abs=1e-9)
     assert honest > 5 * right
 
@@ -89,7 +95,7 @@ def test_regression(cancer, model):
     results = utility(real, real, "mean area", holdout=holdout, model=model)
     table = scores(results)
     assert set(table.index.get_level_values("score")) == {"r2", "mean_absolute_error"}
-    assert table["TRTR", "r2"] > 0.9
+    assert table["TRTR", "r2"] > 0.8
     assert table["TSTR", "r2"] == pytest.approx(table["TRTR", "r2"])
     assert results["train_synthetic_test_real"].naive == pytest.approx(0.0, abs=0.3)
 

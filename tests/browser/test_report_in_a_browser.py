@@ -1,0 +1,112 @@
+"""Open the report in headless Chromium: it must draw, complain of nothing and ask for nothing."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_wine
+
+from vflsynth.evaluation import report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+]
+
+QUIET = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    # Chromium asks for updates of its own; nothing here may leave the machine.
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+]
+
+
+def browse(page, profile, *options):
+    command = [CHROMIUM, *QUIET, f"--user-data-dir={profile}", *options, page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+def requests_of(page, folder):
+    """Open a page; return the remote addresses that *it* asked for, and the browser's log."""
+    log = folder / "net.json"
+    opened = browse(
+        page,
+        folder / "profile",
+        "--enable-logging=stderr",
+        f"--log-net-log={log}",
+        "--net-log-capture-mode=Everything",
+        "--dump-dom",
+    )
+    # Requests of a page opened from disk are kept apart under "file://"; the browser's own are not.
+    asked = re.findall(
+        r'"network_isolation_key":"file://.*?"url":"((?!file:|data:)[^"]*)"',
+        log.read_text(encoding="utf-8"),
+    )
+    return asked, opened
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    wine = load_wine(as_frame=True).frame
+    columns = list(wine)
+    synthetic = wine.sample(frac=1, random_state=0).reset_index(drop=True)
+    noise = np.random.default_rng(0).normal(0, 0.1, (len(wine), 13))
+    synthetic[columns[:13]] += noise * wine[columns[:13]].std().to_numpy()
+    history = pd.DataFrame({"epoch": [1, 2], "frechet_distance": [2.0, 1.0], "loss": [0.1, 0.2]})
+    made = report(
+        wine,
+        synthetic,
+        parties={"a": columns[:7], "b": columns[7:]},
+        target="target",
+        categorical=["target"],
+        history=history,
+    )
+    return made.save(tmp_path_factory.mktemp("page") / "report.html")
+
+
+def test_opens_without_error_or_request(page, tmp_path):
+    asked, opened = requests_of(page, tmp_path)
+    assert asked == []
+    assert "CONSOLE" not in opened.stderr
+    assert "<h2>Columns one by one</h2>" in opened.stdout
+
+
+def test_an_error_or_a_request_would_be_noticed(tmp_path):
+    page = tmp_path / "bad.html"
+    page.write_text(
+        '<img src="http://example.invalid/a.png"><script>missing()</script>', encoding="utf-8"
+    )
+    asked, opened = requests_of(page, tmp_path)
+    assert set(asked) == {"http://example.invalid/a.png"}
+    assert "CONSOLE" in opened.stderr
+
+
+def test_every_picture_is_drawn_and_nothing_is_wider_than_a_phone(page, tmp_path):
+    # The report itself has no script; this copy measures itself and prints what it finds.
+    measure = """<script>onload = () => {
+      const images = [...document.images];
+      document.title = JSON.stringify({
+        images: images.length,
+        broken: images.filter(i => !i.complete || !i.naturalWidth).length,
+        overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+      });
+    }</script></body>"""
+    text = page.read_text(encoding="utf-8")
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    copy = tmp_path / "copy.html"
+    copy.write_text(text.replace("</body>", measure), encoding="utf-8")
+    opened = browse(copy, tmp_path / "profile", "--window-size=500,900", "--dump-dom")
+    found = re.search(r"<title>(.*?)</title>", opened.stdout).group(1)
+    assert '"broken":0' in found
+    assert '"overflow":0' in found
+    assert int(re.search(r'"images":(\d+)', found).group(1)) >= 14 + 6 + 3 + 1 + 1 + 2

@@ -1,0 +1,176 @@
+import base64
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vflsynth.evaluation import evaluate, report
+from vflsynth.exceptions import MissingExtraError
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
+
+EXPECTED = {
+    "marginal_distance",
+    "association_error",
+    "association_error_within",
+    "association_error_across",
+    "frechet_distance",
+    "average_variation_distance",
+    "train_synthetic_test_real",
+    "total_difference",
+    "detection_auc",
+    "distance_to_closest_record",
+    "closer_to_training_share",
+    "exact_copies",
+    "new_row_share",
+}
+
+
+@pytest.fixture
+def history():
+    return pd.DataFrame(
+        {
+            "epoch": range(1, 21),
+            "frechet_distance": np.r_[np.nan, np.linspace(5, 1, 19)],
+            "discriminator_loss": np.linspace(0, -1, 20),
+            "generator_loss": np.linspace(0, 1, 20),
+            "seconds": 0.1,
+        }
+    )
+
+
+def test_holds_every_metric_three_ways(mixed, make, parties, history):
+    page = report(
+        mixed,
+        make(500, seed=1),
+        parties=parties,
+        target="grade",
+        holdout=make(300, seed=2),
+        history=history,
+        notes=["Made by hand."],
+        title="Two hospitals",
+    )
+    assert set(page.to_frame().index) == EXPECTED
+    assert set(json.loads(page.to_json())) == EXPECTED
+    for text in ("Two hospitals", "Made by hand.", "across parties", "not a privacy guarantee"):
+        assert text.lower() in page.html.lower()
+    assert "needs real rows of all parties side by side" in page.html
+    assert page.html.count("<img") >= 7 + 6 + 3 + 1 + 1 + 2
+    assert len(page.html) < 2_000_000
+    assert "<iframe" in page._repr_html_()
+
+
+def test_asks_nothing_of_the_network(mixed, make):
+    page = report(mixed, make(100, seed=1)).html
+    attributes = re.findall(r'(?:src|href|url|action)\s*=\s*"([^"]*)"', page)
+    assert all(value.startswith("data:") for value in attributes)
+    assert not re.search(r"https?://|@import|<script|url\(", page)
+    pictures = re.findall(r"data:image/svg\+xml;base64,([^\"]*)", page)
+    for picture in pictures:
+        text = base64.b64decode(picture).decode("utf-8")
+        ElementTree.fromstring(text)
+        assert not re.search(r'href="(?!data:|#)', text)
+
+
+def test_escapes_what_the_tables_say(mixed, make):
+    evil = "<script>alert(1)</script> $x_{ & \"'"
+    real = mixed.rename(columns={"age": evil})
+    synthetic = make(100, seed=1).rename(columns={"age": evil})
+    page = report(real, synthetic, title=evil, notes=[evil], target=evil).html
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_same_tables_same_bytes(mixed, make):
+    options = {"target": "grade", "random_state": 5}
+    first = report(mixed, make(200, seed=1), **options)
+    assert first.html == report(mixed, make(200, seed=1), **options).html
+
+
+def test_saves_whole_or_not_at_all(tmp_path, mixed, make, monkeypatch):
+    page = report(mixed, make(50, seed=1))
+    path = page.save(tmp_path / "report.html")
+    assert path.read_text(encoding="utf-8") == page.html
+    path.write_text("old", encoding="utf-8")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        page.save(path)
+    assert path.read_text(encoding="utf-8") == "old"
+
+
+def test_says_what_does_not_apply(mixed, make):
+    page = report(mixed, make(50, seed=1))
+    assert "not applicable, because no target column was named" in page.html
+    assert "not applicable, because no held-out rows were given" in page.html
+    assert page.results["association_error_across"].value is None
+    # Without parties the page judges all relations together, and speaks of no parties.
+    assert "Do columns relate as they should?" in page.html
+    assert "of all parties side by side" not in page.html
+
+
+@pytest.mark.parametrize("rows", [2, 9])
+def test_tiny_tables(mixed, make, rows):
+    page = report(mixed.head(rows), make(rows, seed=1), target="grade")
+    assert "Columns one by one" in page.html
+
+
+def test_nasty_tables():
+    real = pd.DataFrame(
+        {
+            "constant": [1.0] * 30,
+            "gone": [np.nan] * 30,
+            "label": ["only one"] * 30,
+            "many": [f"id {i}" for i in range(30)],
+            "huge": np.linspace(-1e300, 1e300, 30),
+            7: pd.date_range("2020-01-01", periods=30),
+        }
+    )
+    synthetic = real.assign(constant=2.0, gone=1.0, label="other", huge=0.0)
+    page = report(
+        real,
+        synthetic,
+        target="label",
+        parties={"a": ["constant", "gone", "label"], "b": ["many", "huge", 7]},
+    )
+    assert "nan" not in re.sub(r"base64,[^\"]*", "", page.html).lower()
+
+
+def test_names_in_any_script_are_drawn(make):
+    names = {"age": "年齢", "marker": "Größe", "smoker": "x" * 200}
+    page = report(make(60, seed=0).rename(columns=names), make(60, seed=1).rename(columns=names))
+    assert "年齢" in page.html
+
+
+def test_verdict_follows_the_numbers(mixed, make):
+    good = report(mixed, make(600, seed=1), target="grade")
+    assert "Close to the real data in all" in good.html
+    rng = np.random.default_rng(0)
+    noise = pd.DataFrame(
+        {name: mixed[name].iloc[rng.permutation(600)].to_numpy() for name in mixed}
+    )
+    bad = report(mixed, noise.astype(mixed.dtypes), target="grade")
+    assert "Far from real data" in bad.html
+
+
+def test_scoring_above_real_rows_is_no_merit(cancer):
+    # Copies of the rows tested on: better than training on other real rows.
+    columns = [*cancer.columns[:4], "target"]
+    rng = np.random.default_rng(0)
+    noisy = cancer[columns].assign(target=rng.choice(["malignant", "benign"], len(cancer)))
+    assert "is no merit" in report(noisy, noisy, target="target").html
+
+
+def test_evaluate_needs_no_extra(mixed, make, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert set(evaluate(mixed, make(50, seed=1))) == EXPECTED
+    with pytest.raises(MissingExtraError, match=r"pip install 'vflsynth\[report\]'"):
+        report(mixed, mixed)
