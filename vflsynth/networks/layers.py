@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def one_replica(module: Module, replica: int) -> Module:
+    """Copy one replica of a replicated network, as a network of a single replica."""
+    slices: dict[int, Any] = {
+        id(value): nn.Parameter(value.detach()[replica : replica + 1].clone())
+        for value in module.parameters()
+    }
+    slices |= {id(value): value[replica : replica + 1].clone() for value in module.buffers()}
+    return copy.deepcopy(module, slices)  # the slices stand in for what they were cut from
 
 
 class Linear(nn.Module):

@@ -30,13 +30,15 @@ from vflsynth.transformers import TableTransformer
 class GANParty(TrainableParty):
     """Owns a generator, its optimiser, its average, and the private randomness.
 
-    Subclasses add discriminators and how both learn.
+    Subclasses add a discriminator and how both learn.
 
     Parameters
     ----------
     name, frame, on, transformer
         See `Party`.
     """
+
+    discriminator: nn.Module
 
     def __init__(
         self, name: str, frame: pd.DataFrame, on: Hashable | None, transformer: TableTransformer

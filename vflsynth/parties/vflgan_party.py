@@ -33,6 +33,8 @@ class VFLGANParty(GANParty):
     schedule) and the server's messages. Sends what `vflsynth.protocol.messages` lists.
     """
 
+    discriminator: LocalDiscriminator
+
     def __init__(
         self, name: str, frame: pd.DataFrame, on: Hashable | None, transformer: TableTransformer
     ) -> None:

@@ -14,15 +14,16 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 from sklearn.base import clone
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflsynth._device import resolve_device
-from vflsynth._memory import check_memory
+from vflsynth._memory import check_memory, estimate_memory
 from vflsynth._random import RandomState, RandomStreams, secret_from
 from vflsynth._validation import Choice, Number, Optional, Rule, Sizes, check_parameters
 from vflsynth.exceptions import ColumnKindError, ParameterError, TooFewRecordsError
-from vflsynth.frames import check_party_frames
+from vflsynth.frames import AlignmentReport, KeyMinter, check_party_frames
 from vflsynth.model import PartyModel
+from vflsynth.networks.layers import one_replica
 from vflsynth.parties import GANParty, Settings
 from vflsynth.protocol import LocalChannel, Schedule, Transcript
 from vflsynth.synthesizers.base import BaseSynthesizer
@@ -87,6 +88,7 @@ class GANSynthesizer(BaseSynthesizer):
     memory_limit: float | None
     device: str
     verbose: int
+    local_discriminators_: dict[str, nn.Module]
 
     @abstractmethod
     def _make_party(
@@ -175,6 +177,7 @@ class GANSynthesizer(BaseSynthesizer):
         random_states: Sequence[RandomState],
         replica_rows: npt.ArrayLike | None = None,
         callbacks: Sequence[Callback] = (),
+        keep_discriminators: bool = False,
     ) -> list[Self]:
         """Train many models at once and return each as a fitted synthesizer of its own.
 
@@ -192,6 +195,9 @@ class GANSynthesizer(BaseSynthesizer):
             Positions, among the matched records in key order, that each model is trained on; all
             models get the same number. Default: all records. The encoding is learned from all
             records in any case.
+        keep_discriminators : bool, default=False
+            Give every model ``local_discriminators_``, a dict of party name to network as training
+            left it, for audits. They stay in memory: `save` never writes them.
 
         Returns
         -------
@@ -212,7 +218,52 @@ class GANSynthesizer(BaseSynthesizer):
             checkpoint_every=1,
             resume=None,
             transcript=False,
+            keep_discriminators=keep_discriminators,
         )
+
+    def estimate_memory(
+        self, party_frames: PartyFrames, on: Hashable = None, *, n_models: int = 1
+    ) -> int:
+        """Estimate the memory of a fit in bytes, without training.
+
+        Parameters
+        ----------
+        party_frames, on
+            As in `fit`.
+        n_models : int, default=1
+            Models that `fit_replicas` is to train at once.
+
+        Returns
+        -------
+        int
+            Rough, and of networks and encoded records only: a process that has loaded this package
+            takes a few hundred MiB more.
+        """
+        parties, *_, alignment, _ = self._prepare(party_frames, on, transcript=False)
+        widths = [party.transformer.width_ for party in parties]
+        settings = self._settings(alignment.n_matched, widths)
+        return sum(
+            estimate_memory(party, settings, alignment.n_matched, n_models) for party in parties
+        )
+
+    def _prepare(
+        self, party_frames: PartyFrames, on: Hashable, *, transcript: bool
+    ) -> tuple[
+        list[GANParty], LocalChannel, Transcript | None, AlignmentReport, dict[str, KeyMinter]
+    ]:
+        """Check everything, match the records and fit the encodings; nothing is encoded yet."""
+        check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
+        frames = check_party_frames(party_frames, on)
+        transformers = self._transformers(frames, on)
+        parties = [
+            self._make_party(name, frame, on, transformers[name]) for name, frame in frames.items()
+        ]
+        record = Transcript() if transcript else None
+        channel = LocalChannel(parties, record)
+        alignment, minters = match_records(channel, frames, on)
+        for party in parties:
+            party.prepare()
+        return parties, channel, record, alignment, minters
 
     def _train(
         self,
@@ -227,19 +278,11 @@ class GANSynthesizer(BaseSynthesizer):
         checkpoint_every: int,
         resume: str | os.PathLike[str] | None,
         transcript: bool,
+        keep_discriminators: bool = False,
     ) -> list[Self]:
-        check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
-        frames = check_party_frames(party_frames, on)
-        transformers = self._transformers(frames, on)
-        parties = [
-            self._make_party(name, frame, on, transformers[name]) for name, frame in frames.items()
-        ]
-        record = Transcript() if transcript else None
-        channel = LocalChannel(parties, record)
-
-        alignment, minters = match_records(channel, frames, on)
-        for party in parties:
-            party.prepare()
+        parties, channel, record, alignment, minters = self._prepare(
+            party_frames, on, transcript=transcript
+        )
         rows = _check_rows(replica_rows, len(models), alignment.n_matched)
         n_records = alignment.n_matched if rows is None else rows.shape[1]
         settings = self._settings(n_records, [party.transformer.width_ for party in parties])
@@ -290,6 +333,10 @@ class GANSynthesizer(BaseSynthesizer):
             model.device_ = str(device)
             model.interrupted_ = interrupted
             model.transcript_ = None if record is None else record.to_frame()
+            if keep_discriminators:
+                model.local_discriminators_ = {
+                    party.name: one_replica(party.discriminator, replica) for party in parties
+                }
             model._begin_samples(secrets[replica])
         return list(models)
 
