@@ -295,9 +295,9 @@ class IntegerTransformer(NumericTransformer):
 class DatetimeTransformer(NumericTransformer):
     """Points in time, with or without timezone, and durations; units ns, us, ms and s.
 
-    Works on exact 64-bit counts of the dtype's unit, in UTC. The inverse returns ``lower + k * step``:
-    a column of dates decodes to dates. (Local midnights on both sides of a clock change are whole
-    hours in UTC, and decode to whole hours.)
+    Works on exact 64-bit counts of the dtype's unit, in UTC. The inverse returns ``lower + k *
+    step``: a column of dates decodes to dates. (Local midnights on both sides of a clock change are
+    whole hours in UTC, and decode to whole hours.)
     """
 
     kind: ClassVar[str] = "datetime"
