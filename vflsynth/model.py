@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,25 +15,13 @@ from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomState, RandomStreams, derive, secret_from
 from vflsynth.exceptions import ArtefactError
 from vflsynth.frames import KeyMinter
-from vflsynth.networks import Generator
-from vflsynth.parties.gan_party import GANParty, sample_encoded
+from vflsynth.samplers import SAMPLERS, RowSampler
 from vflsynth.transformers import TableTransformer
 
 SAMPLE_BLOCK = 8192
 """Rows generated at once; part of what a sample's bytes depend on."""
 
 _PARTY_KIND = "vflsynth party model"
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratorSpec:
-    """What is needed to build a generator besides the spans of the encoded row."""
-
-    latent_dim: int
-    hidden: tuple[int, ...]
-    bias: bool
-    temperature: float
-    batch_norm_eps: float | None
 
 
 class PartyModel:
@@ -47,61 +34,25 @@ class PartyModel:
     name : str
     transformer : TableTransformer
         Fitted.
-    spec : GeneratorSpec
-    weights : mapping of str to Tensor
-        State of the generator, one replica.
+    sampler : RowSampler
+        Draws encoded rows.
     on : hashable
         Name of the key column, None if records were matched by the index.
     minter : KeyMinter
         Makes fresh keys of the original type.
-    device : torch.device, default="cpu"
     """
 
     def __init__(
         self,
         name: str,
         transformer: TableTransformer,
-        spec: GeneratorSpec,
-        weights: Mapping[str, torch.Tensor],
+        sampler: RowSampler,
         *,
         on: Hashable,
         minter: KeyMinter,
-        device: torch.device | str = "cpu",
     ) -> None:
-        self.name, self.transformer, self.spec = name, transformer, spec
+        self.name, self.transformer, self.sampler = name, transformer, sampler
         self.on, self.minter = on, minter
-        self.generator = Generator(
-            spec.latent_dim,
-            spec.hidden,
-            transformer.spans_,
-            bias=spec.bias,
-            temperature=spec.temperature,
-            batch_norm_eps=spec.batch_norm_eps,
-            streams=RandomStreams([b""], device),  # overwritten by the weights below
-        )
-        self.generator.load_state_dict(dict(weights))
-
-    @classmethod
-    def of(cls, party: GANParty, replica: int, minter: KeyMinter, on: Hashable) -> Self:
-        """Take what a party selected in training, for one replica."""
-        settings = party.settings
-        spec = GeneratorSpec(
-            settings.latent_dim,
-            settings.generator_hidden,
-            settings.bias,
-            settings.gumbel_temperature,
-            settings.batch_norm_eps,
-        )
-        weights = {k: v[replica : replica + 1] for k, v in party.selected.items()}
-        return cls(
-            party.name,
-            party.transformer,
-            spec,
-            weights,
-            on=on,
-            minter=minter,
-            device=party.streams.device,
-        )
 
     def sample(self, n: int, random_state: RandomState = None) -> pd.DataFrame:
         """Sample the party's columns.
@@ -122,14 +73,14 @@ class PartyModel:
 
     def sample_from_secret(self, n: int, secret: bytes) -> pd.DataFrame:
         """Sample with latents from a secret that the parties share."""
-        device = self.generator.output.weight.device
-        shared = RandomStreams([derive(secret, "latents")], device)
-        private = RandomStreams([derive(secret, f"party {self.name}")], device)
+        sampler = self.sampler
+        shared = RandomStreams([derive(secret, "latents")], sampler.device)
+        private = RandomStreams([derive(secret, f"party {self.name}")], sampler.device)
         encoded = np.empty((n, self.transformer.width_), np.float32)
         for block, start in enumerate(range(0, n, SAMPLE_BLOCK)):
-            latent = shared.normal("sample", block, (SAMPLE_BLOCK, self.spec.latent_dim))
+            latent = shared.normal("sample", block, (SAMPLE_BLOCK, sampler.latent_dim))
             rows = encoded[start : start + SAMPLE_BLOCK]
-            rows[:] = sample_encoded(self.generator, latent, private, block)[0, : len(rows)].cpu()
+            rows[:] = sampler.draw(latent, private, block)[: len(rows)].cpu()
         return self.transformer.inverse_transform(encoded)
 
     def add_keys(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -167,27 +118,27 @@ class PartyModel:
                 "name": self.name,
                 "on": self.on,
                 "keys": self.minter.to_dict(),
-                "generator": asdict(self.spec),
+                "sampler": {"kind": self.sampler.kind, **self.sampler.to_dict()},
                 "transformer": self.transformer.to_dict(),
             },
         )
-        artefacts.write_tensors(folder / "generator.safetensors", self.generator.state_dict())
+        artefacts.write_tensors(folder / "sampler.safetensors", self.sampler.tensors())
 
     @classmethod
     def read(cls, folder: Path, device: torch.device | str = "cpu") -> Self:
         """Read the files of a half from a folder."""
         content: dict[str, Any] = artefacts.read_json(folder / "party.json")
-        weights = artefacts.read_tensors(folder / "generator.safetensors", device)
+        tensors = artefacts.read_tensors(folder / "sampler.safetensors", device)
         try:
-            generator = content["generator"]
+            transformer = TableTransformer.from_dict(content["transformer"])
+            sampler = dict(content["sampler"])
+            kind = SAMPLERS[sampler.pop("kind")]
             return cls(
                 content["name"],
-                TableTransformer.from_dict(content["transformer"]),
-                GeneratorSpec(**{**generator, "hidden": tuple(generator["hidden"])}),
-                weights,
+                transformer,
+                kind.restore(sampler, tensors, transformer.spans_, device),
                 on=content["on"],
                 minter=KeyMinter.from_dict(content["keys"]),
-                device=device,
             )
-        except (KeyError, TypeError, RuntimeError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise ArtefactError(f"{folder} does not describe a party's model: {error}") from error

@@ -4,6 +4,8 @@ from vflsynth.parties.gan_party import GANParty
 from vflsynth.parties.gan_server import GANServer
 from vflsynth.parties.party import Party, TrainableParty
 from vflsynth.parties.settings import Settings
+from vflsynth.parties.vertigan_party import VertiGANParty
+from vflsynth.parties.vertigan_server import VertiGANServer
 from vflsynth.parties.vflgan_party import VFLGANParty
 from vflsynth.parties.vflgan_server import VFLGANServer
 
@@ -15,4 +17,6 @@ __all__ = [
     "TrainableParty",
     "VFLGANParty",
     "VFLGANServer",
+    "VertiGANParty",
+    "VertiGANServer",
 ]

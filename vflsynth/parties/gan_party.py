@@ -74,7 +74,12 @@ class GANParty(TrainableParty):
             temperature=settings.gumbel_temperature,
             batch_norm_eps=settings.batch_norm_eps,
             streams=self.streams,
+            hidden_streams=self._hidden_streams(),
         )
+
+    def _hidden_streams(self) -> RandomStreams:
+        """Where the initial weights of the generator's hidden layers come from."""
+        return self.streams
 
     @property
     def published(self) -> Generator:

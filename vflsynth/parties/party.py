@@ -49,15 +49,16 @@ class Party:
 
     def prepare(self) -> None:
         """Fit the transformer on the matched rows; cheap, nothing is encoded yet."""
-        matched = self._matched()
+        matched = self.matched()
         check_no_empty_column(self.name, matched, among="matched records")
         self.transformer.fit(matched, party=self.name)
 
     def encode(self) -> npt.NDArray[np.float32]:
         """Encode the matched rows, shape (record, encoded)."""
-        return self.transformer.transform(self._matched())
+        return self.transformer.transform(self.matched())
 
-    def _matched(self) -> pd.DataFrame:
+    def matched(self) -> pd.DataFrame:
+        """Return the columns of the matched rows, in the common order, without the key column."""
         if self._rows is None:
             raise ProtocolError(f"the records of party {self.name!r} have not been matched yet")
         columns = self._frame if self._on is None else self._frame.drop(columns=[self._on])

@@ -15,7 +15,10 @@ from vflsynth.networks.adam import FlatAdam
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Sizes and rates, resolved; `VFLGANSynthesizer` documents them."""
+    """Sizes and rates, resolved; `VFLGANSynthesizer` documents them.
+
+    For a discriminator that is not cut, `first_part` is all of its hidden layers.
+    """
 
     batch_size: int
     latent_dim: int

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict
 from typing import Any, Literal, Self, overload
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from vflsynth import _artefacts as artefacts
@@ -17,10 +17,13 @@ from vflsynth._device import resolve_device
 from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, check_parameters
 from vflsynth._version import __version__
-from vflsynth.exceptions import ArtefactError
+from vflsynth.exceptions import ArtefactError, ColumnKindError
 from vflsynth.frames import AlignmentReport
 from vflsynth.model import PartyModel
 from vflsynth.training import history_from_json, history_to_json
+from vflsynth.transformers import TableTransformer
+
+PartyFrames = Mapping[str, pd.DataFrame]
 
 _KIND = "vflsynth model"
 
@@ -28,10 +31,12 @@ _KIND = "vflsynth model"
 class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     """A scikit-learn estimator over party frames whose fitted form is one model per party.
 
-    Subclasses have a ``random_state`` parameter and a `fit` that sets `parties_`, `alignment_`,
+    Subclasses have the parameters below and a `fit` that sets `parties_`, `alignment_`,
     `history_`, `settings_`, `device_`, `interrupted_`, `transcript_` and calls `_begin_samples`.
     """
 
+    column_kinds: Mapping[Any, str] | None
+    transformer: TableTransformer | None
     random_state: RandomState
     parties_: dict[str, PartyModel]
     alignment_: AlignmentReport
@@ -44,6 +49,27 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     def _begin_samples(self, secret: bytes) -> None:
         """Start the sequence of samples that belongs to a fit."""
         self._secret, self._n_samples = derive(secret, "samples"), 0
+
+    def _transformers(
+        self, frames: Mapping[str, pd.DataFrame], on: Hashable
+    ) -> dict[str, TableTransformer]:
+        """Make a transformer for every party, with the kinds that concern its columns."""
+        template = TableTransformer() if self.transformer is None else self.transformer
+        kinds = dict(template.kinds or {}) | dict(self.column_kinds or {})
+        owned = {label: name for name, frame in frames.items() for label in frame if label != on}
+        for label in kinds:
+            if label not in owned:
+                raise ColumnKindError(
+                    f"column_kinds says {kinds[label]!r}, but no party has this column",
+                    fix="correct the name; the key column has no kind",
+                    column=label,
+                )
+        return {
+            name: clone(template).set_params(
+                kinds={label: kind for label, kind in kinds.items() if owned[label] == name}
+            )
+            for name in frames
+        }
 
     # -- sampling --------------------------------------------------------------------------------
 

@@ -20,24 +20,21 @@ from vflsynth._device import resolve_device
 from vflsynth._memory import check_memory, estimate_memory
 from vflsynth._random import RandomState, RandomStreams, secret_from
 from vflsynth._validation import Choice, Number, Optional, Rule, Sizes, check_parameters
-from vflsynth.exceptions import ColumnKindError, ParameterError, TooFewRecordsError
+from vflsynth.exceptions import ParameterError, TooFewRecordsError
 from vflsynth.frames import AlignmentReport, KeyMinter, check_party_frames
 from vflsynth.model import PartyModel
 from vflsynth.networks.layers import one_replica
 from vflsynth.parties import GANParty, Settings
 from vflsynth.protocol import LocalChannel, Schedule, Transcript
-from vflsynth.synthesizers.base import BaseSynthesizer
+from vflsynth.samplers import GeneratorSampler
+from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
 from vflsynth.training import Callback, GANAlgorithm, Plan, Session, match_records
 from vflsynth.transformers import TableTransformer
-
-PartyFrames = Mapping[str, pd.DataFrame]
 
 _POSITIVE = Number(0, closed=(False, True))
 RULES: dict[str, Rule] = {
     "latent_dim": Optional(Number(1, whole=True)),
     "generator_hidden": Optional(Sizes()),
-    "first_part": Optional(Sizes()),
-    "shared_hidden": Optional(Sizes(at_least=0)),
     "bias": Choice((True, False)),
     "batch_norm_eps": Optional(_POSITIVE),
     "gumbel_temperature": _POSITIVE,
@@ -69,8 +66,6 @@ class GANSynthesizer(BaseSynthesizer):
 
     latent_dim: int | None
     generator_hidden: Sequence[int] | None
-    first_part: Sequence[int] | None
-    shared_hidden: Sequence[int] | None
     bias: bool
     batch_norm_eps: float | None
     gumbel_temperature: float
@@ -83,8 +78,6 @@ class GANSynthesizer(BaseSynthesizer):
     generator_average: float
     model_selection: Literal["best", "last"]
     evaluate_every: int
-    column_kinds: Mapping[Any, str] | None
-    transformer: TableTransformer | None
     memory_limit: float | None
     device: str
     verbose: int
@@ -102,9 +95,19 @@ class GANSynthesizer(BaseSynthesizer):
     ) -> GANAlgorithm:
         """Make the algorithm and its server, once all parties are built."""
 
-    def _network_settings(self) -> dict[str, Any]:
-        """Return the settings that only some GANs let the user choose."""
-        return {"private_heads": True, "gradient_penalty": "layerwise"}
+    @abstractmethod
+    def _discriminator_settings(self, scale: int) -> dict[str, Any]:
+        """Return the discriminators' settings; `scale` is a layer size that suits the data."""
+
+    def _trainees(
+        self, parties: Sequence[GANParty], channel: LocalChannel
+    ) -> tuple[Sequence[GANParty], LocalChannel]:
+        """Say who trains once records are matched, and how they are reached: every party."""
+        return parties, channel
+
+    def _weights(self, party: GANParty, trainees: Sequence[GANParty]) -> dict[str, Tensor]:
+        """Return the state of the generator of a party's columns, for all replicas."""
+        return party.selected
 
     # -- fitting ---------------------------------------------------------------------------------
 
@@ -239,11 +242,12 @@ class GANSynthesizer(BaseSynthesizer):
             Rough, and of networks and encoded records only: a process that has loaded this package
             takes a few hundred MiB more.
         """
-        parties, *_, alignment, _ = self._prepare(party_frames, on, transcript=False)
-        widths = [party.transformer.width_ for party in parties]
+        parties, channel, _, alignment, _ = self._prepare(party_frames, on, transcript=False)
+        trainees, _ = self._trainees(parties, channel)
+        widths = [party.transformer.width_ for party in trainees]
         settings = self._settings(alignment.n_matched, widths)
         return sum(
-            estimate_memory(party, settings, alignment.n_matched, n_models) for party in parties
+            estimate_memory(party, settings, alignment.n_matched, n_models) for party in trainees
         )
 
     def _prepare(
@@ -285,21 +289,22 @@ class GANSynthesizer(BaseSynthesizer):
         )
         rows = _check_rows(replica_rows, len(models), alignment.n_matched)
         n_records = alignment.n_matched if rows is None else rows.shape[1]
-        settings = self._settings(n_records, [party.transformer.width_ for party in parties])
+        trainees, channel = self._trainees(parties, channel)
+        settings = self._settings(n_records, [party.transformer.width_ for party in trainees])
         device = resolve_device(self.device)
-        check_memory(parties, settings, n_records, len(models), self.memory_limit, device)
+        check_memory(trainees, settings, n_records, len(models), self.memory_limit, device)
 
         secrets = [secret_from(state) for state in random_states]
         epochs = self._epochs(n_records, settings.batch_size)
         plan = Plan(epochs, -(-n_records // settings.batch_size), self.evaluate_every)
 
         def build(schedule: Schedule, streams: RandomStreams) -> GANAlgorithm:
-            for party in parties:
+            for party in trainees:
                 party.build(settings, schedule, streams.child(f"party {party.name}"))
             return self._make_algorithm(channel, settings, streams.child("server"))
 
         session = Session(
-            parties,
+            trainees,
             build,
             plan,
             settings=asdict(settings),
@@ -322,9 +327,21 @@ class GANSynthesizer(BaseSynthesizer):
                 RuntimeWarning,
                 stacklevel=3,
             )
+        samplers = {
+            party.name: GeneratorSampler.of_replicas(
+                settings, party.transformer.spans_, self._weights(party, trainees)
+            )
+            for party in parties
+        }
         for replica, model in enumerate(models):
             model.parties_ = {
-                party.name: PartyModel.of(party, replica, minters[party.name], on)
+                party.name: PartyModel(
+                    party.name,
+                    party.transformer,
+                    samplers[party.name][replica],
+                    on=on,
+                    minter=minters[party.name],
+                )
                 for party in parties
             }
             model.alignment_ = alignment
@@ -335,31 +352,10 @@ class GANSynthesizer(BaseSynthesizer):
             model.transcript_ = None if record is None else record.to_frame()
             if keep_discriminators:
                 model.local_discriminators_ = {
-                    party.name: one_replica(party.discriminator, replica) for party in parties
+                    party.name: one_replica(party.discriminator, replica) for party in trainees
                 }
             model._begin_samples(secrets[replica])
         return list(models)
-
-    def _transformers(
-        self, frames: Mapping[str, pd.DataFrame], on: Hashable
-    ) -> dict[str, TableTransformer]:
-        """Make a transformer for every party, with the kinds that concern its columns."""
-        template = TableTransformer() if self.transformer is None else self.transformer
-        kinds = dict(template.kinds or {}) | dict(self.column_kinds or {})
-        owned = {label: name for name, frame in frames.items() for label in frame if label != on}
-        for label in kinds:
-            if label not in owned:
-                raise ColumnKindError(
-                    f"column_kinds says {kinds[label]!r}, but no party has this column",
-                    fix="correct the name; the key column has no kind",
-                    column=label,
-                )
-        return {
-            name: clone(template).set_params(
-                kinds={label: kind for label, kind in kinds.items() if owned[label] == name}
-            )
-            for name in frames
-        }
 
     def _settings(self, n_records: int, widths: Sequence[int]) -> Settings:
         """Fill in the defaults that depend on the data."""
@@ -376,8 +372,6 @@ class GANSynthesizer(BaseSynthesizer):
             batch_size=batch_size,
             latent_dim=self.latent_dim or min(128, max(16, sum(widths))),
             generator_hidden=tuple(self.generator_hidden or (scale, scale)),
-            first_part=tuple(self.first_part or (scale, scale)),
-            shared_hidden=tuple((scale,) if self.shared_hidden is None else self.shared_hidden),
             bias=self.bias,
             batch_norm_eps=self.batch_norm_eps,
             gumbel_temperature=self.gumbel_temperature,
@@ -386,7 +380,7 @@ class GANSynthesizer(BaseSynthesizer):
             betas=(self.betas[0], self.betas[1]),
             generator_average=self.generator_average,
             n_evaluation=min(n_records, _MAX_EVALUATION),
-            **self._network_settings(),
+            **self._discriminator_settings(scale),
         )
 
     def _epochs(self, n_records: int, batch_size: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import pandas as pd
 
 from vflsynth._random import RandomState, RandomStreams
-from vflsynth._validation import Choice, Rule
+from vflsynth._validation import Choice, Optional, Rule, Sizes
 from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
 from vflsynth.protocol import LocalChannel, Shape
 from vflsynth.protocol.channel import Verb
@@ -174,6 +174,8 @@ class VFLGANSynthesizer(GANSynthesizer):
 
     _rules: ClassVar[Mapping[str, Rule]] = {
         **RULES,
+        "first_part": Optional(Sizes()),
+        "shared_hidden": Optional(Sizes(at_least=0)),
         "private_heads": Choice((True, False)),
         "gradient_penalty": Choice(("layerwise", "paper")),
     }
@@ -194,5 +196,11 @@ class VFLGANSynthesizer(GANSynthesizer):
             model_selection=self.model_selection,
         )
 
-    def _network_settings(self) -> dict[str, Any]:
-        return {"private_heads": self.private_heads, "gradient_penalty": self.gradient_penalty}
+    def _discriminator_settings(self, scale: int) -> dict[str, Any]:
+        shared_hidden = (scale,) if self.shared_hidden is None else self.shared_hidden
+        return {
+            "first_part": tuple(self.first_part or (scale, scale)),
+            "shared_hidden": tuple(shared_hidden),
+            "private_heads": self.private_heads,
+            "gradient_penalty": self.gradient_penalty,
+        }

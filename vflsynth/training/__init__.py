@@ -8,6 +8,7 @@ from vflsynth.training.history import History, history_from_json, history_to_jso
 from vflsynth.training.loop import Plan, run
 from vflsynth.training.matching import match_records
 from vflsynth.training.session import Session
+from vflsynth.training.vertigan import VertiGAN
 from vflsynth.training.vflgan import VFLGAN
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "History",
     "Plan",
     "Session",
+    "VertiGAN",
     "history_from_json",
     "history_to_json",
     "load_checkpoint",

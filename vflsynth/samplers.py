@@ -1,0 +1,234 @@
+"""Samplers: how one party draws its encoded rows, given latents that all parties share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.marginals import Marginal, draw_marginals
+from vflsynth.networks import Generator
+from vflsynth.parties.gan_party import sample_encoded
+from vflsynth.parties.settings import Settings
+from vflsynth.transformers import OutputSpan
+
+
+class RowSampler(ABC):
+    """Draws encoded rows of one party; saved as a JSON-safe dict and named tensors."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def latent_dim(self) -> int:
+        """Length of the latents that parties share; 0 if parties share nothing."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return torch.device("cpu")
+
+    @abstractmethod
+    def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
+        """Draw encoded rows.
+
+        Parameters
+        ----------
+        latent : Tensor, shape (1, n, latent)
+            Standard normal, the same for all parties.
+        streams : RandomStreams
+            The party's own, for all randomness that is not shared.
+        index : int
+            Which draw of the streams.
+
+        Returns
+        -------
+        Tensor, shape (n, encoded)
+        """
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the tensors, JSON-safe."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors."""
+
+    @classmethod
+    @abstractmethod
+    def restore(
+        cls,
+        content: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        spans: Sequence[OutputSpan],
+        device: torch.device | str,
+    ) -> Self:
+        """Undo `to_dict` and `tensors`, for encoded rows of these spans."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorSpec:
+    """What is needed to build a generator besides the spans of the encoded row."""
+
+    latent_dim: int
+    hidden: tuple[int, ...]
+    bias: bool
+    temperature: float
+    batch_norm_eps: float | None
+
+
+class GeneratorSampler(RowSampler):
+    """A trained generator in evaluation mode.
+
+    Parameters
+    ----------
+    spec : GeneratorSpec
+    spans : sequence of OutputSpan
+    weights : mapping of str to Tensor
+        State of the generator, one replica.
+    device : torch.device, default="cpu"
+    """
+
+    kind = "generator"
+
+    def __init__(
+        self,
+        spec: GeneratorSpec,
+        spans: Sequence[OutputSpan],
+        weights: Mapping[str, Tensor],
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.spec = spec
+        self.generator = Generator(
+            spec.latent_dim,
+            spec.hidden,
+            spans,
+            bias=spec.bias,
+            temperature=spec.temperature,
+            batch_norm_eps=spec.batch_norm_eps,
+            streams=RandomStreams([b""], device),  # overwritten by the weights below
+        )
+        self.generator.load_state_dict(dict(weights))
+
+    @classmethod
+    def of_replicas(
+        cls, settings: Settings, spans: Sequence[OutputSpan], weights: Mapping[str, Tensor]
+    ) -> list[Self]:
+        """One sampler per replica of a trained stack of generators."""
+        spec = GeneratorSpec(
+            settings.latent_dim,
+            settings.generator_hidden,
+            settings.bias,
+            settings.gumbel_temperature,
+            settings.batch_norm_eps,
+        )
+        device = weights["output.weight"].device
+        return [
+            cls(spec, spans, {k: v[replica : replica + 1] for k, v in weights.items()}, device)
+            for replica in range(len(weights["output.weight"]))
+        ]
+
+    @property
+    def latent_dim(self) -> int:
+        """Length of z."""
+        return self.spec.latent_dim
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.generator.output.weight.device
+
+    def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
+        """Generate; Gumbel noise is the party's own."""
+        return sample_encoded(self.generator, latent, streams, index)[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sizes."""
+        return asdict(self.spec)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return weights and running statistics."""
+        state: dict[str, Tensor] = self.generator.state_dict()
+        return state
+
+    @classmethod
+    def restore(
+        cls,
+        content: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        spans: Sequence[OutputSpan],
+        device: torch.device | str,
+    ) -> Self:
+        """Undo `to_dict` and `tensors`."""
+        spec = GeneratorSpec(**{**content, "hidden": tuple(content["hidden"])})
+        return cls(spec, spans, tensors, device)
+
+
+class MarginalSampler(RowSampler):
+    """One marginal distribution per column, perhaps tied together by a Gaussian copula.
+
+    Parameters
+    ----------
+    marginals : sequence of Marginal
+    loadings : Tensor, shape (latent, column), optional
+        Columns of unit length: ``latent @ loadings`` are the columns' normal scores, and over all
+        parties they have the correlations of the copula. None draws scores independently.
+    width : int
+        Columns of the encoded row.
+    """
+
+    kind = "marginals"
+
+    def __init__(
+        self, marginals: Sequence[Marginal], loadings: Tensor | None, *, width: int
+    ) -> None:
+        if loadings is not None and loadings.shape[1] != len(marginals):
+            raise ValueError(f"{len(marginals)} columns, but loadings of {loadings.shape[1]}")
+        self.marginals, self.loadings, self.width = tuple(marginals), loadings, width
+
+    @property
+    def latent_dim(self) -> int:
+        """Number of columns of all parties, or 0."""
+        return 0 if self.loadings is None else self.loadings.shape[0]
+
+    def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
+        """Draw scores, and look up the quantiles they stand for."""
+        if self.loadings is None:
+            scores = streams.normal("scores", index, (latent.shape[1], len(self.marginals)))
+        else:
+            scores = latent.double() @ self.loadings.double()
+        rows = draw_marginals(self.marginals, scores[0].double().numpy(), self.width)
+        return torch.from_numpy(rows.astype(np.float32))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the marginals."""
+        return {"marginals": [m.to_dict() for m in self.marginals], "width": self.width}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the loadings, if there are any."""
+        return {} if self.loadings is None else {"loadings": self.loadings}
+
+    @classmethod
+    def restore(
+        cls,
+        content: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        spans: Sequence[OutputSpan],
+        device: torch.device | str,
+    ) -> Self:
+        """Undo `to_dict` and `tensors`."""
+        marginals = [Marginal.from_dict(m) for m in content["marginals"]]
+        loadings = tensors.get("loadings")
+        return cls(marginals, None if loadings is None else loadings.cpu(), width=content["width"])
+
+
+SAMPLERS: dict[str, type[RowSampler]] = {
+    sampler.kind: sampler for sampler in (GeneratorSampler, MarginalSampler)
+}
+"""Samplers by the name under which they are saved."""
