@@ -8,15 +8,25 @@ organisation's rows stay where they are.
 from vflsynth._version import __version__
 from vflsynth.model import PartyModel
 from vflsynth.presets import preset
-from vflsynth.synthesizers import VFLGANSynthesizer
+from vflsynth.synthesizers import (
+    GaussianCopulaSynthesizer,
+    IndependentSynthesizer,
+    VertiGANSynthesizer,
+    VFLGANSynthesizer,
+    WGANGPSynthesizer,
+)
 from vflsynth.training.callbacks import EarlyStopping
 from vflsynth.transformers import TableTransformer
 
 __all__ = [
     "EarlyStopping",
+    "GaussianCopulaSynthesizer",
+    "IndependentSynthesizer",
     "PartyModel",
     "TableTransformer",
     "VFLGANSynthesizer",
+    "VertiGANSynthesizer",
+    "WGANGPSynthesizer",
     "__version__",
     "preset",
 ]

@@ -2,6 +2,7 @@
 
 from vflsynth.parties.gan_party import GANParty
 from vflsynth.parties.gan_server import GANServer
+from vflsynth.parties.marginal_party import MarginalParty
 from vflsynth.parties.party import Party, TrainableParty
 from vflsynth.parties.settings import Settings
 from vflsynth.parties.vertigan_party import VertiGANParty
@@ -12,6 +13,7 @@ from vflsynth.parties.vflgan_server import VFLGANServer
 __all__ = [
     "GANParty",
     "GANServer",
+    "MarginalParty",
     "Party",
     "Settings",
     "TrainableParty",

@@ -4,6 +4,7 @@ from vflsynth.protocol.channel import Channel, LocalChannel
 from vflsynth.protocol.messages import (
     AlignmentNotice,
     BackboneGradients,
+    CopulaLoadings,
     CutGradients,
     IntermediateFeatures,
     KeyList,
@@ -20,6 +21,7 @@ __all__ = [
     "AlignmentNotice",
     "BackboneGradients",
     "Channel",
+    "CopulaLoadings",
     "CutGradients",
     "IntermediateFeatures",
     "KeyList",

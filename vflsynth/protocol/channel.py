@@ -30,6 +30,7 @@ class Verb(StrEnum):
     UPDATE_GENERATOR = "update_generator"
     MASKED_REAL = "masked_real"
     MASKED_FAKE = "masked_fake"
+    COPULA_LOADINGS = "copula_loadings"
     SELECT = "select"
     REPORT = "report"
 

@@ -19,6 +19,8 @@ BackboneGradients  both ways        dL/d(weights of the generators'     every ge
 MaskedRecords      party → server   Q [1, x_i] (R, m, w_i + 1), rotated real records once, fakes
                                     by a secret rotation Q of the       at every evaluation
                                     records
+CopulaLoadings     server → party   L_i (columns of all, columns of i)  Gaussian copula, once, after
+                                                                        masked normal scores
 SelectionNotice    server → party   which replicas to keep as the best  at every evaluation
 TrainingReport     party → server   mean losses of the epoch (R,)       every epoch
 ================== ================ =================================== =======================
@@ -39,6 +41,9 @@ What an honest-but-curious receiver could learn:
   records, and nothing about a single one: a rotation that is uniform over the orthogonal group and
   unknown to the server leaves only inner products of columns. They serve the Fréchet distance of
   model selection, and are not sent when the last model is kept.
+- *CopulaLoadings*: with L_i alone a party can compute the correlations of its own columns. The
+  masked records before them are of normal scores: the server learns the correlations of all
+  columns.
 - *SelectionNotice*, *TrainingReport*, *Shape*: scalars as listed.
 
 The shared secret (batches, latents, rotations) is known to the parties and never to the server.
@@ -127,6 +132,13 @@ class MaskedRecords(Message):
     """Encoded records with a constant column in front, rotated by a secret orthogonal matrix."""
 
     records: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class CopulaLoadings(Message):
+    """What turns shared latents into a party's normal scores, shape (latent, column)."""
+
+    loadings: Tensor
 
 
 @dataclass(frozen=True, slots=True)

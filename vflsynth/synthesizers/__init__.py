@@ -2,6 +2,18 @@
 
 from vflsynth.synthesizers.base import BaseSynthesizer
 from vflsynth.synthesizers.gan import GANSynthesizer
+from vflsynth.synthesizers.gaussian_copula import GaussianCopulaSynthesizer
+from vflsynth.synthesizers.independent import IndependentSynthesizer
+from vflsynth.synthesizers.vertigan import VertiGANSynthesizer
 from vflsynth.synthesizers.vflgan import VFLGANSynthesizer
+from vflsynth.synthesizers.wgan_gp import WGANGPSynthesizer
 
-__all__ = ["BaseSynthesizer", "GANSynthesizer", "VFLGANSynthesizer"]
+__all__ = [
+    "BaseSynthesizer",
+    "GANSynthesizer",
+    "GaussianCopulaSynthesizer",
+    "IndependentSynthesizer",
+    "VFLGANSynthesizer",
+    "VertiGANSynthesizer",
+    "WGANGPSynthesizer",
+]
