@@ -30,7 +30,7 @@ class LocalDiscriminator(nn.Module):
     second_part : bool
         False drops the private head and gives VFLGAN-base (§5.1.2).
     penalty : {"layerwise", "paper"}
-        Which gradient penalty, see `descend_loss`.
+        Which gradient penalty, see `write_gradient`.
     streams : RandomStreams
         Initial weights.
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.networks.layers import BatchNorm, Linear
 from vflsynth.networks.mlp import NEGATIVE_SLOPE
 from vflsynth.transformers import OutputSpan
+
+_SMALL_PADDING = 256  # floats per row; one more operation costs more
 
 
 class SpanActivation(nn.Module):
@@ -27,8 +29,8 @@ class SpanActivation(nn.Module):
     Notes
     -----
     Source: VFLGAN §5.1.1 (Gumbel-softmax per categorical attribute, hard with a straight-through
-    gradient). All spans are handled in a fixed number of operations: their logits are gathered into
-    one padded (span, width) block.
+    gradient). Spans of similar widths are padded to one (span, width) block, so that the number of
+    operations does not grow with the number of spans, nor the memory with the widest of them.
     """
 
     columns: Tensor
@@ -41,44 +43,80 @@ class SpanActivation(nn.Module):
         super().__init__()
         self.temperature = temperature
         self.width = sum(span.width for span in spans)
-        softmax = [span for span in spans if span.activation == "softmax"]
-        widest = max((span.width for span in softmax), default=0)
-        columns = torch.zeros(len(softmax), widest, dtype=torch.long)
-        padding = torch.full((len(softmax), widest), -torch.inf)
-        for row, span in enumerate(softmax):
-            columns[row, : span.width] = torch.arange(span.start, span.start + span.width)
-            padding[row, : span.width] = 0.0
+        columns: list[int] = []  # of all blocks, one after the other, row by row
+        padding: list[float] = []
+        self._blocks = []
+        for block in _grouped([span for span in spans if span.activation == "softmax"]):
+            widest = max(span.width for span in block)
+            self._blocks.append((len(block), widest))
+            for span in block:
+                empty = widest - span.width
+                columns += [*range(span.start, span.stop), *[span.start] * empty]
+                padding += [*[0.0] * span.width, *[-math.inf] * empty]
+        self._sizes = [n_spans * widest for n_spans, widest in self._blocks]
         gated = [(s.start, s.gate) for s in spans if s.gate is not None]
-        self.register_buffer("columns", columns, persistent=False)
-        self.register_buffer("padding", padding, persistent=False)
-        self.register_buffer(
-            "filled", torch.nonzero(padding.reshape(-1) == 0.0).reshape(-1), persistent=False
-        )
-        self.register_buffer(
-            "gated", torch.tensor([g[0] for g in gated], dtype=torch.long), persistent=False
-        )
-        self.register_buffer(
-            "gates", torch.tensor([g[1] for g in gated], dtype=torch.long), persistent=False
-        )
+        for name, values in {
+            "columns": torch.tensor(columns, dtype=torch.long),
+            "padding": torch.tensor(padding),
+            "filled": torch.tensor(
+                [i for i, x in enumerate(padding) if x == 0.0], dtype=torch.long
+            ),
+            "gated": torch.tensor([value for value, _ in gated], dtype=torch.long),
+            "gates": torch.tensor([gate for _, gate in gated], dtype=torch.long),
+        }.items():
+            self.register_buffer(name, values, persistent=False)
 
-    def noise_shape(self, batch: int) -> tuple[int, int, int] | None:
+    def noise_shape(self, batch: int) -> tuple[int, int] | None:
         """Shape of the Gumbel noise for one replica, or None when no span needs any."""
-        return (batch, *self.columns.shape) if self.columns.numel() else None
+        return (batch, len(self.columns)) if len(self.columns) else None
 
     def forward(self, raw: Tensor, gumbel: Tensor | None) -> Tensor:
-        """Activate (replica, batch, width) with noise (replica, batch, span, widest)."""
+        """Activate (replica, batch, width).
+
+        Parameters
+        ----------
+        raw : Tensor, shape (replica, batch, width)
+        gumbel : Tensor, shape (replica, batch, len(self.columns)), or None
+            Gumbel noise; entry j is added to ``raw[..., self.columns[j]]``.
+        """
         if gumbel is None:
             return raw
-        logits = raw[..., self.columns] + (gumbel + self.padding)
-        hard = F.one_hot(logits.argmax(-1), logits.shape[-1]).to(raw.dtype)
-        if torch.is_grad_enabled() and raw.requires_grad:
-            soft = torch.softmax(logits / self.temperature, -1)
-            hard = hard + (soft - soft.detach())
-        values = hard.flatten(-2)[..., self.filled]
-        row = raw.index_copy(-1, self.columns.view(-1)[self.filled], values)
-        if self.gated.numel():
-            row = row.index_copy(-1, self.gated, row[..., self.gated] * row[..., self.gates])
+        logits = raw.index_select(-1, self.columns) + (gumbel + self.padding)
+        values = torch.cat(
+            [
+                _one_hot(part.unflatten(-1, block), self.temperature).flatten(-2)
+                for part, block in zip(logits.split(self._sizes, -1), self._blocks)
+            ],
+            -1,
+        )
+        filled = self.columns[self.filled]
+        row = raw.index_copy(-1, filled, values.index_select(-1, self.filled))
+        if len(self.gated):
+            values = row.index_select(-1, self.gated) * row.index_select(-1, self.gates)
+            row = row.index_copy(-1, self.gated, values)
         return row
+
+
+def _grouped(spans: Sequence[OutputSpan]) -> list[list[OutputSpan]]:
+    """Group spans to be padded together: all of them, or by power of two if that wastes memory."""
+    if not spans:
+        return []
+    used, padded = sum(s.width for s in spans), len(spans) * max(s.width for s in spans)
+    if padded <= 2 * used + _SMALL_PADDING:
+        return [list(spans)]
+    classes: dict[int, list[OutputSpan]] = {}
+    for span in spans:
+        classes.setdefault((span.width - 1).bit_length(), []).append(span)
+    return [classes[size] for size in sorted(classes)]
+
+
+def _one_hot(logits: Tensor, temperature: float) -> Tensor:
+    """One-hot of the largest logit, with the softmax's gradient (straight-through)."""
+    hard = torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+    if logits.requires_grad:
+        soft = torch.softmax(logits / temperature, -1)
+        hard = hard + (soft - soft.detach())
+    return hard
 
 
 class Generator(nn.Module):

@@ -1,0 +1,34 @@
+"""Shared by all tests: repeatable draws, and small party frames."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from vflsynth.datasets import make_party_frames
+
+torch.set_num_threads(1)  # tests run in parallel processes, and the networks are small
+
+
+@pytest.fixture(autouse=True)
+def _repeatable() -> Iterator[None]:
+    """What a test draws from torch's global generator is the same in every run."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(20240229)
+        yield
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Draws for a test's own data."""
+    return np.random.default_rng(20240229)
+
+
+@pytest.fixture
+def party_frames() -> Callable[..., dict[str, pd.DataFrame]]:
+    """Make tables of mixed columns, matched by ``record_id``: 60 records unless told."""
+    return lambda n_parties=2, n_records=60, **options: make_party_frames(
+        n_records, n_parties, random_state=7, **options
+    )
