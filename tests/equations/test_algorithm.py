@@ -1,0 +1,244 @@
+"""Training through the message boundary equals one joint autograd graph (VFLGAN, Algorithm 1).
+
+The reference below knows no parties: all networks in one graph, one backward for all discriminators,
+one for all generators, `torch.optim.Adam` for each network, gradient penalties by double backward.
+Everything is in float64, and only the random draws are shared.
+"""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
+from vflsynth.protocol import LocalChannel, Schedule, Shape
+from vflsynth.protocol.channel import Verb
+from vflsynth.training import VFLGAN, match_records
+from vflsynth.transformers import TableTransformer
+
+BATCH = 8
+STEPS = 11  # two generator steps among them
+
+
+def settings_of(penalty: str, *, heads: bool, bias: bool) -> Settings:
+    return Settings(
+        batch_size=BATCH,
+        latent_dim=3,
+        generator_hidden=(6, 5),
+        first_part=(7, 4),
+        shared_hidden=(6,),
+        private_heads=heads,
+        bias=bias,
+        batch_norm_eps=0.8,
+        gumbel_temperature=0.5,
+        gradient_penalty=penalty,
+        gradient_penalty_weight=3.0,
+        learning_rate=0.01,
+        betas=(0.5, 0.999),
+        generator_average=0.0,
+        n_evaluation=10,
+    )
+
+
+def build(frames, settings, streams, replicas):
+    """The package's parties, server and algorithm."""
+    parties = [
+        VFLGANParty(name, frame, "record_id", TableTransformer()) for name, frame in frames.items()
+    ]
+    channel = LocalChannel(parties)
+    alignment, _ = match_records(channel, frames, "record_id")
+    root = streams(replicas)
+    schedule = Schedule(
+        root.child("shared"), n_records=alignment.n_matched, batch_size=BATCH, latent_dim=3
+    )
+    for party in parties:
+        party.prepare()
+        party.build(settings, schedule, root.child(party.name))
+        party._records = party._records.double()
+    server = VFLGANServer(settings, channel.gather(Verb.SHAPE, 0, Shape), root.child("server"))
+    algorithm = VFLGAN(channel, server, discriminator_steps=5, model_selection="last")
+    return sorted(parties, key=lambda party: party.name), server, algorithm
+
+
+class JointVFLGAN:
+    """One replica of VFLGAN as one graph, with the same initial weights."""
+
+    def __init__(self, parties, server, settings, replica, plain):
+        self.parties, self.settings, self.r = parties, settings, replica
+        self.schedule, self.server_streams = parties[0].schedule, server.streams
+        self.generators, self.firsts, self.heads = [], [], []
+        for party in parties:
+            first, second = (plain([party.generator.hidden[i]], replica, False) for i in (0, 2))
+            norm = nn.BatchNorm1d(5, eps=settings.batch_norm_eps)
+            output = plain([party.generator.output], replica, False)
+            leaky = nn.LeakyReLU(0.2)
+            self.generators.append(nn.Sequential(first, leaky, second, norm, leaky, output))
+            self.firsts.append(plain(party.discriminator.first_part.linears, replica, True))
+            if settings.private_heads:
+                self.heads.append(plain([party.discriminator.second_part], replica, False))
+        self.shared = plain(server.discriminator.linears, replica, False)
+        discriminators = [*self.firsts, *self.heads, self.shared]
+        self.discriminator_optimizers = [self.adam(network) for network in discriminators]
+        self.generator_optimizers = [self.adam(network) for network in self.generators]
+
+    def adam(self, network):
+        settings = self.settings
+        return torch.optim.Adam(
+            network.parameters(), lr=settings.learning_rate, betas=settings.betas
+        )
+
+    def fakes(self, step, stream):
+        latent = self.schedule.latent(step)[self.r]
+        rows = []
+        for party, generator in zip(self.parties, self.generators, strict=True):
+            raw, activation = generator(latent), party.generator.activation
+            shape = activation.noise_shape(BATCH)
+            noise = torch.zeros_like(raw)
+            if shape is not None:
+                gumbel = party.streams.gumbel(f"gumbel.{stream}", step, shape)[self.r]
+                noise[:, activation.columns[activation.filled]] = gumbel[:, activation.filled]
+            columns = list(raw.unbind(1))
+            for span in party.transformer.spans_:
+                if span.activation == "softmax":
+                    place = slice(span.start, span.stop)
+                    logits = (raw[:, place] + noise[:, place]) / self.settings.gumbel_temperature
+                    soft = torch.softmax(logits, 1)
+                    hard = F.one_hot(soft.argmax(1), span.width) + soft - soft.detach()
+                    columns[place] = hard.unbind(1)
+            for span in party.transformer.spans_:
+                if span.gate is not None:
+                    columns[span.start] = columns[span.start] * columns[span.gate]
+            rows.append(torch.stack(columns, 1))
+        return rows
+
+    def discriminator_step(self, step):
+        settings, r = self.settings, self.r
+        rows = self.schedule.rows(step)[r]
+        real = [party._records[rows] for party in self.parties]
+        fake = [rows.detach() for rows in self.fakes(step, "discriminator")]
+        a = self.schedule.interpolation(step)[r]
+        mixed = [a * x + (1 - a) * y for x, y in zip(real, fake, strict=True)]
+
+        f_real = [first(x) for first, x in zip(self.firsts, real, strict=True)]
+        f_fake = [first(x) for first, x in zip(self.firsts, fake, strict=True)]
+        loss = self.shared(torch.cat(f_fake, 1)).mean() - self.shared(torch.cat(f_real, 1)).mean()
+        for head, x, y in zip(self.heads, f_real, f_fake, strict=False):
+            loss = loss + head(y).mean() - head(x).mean()
+
+        def penalty(network, inputs):
+            inputs = inputs.detach().requires_grad_()
+            (slopes,) = torch.autograd.grad(network(inputs).sum(), inputs, create_graph=True)
+            return ((slopes.norm(dim=1) - 1) ** 2).mean()
+
+        if settings.gradient_penalty == "layerwise":  # the release's five terms
+            f_mixed = [first(x) for first, x in zip(self.firsts, mixed, strict=True)]
+            terms = [penalty(first, x) for first, x in zip(self.firsts, mixed, strict=True)]
+            terms += [penalty(head, f) for head, f in zip(self.heads, f_mixed, strict=False)]
+        else:  # Eq. 8: whole local discriminators, interpolated features for the shared one
+            b = self.server_streams.uniform("interpolation", step, (BATCH, 1))[r]
+            f_mixed = [b * x + (1 - b) * y for x, y in zip(f_real, f_fake, strict=True)]
+            terms = [
+                penalty(nn.Sequential(*first, *head), x)
+                for first, head, x in zip(self.firsts, self.heads, mixed, strict=False)
+            ]
+        terms.append(penalty(self.shared, torch.cat(f_mixed, 1)))
+        loss = loss + settings.gradient_penalty_weight * sum(terms)
+        for optimizer in self.discriminator_optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in self.discriminator_optimizers:
+            optimizer.step()
+
+    def generator_step(self, step):
+        """Eqs. 17-19: one loss for all generators."""
+        features = [
+            first(x) for first, x in zip(self.firsts, self.fakes(step, "generator"), strict=True)
+        ]
+        loss = -self.shared(torch.cat(features, 1)).mean()
+        for head, f in zip(self.heads, features, strict=False):
+            loss = loss - head(f).mean()
+        for optimizer in self.generator_optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in self.generator_optimizers:
+            optimizer.step()
+
+    def assert_equal(self, parties, server):
+        """Same weights, same running statistics."""
+        pairs = list(zip(server.discriminator.linears, linears_of(self.shared), strict=True))
+        for i, party in enumerate(parties):
+            pairs += zip(
+                party.discriminator.first_part.linears, linears_of(self.firsts[i]), strict=True
+            )
+            if self.heads:
+                pairs.append((party.discriminator.second_part, self.heads[i][0]))
+            hidden, generator = party.generator.hidden, self.generators[i]
+            pairs += [(hidden[0], generator[0][0]), (hidden[2], generator[2][0])]
+            pairs.append((party.generator.output, generator[5][0]))
+            for name in ("weight", "bias", "running_mean", "running_var"):
+                close(getattr(hidden[3], name)[self.r, 0], getattr(generator[3], name))
+        for mine, theirs in pairs:
+            close(mine.weight[self.r], theirs.weight.T)
+            if mine.bias is not None:
+                close(mine.bias[self.r, 0], theirs.bias)
+
+
+def linears_of(network):
+    return [layer for layer in network if isinstance(layer, nn.Linear)]
+
+
+def close(got, expected):
+    torch.testing.assert_close(got, expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_parties", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("penalty", "heads", "bias"),
+    list(itertools.product(["layerwise", "paper"], [True, False], [True, False])),
+)
+def test_steps_through_messages_equal_a_joint_graph(
+    streams, plain, party_frames, n_parties, penalty, heads, bias
+):
+    settings = settings_of(penalty, heads=heads, bias=bias)
+    frames = party_frames(n_parties, 30)
+    parties, server, algorithm = build(frames, settings, streams, replicas=2)
+    joint = [JointVFLGAN(parties, server, settings, r, plain) for r in range(2)]
+    before = parties[0].generator.output.weight.detach().clone()
+    for step in range(STEPS):
+        algorithm.step(step)
+        for reference in joint:
+            reference.discriminator_step(step)
+            if step % 5 == 4:
+                reference.generator_step(step)
+    assert not torch.equal(before, parties[0].generator.output.weight)
+    for reference in joint:
+        reference.assert_equal(parties, server)
+
+
+def test_the_report_is_the_mean_of_the_steps(streams, party_frames):
+    """Wasserstein estimates are E[D(x)] - E[D(x~)], penalties without their weight."""
+    settings = settings_of("layerwise", heads=True, bias=True)
+    parties, _, algorithm = build(party_frames(2, 30), settings, streams, replicas=2)
+    seen = {party.name: [] for party in parties}
+    for party in parties:
+        add = party.losses.add
+
+        def watch(wasserstein, penalty, *, add=add, name=party.name):
+            seen[name].append(torch.stack([wasserstein, penalty]))
+            add(wasserstein, penalty)
+
+        party.losses.add = watch
+    for step in range(4):
+        algorithm.step(step)
+    report = algorithm.report(1)
+    for name, steps in seen.items():
+        expected = torch.stack(steps).mean(0)
+        torch.testing.assert_close(report[f"wasserstein_{name}"], expected[0])
+        torch.testing.assert_close(report[f"penalty_{name}"], expected[1])
+    assert set(report) == {
+        f"{loss}_{who}"
+        for loss in ("wasserstein", "penalty")
+        for who in ("shared", "party_1", "party_2")
+    }
