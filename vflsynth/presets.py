@@ -49,14 +49,19 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 }
 PRESETS = tuple(_SETTINGS)
 """Names that `preset` knows."""
+METHODS = ("vflgan", "vflgan-base", "vertigan", "wgan-gp")
+"""Methods that `preset` knows: those of the paper's comparison."""
 
 
-def preset(name: str) -> dict[str, Any]:
-    """Parameters of one of the paper's experiments, to be passed to `VFLGANSynthesizer`.
+def preset(name: str, method: str = "vflgan") -> dict[str, Any]:
+    """Parameters of one of the paper's experiments, to be passed to the method's synthesizer.
 
     Parameters
     ----------
     name : {"red-wine", "white-wine", "adult", "mnist"}
+    method : {"vflgan", "vflgan-base", "vertigan", "wgan-gp"}, default="vflgan"
+        The first two are for `VFLGANSynthesizer`; VFLGAN-base has no private heads (§5.1.2). The
+        others are for `VertiGANSynthesizer` and `WGANGPSynthesizer`.
 
     Returns
     -------
@@ -68,11 +73,14 @@ def preset(name: str) -> dict[str, Any]:
     Raises
     ------
     ParameterError
-        If there is no such preset.
+        If there is no such preset or method.
 
     Notes
     -----
     Source: the reference code of VFLGAN; the paper leaves out the penalty's weight and most sizes.
+    There is no code of the other methods. According to the paper's appendix A.4 their networks are
+    those of VFLGAN: so here a whole discriminator has the hidden layers of VFLGAN's first part, and
+    WGAN-GP's only generator those of one party's.
 
     Examples
     --------
@@ -82,10 +90,17 @@ def preset(name: str) -> dict[str, Any]:
     """
     if name not in _SETTINGS:
         raise ParameterError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
-    return {
-        "gradient_penalty": "layerwise",
+    if method not in METHODS:
+        raise ParameterError(f"there is no method {method!r}; there are {', '.join(METHODS)}")
+    settings = {
         "batch_norm_eps": 0.8,
         "generator_average": 0.0,
         "transformer": TableTransformer(rare_threshold=0.0, spike_share=None),
         **_SETTINGS[name],
     }
+    if method in ("vertigan", "wgan-gp"):
+        del settings["shared_hidden"]
+        settings["discriminator_hidden"] = settings.pop("first_part")
+    else:
+        settings |= {"gradient_penalty": "layerwise", "private_heads": method == "vflgan"}
+    return settings
