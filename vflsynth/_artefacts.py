@@ -43,13 +43,7 @@ def new_directory(path: str | os.PathLike[str], kind: str) -> Iterator[Path]:
     ArtefactError
         If `path` exists and is not such a directory.
     """
-    target = Path(path)
-    if (
-        target.exists()
-        and not (target / MANIFEST).is_file()
-        and (not target.is_dir() or any(target.iterdir()))
-    ):
-        raise ArtefactError(f"{target} exists and is not a saved {kind}; choose another path")
+    target = check_target(path, kind)
     target.parent.mkdir(parents=True, exist_ok=True)
     side = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
@@ -77,6 +71,42 @@ def new_directory(path: str | os.PathLike[str], kind: str) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(side, ignore_errors=True)
         raise
+
+
+def check_target(path: str | os.PathLike[str], kind: str) -> Path:
+    """Check that `new_directory` may write to `path`, before long work rather than after it.
+
+    Raises
+    ------
+    ArtefactError
+        If `path` exists and is neither an artefact of this package nor an empty directory.
+    """
+    target = Path(path)
+    if (
+        target.exists()
+        and not (target / MANIFEST).is_file()
+        and (not target.is_dir() or any(target.iterdir()))
+    ):
+        raise ArtefactError(f"{target} exists and is not a saved {kind}; choose another path")
+    return target
+
+
+def kind_of(path: str | os.PathLike[str]) -> str:
+    """Return what a directory says it is; `open_directory` checks that it is so.
+
+    Raises
+    ------
+    ArtefactError
+        If it has no manifest.
+    """
+    root = Path(path)
+    if not (root / MANIFEST).is_file():
+        what = "has no manifest.json" if root.exists() else "does not exist"
+        raise ArtefactError(f"{root} is not saved by vflsynth: it {what}")
+    manifest = read_json(root / MANIFEST)
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
+        raise ArtefactError(f"{root / MANIFEST} is not a manifest")
+    return str(manifest["kind"])
 
 
 def open_directory(path: str | os.PathLike[str], kind: str) -> Path:

@@ -21,7 +21,8 @@ from vflsynth.transformers import TableTransformer
 SAMPLE_BLOCK = 8192
 """Rows generated at once; part of what a sample's bytes depend on."""
 
-_PARTY_KIND = "vflsynth party model"
+PARTY_KIND = "vflsynth party model"
+"""What the manifest of a saved half says."""
 
 
 class PartyModel:
@@ -96,7 +97,7 @@ class PartyModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save this half alone: a directory of JSON and safetensors."""
-        with artefacts.new_directory(path, _PARTY_KIND) as root:
+        with artefacts.new_directory(path, PARTY_KIND) as root:
             self.write(root)
 
     @classmethod
@@ -108,7 +109,7 @@ class PartyModel:
         ArtefactError
             If it is not one, or is damaged.
         """
-        return cls.read(artefacts.open_directory(path, _PARTY_KIND), device)
+        return cls.read(artefacts.open_directory(path, PARTY_KIND), device)
 
     def write(self, folder: Path) -> None:
         """Write the files of this half into a folder."""

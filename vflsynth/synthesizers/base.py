@@ -25,7 +25,8 @@ from vflsynth.transformers import TableTransformer
 
 PartyFrames = Mapping[str, pd.DataFrame]
 
-_KIND = "vflsynth model"
+KIND = "vflsynth model"
+"""What the manifest of a saved model says."""
 
 
 class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
@@ -176,7 +177,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             "n_samples": self._n_samples,
             "parties": list(self.parties_),
         }
-        with artefacts.new_directory(path, _KIND) as root:
+        with artefacts.new_directory(path, KIND) as root:
             artefacts.write_json(root / "synthesizer.json", content)
             for name, model in self.parties_.items():
                 model.write(root / "parties" / name)
@@ -197,7 +198,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         ArtefactVersionError
             If a newer version wrote it.
         """
-        root = artefacts.open_directory(path, _KIND)
+        root = artefacts.open_directory(path, KIND)
         content = artefacts.read_json(root / "synthesizer.json")
         if content.get("class") != cls.__name__:
             raise ArtefactError(f"{root} holds a {content.get('class')}, not a {cls.__name__}")

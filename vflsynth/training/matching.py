@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Mapping
 
 from vflsynth.frames import (
@@ -13,6 +14,8 @@ from vflsynth.frames import (
 from vflsynth.protocol import AlignmentNotice, Channel, KeyList
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
+
+logger = logging.getLogger("vflsynth")
 
 
 def match_records(
@@ -43,5 +46,6 @@ def match_records(
     keys = {name: replies[name].keys for name in order}
     matched_by = "index" if on is None else f"key column {on!r}"
     common, alignment = align_keys(keys, matched_by=matched_by)
+    logger.info("%s", alignment)
     channel.scatter(Verb.ALIGN, {name: AlignmentNotice(SERVER, name, 0, common) for name in keys})
     return alignment, learn_key_minters(keys)
