@@ -52,7 +52,7 @@ def detection_auc(
     categorical : collection of hashable, default ()
         Numeric columns to read as labels.
     classifier : estimator, optional
-        With ``predict_proba``; it is cloned. Default: gradient boosting, 100 trees.
+        With ``predict_proba``; it is cloned. Default: gradient boosting, 50 trees.
     max_rows : int or None, default 10000
         Largest number of rows taken from each table.
     random_state : int, default 0
@@ -95,7 +95,7 @@ def detection_auc(
         return DETECTION_AUC.not_applicable("nearly all rows are equal, so they cannot be split")
     if classifier is None:
         classifier = HistGradientBoostingClassifier(
-            early_stopping=False, random_state=int(rng.integers(2**31))
+            max_iter=50, early_stopping=False, random_state=int(rng.integers(2**31))
         )
     folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=int(rng.integers(2**31)))
     rows = []

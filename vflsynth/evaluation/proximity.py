@@ -70,7 +70,7 @@ NEW_ROW_SHARE = Metric(
 TOLERANCE = 0.01
 """In real standard deviations: how far two numbers of "the same" row may be apart."""
 
-QUERY_ROWS = 256
+QUERY_ROWS = 64
 """Synthetic rows whose distances to a chunk of real rows are in memory at a time."""
 
 
@@ -274,19 +274,22 @@ class _Search:
     def nearest(self, queries: pd.DataFrame, *, skip_own: bool = False) -> Floats:
         """Return the distance to the nearest row, shape (query,), or to the second nearest."""
         points = self.encoder.encode(queries) * self.scale
-        best = np.full((len(points), 2), np.inf)
+        wanted = 1 + skip_own
+        best = np.full((len(points), wanted), np.inf)
         for _, rows in self.encoder.chunks(self.table):
             rows *= self.scale
             norms = (rows**2).sum(axis=1)
             for start in range(0, len(points), QUERY_ROWS):
                 some = points[start : start + QUERY_ROWS]
                 squares = norms + (some**2).sum(axis=1)[:, None] - 2.0 * some @ rows.T
-                here = np.argpartition(squares, min(1, len(rows) - 1), axis=1)[:, :2]
+                here = squares.argmin(axis=1)[:, None]
+                if skip_own:
+                    here = np.argpartition(squares, min(1, len(rows) - 1), axis=1)[:, :2]
                 # Once more by subtraction: the expansion cannot tell a copy from a near copy.
                 exact = ((some[:, None, :] - rows[here]) ** 2).sum(axis=2)
                 merged = np.hstack([best[start : start + QUERY_ROWS], exact])
-                best[start : start + QUERY_ROWS] = np.sort(merged, axis=1)[:, :2]
-        distances: Floats = np.sqrt(best[:, int(skip_own)])
+                best[start : start + QUERY_ROWS] = np.sort(merged, axis=1)[:, :wanted]
+        distances: Floats = np.sqrt(best[:, -1])
         return distances
 
     def matches(self, queries: pd.DataFrame) -> Floats:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import os
-import tempfile
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -123,12 +122,12 @@ class Report:
         Path
         """
         path = Path(path)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False
-        ) as file:
-            file.write(self.html)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            partial.write_text(self.html, encoding="utf-8")
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
         return path
 
     def to_frame(self) -> pd.DataFrame:

@@ -22,13 +22,13 @@ def mixed():
     return make_mixed(600, seed=0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make():
     """``make(rows, seed)``: more rows from the distribution of `mixed`."""
     return make_mixed
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def parties():
     """Who owns which column of `mixed`."""
     return {
