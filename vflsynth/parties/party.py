@@ -47,6 +47,13 @@ class Party:
         """Keys of the party's rows, in its own order."""
         return party_keys(self._frame, self._on)
 
+    @property
+    def matched_rows(self) -> npt.NDArray[np.intp]:
+        """Positions of the matched records in the party's table, in the common order."""
+        if self._rows is None:
+            raise ProtocolError(f"the records of party {self.name!r} have not been matched yet")
+        return self._rows
+
     def prepare(self) -> None:
         """Fit the transformer on the matched rows; cheap, nothing is encoded yet."""
         matched = self.matched()
@@ -59,10 +66,9 @@ class Party:
 
     def matched(self) -> pd.DataFrame:
         """Return the columns of the matched rows, in the common order, without the key column."""
-        if self._rows is None:
-            raise ProtocolError(f"the records of party {self.name!r} have not been matched yet")
+        rows = self.matched_rows
         columns = self._frame if self._on is None else self._frame.drop(columns=[self._on])
-        return columns.take(self._rows)
+        return columns.take(rows)
 
     def answer(self, verb: Verb, step: int) -> Message:
         """Compute the message that `verb` asks for at `step`."""

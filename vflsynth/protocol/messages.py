@@ -25,6 +25,12 @@ SelectionNotice    server → party   which replicas to keep as the best  at eve
 TrainingReport     party → server   mean losses of the epoch (R,)       every epoch
 ================== ================ =================================== =======================
 
+In split learning (`vflsynth.splitdefense`) the server is the active party, which has the labels.
+IntermediateFeatures are the outputs (R, B, d_i) of a party's bottom model, at every step and once
+more for all records after training; CutGradients are the reply to each batch, as the classifier's
+protection leaves it. What a party learns about labels from the replies is what
+`vflsynth.splitdefense.leakage` measures.
+
 What an honest-but-curious receiver could learn:
 
 - *KeyList*: the keys themselves. The in-process default computes the plain intersection; private
