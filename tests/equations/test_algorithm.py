@@ -1,8 +1,8 @@
 """Training through the message boundary equals one joint autograd graph (VFLGAN, Algorithm 1).
 
-The reference below knows no parties: all networks in one graph, one backward for all discriminators,
-one for all generators, `torch.optim.Adam` for each network, gradient penalties by double backward.
-Everything is in float64, and only the random draws are shared.
+The reference below knows no parties: all networks in one graph, one backward for all
+discriminators, one for all generators, `torch.optim.Adam` for each network, gradient penalties by
+double backward. Everything is in float64, and only the random draws are shared.
 """
 
 import itertools

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import math
 from collections.abc import Sequence
 
 import torch
@@ -12,6 +13,8 @@ from vflsynth._random import RandomStreams
 from vflsynth.networks.layers import BatchNorm, Linear
 from vflsynth.networks.mlp import NEGATIVE_SLOPE
 from vflsynth.transformers import OutputSpan
+
+_SMALL_PADDING = 128  # floats per row; one more operation costs more
 
 _SMALL_PADDING = 256  # floats per row; one more operation costs more
 
@@ -85,7 +88,7 @@ class SpanActivation(nn.Module):
         values = torch.cat(
             [
                 _one_hot(part.unflatten(-1, block), self.temperature).flatten(-2)
-                for part, block in zip(logits.split(self._sizes, -1), self._blocks)
+                for part, block in zip(torch.split(logits, self._sizes, -1), self._blocks)
             ],
             -1,
         )

@@ -62,7 +62,7 @@ def moments(received: Mapping[str, MaskedRecords]) -> tuple[Tensor, Tensor]:
     Raises
     ------
     ProtocolError
-        If the parties' constant columns differ: they did not use the same records and rotation.
+        If the parties' constant columns differ: they did not use the same secret or as many records.
     """
     blocks = [received[name].records.double() for name in sorted(received)]
     constant = blocks[0][..., :1]  # Q 1

@@ -43,10 +43,11 @@ What an honest-but-curious receiver could learn:
 - *CutGradients*: how the shared discriminator, trained on all parties, scores the party's records.
 - *BackboneGradients* (VertiGAN): no record enters them, only fakes judged by a discriminator that
   was trained on the party's records. With two parties each learns the other's from the sum.
-- *MaskedRecords*: exactly the joint mean and covariance of the encoded columns over each block of
-  records, and nothing about a single one: a rotation that is uniform over the orthogonal group and
-  unknown to the server leaves only inner products of columns. They serve the Fréchet distance of
-  model selection, and are not sent when the last model is kept.
+- *MaskedRecords*: the joint mean and covariance of the encoded columns, which is what they are for
+  (the Fréchet distance of model selection; they are not sent when the last model is kept). A
+  rotation unknown to the server leaves inner products of columns, so no row can be read, but one
+  caveat remains: where a single record of the table holds a category, that category's covariances
+  *are* its record. The transformers' pooling of rare categories is the remedy.
 - *CopulaLoadings*: with L_i alone a party can compute the correlations of its own columns. The
   masked records before them are of normal scores: the server learns the correlations of all
   columns.

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 
-ROTATION_SIZE = 256
-"""Records that one rotation mixes: the server learns second moments of blocks of this size."""
+ROTATION_SIZE = 128
+"""The most records that one rotation mixes; making it takes time of the third order."""
 
 
 class Schedule:
@@ -78,31 +78,46 @@ class Schedule:
         return self.streams.normal("evaluation", step, (n, self.latent_dim))
 
     def rotate(self, records: Tensor, *, reuse: bool) -> Tensor:
-        """Mix records by secret uniform rotations, block by block.
+        """Mix records by secret rotations.
 
         Parameters
         ----------
         records : Tensor, shape (replica, n, column)
         reuse : bool
-            True rotates by the same matrices at every call, which saves making them. The receiver
-            then also learns inner products between columns of different calls.
+            False is for real records. It mixes twice, so that a row is made of records from all
+            over the table and no second moment of a small group shows: in a group, one holder of a
+            category is easily alone. True is for fakes at every evaluation. It mixes once, by the
+            same matrices at every call, which saves making them; the receiver then also learns
+            inner products between columns of different calls.
 
         Returns
         -------
         Tensor, shape (replica, n, column)
-            Q x, with Q block diagonal and Haar distributed. ``(Q x)^T (Q y) = x^T y`` holds for
-            every party's x and y, so the receiver can compute joint second moments and, not knowing
-            Q, nothing else.
+            Q x with Q orthogonal: ``(Q x)^T (Q y) = x^T y`` holds for every party's x and y, so the
+            receiver, who does not know Q, can compute joint second moments. Q is made of blocks
+            that are uniform over the orthogonal group.
         """
         # One rotation for all replicas: several replicas exist only inside one trust domain.
+        n_blocks = -(-records.shape[1] // ROTATION_SIZE)
+        if reuse:
+            return self._rotate_blocks(records, n_blocks, "reused")
+        records = self._rotate_blocks(records, n_blocks, "first")
+        if n_blocks == 1:
+            return records
+        rows = torch.arange(records.shape[1], device=records.device)
+        dealt = torch.cat([rows[start::n_blocks] for start in range(n_blocks)])
+        return self._rotate_blocks(records[:, dealt], n_blocks, "second")
+
+    def _rotate_blocks(self, records: Tensor, n_blocks: int, label: str) -> Tensor:
+        """Rotate blocks of equal size: a remainder of one record would show it as it is."""
         rotated = []
-        for block, part in enumerate(torch.split(records, ROTATION_SIZE, dim=1)):
-            size = part.shape[1]
-            rotation = self._rotations.get((block, size)) if reuse else None
+        for block, part in enumerate(torch.tensor_split(records, n_blocks, dim=1)):
+            key = (block, part.shape[1])
+            rotation = self._rotations.get(key) if label == "reused" else None
             if rotation is None:
-                rotation = self._rotation("reused" if reuse else "once", block, size)
-                if reuse:
-                    self._rotations[block, size] = rotation
+                rotation = self._rotation(label, *key)
+                if label == "reused":
+                    self._rotations[key] = rotation
             rotated.append(rotation @ part)
         return torch.cat(rotated, 1)
 
