@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import math
 from collections.abc import Sequence
 
 import torch
@@ -13,8 +12,6 @@ from vflsynth._random import RandomStreams
 from vflsynth.networks.layers import BatchNorm, Linear
 from vflsynth.networks.mlp import NEGATIVE_SLOPE
 from vflsynth.transformers import OutputSpan
-
-_SMALL_PADDING = 128  # floats per row; one more operation costs more
 
 _SMALL_PADDING = 256  # floats per row; one more operation costs more
 
@@ -87,7 +84,7 @@ class SpanActivation(nn.Module):
         logits = raw.index_select(-1, self.columns) + (gumbel + self.padding)
         values = torch.cat(
             [
-                _one_hot(part.unflatten(-1, block), self.temperature).flatten(-2)
+                _one_hot(part.view(*part.shape[:-1], *block), self.temperature).flatten(-2)
                 for part, block in zip(torch.split(logits, self._sizes, -1), self._blocks)
             ],
             -1,
