@@ -16,6 +16,7 @@ from vflsynth.evaluation.frechet import frechet_distance
 from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
 from vflsynth.evaluation.proximity import proximity
 from vflsynth.evaluation.report import Report, evaluate, report
+from vflsynth.evaluation.sdmetrics_adapter import sdmetrics_diagnostic, sdmetrics_quality
 from vflsynth.evaluation.utility import utility
 
 __all__ = [
@@ -33,5 +34,7 @@ __all__ = [
     "marginal_distance",
     "proximity",
     "report",
+    "sdmetrics_diagnostic",
+    "sdmetrics_quality",
     "utility",
 ]

@@ -64,7 +64,7 @@ def marginals(
     pictures = []
     for name, measure, value in zip(worst["column"], worst["measure"], worst["value"]):
         column = columns[name]
-        figure, axes = _figure(2.9, 1.75)
+        figure, axes = new_figure(2.9, 1.75)
         if isinstance(column, NumericColumn):
             _histograms(axes, column, real, synthetic)
         else:
@@ -77,7 +77,7 @@ def marginals(
             Picture(
                 title=str(name),
                 alt=f"Distribution of {name} in real and synthetic rows; distance {value:.2f}.",
-                source=_svg(figure),
+                source=encode_svg(figure),
             )
         )
     return pictures
@@ -140,7 +140,7 @@ def pairs(
         # The numeric column of a mixed pair goes on the vertical axis.
         if isinstance(a, NumericColumn) and isinstance(b, CategoricalColumn):
             a, b = b, a
-        figure, (left, right) = _figure(4.4, 2.1, panels=2)
+        figure, (left, right) = new_figure(4.4, 2.1, panels=2)
         limits: dict[str, tuple[float, float]] = {}
         for axes, frame, colour, word in (
             (left, some[0], REAL, "real"),
@@ -158,7 +158,7 @@ def pairs(
                 title=f"{row['column_a']} and {row['column_b']}{where}",
                 alt=f"{row['column_a']} against {row['column_b']}: association "
                 f"{row['real']:.2f} in real rows, {row['synthetic']:.2f} in synthetic rows.",
-                source=_svg(figure),
+                source=encode_svg(figure),
             )
         )
     return pictures
@@ -178,7 +178,7 @@ def projection(
         return None
     shown = lengths[:2] ** 2 / (lengths**2).sum()
     planes = [(rows - centre) @ axes_of_data[:2].T for rows in (ours, theirs)]
-    figure, panels = _figure(7.2, 2.7, panels=3)
+    figure, panels = new_figure(7.2, 2.7, panels=3)
     low, high = _span(np.vstack(planes))
     for axes, drawn, word in zip(
         panels,
@@ -198,7 +198,7 @@ def projection(
         title="All columns at once, seen from the side where real rows differ most",
         alt="Real and synthetic rows in the plane of the first two principal components of the "
         "real table. Clouds of the same shape are good.",
-        source=_svg(figure),
+        source=encode_svg(figure),
     )
 
 
@@ -213,7 +213,7 @@ def training(history: pd.DataFrame) -> list[Picture]:
     distance = curves.get("frechet_distance", np.array([]))
     distance = np.where(np.isfinite(distance), distance, np.nan)
     if np.isfinite(distance).any():
-        figure, axes = _figure(4.4, 2.4)
+        figure, axes = new_figure(4.4, 2.4)
         axes.plot(epochs, distance, color=SYNTHETIC, lw=1.2)
         best = int(np.nanargmin(distance))
         axes.plot(epochs.iloc[best], distance[best], "o", color=REAL, ms=5)
@@ -234,13 +234,13 @@ def training(history: pd.DataFrame) -> list[Picture]:
             Picture(
                 title="Fréchet distance during training (lower is better)",
                 alt=f"Fréchet distance over epochs; the lowest is {distance[best]:.3g}.",
-                source=_svg(figure),
+                source=encode_svg(figure),
             )
         )
     losses = {name: curve for name, curve in curves.items() if "loss" in name}
     losses = {name: curve for name, curve in losses.items() if np.isfinite(curve).any()}
     if losses:
-        figure, axes = _figure(4.4, 2.4)
+        figure, axes = new_figure(4.4, 2.4)
         for name, curve in list(losses.items())[:8]:
             axes.plot(epochs, np.where(np.isfinite(curve), curve, np.nan), lw=1.0, label=name)
         axes.legend(fontsize=6.5, frameon=False)
@@ -249,7 +249,7 @@ def training(history: pd.DataFrame) -> list[Picture]:
             Picture(
                 title="Losses during training (they need not fall; they should settle)",
                 alt=f"Losses over epochs: {', '.join(losses)}.",
-                source=_svg(figure),
+                source=encode_svg(figure),
             )
         )
     return pictures
@@ -258,7 +258,7 @@ def training(history: pd.DataFrame) -> list[Picture]:
 def utility(parts: pd.DataFrame) -> Picture:
     """Draw the scores of the four train/test settings with their intervals."""
     scores = list(dict.fromkeys(parts["score"]))
-    figure, panels = _figure(7.2, 1.9, panels=len(scores))
+    figure, panels = new_figure(7.2, 1.9, panels=len(scores))
     for axes, score in zip(panels, scores):
         rows = parts[parts["score"] == score]
         colours = [INK if setting == "TRTR" else SYNTHETIC for setting in rows["setting"]]
@@ -276,7 +276,7 @@ def utility(parts: pd.DataFrame) -> Picture:
     return Picture(
         title="A model trained and tested on real (R) and synthetic (S) rows",
         alt="Scores of train-real-test-real, TSTS, TRTS and TSTR with 95 % intervals.",
-        source=_svg(figure),
+        source=encode_svg(figure),
     )
 
 
@@ -360,7 +360,7 @@ def _heat_map(
     matrix: Floats, labels: list[str], owners: list[str], colours: str, low: float, high: float
 ) -> str:
     n = len(labels)
-    figure, axes = _figure(4.3, 4.6)
+    figure, axes = new_figure(4.3, 4.6)
     image = axes.imshow(matrix, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
     axes.set_facecolor("#f2f4f6")
     size = min(7.5, 165 / n)
@@ -393,10 +393,10 @@ def _heat_map(
     bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.45, aspect=26, pad=0.02)
     bar.ax.tick_params(labelsize=6.5, length=0)
     bar.outline.set_visible(False)
-    return _svg(figure)
+    return encode_svg(figure)
 
 
-def _figure(width: float, height: float, panels: int | None = None) -> tuple[Figure, Any]:
+def new_figure(width: float, height: float, panels: int | None = None) -> tuple[Figure, Any]:
     """Return a figure and its axes: one, or an array of `panels` side by side."""
     from matplotlib.figure import Figure
 
@@ -411,7 +411,7 @@ def _figure(width: float, height: float, panels: int | None = None) -> tuple[Fig
     return figure, axes if panels else axes[0]
 
 
-def _svg(figure: Figure) -> str:
+def encode_svg(figure: Figure) -> str:
     """Return a figure as a ``data:`` URI, equal for equal figures."""
     import matplotlib
 

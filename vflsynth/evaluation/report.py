@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import html
-import os
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
@@ -16,6 +12,7 @@ from vflsynth.evaluation import _pictures
 from vflsynth.evaluation._columns import Parties, TableEncoder, common_columns
 from vflsynth.evaluation._intervals import generator
 from vflsynth.evaluation._metric import MetricResult, MetricResults
+from vflsynth.evaluation._page import Page, render, require_packages
 from vflsynth.evaluation._pictures import Picture
 from vflsynth.evaluation.association import associations, errors_of
 from vflsynth.evaluation.detection import detection_auc
@@ -23,7 +20,9 @@ from vflsynth.evaluation.frechet import frechet_distance
 from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
 from vflsynth.evaluation.proximity import proximity
 from vflsynth.evaluation.utility import TOTAL_DIFFERENCE, TSTR, utility
-from vflsynth.exceptions import MissingExtraError
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 CLOSE, PARTLY = 0.8, 0.5
 """Parts of the way from naive to real data from which a result is called close, or partly there."""
@@ -94,41 +93,26 @@ def evaluate(
     ]
 
 
+class HasSection(Protocol):
+    """What fills a section of the page: an audit, which this package knows nothing about."""
+
+    def section(self) -> Markup:
+        """Return a piece of HTML."""
+
+
 @dataclass(frozen=True, eq=False)
-class Report:
+class Report(Page):
     """The judgement of a synthetic table.
 
     Parameters
     ----------
-    results : MetricResults
-        Every metric.
     html : str
         The page: one file, no network.
+    results : MetricResults
+        Every metric.
     """
 
     results: MetricResults
-    html: str
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, whole or not at all.
-
-        Parameters
-        ----------
-        path : path-like
-            Where to; an existing file is replaced.
-
-        Returns
-        -------
-        Path
-        """
-        path = Path(path)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            partial.write_text(self.html, encoding="utf-8")
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-        return path
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per metric, see :meth:`MetricResults.to_frame`."""
@@ -137,13 +121,6 @@ class Report:
     def to_json(self) -> str:
         """Return every number of the page as JSON, see :meth:`MetricResults.to_json`."""
         return self.results.to_json()
-
-    def _repr_html_(self) -> str:
-        # A frame of its own keeps the page's styles away from the notebook's.
-        return (
-            f'<iframe title="Report" srcdoc="{html.escape(self.html)}" '
-            'style="width:100%;height:48rem;border:1px solid #d5dbe1"></iframe>'
-        )
 
 
 def report(
@@ -155,6 +132,7 @@ def report(
     holdout: pd.DataFrame | None = None,
     history: pd.DataFrame | None = None,
     notes: Sequence[str] = (),
+    audit: HasSection | None = None,
     title: str = "Synthetic data report",
     columns: Sequence[Hashable] | None = None,
     categorical: Collection[Hashable] = (),
@@ -170,6 +148,8 @@ def report(
         One row per epoch, for pictures: `epoch`, `frechet_distance` and columns named "...loss...".
     notes : sequence of str, default ()
         Sentences to print on the page, such as how the table was made.
+    audit : AuditReport, optional
+        Of the same synthesizer, see `vflsynth.audit`; becomes a section of the page.
     title : str, default "Synthetic data report"
 
     Returns
@@ -187,13 +167,7 @@ def report(
     -----
     The same arguments give the same page, byte for byte.
     """
-    for package in ("matplotlib", "jinja2"):
-        try:
-            __import__(package)
-        except ImportError as error:
-            raise MissingExtraError("report()", package, "report") from error
-    from jinja2 import Environment, StrictUndefined
-
+    require_packages("report()")
     results, found = _evaluate(
         real, synthetic, parties, target, holdout, columns, categorical, random_state
     )
@@ -242,14 +216,12 @@ def report(
             [] if history is None or history.empty else _pictures.training(history),
         ),
     ]
-    template = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).from_string(
-        resources.files("vflsynth.evaluation").joinpath("report.html").read_text(encoding="utf-8")
-    )
     cards = [_card(result) for name in QUESTIONS if (result := _headline(results, name))]
-    page = template.render(
+    page = render(
+        "vflsynth.evaluation",
+        "report.html",
         title=title,
+        audit="" if audit is None else audit.section(),
         facts=_facts(real, synthetic, holdout, encoder, parties),
         headline=_verdict(cards),
         cards=cards,
@@ -263,7 +235,7 @@ def report(
         close=f"{CLOSE:.0%}",
         partly=f"{PARTLY:.0%}",
     )
-    return Report(results, page)
+    return Report(page, results)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,93 @@
+"""Self-contained HTML pages: how they are filled, kept, and shown in a notebook."""
+
+from __future__ import annotations
+
+import html
+import os
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vflsynth.exceptions import MissingExtraError
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """One HTML file without any other: no network, no script.
+
+    Parameters
+    ----------
+    html : str
+    """
+
+    html: str
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page to a file, whole or not at all.
+
+        Parameters
+        ----------
+        path : path-like
+            Where to; an existing file is replaced.
+
+        Returns
+        -------
+        Path
+        """
+        path = Path(path)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            partial.write_text(self.html, encoding="utf-8")
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+        return path
+
+    def _repr_html_(self) -> str:
+        # A frame of its own keeps the page's styles away from the notebook's.
+        return (
+            f'<iframe title="Report" srcdoc="{html.escape(self.html)}" '
+            'style="width:100%;height:48rem;border:1px solid #d5dbe1"></iframe>'
+        )
+
+
+def require_packages(feature: str) -> None:
+    """Raise MissingExtraError unless everything that pages need is installed."""
+    for package in ("matplotlib", "jinja2"):
+        try:
+            __import__(package)
+        except ImportError as error:
+            raise MissingExtraError(feature, package, "report") from error
+
+
+def render(package: str, template: str, **values: Any) -> Markup:
+    """Fill a template; every text is escaped.
+
+    Parameters
+    ----------
+    package, template : str
+        Where the template is, and its file name. It may use ``css``, the style of all pages.
+    **values
+        What else it uses; all of it must be given.
+
+    Returns
+    -------
+    Markup
+        Not escaped again where another template uses it.
+    """
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    css = Markup(_read("vflsynth.evaluation", "page.css"))
+    return Markup(environment.from_string(_read(package, template)).render(css=css, **values))
+
+
+def _read(package: str, name: str) -> str:
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")

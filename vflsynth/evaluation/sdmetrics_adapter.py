@@ -1,0 +1,193 @@
+"""SDMetrics' quality and diagnostic reports, for who wants to compare with numbers seen elsewhere.
+
+An extra (``pip install 'vflsynth[sdmetrics]'``), because SDMetrics brings dependencies under other
+licences. The same quantities under other names: our marginal distance is one minus its KSComplement
+or TVComplement where no value is missing, and our two-way AVD one minus its ContingencySimilarity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from vflsynth.evaluation._columns import common_columns, is_categorical
+from vflsynth.evaluation._intervals import generator, random_halves
+from vflsynth.evaluation._metric import Metric, MetricResult
+from vflsynth.exceptions import MissingExtraError
+
+SDMETRICS_QUALITY = Metric(
+    name="sdmetrics_quality",
+    title="SDMetrics quality score",
+    direction="higher",
+    minimum=0.0,
+    maximum=1.0,
+    measures="How alike single columns and pairs of columns are, as SDMetrics' QualityReport puts "
+    "it.",
+    baseline="two random halves of the real table",
+)
+SDMETRICS_DIAGNOSTIC = Metric(
+    name="sdmetrics_diagnostic",
+    title="SDMetrics diagnostic score",
+    direction="higher",
+    minimum=0.0,
+    maximum=1.0,
+    measures="Whether the synthetic table is a valid table of its kind: columns present, values "
+    "within the real ranges and labels, as SDMetrics' DiagnosticReport puts it.",
+    baseline="two random halves of the real table",
+)
+
+_TABLE = "table"
+
+
+def sdmetrics_quality(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    *,
+    columns: Sequence[Hashable] | None = None,
+    categorical: Collection[Hashable] = (),
+    random_state: int = 0,
+) -> MetricResult:
+    """Run SDMetrics' QualityReport.
+
+    Parameters
+    ----------
+    real, synthetic : DataFrame
+    columns : sequence of hashable, optional
+        Columns to compare. Default: all.
+    categorical : collection of hashable, default ()
+        Numeric columns to read as labels.
+    random_state : int, default 0
+        For the halves of the real table behind the baseline.
+
+    Returns
+    -------
+    MetricResult
+        ``parts`` has one row per score that SDMetrics gives: `property`, `column`,
+        `other_column`, `metric`, `value`. It leaves out pairs of columns that it finds too weakly
+        related to matter.
+
+    Raises
+    ------
+    MissingExtraError
+        If SDMetrics is not installed.
+    """
+    return _run(
+        "QualityReport", SDMETRICS_QUALITY, real, synthetic, columns, categorical, random_state
+    )
+
+
+def sdmetrics_diagnostic(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    *,
+    columns: Sequence[Hashable] | None = None,
+    categorical: Collection[Hashable] = (),
+    random_state: int = 0,
+) -> MetricResult:
+    """Run SDMetrics' DiagnosticReport.
+
+    Parameters
+    ----------
+    real, synthetic, columns, categorical, random_state
+        As in :func:`sdmetrics_quality`.
+
+    Returns
+    -------
+    MetricResult
+        ``parts`` as in :func:`sdmetrics_quality`.
+
+    Raises
+    ------
+    MissingExtraError
+        If SDMetrics is not installed.
+    """
+    return _run(
+        "DiagnosticReport",
+        SDMETRICS_DIAGNOSTIC,
+        real,
+        synthetic,
+        columns,
+        categorical,
+        random_state,
+    )
+
+
+def _run(
+    report: str,
+    metric: Metric,
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    columns: Sequence[Hashable] | None,
+    categorical: Collection[Hashable],
+    random_state: int,
+) -> MetricResult:
+    try:
+        from sdmetrics import reports
+    except ImportError as error:
+        raise MissingExtraError(f"{metric.name}()", "sdmetrics", "sdmetrics") from error
+    names = common_columns(real, synthetic, columns)
+    kinds = {str(name): _kind(real[name], name in categorical) for name in names}
+    metadata = {
+        "tables": {_TABLE: {"columns": {name: {"sdtype": kind} for name, kind in kinds.items()}}}
+    }
+
+    def plain(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        # SDMetrics wants text names, and cannot be trusted to leave its input alone.
+        table = frame[names].reset_index(drop=True).set_axis(list(kinds), axis=1).copy(deep=True)
+        for name, kind in kinds.items():
+            if kind == "categorical":
+                table[name] = table[name].astype(object)
+        return {_TABLE: table}
+
+    def score(first: pd.DataFrame, second: pd.DataFrame) -> tuple[float, pd.DataFrame]:
+        made = getattr(reports, report)()
+        made.generate(plain(first), plain(second), metadata, verbose=False)
+        details = [
+            made.get_details(name).assign(property=name)
+            for name in made.get_properties()["Property"]
+        ]
+        return float(made.get_score()), _parts(details)
+
+    value, parts = score(real, synthetic)
+    if value != value:
+        return metric.not_applicable("SDMetrics gives no score for these tables")
+    halves = random_halves(real, generator(random_state, metric.name))
+    baseline = score(*halves)[0] if halves else None
+    return MetricResult(
+        metric=metric,
+        value=value,
+        interval_method="none: SDMetrics gives none",
+        baseline=None if baseline is None or baseline != baseline else baseline,
+        parts=parts,
+    )
+
+
+def _kind(values: pd.Series[Any], named: bool) -> str:
+    if named:
+        return "categorical"
+    if pd.api.types.is_bool_dtype(values.dtype):
+        return "boolean"
+    if is_categorical(values):
+        return "categorical"
+    return "datetime" if pd.api.types.is_datetime64_any_dtype(values.dtype) else "numerical"
+
+
+def _parts(details: list[pd.DataFrame]) -> pd.DataFrame:
+    """One table of all details, whichever columns each property has."""
+    names = {
+        "property": "property",
+        "Column": "column",
+        "Column 1": "column",
+        "Column 2": "other_column",
+        "Metric": "metric",
+        "Score": "value",
+    }
+    kept = [
+        detail[[name for name in names if name in detail.columns]].rename(columns=names)
+        for detail in details
+        if len(detail)
+    ]
+    parts = pd.concat(kept, ignore_index=True) if kept else pd.DataFrame(columns=["value"])
+    return parts.dropna(subset=["value"]).reset_index(drop=True)
