@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,19 +49,31 @@ class GroupedSums:
         groups : ndarray of int, shape (row,), optional
             Group of each row; None for a single group.
         """
-        groups = np.zeros(len(frame), dtype=np.int64) if groups is None else groups
+        starts = range(0, len(frame), CHUNK_ROWS)
+        chunks = (features(frame.iloc[start : start + CHUNK_ROWS]) for start in starts)
+        return cls.of_chunks(chunks, np.zeros(len(frame), np.int64) if groups is None else groups)
+
+    @classmethod
+    def of_chunks(cls, chunks: Iterable[Floats], groups: Integers) -> GroupedSums:
+        """Add up matrices of consecutive rows.
+
+        Parameters
+        ----------
+        chunks : iterable of ndarray, shape (chunk, feature)
+        groups : ndarray of int, shape (row,)
+            Group of each row of all chunks.
+        """
         n_groups = int(groups.max()) + 1
         count = np.bincount(groups, minlength=n_groups).astype(np.float64)
-        totals, products = [], []
-        for start in range(0, len(frame), CHUNK_ROWS):
-            rows = slice(start, start + CHUNK_ROWS)
-            matrix = features(frame.iloc[rows])
-            parts = [matrix[groups[rows] == group] for group in range(n_groups)]
-            totals.append(np.stack([part.sum(axis=0) for part in parts]))
-            products.append(np.stack([part.T @ part for part in parts]))
-            if len(totals) > 1:  # keep one running sum, not one per chunk
-                totals, products = [totals[0] + totals[1]], [products[0] + products[1]]
-        return cls(count, totals[0], products[0])
+        total, product = np.zeros(()), np.zeros(())
+        start = 0
+        for matrix in chunks:
+            of_rows = groups[start : start + len(matrix)]
+            parts = [matrix[of_rows == group] for group in range(n_groups)]
+            total = total + np.stack([part.sum(axis=0) for part in parts])
+            product = product + np.stack([part.T @ part for part in parts])
+            start += len(matrix)
+        return cls(count, total, product)
 
     @property
     def n_groups(self) -> int:

@@ -104,7 +104,7 @@ def frechet_distance(
         if mine:
             selections[str(party)] = np.flatnonzero(of_party)
     readings = {
-        part: _read(ours, theirs, features, encoder.feature_columns)
+        part: read_distance(ours, theirs, features, encoder.feature_columns)
         for part, features in selections.items()
     }
     rows = [
@@ -124,10 +124,26 @@ def frechet_distance(
     )
 
 
-def _read(
-    real: GroupedSums, synthetic: GroupedSums, features: Integers, columns: Integers
+def read_distance(
+    real: GroupedSums,
+    synthetic: GroupedSums,
+    features: Integers | slice = slice(None),
+    columns: Integers | None = None,
 ) -> Reading:
-    """Return the distance over some of the features."""
+    """Return the distance of two tables' sums with its interval and marks.
+
+    Parameters
+    ----------
+    real, synthetic : GroupedSums
+    features : ndarray of int or slice
+        Features to compare. Default: all.
+    columns : ndarray of int, shape (feature,), optional
+        Column of each feature, for the naive mark. Default: each feature is a column.
+
+    Returns
+    -------
+    Reading
+    """
     whole_real = real.moments(real.all_rows(), features)
     whole_synthetic = synthetic.moments(synthetic.all_rows(), features)
     value = float(frechet_distance_of_moments(*whole_real, *whole_synthetic))
@@ -145,6 +161,7 @@ def _read(
         first, second = (real.moments(half, features) for half in real.halves())
         baseline = float(frechet_distance_of_moments(*first, *second).mean())
     mean, covariance = whole_real
+    columns = np.arange(real.total.shape[1]) if columns is None else columns
     same_column = torch.from_numpy(columns[features][:, None] == columns[features][None, :])
     naive = float(frechet_distance_of_moments(mean, covariance, mean, covariance * same_column))
     return Reading(value, interval, baseline, naive)
