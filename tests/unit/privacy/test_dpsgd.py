@@ -179,6 +179,11 @@ def test_a_record_that_overflows_contributes_nothing(bad):
     torch.testing.assert_close(*vectors)
 
 
+def test_factors_of_records_that_overflow_are_zero():
+    factors = clip_factors(torch.tensor([[math.nan, math.inf, 0.0, 4.0]]), 2.0)
+    torch.testing.assert_close(factors, torch.tensor([[0.0, 0.0, 1.0, 0.5]]), rtol=2e-5, atol=0.0)
+
+
 def test_padding_rows_do_not_count():
     weights, biases = network([3, 4, 1], 2)
     inputs = batch(2, 6, 3)
