@@ -1,0 +1,121 @@
+"""VFLGAN Eq. 3: the centralised synthesizer is plain WGAN-GP on the joined table."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from vflsynth import WGANGPSynthesizer
+from vflsynth._random import RandomStreams
+from vflsynth.protocol import LocalChannel, Schedule
+from vflsynth.synthesizers.wgan_gp import JOINED
+
+BATCH, STEPS, WEIGHT, RATE = 8, 2, 7.0, 0.01
+
+
+@pytest.fixture
+def frames() -> dict[str, pd.DataFrame]:
+    rng = np.random.default_rng(1)
+    index = pd.Index(rng.permutation(40))
+    return {
+        "a": pd.DataFrame(rng.normal(size=(40, 2)), columns=["x", "y"], index=index),
+        "b": pd.DataFrame(rng.normal(size=(40, 3)), columns=["p", "q", "r"], index=index[::-1]),
+    }
+
+
+@pytest.fixture
+def synthesizer() -> WGANGPSynthesizer:
+    return WGANGPSynthesizer(
+        latent_dim=4,
+        generator_hidden=(6, 5),
+        discriminator_hidden=(7, 3),
+        batch_norm_eps=0.8,
+        gradient_penalty_weight=WEIGHT,
+        discriminator_steps=STEPS,
+        batch_size=BATCH,
+        learning_rate=RATE,
+        generator_average=0.0,
+        epochs=1,
+        model_selection="last",
+        device="cpu",
+        random_state=0,
+        verbose=0,
+    )
+
+
+def test_joins_matched_rows_side_by_side(frames, synthesizer):
+    joined = _joined(frames, synthesizer)[0]
+    assert joined.name == JOINED
+    expected = frames["a"].join(frames["b"]).sort_index()
+    found = joined.matched()
+    assert found.columns.tolist() == ["x", "y", "p", "q", "r"]
+    # Every record of A meets its own record of B, whatever the order of records.
+    order = found.sort_values("x").to_numpy()
+    np.testing.assert_array_equal(order, expected.sort_values("x").to_numpy())
+
+
+def test_steps_equal_plain_wgan_gp(frames, synthesizer, streams, plain):
+    (joined, channel), streams = _joined(frames, synthesizer), streams(1)
+    settings = synthesizer._settings(40, [joined.transformer.width_])
+    schedule = Schedule(streams.child("shared"), n_records=40, batch_size=BATCH, latent_dim=4)
+    joined.build(settings, schedule, streams.child("party"))
+    joined._records = joined._records.double()
+    algorithm = synthesizer._make_algorithm(channel, settings, streams.child("server"))
+
+    first, _, norm, _ = (joined.generator.hidden[i] for i in (0, 1, 3, 4))
+    generator = nn.Sequential(
+        *plain([first], 0, True),
+        *plain([joined.generator.hidden[2]], 0, False),
+        nn.BatchNorm1d(norm.weight.shape[-1], eps=0.8),
+        nn.LeakyReLU(0.2),
+        *plain([joined.generator.output], 0, False),
+    )
+    critic = plain(joined.discriminator.linears, 0, False)
+    critic_optimizer = torch.optim.Adam(critic.parameters(), lr=RATE, betas=(0.5, 0.999))
+    generator_optimizer = torch.optim.Adam(generator.parameters(), lr=RATE, betas=(0.5, 0.999))
+    for step in range(3 * STEPS):
+        algorithm.step(step)
+
+        z = schedule.latent(step)[0]
+        real, fake = joined._records[schedule.rows(step)[0]], generator(z).detach()
+        beta = schedule.interpolation(step)[0]
+        mixed = (beta * real + (1 - beta) * fake).requires_grad_()
+        (slope,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)
+        penalty = ((slope.norm(dim=1) - 1) ** 2).mean()
+        critic_optimizer.zero_grad()
+        (-critic(real).mean() + critic(fake).mean() + WEIGHT * penalty).backward()
+        critic_optimizer.step()
+        if (step + 1) % STEPS == 0:
+            generator_optimizer.zero_grad()
+            (-critic(generator(z)).mean()).backward()
+            generator_optimizer.step()
+
+    for layer, copy in zip(joined.discriminator.linears, [critic[0], critic[2], critic[4]]):
+        torch.testing.assert_close(layer.weight[0].T, copy.weight)
+    torch.testing.assert_close(joined.generator.output.weight[0].T, generator[-1].weight)
+    torch.testing.assert_close(joined.generator.output.bias[0, 0], generator[-1].bias)
+    torch.testing.assert_close(first.weight[0].T, generator[0].weight)
+    torch.testing.assert_close(norm.running_var[0, 0], generator[3].running_var)
+
+
+def test_parties_draw_columns_of_the_one_generator(frames, synthesizer):
+    fitted = synthesizer.fit(frames)
+    a, b = (fitted.parties_[name].sampler for name in ("a", "b"))
+    for name, weight in a.generator.hidden.state_dict().items():
+        assert torch.equal(weight, b.generator.hidden.state_dict()[name])
+    streams = RandomStreams([b"any"])
+    latent = streams.normal("latent", 0, (9, 4))
+    hidden = a.generator.eval().hidden(latent)[0]
+    weight = torch.cat([s.generator.output.weight[0] for s in (a, b)], 1)
+    bias = torch.cat([s.generator.output.bias[0, 0] for s in (a, b)])
+    drawn = torch.cat([s.draw(latent, streams, 0) for s in (a, b)], 1)
+    torch.testing.assert_close(drawn, nn.functional.linear(hidden, weight.T, bias))
+    assert drawn.shape == (9, 5)
+
+
+def _joined(frames, synthesizer):
+    parties, channel, *_ = synthesizer._prepare(frames, None, transcript=False)
+    assert isinstance(channel, LocalChannel)
+    (joined,), channel = synthesizer._trainees(parties, channel)
+    return joined, channel
