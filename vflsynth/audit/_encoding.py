@@ -1,0 +1,140 @@
+"""How an attacker reads a table: columns as floats, with what is known before looking at it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from vflsynth.evaluation._columns import is_categorical, numbers
+from vflsynth.exceptions import ColumnMismatchError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One column as the attacker knows it.
+
+    Parameters
+    ----------
+    name : hashable
+    levels : Index or None
+        Labels of a categorical column; None if it is numeric.
+    mean, scale, low, high : float
+        Of a numeric column; the scale of a constant is 1.
+    marks_missing : bool
+        Whether missing values occur; they then have a feature, or a code, of their own.
+    """
+
+    name: Hashable
+    levels: pd.Index[Any] | None
+    mean: float = 0.0
+    scale: float = 1.0
+    low: float = 0.0
+    high: float = 0.0
+    marks_missing: bool = False
+
+    @classmethod
+    def learn(cls, values: pd.Series[Any], categorical: bool) -> Attribute:
+        """Read a column's range or its labels off a table."""
+        missing = bool(values.isna().any())
+        if categorical or is_categorical(values):
+            levels = pd.Index(values.dropna().unique())
+            with suppress(TypeError):  # labels of several types keep their order of appearance
+                levels = levels.sort_values()
+            return cls(values.name, levels, marks_missing=missing)
+        present = numbers(values)
+        present = present[~np.isnan(present)]
+        if not len(present):
+            return cls(values.name, None, marks_missing=missing)
+        scale = float(present.std())
+        low, high = float(present.min()), float(present.max())
+        return cls(values.name, None, float(present.mean()), scale or 1.0, low, high, missing)
+
+    @property
+    def width(self) -> int:
+        """Number of encoded features; labels that were not known before share one."""
+        return (1 if self.levels is None else len(self.levels) + 1) + self.marks_missing
+
+    def values(self, frame: pd.DataFrame) -> Floats:
+        """Return plain numbers, shape (row,); NaN where missing."""
+        return numbers(frame[self.name])
+
+    def codes(self, frame: pd.DataFrame) -> Integers:
+        """Return positions in `levels`; then come unknown labels, then missing values."""
+        assert self.levels is not None
+        codes = self.levels.get_indexer(pd.Index(frame[self.name])).astype(np.int64)
+        missing = frame[self.name].isna().to_numpy() & self.marks_missing
+        return np.where(missing, len(self.levels) + 1, np.where(codes < 0, len(self.levels), codes))
+
+    def encode(self, frame: pd.DataFrame) -> Floats:
+        """Return standardised numbers (missing: the mean) or one-hot rows, shape (row, width)."""
+        if self.levels is not None:
+            encoded: Floats = np.eye(self.width)[self.codes(frame)]
+            return encoded
+        values = self.values(frame)
+        missing = np.isnan(values)
+        scores = np.where(missing, 0.0, (values - self.mean) / self.scale)
+        return np.column_stack([scores, missing] if self.marks_missing else [scores])
+
+
+class Encoding:
+    """What an attacker knows about the columns of a table.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Where ranges, labels and scales are read from.
+    categorical : collection of hashable, default ()
+        Numeric columns to read as labels. Text, booleans and categories always are.
+
+    Raises
+    ------
+    ColumnMismatchError
+        If `categorical` names a column that the table does not have.
+    """
+
+    def __init__(self, table: pd.DataFrame, categorical: Collection[Hashable] = ()) -> None:
+        unknown = [name for name in categorical if name not in table.columns]
+        if unknown:
+            raise ColumnMismatchError(
+                "named in categorical=, but the table has no such column",
+                fix="correct the name",
+                column=unknown[0],
+            )
+        self.attributes = tuple(
+            Attribute.learn(table[name], name in categorical) for name in table.columns
+        )
+
+    @property
+    def numeric(self) -> list[Attribute]:
+        """Numeric columns."""
+        return [attribute for attribute in self.attributes if attribute.levels is None]
+
+    @property
+    def labelled(self) -> list[Attribute]:
+        """Categorical columns."""
+        return [attribute for attribute in self.attributes if attribute.levels is not None]
+
+    def check(self, frame: pd.DataFrame) -> None:
+        """Raise ColumnMismatchError if the frame lacks one of the columns."""
+        for attribute in self.attributes:
+            if attribute.name not in frame.columns:
+                raise ColumnMismatchError(
+                    f"absent from a table of {len(frame.columns)} columns",
+                    fix="pass tables with the same columns",
+                    column=attribute.name,
+                )
+
+    def encode(self, frame: pd.DataFrame) -> Floats:
+        """Return standardised numbers and one-hot labels, shape (row, feature), finite."""
+        self.check(frame)
+        return np.concatenate([attribute.encode(frame) for attribute in self.attributes], axis=1)

@@ -1,0 +1,206 @@
+"""The games: who knows what, worlds with and without the target, what is shown to the attacker.
+
+============ ================================ =====================================================
+scheme       the attacker holds               the attacker also knows
+============ ================================ =====================================================
+ASSD         one synthetic table              all records but whether the target was among them,
+                                              columns, the training algorithm and its parameters
+ASIF         the intermediate features of     the same
+             all records, as one party's
+             trained first part gives them
+canaries     one synthetic table              the canaries, all records that are always in
+============ ================================ =====================================================
+
+In none of them does the attacker know the random seed or hold the model itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from sklearn.base import clone
+
+from vflsynth.audit import targets as target_rules
+from vflsynth.exceptions import PartyDataError
+from vflsynth.frames import align_party_frames, party_keys
+
+PartyFrames = Mapping[str, pd.DataFrame]
+Publisher = Callable[[PartyFrames, int], pd.DataFrame]
+"""A way to publish from outside: ``publish(party_frames, random_state)`` returns a table."""
+
+THREAT_MODELS = {
+    "ASSD": (
+        "The attacker sees one synthetic table. They know every record except whether the target "
+        "was among them, know the training algorithm with its parameters, and can train any "
+        "number of models like it. They do not know the random seed. This is stronger than a real "
+        "outsider and as strong as a colleague who has all other records."
+    ),
+    "ASIF": (
+        "The attacker is whoever receives one party's intermediate features: the server, or an "
+        "eavesdropper. They see the features of all records after training, know every record "
+        "except whether the target was used in training, and can train any number of models "
+        "alike. They do not know the random seed, and do not use the features of earlier training "
+        "steps."
+    ),
+    "canaries": (
+        "The attacker sees one synthetic table. They know all records that are always in it and "
+        "all candidates for canaries, and guess which of these were put in."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """Party frames, and which targets are asked about in this world.
+
+    Parameters
+    ----------
+    name : str
+        Decides the seeds of its models.
+    party_frames : mapping of str to DataFrame
+    targets : tuple of hashable
+    """
+
+    name: str
+    party_frames: PartyFrames
+    targets: tuple[Hashable, ...]
+
+
+class LeaveOneOutGame:
+    """The worlds of Algorithms 2 and 4: all records, and all records but one.
+
+    Parameters
+    ----------
+    party_frames : mapping of str to DataFrame
+    on : hashable, optional
+        Key column. Default: the index.
+
+    Attributes
+    ----------
+    table : DataFrame
+        The matched records of all parties side by side, with their keys as the index. Whoever runs
+        an audit holds all of it.
+    aligned : dict of str to DataFrame
+        The same per party.
+    """
+
+    def __init__(self, party_frames: PartyFrames, on: Hashable = None) -> None:
+        self._party_frames, self._on = dict(party_frames), on
+        aligned, keys, _ = align_party_frames(party_frames, on)
+        self.aligned = {name: frame.set_axis(keys, axis=0) for name, frame in aligned.items()}
+        self.table = pd.concat(list(self.aligned.values()), axis=1)
+
+    def choose(
+        self, targets: Sequence[Any], categorical: Sequence[Hashable]
+    ) -> dict[Hashable, list[str]]:
+        """Turn the names of rules and keys of records into keys.
+
+        Parameters
+        ----------
+        targets : sequence
+            "farthest", "most_outlying", or keys of matched records.
+        categorical : sequence of hashable
+            Numeric columns to read as labels.
+
+        Returns
+        -------
+        dict of key to list of str
+            Targets with how each was chosen.
+
+        Raises
+        ------
+        PartyDataError
+            If a key is not that of a matched record.
+        """
+        chosen: dict[Hashable, list[str]] = {}
+        for target in targets:
+            if isinstance(target, str) and target in target_rules.RULES:
+                (key,) = target_rules.RULES[target](self.table, categorical=categorical)
+                chosen.setdefault(key, []).append(target)
+            elif target in self.table.index:
+                chosen.setdefault(target, []).append("named")
+            else:
+                raise PartyDataError(
+                    f"target {target!r} is not the key of a record that all parties have",
+                    fix=f"give one of the {len(self.table)} matched keys, or one of "
+                    + ", ".join(map(repr, target_rules.RULES)),
+                )
+        return chosen
+
+    def record(self, target: Hashable) -> pd.DataFrame:
+        """Return a record of `table` as a frame of one row."""
+        return self.table.loc[[target]]
+
+    def worlds(self, targets: Sequence[Hashable]) -> list[World]:
+        """Return the world with all records, which serves every target, and one without each."""
+        return [
+            World("with all records", self._party_frames, tuple(targets)),
+            *(World(f"without {target!r}", self._without(target), (target,)) for target in targets),
+        ]
+
+    def _without(self, target: Hashable) -> dict[str, pd.DataFrame]:
+        return {
+            name: frame[party_keys(frame, self._on) != target]
+            for name, frame in self._party_frames.items()
+        }
+
+
+class _Published:
+    """What a publisher from outside gave, in the clothes of a fitted synthesizer."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        self._table = table
+
+    def sample(self, n: int) -> pd.DataFrame:
+        """Return the table as it is, whatever its size."""
+        return self._table
+
+
+def train(
+    synthesizer: Any,
+    party_frames: PartyFrames,
+    on: Hashable,
+    random_states: Sequence[int],
+    *,
+    keep_discriminators: bool = False,
+) -> list[Any]:
+    """Train one model per random state; all at once where the synthesizer can.
+
+    Parameters
+    ----------
+    synthesizer : estimator or callable
+        With ``clone``, ``fit(party_frames, on)`` and ``sample(n)``, or a `Publisher`.
+    party_frames, on
+        As in ``fit``.
+    random_states : sequence of int
+    keep_discriminators : bool, default=False
+
+    Returns
+    -------
+    list of fitted models
+        Each with ``sample(n)``.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If training was cut short: a half-trained model is no shadow model.
+    """
+    if not hasattr(synthesizer, "fit"):
+        return [_Published(synthesizer(party_frames, state)) for state in random_states]
+    parameters = synthesizer.get_params(deep=False) if hasattr(synthesizer, "get_params") else {}
+    quiet = {"verbose": 0} if "verbose" in parameters else {}
+    template = clone(synthesizer).set_params(**quiet)
+    if hasattr(template, "fit_replicas"):
+        keep = {"keep_discriminators": True} if keep_discriminators else {}
+        models = template.fit_replicas(party_frames, on, random_states=list(random_states), **keep)
+    else:
+        models = []
+        for state in random_states:
+            seeded = {"random_state": state} if "random_state" in parameters else {}
+            models.append(clone(template).set_params(**seeded).fit(party_frames, on))
+    if any(getattr(model, "interrupted_", False) for model in models):
+        raise KeyboardInterrupt
+    return list(models)

@@ -1,0 +1,343 @@
+"""Shadow models: many models of the same kind, trained in blocks, observed, and forgotten."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import tempfile
+import time
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import joblib
+import numpy as np
+import pandas as pd
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as dump_arrays
+from tqdm import tqdm
+
+from vflsynth._device import available_memory
+from vflsynth._version import __version__
+from vflsynth.audit._encoding import Floats
+from vflsynth.audit.game import PartyFrames, World, train
+from vflsynth.exceptions import ParameterError
+
+logger = logging.getLogger("vflsynth")
+
+Observation = dict[str, Floats]
+
+BLOCK_SIZE = 50
+"""Models trained at once on a CPU, where the synthesizer can: more gain nothing there."""
+
+_WORKER_MEMORY = 400 * 2**20  # of a process that has imported torch
+_USABLE_SHARE = 0.8
+_FORMAT = 1  # of the cache; part of every key
+
+
+class Observer(Protocol):
+    """What is written down about trained models."""
+
+    keep_discriminators: bool
+
+    def describe(self) -> str:
+        """Say what is observed; part of the cache's key."""
+
+    def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
+        """Return named vectors for each of the models, all trained on the same frames."""
+
+
+@dataclass(frozen=True)
+class ShadowRun:
+    """What was observed, and what it took.
+
+    Parameters
+    ----------
+    observations : dict of world name to dict of str to ndarray, shape (model, feature)
+    n_trained : int
+        Models that were not in the cache.
+    seconds : float
+        Wall time.
+    block_size, n_jobs : int
+    memory : int or None
+        Estimate for all workers together, in bytes; None if the synthesizer cannot tell.
+    """
+
+    observations: dict[str, dict[str, Floats]]
+    n_trained: int
+    seconds: float
+    block_size: int
+    n_jobs: int
+    memory: int | None
+
+
+def run_shadow_models(
+    synthesizer: Any,
+    worlds: Sequence[World],
+    on: Hashable,
+    observer: Observer,
+    *,
+    n_models: int,
+    pair_seeds: bool = False,
+    random_state: int = 0,
+    block_size: int | None = None,
+    n_jobs: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    verbose: int = 1,
+) -> ShadowRun:
+    """Train `n_models` models in every world and observe them.
+
+    Parameters
+    ----------
+    synthesizer : estimator or callable
+        See `vflsynth.audit.game.train`.
+    worlds : sequence of World
+    on : hashable
+        Key column; None for the index.
+    observer : Observer
+    n_models : int
+        Per world.
+    pair_seeds : bool, default=False
+        Give model j the same seed in every world. Default: every model has a seed of its own.
+    random_state : int, default=0
+        Model j of a world gets the same seed whatever the blocks, workers and other worlds are.
+    block_size : int, optional
+        Models trained at once. Default: as many as are worth it and fit into memory.
+    n_jobs : int, optional
+        Blocks trained at the same time, as joblib understands it; ``joblib.parallel_config``
+        decides by default, and chooses where they run.
+    cache : path-like, optional
+        Directory where the observations of each model are kept, never a model or a record. A run
+        that was interrupted continues there; a longer one adds to it.
+    verbose : int, default=1
+        0 shows no progress bar.
+
+    Returns
+    -------
+    ShadowRun
+
+    Raises
+    ------
+    ParameterError
+        If a cache is asked for and the synthesizer has no ``get_params``.
+    """
+    if cache is not None and not hasattr(synthesizer, "get_params"):
+        raise ParameterError(
+            "a cache needs a synthesizer with get_params: a function's parameters cannot be told "
+            "apart. Leave cache out, or wrap the function in a scikit-learn estimator"
+        )
+    started = time.perf_counter()
+    stores = {
+        world.name: _Store(cache, _key(synthesizer, world, on, observer, pair_seeds, random_state))
+        for world in worlds
+    }
+    found: dict[str, dict[int, Observation]] = {
+        world.name: stores[world.name].read(n_models) for world in worlds
+    }
+    missing = {
+        world.name: [j for j in range(n_models) if j not in found[world.name]] for world in worlds
+    }
+    n_missing = sum(map(len, missing.values()))
+    workers = joblib.effective_n_jobs(n_jobs)
+    size, memory = _plan(synthesizer, worlds[0], on, block_size, workers, n_models)
+    blocks = [
+        (world, missing[world.name][start : start + size])
+        for world in worlds
+        for start in range(0, len(missing[world.name]), size)
+    ]
+    estimate = "" if memory is None else f", about {memory / 2**30:.2f} GiB"
+    logger.info(
+        "%d shadow models to train, %d at hand; blocks of %d, %d at a time%s",
+        n_missing,
+        len(worlds) * n_models - n_missing,
+        size,
+        workers,
+        estimate,
+    )
+    tasks = (
+        joblib.delayed(_run_block)(
+            synthesizer,
+            world,
+            on,
+            [_seed(random_state, "any world" if pair_seeds else world.name, j) for j in numbers],
+            numbers,
+            observer,
+        )
+        for world, numbers in blocks
+    )
+    with tqdm(
+        total=n_missing,
+        desc=f"shadow models{estimate}",
+        unit="model",
+        disable=verbose < 1 or not n_missing,
+    ) as progress:
+        for name, numbers, observations in _unordered(tasks, n_jobs):
+            for j, observation in zip(numbers, observations, strict=True):
+                stores[name].write(j, observation)
+                found[name][j] = observation
+            progress.update(len(numbers))
+    return ShadowRun(
+        {
+            name: {
+                label: np.stack([of_world[j][label] for j in range(n_models)])
+                for label in of_world[0]
+            }
+            for name, of_world in found.items()
+        },
+        n_missing,
+        time.perf_counter() - started,
+        size,
+        workers,
+        memory,
+    )
+
+
+def _unordered(
+    tasks: Iterable[Any], n_jobs: int | None
+) -> Iterable[tuple[str, list[int], list[Observation]]]:
+    """Run tasks and yield results as they come, or at the end where the backend cannot (Ray)."""
+    try:
+        parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    except ValueError:
+        parallel = joblib.Parallel(n_jobs=n_jobs)
+    results: Iterable[tuple[str, list[int], list[Observation]]] = parallel(tasks)
+    return results
+
+
+def _run_block(
+    synthesizer: Any,
+    world: World,
+    on: Hashable,
+    random_states: Sequence[int],
+    numbers: Sequence[int],
+    observer: Observer,
+) -> tuple[str, Sequence[int], list[Observation]]:
+    """Train and observe one block; runs in a worker."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # parallel blocks, not parallel operations: the networks are small
+    try:
+        models = train(
+            synthesizer,
+            world.party_frames,
+            on,
+            random_states,
+            keep_discriminators=observer.keep_discriminators,
+        )
+        return world.name, numbers, observer.observe(models, world.targets)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _seed(random_state: int, world: str, number: int) -> int:
+    """Seed of a shadow model: a function of nothing but these."""
+    world_number = int.from_bytes(hashlib.sha256(world.encode()).digest()[:4], "little")
+    sequence = np.random.SeedSequence(random_state, spawn_key=(world_number, number))
+    return int(sequence.generate_state(1, np.uint32)[0])
+
+
+def _plan(
+    synthesizer: Any,
+    world: World,
+    on: Hashable,
+    block_size: int | None,
+    workers: int,
+    n_models: int,
+) -> tuple[int, int | None]:
+    """Decide on the block size, and estimate the memory of all workers."""
+    if not hasattr(synthesizer, "fit_replicas"):
+        return block_size or 1, None
+    on_gpu = getattr(synthesizer, "device", "cpu") != "cpu" and torch.cuda.is_available()
+    most = n_models if on_gpu else BLOCK_SIZE
+    # Equal blocks: 100 models in blocks of 50 rather than of 64 and 36.
+    size = block_size or math.ceil(n_models / math.ceil(n_models / most))
+    if not hasattr(synthesizer, "estimate_memory"):
+        return size, None
+    one, two = (synthesizer.estimate_memory(world.party_frames, on, n_models=n) for n in (1, 2))
+    fixed, each = 2 * one - two, two - one
+    free = available_memory(torch.device("cpu"))
+    if block_size is None and free is not None and not on_gpu:
+        room = _USABLE_SHARE * free / workers - fixed - _WORKER_MEMORY
+        size = max(1, min(size, int(room / max(1, each))))
+    return size, workers * (fixed + size * each + _WORKER_MEMORY)
+
+
+def _key(
+    synthesizer: Any,
+    world: World,
+    on: Hashable,
+    observer: Observer,
+    pair_seeds: bool,
+    random_state: int,
+) -> str:
+    """Digest of all that decides what is observed."""
+    parameters = synthesizer.get_params(deep=True) if hasattr(synthesizer, "get_params") else {}
+    kind = type(synthesizer)
+    what = {
+        "format": _FORMAT,
+        "version": __version__,
+        "synthesizer": f"{kind.__module__}.{kind.__qualname__}",
+        "parameters": {
+            name: joblib.hash(value)
+            for name, value in sorted(parameters.items())
+            if name not in ("random_state", "verbose", "memory_limit")
+        },
+        "world": world.name,
+        "frames": {name: _digest(frame) for name, frame in world.party_frames.items()},
+        "on": repr(on),
+        "observed": observer.describe(),
+        "targets": [repr(target) for target in world.targets],
+        "pair_seeds": pair_seeds,
+        "random_state": random_state,
+    }
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()
+
+
+def _digest(frame: pd.DataFrame) -> str:
+    rows = pd.util.hash_pandas_object(frame, index=True).to_numpy()
+    head = repr([(column, str(dtype)) for column, dtype in frame.dtypes.items()])
+    return hashlib.sha256(head.encode() + rows.tobytes()).hexdigest()
+
+
+class _Store:
+    """Observations on disk: one safetensors file per model, complete or absent."""
+
+    def __init__(self, root: str | os.PathLike[str] | None, key: str) -> None:
+        self._folder = None if root is None else Path(root) / key[:32]
+
+    def read(self, n_models: int) -> dict[int, Observation]:
+        """Return what there is of the first models."""
+        found: dict[int, Observation] = {}
+        if self._folder is None:
+            return found
+        for number in range(n_models):
+            try:
+                found[number] = load_arrays(self._path(number).read_bytes())
+            except FileNotFoundError:
+                continue
+            except SafetensorError:  # cut short by a full disk, say: train it again
+                logger.warning("%s is damaged and will be replaced", self._path(number))
+        return found
+
+    def write(self, number: int, observation: Observation) -> None:
+        """Keep what was observed of a model."""
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".tmp", delete=False) as file:
+            file.write(dump_arrays(observation))
+        os.replace(file.name, self._path(number))
+
+    def _path(self, number: int) -> Path:
+        assert self._folder is not None
+        return self._folder / f"model-{number:05d}.safetensors"
+
+
+def describe_frames(frames: PartyFrames) -> str:
+    """Digest of party frames, for observers whose observations depend on them."""
+    return hashlib.sha256("".join(_digest(frame) for frame in frames.values()).encode()).hexdigest()
