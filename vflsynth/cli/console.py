@@ -1,0 +1,123 @@
+"""What a person sees: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+logger = logging.getLogger("vflsynth")
+
+
+def say(text: str = "") -> None:
+    """Write a line of the result."""
+    sys.stdout.write(f"{text}\n")
+
+
+@contextmanager
+def reporting(*, quiet: bool) -> Iterator[None]:
+    """Send the package's messages and all warnings to standard error, plainly, for a while.
+
+    Parameters
+    ----------
+    quiet : bool
+        Only warnings and errors.
+    """
+
+    def warn(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        logger.warning("%s", message)
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter())
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = warn
+            yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _Formatter(logging.Formatter):
+    """Messages as they are; warnings and errors say what they are, and who speaks."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if record.levelno < logging.WARNING:
+            return text
+        return f"vflsynth: {record.levelname.lower()}: {text}"
+
+
+def table(rows: Sequence[Mapping[str, Any]], indent: str = "  ") -> str:
+    """Lay out records as aligned text: numbers to the right, all else to the left.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        All with the keys of the first. None is shown as nothing.
+    indent : str
+
+    Returns
+    -------
+    str
+        A heading and one line per record.
+
+    Examples
+    --------
+    >>> print(table([{"column": "age", "distinct": 61}, {"column": "sex", "distinct": 2}]))
+      column  distinct
+      age           61
+      sex            2
+    """
+    columns = []
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        cells = [name, *map(_cell, values)]
+        width = max(map(len, cells))
+        to_the_right = all(isinstance(value, int | float) for value in values if value is not None)
+        columns.append([c.rjust(width) if to_the_right else c.ljust(width) for c in cells])
+    return "\n".join((indent + "  ".join(line)).rstrip() for line in zip(*columns))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def share(part: float) -> str:
+    """Write a share as a percentage, with nothing for none.
+
+    Examples
+    --------
+    >>> share(0.125), share(0.0)
+    ('12.5%', '')
+    """
+    return f"{part:.3g}%" if (part := 100 * part) else ""
+
+
+def size(n_bytes: int) -> str:
+    """Write a number of bytes for people.
+
+    Examples
+    --------
+    >>> size(900), size(12_345), size(3_000_000)
+    ('900 B', '12.3 kB', '3 MB')
+    """
+    value, units = float(n_bytes), ["B", "kB", "MB", "GB", "TB"]
+    while value >= 1000 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.3g} {units[0]}"

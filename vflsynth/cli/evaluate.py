@@ -1,0 +1,136 @@
+"""``vflsynth evaluate``: real tables and a synthetic one -> numbers, and a report."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from vflsynth.cli.console import say
+from vflsynth.cli.models import open_model
+from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, label, read, read_party_frames
+from vflsynth.evaluation import MetricResults, evaluate, report
+from vflsynth.exceptions import ParameterError
+from vflsynth.frames import align_party_frames
+from vflsynth.synthesizers import BaseSynthesizer
+
+logger = logging.getLogger("vflsynth")
+
+SUMMARY = "compare a synthetic table with the real ones"
+DESCRIPTION = """\
+Measure how close a synthetic table is to the real ones, and what it is good for.
+
+CAUTION: this puts the real rows of all parties side by side, in this process. Fitting and sampling
+never do; relations across parties cannot be judged without it. Run it where all parties agree that
+their rows may meet, or on one party's table alone.
+"""
+EPILOG = """\
+examples:
+  vflsynth evaluate --real lab=lab.csv clinic=clinic.parquet --on patient_id \\
+      --synthetic synthetic.parquet --target diagnosis -o report.html
+  vflsynth evaluate --real lab=lab.csv --synthetic lab-synthetic.csv --json > results.json
+
+Every line names the direction, a 95% interval, what real data score, and what a naive table scores.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--real",
+        nargs="+",
+        required=True,
+        metavar=PARTY_FILES,
+        type=PartyFile.parse,
+        help="the tables that the model was fitted on",
+    )
+    parser.add_argument(
+        "--synthetic", required=True, metavar="FILE", type=Path, help="the table to judge"
+    )
+    parser.add_argument("--on", metavar="COLUMN", help="key column of the real tables")
+    parser.add_argument(
+        "--holdout",
+        nargs="+",
+        default=[],
+        metavar=PARTY_FILES,
+        type=PartyFile.parse,
+        help="the parties' tables of records that the model was not fitted on: models are then "
+        "tested on these, and copies of training rows can be told from chance",
+    )
+    parser.add_argument(
+        "--target", metavar="COLUMN", help="column to predict, for utility (TSTR against TRTR)"
+    )
+    parser.add_argument(
+        "--categorical",
+        nargs="+",
+        default=[],
+        metavar="COLUMN",
+        help="numeric columns to read as labels, such as codes",
+    )
+    parser.add_argument(
+        "--model", metavar="DIR", type=Path, help="show this model's training in the report"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="HTML report, one file")
+    parser.add_argument("--json", action="store_true", help="results as JSON, parts included")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge, print, and write the report."""
+    results = judge(options)
+    say(results.to_json() if options.json else repr(results))
+    return 0
+
+
+def judge(options: argparse.Namespace) -> MetricResults:
+    """Compute all metrics, and write the report if one was asked for."""
+    history = _history(options)
+    frames = read_party_frames(options.real)
+    on = key_label(frames.values(), options.on)
+    real, parties = _side_by_side(frames, on)
+    synthetic = read(options.synthetic).drop(
+        columns=[on] if on is not None else [], errors="ignore"
+    )
+    holdout = None
+    if options.holdout:
+        holdout, _ = _side_by_side(read_party_frames(options.holdout), on)
+    arguments: dict[str, Any] = {
+        "parties": parties,
+        "target": None if options.target is None else label([real], options.target),
+        "holdout": holdout,
+        "categorical": [label([real], name) for name in options.categorical],
+    }
+    logger.info(
+        "comparing %s synthetic rows with %s real ones", f"{len(synthetic):,}", f"{len(real):,}"
+    )
+    if options.output is None:
+        return evaluate(real, synthetic, **arguments)
+    page = report(real, synthetic, history=history, **arguments)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    page.save(options.output)
+    logger.info("wrote %s", options.output)
+    return page.results
+
+
+def _side_by_side(
+    frames: dict[str, pd.DataFrame], on: Hashable
+) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
+    """Join the parties' records, and say who owns which column."""
+    aligned, _, alignment = align_party_frames(frames, on=on)
+    logger.info("%s", alignment)
+    owned = {party: list(frame.columns) for party, frame in aligned.items()}
+    return pd.concat(list(aligned.values()), axis="columns"), owned
+
+
+def _history(options: argparse.Namespace) -> pd.DataFrame | None:
+    if options.model is None:
+        return None
+    if options.output is None:
+        raise ParameterError("--model is shown in the report; say where to write it with --output")
+    model = open_model(options.model)
+    if not isinstance(model, BaseSynthesizer):
+        raise ParameterError(f"{options.model} is one party's half, which holds no history")
+    return model.history_

@@ -1,0 +1,218 @@
+"""``vflsynth inspect``: what is in a model, or in a table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from vflsynth import _artefacts as artefacts
+from vflsynth.cli.console import say, share, size, table
+from vflsynth.cli.fit import training_sentence, training_summary
+from vflsynth.cli.models import open_model
+from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, read_party_frames
+from vflsynth.exceptions import ParameterError, PartyDataError
+from vflsynth.frames import align_party_frames
+from vflsynth.model import PartyModel
+from vflsynth.transformers import TableTransformer
+
+SUMMARY = "show what is in a model, or how tables would be read"
+DESCRIPTION = """\
+Show what is in a saved model: parties, columns and how they are encoded, sizes, how it was trained,
+and what crossed each party's boundary if it was fitted with --transcript.
+
+Of tables: rows, kinds of columns as they would be inferred, distinct and missing values, width of
+the encoding, and every column that could not be used as it is. With --on, what could be matched.
+"""
+EPILOG = """\
+examples:
+  vflsynth inspect model
+  vflsynth inspect lab=lab.csv clinic=clinic.parquet --on patient_id
+  vflsynth inspect model --json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "what",
+        nargs="+",
+        metavar=f"MODEL|{PARTY_FILES}",
+        help="a model, one party's half of one, or tables",
+    )
+    parser.add_argument("--on", metavar="COLUMN", help="key column of the tables")
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Describe and print."""
+    if len(options.what) == 1 and Path(options.what[0]).is_dir():
+        if options.on is not None:
+            raise ParameterError(f"--on is for tables; {options.what[0]} is a folder")
+        description = describe_model(Path(options.what[0]))
+        text: Callable[[Mapping[str, Any]], str] = model_text
+    else:
+        files = [PartyFile.parse(what) for what in options.what]
+        description = describe_tables(read_party_frames(files), options.on)
+        text = tables_text
+    if options.json:
+        say(json.dumps(description, indent=1, allow_nan=False, ensure_ascii=False))
+    else:
+        say(text(description))
+    return 0
+
+
+# models
+
+
+def describe_model(path: Path) -> dict[str, Any]:
+    """Describe a saved model or half, JSON-safe."""
+    model = open_model(path)
+    about = {"path": str(path), "bytes": _bytes(path)}
+    if isinstance(model, PartyModel):
+        return about | {"class": "PartyModel", "parties": [_describe_half(model)]}
+    content = artefacts.read_json(path / "synthesizer.json")
+    alignment = model.alignment_
+    return about | {
+        "class": content["class"],
+        "version": content["version"],
+        "device": model.device_,
+        "interrupted": model.interrupted_,
+        "training": training_summary(model.history_),
+        "settings": model.settings_,
+        "alignment": {
+            "matched_by": alignment.matched_by,
+            "matched": alignment.n_matched,
+            "dropped": alignment.n_dropped,
+        },
+        "parties": [_describe_half(half) for half in model.parties_.values()],
+        "transcript": None if model.transcript_ is None else model.transcript_.to_dict("records"),
+    }
+
+
+def model_text(model: Mapping[str, Any]) -> str:
+    """Lay out `describe_model` for people."""
+    lines = [f"{model['class']}, {size(model['bytes'])}: {model['path']}"]
+    if "version" in model:
+        lines[0] += f" (saved by vflsynth {model['version']})"
+        matched = model["alignment"]
+        dropped = ", ".join(f"{party} {n:,}" for party, n in matched["dropped"].items())
+        lines += [
+            f"records: {matched['matched']:,} matched by {matched['matched_by']}; "
+            f"dropped: {dropped}",
+            f"training: {training_sentence(model['training'])}, on {model['device']}"
+            + ("; interrupted" if model["interrupted"] else ""),
+            "settings: "
+            + ", ".join(f"{name}={json.dumps(v)}" for name, v in model["settings"].items()),
+        ]
+    for half in model["parties"]:
+        lines += [
+            "",
+            f"party {half['party']}: {len(half['columns'])} columns, {half['encoded']} encoded; "
+            f"{half['parameters']:,} parameters; key: {half['key'] or 'the index'}",
+            table(half["columns"]),
+        ]
+    if model.get("transcript"):
+        rows = [
+            {
+                "message": row["message"],
+                "from": row["sender"],
+                "to": row["receiver"],
+                "messages": row["messages"],
+                "size": size(row["bytes"]),
+                "contents": row["contents"],
+            }
+            for row in model["transcript"]
+        ]
+        lines += ["", "what crossed each boundary during training:", table(rows)]
+    elif "version" in model:
+        lines += ["", "What crossed each boundary was not counted; 'fit --transcript' does."]
+    return "\n".join(lines)
+
+
+def _describe_half(half: PartyModel) -> dict[str, Any]:
+    transformer = half.transformer
+    return {
+        "party": half.name,
+        "key": None if half.on is None else str(half.on),
+        "encoded": transformer.width_,
+        "parameters": sum(tensor.numel() for tensor in half.sampler.tensors().values()),
+        "columns": [
+            {
+                "column": str(label),
+                "dtype": str(column.dtype_),
+                "kind": column.kind,
+                "encoded": column.width_,
+            }
+            for label, column in transformer.transformers_.items()
+        ],
+    }
+
+
+def _bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+# tables
+
+
+def describe_tables(frames: Mapping[str, pd.DataFrame], on: str | None) -> dict[str, Any]:
+    """Describe tables as `fit` would see them, JSON-safe."""
+    key = key_label(frames.values(), on)
+    description: dict[str, Any] = {
+        "parties": [
+            {
+                "party": party,
+                "rows": len(frame),
+                "columns": [_describe_column(frame, label, key) for label in frame.columns],
+            }
+            for party, frame in frames.items()
+        ]
+    }
+    if key is not None:
+        alignment = align_party_frames(frames, on=key)[2]
+        description["alignment"] = str(alignment)
+    return description
+
+
+def tables_text(tables: Mapping[str, Any]) -> str:
+    """Lay out `describe_tables` for people."""
+    lines = []
+    for own in tables["parties"]:
+        columns = [
+            {**column, "missing": share(column["missing"] / max(1, own["rows"]))}
+            for column in own["columns"]
+        ]
+        if not any(column["problem"] for column in columns):
+            columns = [{k: v for k, v in column.items() if k != "problem"} for column in columns]
+        encoded = sum(column["encoded"] or 0 for column in columns)
+        lines += [
+            f"{own['party']}: {own['rows']:,} rows, {len(columns)} columns, {encoded} encoded",
+            table(columns),
+            "",
+        ]
+    return "\n".join([*lines, tables["alignment"]] if "alignment" in tables else lines[:-1])
+
+
+def _describe_column(frame: pd.DataFrame, label: Any, key: Any) -> dict[str, Any]:
+    column = frame[label]
+    described = {
+        "column": str(label),
+        "dtype": str(column.dtype),
+        "kind": "key",
+        "encoded": None,
+        "distinct": int(column.nunique()),
+        "missing": int(column.isna().sum()),
+        "problem": None,
+    }
+    if label == key:
+        return described
+    try:
+        transformer = TableTransformer().fit(frame[[label]])
+    except PartyDataError as error:
+        return described | {"kind": None, "problem": f"{error.problem}: {error.fix}"}
+    return described | {"kind": transformer.kinds_[label], "encoded": transformer.width_}

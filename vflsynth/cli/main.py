@@ -1,0 +1,147 @@
+"""``vflsynth``: the commands, and what a failure looks like to a person and to a script."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from enum import IntEnum
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from vflsynth import __version__
+from vflsynth.cli import demo, evaluate, fit, inspect, sample
+from vflsynth.cli.console import reporting
+from vflsynth.exceptions import (
+    ArtefactError,
+    MissingExtraError,
+    ParameterError,
+    PartyDataError,
+    VFLSynthError,
+)
+
+logger = logging.getLogger("vflsynth")
+
+_DESCRIPTION = """\
+One synthetic table from several organisations' columns about the same people, without a join.
+
+  vflsynth fit lab=lab.csv clinic=clinic.parquet --on patient_id --output model
+  vflsynth sample model -n 5000 -o synthetic.parquet
+  vflsynth evaluate --real lab=lab.csv clinic=clinic.parquet --on patient_id \\
+      --synthetic synthetic.parquet --target diagnosis -o report.html
+  vflsynth inspect model
+  vflsynth demo --output demo-output
+"""
+
+_EPILOG = """\
+Tables are csv (also .csv.gz) or parquet files; parquet keeps every dtype. Results go to standard
+output, progress and messages to standard error. Nothing is ever left half written.
+
+Work is done on one thread per process, which is fastest for networks as small as these; set
+OMP_NUM_THREADS to use more.
+
+exit codes:
+  0    done
+  1    failed for a reason that is none of the following
+  2    wrong usage: an option or a parameter is not what it should be, or a package is missing
+  3    the tables cannot be used as they are; the message names party, column and fix
+  4    a saved model or checkpoint is missing, damaged, or in the way
+  130  interrupted with Ctrl-C; fit saves the model so far
+"""
+
+
+class ExitCode(IntEnum):
+    """What the process returns."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    TABLES = 3
+    ARTEFACT = 4
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Default: those of the process.
+
+    Returns
+    -------
+    int
+        One of `ExitCode`.
+
+    Raises
+    ------
+    SystemExit
+        For ``--help`` and ``--version``, and with code 2 for arguments that cannot be parsed.
+    """
+    options = _parser().parse_args(arguments)
+    threads = nullcontext() if "OMP_NUM_THREADS" in os.environ else threadpool_limits(1)
+    with reporting(quiet=options.quiet), threads:
+        try:
+            code = options.run(options)
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader has seen enough, as in `vflsynth inspect x | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.BROKEN_PIPE
+        except KeyboardInterrupt:
+            logger.error("interrupted; nothing was saved", exc_info=options.debug)
+            return ExitCode.INTERRUPTED
+        except Exception as error:
+            logger.error("%s", _one_line(error), exc_info=options.debug)
+            return _code(error)
+    return ExitCode(code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="vflsynth",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"vflsynth {__version__}")
+    everywhere = argparse.ArgumentParser(add_help=False)
+    group = everywhere.add_argument_group("messages")
+    group.add_argument("-q", "--quiet", action="store_true", help="only results and errors")
+    group.add_argument("--debug", action="store_true", help="show where an error comes from")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in (fit, sample, evaluate, inspect, demo):
+        name = command.__name__.rpartition(".")[2]
+        own = commands.add_parser(
+            name,
+            parents=[everywhere],
+            help=command.SUMMARY,
+            description=command.DESCRIPTION,
+            epilog=command.EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(own)
+        own.set_defaults(run=command.run)
+    return parser
+
+
+def _code(error: Exception) -> ExitCode:
+    match error:
+        case ParameterError() | MissingExtraError():
+            return ExitCode.USAGE
+        case PartyDataError():
+            return ExitCode.TABLES
+        case ArtefactError():
+            return ExitCode.ARTEFACT
+    return ExitCode.FAILED
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, VFLSynthError | OSError):
+        return text
+    return f"unexpected {type(error).__name__}: {text} (--debug shows where it comes from)"

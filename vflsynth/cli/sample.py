@@ -1,0 +1,98 @@
+"""``vflsynth sample``: a saved model -> synthetic records."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from vflsynth.cli.console import say
+from vflsynth.cli.models import open_model
+from vflsynth.exceptions import ParameterError
+from vflsynth.frames import write_table
+from vflsynth.model import PartyModel
+
+logger = logging.getLogger("vflsynth")
+
+SUMMARY = "draw synthetic records from a model"
+DESCRIPTION = """\
+Draw synthetic records from a saved model, or from one party's half of it.
+
+Without --output and --by-party, the records are written to standard output as csv.
+"""
+EPILOG = """\
+examples:
+  vflsynth sample model -n 5000 -o synthetic.parquet
+  vflsynth sample model -n 5000 --by-party parts --keys --seed 7
+  vflsynth sample model -n 5
+
+One party's half gives that party's columns. Halves that use the same --seed give rows that belong
+together, the same as the whole model gives with that seed.
+
+Without --seed, a model that was fitted with one gives the same records at every call, any other
+model different ones.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("model", metavar="MODEL", type=Path, help="saved by 'vflsynth fit'")
+    parser.add_argument("-n", required=True, type=_count, metavar="N", help="how many records")
+    target = parser.add_mutually_exclusive_group()
+    target.add_argument("-o", "--output", metavar="FILE", type=Path, help=".csv or .parquet")
+    target.add_argument(
+        "--by-party",
+        metavar="DIR",
+        type=Path,
+        help="one file per party, DIR/PARTY.parquet; row i is the same record in all of them",
+    )
+    parser.add_argument(
+        "--keys", action="store_true", help="add fresh keys, which no real record has"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="same seed, same records")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Sample and write."""
+    model = open_model(options.model)
+    if options.by_party is not None:
+        if isinstance(model, PartyModel):
+            raise ParameterError(f"{options.model} is one party's half; use --output instead")
+        parts = model.sample(options.n, by_party=True, keys=options.keys, random_state=options.seed)
+        for name, part in parts.items():
+            _write(part, options.by_party / f"{name}.parquet")
+        return 0
+    if isinstance(model, PartyModel):
+        table = _sample_half(model, options)
+    else:
+        table = model.sample(options.n, keys=options.keys, random_state=options.seed)
+    if options.output is None:
+        table.to_csv(sys.stdout, index=False)
+    else:
+        _write(table, options.output)
+    return 0
+
+
+def _sample_half(half: PartyModel, options: argparse.Namespace) -> pd.DataFrame:
+    if options.seed is None:
+        logger.info(
+            "these rows of party %r belong to no other party's rows: use the same --seed for that",
+            half.name,
+        )
+    table = half.sample(options.n, options.seed)
+    return half.add_keys(table) if options.keys else table
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
+    return int(text)
+
+
+def _write(table: pd.DataFrame, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_table(table, path)
+    say(f"{path}: {len(table):,} rows, {len(table.columns)} columns")

@@ -1,0 +1,91 @@
+"""Tables named on the command line: ``lab=lab.csv``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from vflsynth.exceptions import PartyNameError
+from vflsynth.frames import read_table
+
+logger = logging.getLogger("vflsynth")
+
+PARTY_FILES = "PARTY=FILE"
+"""How help texts write a `PartyFile`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartyFile:
+    """A party's name and where its table is.
+
+    Examples
+    --------
+    >>> PartyFile.parse("lab=data/measurements.csv").party
+    'lab'
+    >>> PartyFile.parse("data/clinic.parquet").party
+    'clinic'
+    """
+
+    party: str
+    path: Path
+
+    @classmethod
+    def parse(cls, text: str) -> PartyFile:
+        """Split at the first ``=``; a path alone names the party after the file."""
+        name, separator, path = text.partition("=")
+        if not separator or "/" in name or "\\" in name:
+            name, path = Path(text).name.split(".")[0], text
+        if not name or not path:
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {PARTY_FILES}")
+        return cls(name, Path(path))
+
+
+def read_party_frames(files: Sequence[PartyFile]) -> dict[str, pd.DataFrame]:
+    """Read the tables of all parties.
+
+    Raises
+    ------
+    PartyNameError
+        If two parties have the same name.
+    TableFileError
+        If a file cannot be read.
+    """
+    frames: dict[str, pd.DataFrame] = {}
+    for file in files:
+        if file.party in frames:
+            raise PartyNameError(
+                "two tables belong to parties of this name",
+                fix=f"give each its own, with {PARTY_FILES}",
+                party=file.party,
+            )
+        frames[file.party] = read(file.path, file.party)
+    return frames
+
+
+def read(path: Path, party: str | None = None) -> pd.DataFrame:
+    """Read one table and say so."""
+    frame = read_table(path, party=party)
+    logger.info("read %s: %s rows, %s columns", path, f"{len(frame):,}", len(frame.columns))
+    return frame
+
+
+def label(frames: Iterable[pd.DataFrame], text: str) -> Hashable:
+    """Find the column that a text on the command line means: labels may be integers.
+
+    Returns
+    -------
+    hashable
+        The text itself where no table has such a column, for an error to name.
+    """
+    labels: list[Hashable] = [name for frame in frames for name in frame.columns]
+    return text if text in labels else next((name for name in labels if str(name) == text), text)
+
+
+def key_label(frames: Iterable[pd.DataFrame], text: str | None) -> Hashable:
+    """Find the key column; None, for the index, if none was named."""
+    return None if text is None else label(frames, text)
