@@ -34,40 +34,31 @@ def new_directory(path: str | os.PathLike[str], kind: str) -> Iterator[Path]:
     Parameters
     ----------
     path : path-like
-        Replaced if it is an artefact of this package; refused if it holds anything else.
+        What `check_target` accepts; what is there stays as it is until the new one is complete.
     kind : str
         What the directory is; `open_directory` checks it.
 
     Raises
     ------
     ArtefactError
-        If `path` exists and is not such a directory.
+        If `path` holds something else, or cannot be written.
     """
     target = check_target(path, kind)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    side = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        side = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise ArtefactError(f"{target} cannot be written: {error}") from error
     try:
         yield side
-        files = {
-            file.relative_to(side).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-            for file in sorted(side.rglob("*"))
-            if file.is_file()
-        }
-        write_json(
-            side / MANIFEST, {"kind": kind, "format_version": FORMAT_VERSION, "files": files}
-        )
-        for file in side.rglob("*"):
-            if file.is_file():
-                with file.open("rb") as handle:
-                    os.fsync(handle.fileno())
+        files = {name: _digest(file) for name, file in _files(side).items()}
+        manifest = {"kind": kind, "format_version": FORMAT_VERSION, "files": files}
+        write_json(side / MANIFEST, manifest)
+        for file in _files(side).values():
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
         side.chmod(0o755)
-        old = None
-        if target.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-            target.rename(old / target.name)
-        side.rename(target)
-        if old is not None:
-            shutil.rmtree(old)
+        _replace(target, side)
     except BaseException:
         shutil.rmtree(side, ignore_errors=True)
         raise
@@ -76,18 +67,32 @@ def new_directory(path: str | os.PathLike[str], kind: str) -> Iterator[Path]:
 def check_target(path: str | os.PathLike[str], kind: str) -> Path:
     """Check that `new_directory` may write to `path`, before long work rather than after it.
 
+    Returns
+    -------
+    Path
+        `path` without links: behind a link, the directory that it points to is written.
+
     Raises
     ------
     ArtefactError
-        If `path` exists and is neither an artefact of this package nor an empty directory.
+        If `path` exists and is neither an artefact of this kind, without foreign files, nor an
+        empty directory.
     """
-    target = Path(path)
-    if (
-        target.exists()
-        and not (target / MANIFEST).is_file()
-        and (not target.is_dir() or any(target.iterdir()))
-    ):
-        raise ArtefactError(f"{target} exists and is not a saved {kind}; choose another path")
+    target = Path(path).resolve()
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return target
+    try:
+        manifest = _read_manifest(target, kind)
+    except ArtefactError as error:
+        raise ArtefactError(
+            f"{target} exists and is not a saved {kind}; choose another path"
+        ) from error
+    foreign = sorted(set(_files(target)) - {MANIFEST, *manifest["files"]})
+    if foreign:
+        raise ArtefactError(
+            f"{target} also holds {', '.join(foreign[:5])}, which would be lost; choose another "
+            "path, or move it away"
+        )
     return target
 
 
@@ -99,14 +104,7 @@ def kind_of(path: str | os.PathLike[str]) -> str:
     ArtefactError
         If it has no manifest.
     """
-    root = Path(path)
-    if not (root / MANIFEST).is_file():
-        what = "has no manifest.json" if root.exists() else "does not exist"
-        raise ArtefactError(f"{root} is not saved by vflsynth: it {what}")
-    manifest = read_json(root / MANIFEST)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
-        raise ArtefactError(f"{root / MANIFEST} is not a manifest")
-    return str(manifest["kind"])
+    return str(_read_manifest(Path(path))["kind"])
 
 
 def open_directory(path: str | os.PathLike[str], kind: str) -> Path:
@@ -120,31 +118,85 @@ def open_directory(path: str | os.PathLike[str], kind: str) -> Path:
         If it was written by a newer version.
     """
     root = Path(path)
+    manifest = _read_manifest(root, kind)
+    present = _files(root)
+    del present[MANIFEST]
+    if set(present) != set(manifest["files"]):
+        odd = sorted(set(present) ^ set(manifest["files"]))
+        raise ArtefactError(f"{root} is incomplete or has extra files: {', '.join(odd[:5])}")
+    for name, file in present.items():
+        if _digest(file) != manifest["files"][name]:
+            raise ArtefactError(f"{file} is not what was saved: its digest differs")
+    return root
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Turn whatever goes wrong while making sense of a file's content into ArtefactError.
+
+    Digests tell what was damaged, not who wrote it, so the content can be anything.
+    """
+    try:
+        yield
+    except ArtefactError:
+        raise
+    except Exception as error:
+        raise ArtefactError(f"{path} does not describe {what}: {error!r}") from error
+
+
+def _read_manifest(root: Path, kind: str | None = None) -> dict[str, Any]:
+    """Read a manifest of this kind, or of any, in a version that can be read."""
     if not (root / MANIFEST).is_file():
-        raise ArtefactError(f"{root} is not a saved {kind}: it has no {MANIFEST}")
+        what = f"has no {MANIFEST}" if root.exists() else "does not exist"
+        raise ArtefactError(f"{root} is not saved by vflsynth: it {what}")
     manifest = read_json(root / MANIFEST)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
         raise ArtefactError(f"{root / MANIFEST} is not a manifest")
-    if manifest.get("kind") != kind:
-        raise ArtefactError(f"{root} is a saved {manifest.get('kind')!r}, not a saved {kind!r}")
+    if kind is not None and manifest["kind"] != kind:
+        raise ArtefactError(f"{root} is a saved {manifest['kind']!r}, not a saved {kind!r}")
     version = manifest.get("format_version")
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise ArtefactVersionError(
             f"{root} has format version {version}; this version of vflsynth reads up to "
             f"{FORMAT_VERSION}. Upgrade vflsynth to read it"
         )
-    present = {
-        file.relative_to(root).as_posix(): file
-        for file in root.rglob("*")
-        if file.is_file() and file != root / MANIFEST
-    }
-    if set(present) != set(manifest["files"]):
-        odd = sorted(set(present) ^ set(manifest["files"]))
-        raise ArtefactError(f"{root} is incomplete or has extra files: {', '.join(odd[:5])}")
-    for name, file in present.items():
-        if hashlib.sha256(file.read_bytes()).hexdigest() != manifest["files"][name]:
-            raise ArtefactError(f"{file} is not what was saved: its digest differs")
-    return root
+    if not isinstance(manifest.get("files"), dict):
+        raise ArtefactError(f"{root / MANIFEST} is not a manifest")
+    return manifest
+
+
+def _files(root: Path) -> dict[str, Path]:
+    """All files below a directory by relative name; links could lead anywhere and are refused."""
+    found = {}
+    for file in sorted(root.rglob("*")):
+        if file.is_symlink():
+            raise ArtefactError(f"{file} is a link; a saved directory holds only files")
+        if not file.is_dir():
+            found[file.relative_to(root).as_posix()] = file
+    return found
+
+
+def _digest(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ArtefactError(f"{file} cannot be read: {error}") from error
+
+
+def _replace(target: Path, side: Path) -> None:
+    """Rename `side` to `target`; should that fail, what was there is put back."""
+    if not target.exists():
+        side.rename(target)
+        return
+    attic = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    target.rename(attic / target.name)
+    try:
+        side.rename(target)
+    except BaseException:
+        (attic / target.name).rename(target)
+        attic.rmdir()
+        raise
+    shutil.rmtree(attic)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -157,7 +209,7 @@ def read_json(path: Path) -> Any:
     """Read JSON, or raise ArtefactError."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ArtefactError(f"{path} cannot be read: {error}") from error
 
 
