@@ -28,7 +28,14 @@ from vflsynth.parties import GANParty, Settings
 from vflsynth.protocol import LocalChannel, Schedule, Transcript
 from vflsynth.samplers import GeneratorSampler
 from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
-from vflsynth.training import Callback, GANAlgorithm, Plan, Session, match_records
+from vflsynth.training import (
+    Callback,
+    GANAlgorithm,
+    Plan,
+    Session,
+    check_replica_rows,
+    match_records,
+)
 from vflsynth.transformers import TableTransformer
 
 _POSITIVE = Number(0, closed=(False, True))
@@ -287,7 +294,7 @@ class GANSynthesizer(BaseSynthesizer):
         parties, channel, record, alignment, minters = self._prepare(
             party_frames, on, transcript=transcript
         )
-        rows = _check_rows(replica_rows, len(models), alignment.n_matched)
+        rows = check_replica_rows(replica_rows, len(models), alignment.n_matched)
         n_records = alignment.n_matched if rows is None else rows.shape[1]
         trainees, channel = self._trainees(parties, channel)
         settings = self._settings(n_records, [party.transformer.width_ for party in trainees])
@@ -390,17 +397,3 @@ class GANSynthesizer(BaseSynthesizer):
 def _power_of_two(value: float, low: int, high: int) -> int:
     """Round down to a power of two, within bounds."""
     return max(low, min(high, 1 << max(0, int(value).bit_length() - 1)))
-
-
-def _check_rows(replica_rows: npt.ArrayLike | None, replicas: int, n: int) -> Tensor | None:
-    if replica_rows is None:
-        return None
-    rows = np.asarray(replica_rows)
-    if rows.ndim != 2 or len(rows) != replicas or not np.issubdtype(rows.dtype, np.integer):
-        raise ParameterError(
-            f"replica_rows must be whole numbers of shape ({replicas}, record), got {rows.dtype} "
-            f"of shape {rows.shape}"
-        )
-    if rows.size == 0 or rows.min() < 0 or rows.max() >= n:
-        raise ParameterError(f"replica_rows must lie between 0 and {n - 1}")
-    return torch.from_numpy(rows.astype(np.int64))

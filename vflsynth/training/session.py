@@ -7,10 +7,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams, derive
+from vflsynth.exceptions import ParameterError
 from vflsynth.parties import TrainableParty
 from vflsynth.protocol import Schedule
 from vflsynth.training.algorithm import Algorithm
@@ -125,3 +128,23 @@ class Session:
             "encoded widths": {p.name: p.transformer.width_ for p in self.parties.values()},
             "random_state": [derive(secret, "fingerprint").hex()[:16] for secret in self.secrets],
         }
+
+
+def check_replica_rows(replica_rows: npt.ArrayLike | None, replicas: int, n: int) -> Tensor | None:
+    """Check the positions that each replica trains on, int64 (replica, record); None is all.
+
+    Raises
+    ------
+    ParameterError
+    """
+    if replica_rows is None:
+        return None
+    rows = np.asarray(replica_rows)
+    if rows.ndim != 2 or len(rows) != replicas or not np.issubdtype(rows.dtype, np.integer):
+        raise ParameterError(
+            f"replica_rows must be whole numbers of shape ({replicas}, record), got {rows.dtype} "
+            f"of shape {rows.shape}"
+        )
+    if rows.size == 0 or rows.min() < 0 or rows.max() >= n:
+        raise ParameterError(f"replica_rows must lie between 0 and {n - 1}")
+    return torch.from_numpy(rows.astype(np.int64))
