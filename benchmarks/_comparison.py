@@ -1,0 +1,91 @@
+"""Print the results of the table scripts next to the paper's, with verdicts on our own bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import _runs
+
+Paper = Mapping[str, Mapping[str, float]]
+
+
+def show(folder: Path, paper: Paper, data: Sequence[str], settings: Sequence[str]) -> None:
+    """Print ours next to the paper's, and how the methods compare.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the results.
+    paper : mapping
+        The paper's total difference by table and method.
+    data, settings : sequence of str
+        What to show, as far as it is there.
+    """
+    found = {(r["data"], r["settings"], r["method"]): r for r in _runs.read_all(folder)}
+    for name in data:
+        for choice in settings:
+            rows = {m: found[name, choice, m] for m in paper[name] if (name, choice, m) in found}
+            if rows:
+                print(f"\n{name}, settings {choice}")
+                _print_rows(rows, paper[name])
+                _print_verdicts(rows)
+
+
+def _print_rows(rows: dict[str, dict[str, Any]], paper: Mapping[str, float]) -> None:
+    print(
+        f"{'method':<12}{'FD best':>15}{'FD last':>15}{'total difference':>18}{'paper':>7}"
+        f"{'within':>14}{'across':>14}{'seeds':>7}{'s':>7}"
+    )
+    for method, row in rows.items():
+        cells = [
+            _mean_and_deviation(values)
+            for values in (
+                row["frechet_distance"]["best"],
+                row["frechet_distance"]["last"],
+                row["total_difference"],
+                row["association_error_within"],
+                row["association_error_across"],
+            )
+        ]
+        print(
+            f"{method:<12}{cells[0]:>15}{cells[1]:>15}{cells[2]:>18}{paper[method]:>7.2f}"
+            f"{cells[3]:>14}{cells[4]:>14}{len(row['seeds']):>7}{row['seconds']['training']:>7.0f}"
+        )
+
+
+def _print_verdicts(rows: dict[str, dict[str, Any]]) -> None:
+    """Compare with the bounds that we set ourselves; a miss is printed as a miss."""
+    if "vflgan" not in rows:
+        return
+    distance = {m: float(np.mean(row["frechet_distance"]["best"])) for m, row in rows.items()}
+    for other, most in (("wgan-gp", 1.5), ("vertigan", 1 / 3)):
+        if other in distance:
+            ratio = distance["vflgan"] / distance[other]
+            _verdict(f"FD of VFLGAN / FD of {other}", ratio, most)
+    for method in ("vflgan", "vertigan"):
+        if method in rows:
+            row = rows[method]
+            across, within = (
+                np.mean(row[f"association_error_{scope}"]) for scope in ("across", "within")
+            )
+            _verdict(
+                f"across / within of {method}",
+                float(across / within),
+                1.25 if method == "vflgan" else None,
+            )
+
+
+def _verdict(what: str, value: float, most: float | None) -> None:
+    if most is None:
+        print(f"  {what}: {value:.2f}")
+    else:
+        print(f"  {what}: {value:.2f} (at most {most:.2f}: {'met' if value <= most else 'MISSED'})")
+
+
+def _mean_and_deviation(values: list[float]) -> str:
+    spread = np.std(values, ddof=1) if len(values) > 1 else 0.0
+    return f"{np.mean(values):.3f} ±{spread:.3f}"

@@ -1,0 +1,52 @@
+"""The upper half of Table 1 of the VFLGAN paper: five tables, four methods, several seeds.
+
+    VFLSYNTH_DATA=... python -m benchmarks.table1 run                  # everything missing
+    VFLSYNTH_DATA=... python -m benchmarks.table1 run --data red-wine --method vflgan
+    python -m benchmarks.table1 show                                   # ours next to the paper's
+
+A result is one JSON file in ``benchmarks/results/table1``; what is there is not made again, so an
+interrupted run is continued by repeating the command. ``--settings paper`` are the reference
+code's, ``ours`` differ in two numbers (see ``benchmarks/_runs.py``).
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks import _comparison, _runs
+from benchmarks._data import load_table
+
+DATA = ("red-wine", "white-wine", "adult", "south-german-credit", "hcv")
+FOLDER = _runs.RESULTS / "table1"
+
+# Total difference, from the paper's Table 1 (one run each).
+PAPER = {
+    "red-wine": {"wgan-gp": 0.09, "vertigan": 0.58, "vflgan-base": 0.23, "vflgan": 0.11},
+    "white-wine": {"wgan-gp": 0.04, "vertigan": 0.28, "vflgan-base": 0.04, "vflgan": 0.12},
+    "adult": {"wgan-gp": 0.17, "vertigan": 1.47, "vflgan-base": 0.19, "vflgan": 0.38},
+    "south-german-credit": {"wgan-gp": 0.60, "vertigan": 0.92, "vflgan-base": 0.51, "vflgan": 0.79},
+    "hcv": {"wgan-gp": 0.15, "vertigan": 0.19, "vflgan-base": 0.22, "vflgan": 0.22},
+}
+
+
+def main() -> None:
+    """Run or show."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("action", choices=("run", "show"))
+    parser.add_argument("--data", choices=DATA, nargs="+", default=list(DATA))
+    parser.add_argument(
+        "--method", choices=_runs.SYNTHESIZERS, nargs="+", default=list(_runs.SYNTHESIZERS)
+    )
+    parser.add_argument("--settings", choices=("paper", "ours"), nargs="+", default=["ours"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    arguments = parser.parse_args()
+    if arguments.action == "run":
+        for data in arguments.data:
+            for settings in arguments.settings:
+                for method in arguments.method:
+                    _runs.make(FOLDER, load_table(data), method, settings, arguments.seeds)
+    _comparison.show(FOLDER, PAPER, arguments.data, arguments.settings)
+
+
+if __name__ == "__main__":
+    main()
