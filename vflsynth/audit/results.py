@@ -192,8 +192,8 @@ class AuditReport:
     n_records : int
     confidence : float
     claim : Claim or None
-    seconds : float
-        Wall time of training and observing shadow models.
+    seconds, cpu_seconds : float
+        Wall time of training and observing shadow models, and processor time of all workers.
     n_trained : int
         Shadow models that this took; others came from a cache.
     """
@@ -206,6 +206,7 @@ class AuditReport:
     confidence: float
     claim: Claim | None
     seconds: float
+    cpu_seconds: float
     n_trained: int
 
     @property
@@ -257,10 +258,11 @@ class AuditReport:
                 "guessing (50%). That is no proof of safety: another attack, other statistics or "
                 "more models may succeed, and this says nothing about other records."
             )
-            sentences.append(
-                f"With {len(best.scores)} test models, an attacker who is right up to "
-                f"{best.accuracy.high:.0%} of the time cannot be ruled out."
-            )
+            if best.accuracy.high > 0.5:
+                sentences.append(
+                    f"With {len(best.scores)} test models, an attacker who is right up to "
+                    f"{best.accuracy.high:.0%} of the time cannot be ruled out."
+                )
         sentences.append(
             f"Measured lower bound: ε ≥ {best.epsilon:.2f}"
             + (f" at δ = {self.delta:g}" if self.delta else "")
@@ -332,6 +334,7 @@ class AuditReport:
             "claim": None if self.claim is None else vars_of(self.claim),
             "epsilon_ceiling": self.epsilon_ceiling,
             "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
             "n_trained": self.n_trained,
             "targets": [
                 {

@@ -422,6 +422,7 @@ def _audit(
         confidence,
         claim,
         run.seconds,
+        run.cpu_seconds,
         run.n_trained,
     )
 

@@ -32,6 +32,7 @@ from vflsynth.exceptions import ParameterError
 logger = logging.getLogger("vflsynth")
 
 Observation = dict[str, Floats]
+_BlockResult = tuple[str, Sequence[int], list[Observation], float]
 
 BLOCK_SIZE = 50
 """Models trained at once on a CPU, where the synthesizer can: more gain nothing there."""
@@ -62,8 +63,8 @@ class ShadowRun:
     observations : dict of world name to dict of str to ndarray, shape (model, feature)
     n_trained : int
         Models that were not in the cache.
-    seconds : float
-        Wall time.
+    seconds, cpu_seconds : float
+        Wall time, and processor time of all workers.
     block_size, n_jobs : int
     memory : int or None
         Estimate for all workers together, in bytes; None if the synthesizer cannot tell.
@@ -72,6 +73,7 @@ class ShadowRun:
     observations: dict[str, dict[str, Floats]]
     n_trained: int
     seconds: float
+    cpu_seconds: float
     block_size: int
     n_jobs: int
     memory: int | None
@@ -171,13 +173,15 @@ def run_shadow_models(
         )
         for world, numbers in blocks
     )
+    cpu_seconds = 0.0
     with tqdm(
         total=n_missing,
         desc=f"shadow models{estimate}",
         unit="model",
         disable=verbose < 1 or not n_missing,
     ) as progress:
-        for name, numbers, observations in _unordered(tasks, n_jobs):
+        for name, numbers, observations, cpu in _unordered(tasks, n_jobs):
+            cpu_seconds += cpu
             for j, observation in zip(numbers, observations, strict=True):
                 stores[name].write(j, observation)
                 found[name][j] = observation
@@ -192,21 +196,20 @@ def run_shadow_models(
         },
         n_missing,
         time.perf_counter() - started,
+        cpu_seconds,
         size,
         workers,
         memory,
     )
 
 
-def _unordered(
-    tasks: Iterable[Any], n_jobs: int | None
-) -> Iterable[tuple[str, list[int], list[Observation]]]:
+def _unordered(tasks: Iterable[Any], n_jobs: int | None) -> Iterable[_BlockResult]:
     """Run tasks and yield results as they come, or at the end where the backend cannot (Ray)."""
     try:
         parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
     except ValueError:
         parallel = joblib.Parallel(n_jobs=n_jobs)
-    results: Iterable[tuple[str, list[int], list[Observation]]] = parallel(tasks)
+    results: Iterable[_BlockResult] = parallel(tasks)
     return results
 
 
@@ -217,8 +220,9 @@ def _run_block(
     random_states: Sequence[int],
     numbers: Sequence[int],
     observer: Observer,
-) -> tuple[str, Sequence[int], list[Observation]]:
+) -> _BlockResult:
     """Train and observe one block; runs in a worker."""
+    started = time.process_time()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # parallel blocks, not parallel operations: the networks are small
     try:
@@ -229,7 +233,8 @@ def _run_block(
             random_states,
             keep_discriminators=observer.keep_discriminators,
         )
-        return world.name, numbers, observer.observe(models, world.targets)
+        observations = observer.observe(models, world.targets)
+        return world.name, numbers, observations, time.process_time() - started
     finally:
         torch.set_num_threads(threads)
 

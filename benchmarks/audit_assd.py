@@ -1,0 +1,136 @@
+"""The paper's privacy audits (Tables 2 and 4) in one command, beside a plain loop's time.
+
+    VFLSYNTH_DATA=... python -m benchmarks.audit_assd [--data red-wine] [--scheme ASSD]
+
+Shadow models go on where an interrupted run stopped (``benchmarks/cache``). The times are those of
+the models trained in this run; for a clean measurement start with ``--cache`` on an empty folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks._data import load_table
+from benchmarks._runs import RESULTS, environment
+from vflsynth import VFLGANSynthesizer, preset
+from vflsynth.audit import AuditReport, audit_intermediate_features, audit_synthetic_data
+
+# Accuracy, mean and two standard deviations; Table 4 does not say which party.
+PAPER: dict[str, dict[str, dict[str, dict[str, tuple[float, float]]]]] = {
+    "ASSD": {
+        "red-wine": {
+            "farthest": {"naive": (0.59, 0.11), "correlation": (0.48, 0.07)},
+            "most_outlying": {"naive": (0.51, 0.05), "correlation": (0.51, 0.11)},
+        },
+        "white-wine": {
+            "farthest": {"naive": (0.55, 0.12), "correlation": (0.57, 0.12)},
+            "most_outlying": {"naive": (0.60, 0.06), "correlation": (0.50, 0.09)},
+        },
+    },
+    "ASIF": {},
+}
+
+
+def main() -> None:
+    """Run the audit and write ``benchmarks/results/audit/<scheme>-<data>.json`` and a page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", choices=("red-wine", "white-wine"), default="red-wine")
+    parser.add_argument("--scheme", choices=("ASSD", "ASIF"), default="ASSD")
+    parser.add_argument("--models", type=int, default=100, help="shadow models per world")
+    parser.add_argument("--epochs", type=int, help="default: the preset's")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--cache", type=Path, default=Path(__file__).parent / "cache" / "audit")
+    parser.add_argument("--output", type=Path, default=RESULTS / "audit")
+    arguments = parser.parse_args()
+
+    table = load_table(arguments.data)
+    chosen = preset(arguments.data)
+    if arguments.epochs is not None:
+        chosen["epochs"] = arguments.epochs
+    synthesizer = VFLGANSynthesizer(
+        **chosen, column_kinds=dict.fromkeys(table.categorical, "categorical"), device="cpu"
+    )
+    audit_scheme = {"ASSD": audit_synthetic_data, "ASIF": audit_intermediate_features}
+    load_before = os.getloadavg()[0]
+    started = time.perf_counter()
+    audit = audit_scheme[arguments.scheme](
+        synthesizer,
+        table.party_frames,
+        categorical=table.categorical,
+        n_models=arguments.models,
+        protocol="paper",
+        n_jobs=arguments.jobs,
+        cache=arguments.cache,
+    )
+    result = {
+        "data": arguments.data,
+        "epochs": chosen["epochs"],
+        **json.loads(audit.to_json()),
+        "seconds_all": round(time.perf_counter() - started, 1),
+        "jobs": arguments.jobs,
+        "peak_memory_gib": round(peak_memory() / 2**30, 2),
+        "load_before_and_after": [round(load_before, 1), round(os.getloadavg()[0], 1)],
+        "paper": PAPER[arguments.scheme].get(arguments.data),
+        **environment(),
+    }
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    name = f"{arguments.scheme.lower()}-{arguments.data}"
+    text = json.dumps(result, indent=1, ensure_ascii=False)
+    (arguments.output / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    audit.page(f"{arguments.scheme} of VFLGAN on {arguments.data}").save(
+        arguments.cache / f"{name}.html"
+    )
+    print(audit)
+    print(beside_the_paper(audit, result["paper"]))
+    print(
+        f"{audit.n_trained} models trained in {audit.seconds:.0f} s, {audit.cpu_seconds:.0f} s of "
+        f"processor time; at most {result['peak_memory_gib']} GiB in all processes together"
+    )
+
+
+def beside_the_paper(audit: AuditReport, paper: dict[str, Any] | None) -> str:
+    """Return the paper's protocol, our interval and the paper's figure, one line per statistic."""
+    lines = [
+        "random forest: the paper's protocol (mean, 2 sd); holdout accuracy and AUC with 95 % "
+        "intervals; the paper's figure"
+    ]
+    for target in audit.targets:
+        attacks = {
+            attack.statistic: attack
+            for attack in target.attacks
+            if attack.adversary == "random forest"
+        }
+        for cell in target.paper_protocol:
+            if cell.adversary != "random forest":
+                continue
+            attack = attacks[cell.statistic]
+            figures = (paper or {}).get(target.chosen_by[0], {}).get(cell.statistic)
+            lines.append(
+                f"{target.target!s:>6} {target.source}, {cell.statistic}: "
+                f"{cell.mean:.2f} ({cell.two_deviations:.2f}); accuracy {attack.accuracy}; "
+                f"AUC {attack.auc}; paper {'–' if figures is None else figures}"
+            )
+    return "\n".join(lines)
+
+
+def peak_memory() -> int:
+    """Return the sum of the peaks of this process and its living children, in bytes."""
+    peaks = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            lines = (folder / "status").read_text().splitlines()
+        except OSError:
+            continue
+        fields = dict(line.split(":", 1) for line in lines if ":" in line)
+        if os.getpid() in (int(fields["Pid"]), int(fields["PPid"])) and "VmHWM" in fields:
+            peaks += int(fields["VmHWM"].split()[0]) * 1024
+    return peaks
+
+
+if __name__ == "__main__":
+    main()
