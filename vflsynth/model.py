@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -13,10 +13,10 @@ import torch
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomState, RandomStreams, derive, secret_from
-from vflsynth.exceptions import ArtefactError
 from vflsynth.frames import KeyMinter
 from vflsynth.samplers import SAMPLERS, RowSampler
 from vflsynth.transformers import TableTransformer
+from vflsynth.transformers.codec import scalar_from_json, scalar_to_json
 
 SAMPLE_BLOCK = 8192
 """Rows generated at once; part of what a sample's bytes depend on."""
@@ -117,7 +117,7 @@ class PartyModel:
             folder / "party.json",
             {
                 "name": self.name,
-                "on": self.on,
+                "on": scalar_to_json(self.on),
                 "keys": self.minter.to_dict(),
                 "sampler": {"kind": self.sampler.kind, **self.sampler.to_dict()},
                 "transformer": self.transformer.to_dict(),
@@ -128,9 +128,9 @@ class PartyModel:
     @classmethod
     def read(cls, folder: Path, device: torch.device | str = "cpu") -> Self:
         """Read the files of a half from a folder."""
-        content: dict[str, Any] = artefacts.read_json(folder / "party.json")
+        content = artefacts.read_json(folder / "party.json")
         tensors = artefacts.read_tensors(folder / "sampler.safetensors", device)
-        try:
+        with artefacts.reading(folder, "a party's model"):
             transformer = TableTransformer.from_dict(content["transformer"])
             sampler = dict(content["sampler"])
             kind = SAMPLERS[sampler.pop("kind")]
@@ -138,8 +138,6 @@ class PartyModel:
                 content["name"],
                 transformer,
                 kind.restore(sampler, tensors, transformer.spans_, device),
-                on=content["on"],
+                on=scalar_from_json(content["on"]),
                 minter=KeyMinter.from_dict(content["keys"]),
             )
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise ArtefactError(f"{folder} does not describe a party's model: {error}") from error

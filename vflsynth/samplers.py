@@ -167,6 +167,11 @@ class GeneratorSampler(RowSampler):
     ) -> Self:
         """Undo `to_dict` and `tensors`."""
         spec = GeneratorSpec(**{**content, "hidden": tuple(content["hidden"])})
+        sizes = [spec.latent_dim, *spec.hidden, sum(span.width for span in spans)]
+        n_weights = sum(a * b for a, b in zip(sizes[:-1], sizes[1:]))
+        if n_weights > sum(tensor.numel() for tensor in tensors.values()):
+            # Said before anything of this size is allocated.
+            raise ValueError(f"there are too few weights for layers of sizes {sizes}")
         return cls(spec, spans, tensors, device)
 
 

@@ -22,6 +22,7 @@ from vflsynth.frames import AlignmentReport
 from vflsynth.model import PartyModel
 from vflsynth.training import history_from_json, history_to_json
 from vflsynth.transformers import TableTransformer
+from vflsynth.transformers.codec import scalar_from_json, scalar_to_json
 
 PartyFrames = Mapping[str, pd.DataFrame]
 
@@ -159,22 +160,17 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         single party's half use ``parties_[name].save(path)``.
         """
         check_is_fitted(self, "parties_")
-        parameters = self.get_params(deep=False)
-        for name in ("transformer", "column_kinds"):  # each party's fitted encoding has them
-            del parameters[name]
-        if not isinstance(self.random_state, (int, np.integer)):
-            parameters["random_state"] = None
         content = {
             "class": type(self).__name__,
             "version": __version__,
-            "parameters": _plain(parameters),
+            "parameters": self._parameters_to_json(),
             "settings": _plain(self.settings_),
             "alignment": asdict(self.alignment_),
             "history": history_to_json(self.history_),
             "device": self.device_,
             "interrupted": self.interrupted_,
             "transcript": None if self.transcript_ is None else self.transcript_.to_dict("records"),
-            "n_samples": self._n_samples,
+            "samples": {"secret": self._secret.hex(), "drawn": self._n_samples},
             "parties": list(self.parties_),
         }
         with artefacts.new_directory(path, KIND) as root:
@@ -198,37 +194,67 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         ArtefactVersionError
             If a newer version wrote it.
         """
+        where = resolve_device(device)
         root = artefacts.open_directory(path, KIND)
         content = artefacts.read_json(root / "synthesizer.json")
-        if content.get("class") != cls.__name__:
-            raise ArtefactError(f"{root} holds a {content.get('class')}, not a {cls.__name__}")
-        try:
-            synth = cls(**content["parameters"])
+        with artefacts.reading(root, f"a {cls.__name__}"):
+            if content["class"] != cls.__name__:
+                raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
+            synth = cls(**_parameters_from_json(content["parameters"]))
             synth.alignment_ = AlignmentReport(**content["alignment"])
             synth.history_ = history_from_json(content["history"])
-            synth.settings_ = content["settings"]
-            synth.device_, synth.interrupted_ = content["device"], content["interrupted"]
-            synth.transcript_ = (
-                None if content["transcript"] is None else pd.DataFrame(content["transcript"])
-            )
-            names, n_samples = content["parties"], int(content["n_samples"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArtefactError(f"{root} does not describe a {cls.__name__}: {error}") from error
-        synth.parties_ = {
-            name: PartyModel.read(root / "parties" / name, resolve_device(device)) for name in names
-        }
-        synth._begin_samples(secret_from(synth.random_state))
-        synth._n_samples = n_samples
+            synth.settings_ = dict(content["settings"])
+            synth.device_, synth.interrupted_ = str(content["device"]), bool(content["interrupted"])
+            transcript = content["transcript"]
+            synth.transcript_ = None if transcript is None else pd.DataFrame(transcript)
+            synth._secret = bytes.fromhex(content["samples"]["secret"])
+            synth._n_samples = int(content["samples"]["drawn"])
+            names = content["parties"]
+            if not names or sorted(names) != sorted(f.name for f in (root / "parties").iterdir()):
+                raise ArtefactError(f"{root} does not hold exactly the parties {names}")
+        synth.parties_ = {name: PartyModel.read(root / "parties" / name, where) for name in names}
         return synth
+
+    def _parameters_to_json(self) -> dict[str, Any]:
+        """Return the parameters, so that what is loaded can be fitted anew."""
+        parameters = _plain(self.get_params(deep=False))
+        if not isinstance(self.random_state, (int, np.integer)):
+            parameters["random_state"] = None
+        parameters["column_kinds"] = _labels_to_json(self.column_kinds)
+        if self.transformer is not None:
+            parameters["transformer"] = _plain(self.transformer.get_params(deep=False)) | {
+                "kinds": _labels_to_json(self.transformer.kinds)
+            }
+        return parameters
+
+
+def _parameters_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Undo `_parameters_to_json`."""
+    parameters = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
+    }
+    parameters["column_kinds"] = _labels_from_json(content["column_kinds"])
+    if content["transformer"] is not None:
+        kinds = _labels_from_json(content["transformer"]["kinds"])
+        parameters["transformer"] = TableTransformer(**content["transformer"] | {"kinds": kinds})
+    return parameters
+
+
+def _labels_to_json(kinds: Mapping[Any, str] | None) -> list[list[Any]] | None:
+    """Return a mapping of labels as pairs: JSON's own keys are always text."""
+    return None if kinds is None else [[scalar_to_json(k), kind] for k, kind in kinds.items()]
+
+
+def _labels_from_json(content: list[list[Any]] | None) -> dict[Any, str] | None:
+    return None if content is None else {scalar_from_json(k): kind for k, kind in content}
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Tuples as lists, NumPy numbers as Python's."""
-    return {
-        name: list(value)
-        if isinstance(value, (tuple, list))
-        else value.item()
-        if isinstance(value, np.generic)
-        else value
-        for name, value in values.items()
-    }
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return [plain(item) for item in value]
+        return value.item() if isinstance(value, np.generic) else value
+
+    return {name: plain(value) for name, value in values.items()}
