@@ -9,15 +9,15 @@ Nothing in here imports the synthesizer. Metrics that look across parties need r
 parties side by side: they are for whoever may see those.
 """
 
+from vflsynth.evaluation._association import association_errors, associations
+from vflsynth.evaluation._detection import detection_auc
+from vflsynth.evaluation._frechet import frechet_distance
+from vflsynth.evaluation._marginals import average_variation_distance, marginal_distance
 from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults, NotApplicableError
-from vflsynth.evaluation.association import association_errors, associations
-from vflsynth.evaluation.detection import detection_auc
-from vflsynth.evaluation.frechet import frechet_distance
-from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
-from vflsynth.evaluation.proximity import proximity
-from vflsynth.evaluation.report import Report, evaluate, report
-from vflsynth.evaluation.sdmetrics_adapter import sdmetrics_diagnostic, sdmetrics_quality
-from vflsynth.evaluation.utility import utility
+from vflsynth.evaluation._proximity import proximity
+from vflsynth.evaluation._report import Report, evaluate, report
+from vflsynth.evaluation._sdmetrics import sdmetrics_diagnostic, sdmetrics_quality
+from vflsynth.evaluation._utility import utility
 
 __all__ = [
     "Metric",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from vflsynth.evaluation._association import Associations
 from vflsynth.evaluation._columns import (
     CategoricalColumn,
     Column,
@@ -19,7 +20,6 @@ from vflsynth.evaluation._columns import (
     NumericColumn,
     TableEncoder,
 )
-from vflsynth.evaluation.association import Associations
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

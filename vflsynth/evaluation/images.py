@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vflsynth.evaluation._columns import Floats
+from vflsynth.evaluation._frechet import read_distance
 from vflsynth.evaluation._intervals import (
     DRAWS,
     JACKKNIFE,
@@ -27,7 +28,6 @@ from vflsynth.evaluation._intervals import (
 )
 from vflsynth.evaluation._metric import Metric, MetricResult
 from vflsynth.evaluation._sums import GroupedSums
-from vflsynth.evaluation.frechet import read_distance
 
 Images = NDArray[Any]
 Model = TypeVar("Model", bound=nn.Module)

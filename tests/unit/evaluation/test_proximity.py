@@ -5,7 +5,7 @@ from scipy.spatial.distance import cdist
 
 from vflsynth.evaluation import proximity
 from vflsynth.evaluation._columns import TableEncoder
-from vflsynth.evaluation.proximity import _Search
+from vflsynth.evaluation._proximity import _Search
 
 
 def test_nearest_agrees_with_all_distances(mixed, make, monkeypatch):

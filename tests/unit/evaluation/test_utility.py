@@ -7,7 +7,7 @@ from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, r2_sc
 from sklearn.tree import DecisionTreeClassifier
 
 from vflsynth.evaluation import utility
-from vflsynth.evaluation.utility import _classification_score, _regression_score
+from vflsynth.evaluation._utility import _classification_score, _regression_score
 
 codes = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=50)
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pandas as pd
 
 from vflsynth.evaluation import _pictures
+from vflsynth.evaluation._association import associations, errors_of
 from vflsynth.evaluation._columns import Parties, TableEncoder, common_columns
+from vflsynth.evaluation._detection import detection_auc
+from vflsynth.evaluation._frechet import frechet_distance
 from vflsynth.evaluation._intervals import generator
+from vflsynth.evaluation._marginals import average_variation_distance, marginal_distance
 from vflsynth.evaluation._metric import MetricResult, MetricResults
 from vflsynth.evaluation._page import Page, render, require_packages
 from vflsynth.evaluation._pictures import Picture
-from vflsynth.evaluation.association import associations, errors_of
-from vflsynth.evaluation.detection import detection_auc
-from vflsynth.evaluation.frechet import frechet_distance
-from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
-from vflsynth.evaluation.proximity import proximity
-from vflsynth.evaluation.utility import TOTAL_DIFFERENCE, TSTR, utility
+from vflsynth.evaluation._proximity import proximity
+from vflsynth.evaluation._utility import TOTAL_DIFFERENCE, TSTR, utility
 
 if TYPE_CHECKING:
     from markupsafe import Markup
