@@ -26,7 +26,7 @@ Measure how close a synthetic table is to the real ones, and what it is good for
 
 CAUTION: this puts the real rows of all parties side by side, in this process. Fitting and sampling
 never do; relations across parties cannot be judged without it. Run it where all parties agree that
-their rows may meet, or on one party's table alone.
+their rows may meet, or with one party's table alone: then its columns only are compared.
 """
 EPILOG = """\
 examples:
@@ -91,9 +91,7 @@ def judge(options: argparse.Namespace) -> MetricResults:
     frames = read_party_frames(options.real)
     on = key_label(frames.values(), options.on)
     real, parties = _side_by_side(frames, on)
-    synthetic = read(options.synthetic).drop(
-        columns=[on] if on is not None else [], errors="ignore"
-    )
+    synthetic = _without_foreign_columns(read(options.synthetic), real)
     holdout = None
     if options.holdout:
         holdout, _ = _side_by_side(read_party_frames(options.holdout), on)
@@ -123,6 +121,14 @@ def _side_by_side(
     logger.info("%s", alignment)
     owned = {party: list(frame.columns) for party, frame in aligned.items()}
     return pd.concat(list(aligned.values()), axis="columns"), owned
+
+
+def _without_foreign_columns(synthetic: pd.DataFrame, real: pd.DataFrame) -> pd.DataFrame:
+    """Leave out fresh keys, and what other parties own if only some parties' tables were given."""
+    foreign = [name for name in synthetic.columns if name not in real.columns]
+    if foreign:
+        logger.info("not compared, in no real table: %s", ", ".join(map(str, foreign)))
+    return synthetic.drop(columns=foreign)
 
 
 def _history(options: argparse.Namespace) -> pd.DataFrame | None:

@@ -173,7 +173,8 @@ def training_summary(history: pd.DataFrame) -> dict[str, Any]:
 
 def training_sentence(training: Mapping[str, Any]) -> str:
     """Say `training_summary` in words."""
-    text = f"{training['epochs']:,} epochs in {training['seconds']:.1f} s"
+    plural = "" if training["epochs"] == 1 else "s"
+    text = f"{training['epochs']:,} epoch{plural} in {training['seconds']:.1f} s"
     if training["chosen_epoch"] is not None:
         text += f"; epoch {training['chosen_epoch']:,} was kept"
     if training["frechet_distance"] is not None:
@@ -232,6 +233,7 @@ def _device(text: str) -> str:
     try:
         resolve_device(text)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise argparse.ArgumentTypeError(f"there is no device {text!r} here: {reason}") from error
+        raise argparse.ArgumentTypeError(
+            f"there is no device {text!r} here; use auto, cpu, or cuda where there is a GPU"
+        ) from error
     return text

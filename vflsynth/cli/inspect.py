@@ -50,10 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Describe and print."""
-    if len(options.what) == 1 and Path(options.what[0]).is_dir():
+    path = Path(options.what[0])
+    if len(options.what) == 1 and (path.is_dir() or not path.suffix):
         if options.on is not None:
-            raise ParameterError(f"--on is for tables; {options.what[0]} is a folder")
-        description = describe_model(Path(options.what[0]))
+            raise ParameterError(f"--on is for tables, and {path} is no table")
+        description = describe_model(path)
         text: Callable[[Mapping[str, Any]], str] = model_text
     else:
         files = [PartyFile.parse(what) for what in options.what]

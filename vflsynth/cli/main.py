@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from enum import IntEnum
+from typing import NoReturn
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -101,15 +102,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return ExitCode(code)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Answers wrong usage with one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(ExitCode.USAGE, f"vflsynth: error: {message} (see '{self.prog} --help')\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="vflsynth",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"vflsynth {__version__}")
-    everywhere = argparse.ArgumentParser(add_help=False)
+    everywhere = _Parser(add_help=False)
     group = everywhere.add_argument_group("messages")
     group.add_argument("-q", "--quiet", action="store_true", help="only results and errors")
     group.add_argument("--debug", action="store_true", help="show where an error comes from")
