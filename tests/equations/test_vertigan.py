@@ -141,7 +141,7 @@ class _Slow:
         if i == 1:
             return raw
         # Columns of party "a": x, then the one-hot c with a straight-through Gumbel-softmax.
-        noise = party.streams.gumbel(f"gumbel.{stream}", step, (BATCH, 1, 3))[self.replica, :, 0]
+        noise = party.streams.gumbel(f"gumbel.{stream}", step, (BATCH, 3))[self.replica]
         logits = raw[:, 1:] + noise
         soft = torch.softmax(logits / TAU, -1)
         hard = F.one_hot(logits.argmax(-1), 3) + soft - soft.detach()

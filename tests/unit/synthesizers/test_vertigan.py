@@ -1,0 +1,105 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
+from vflsynth.datasets import make_party_frames
+from vflsynth.exceptions import ParameterError, ProtocolError
+from vflsynth.parties import VertiGANParty
+from vflsynth.protocol import BackboneGradients
+from vflsynth.protocol.channel import Verb
+from vflsynth.transformers import TableTransformer
+
+SMALL = {
+    "latent_dim": 4,
+    "generator_hidden": (8, 8),
+    "batch_size": 16,
+    "epochs": 2,
+    "verbose": 0,
+    "device": "cpu",
+}
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return make_party_frames(100, 2, random_state=0)
+
+
+def test_only_backbone_gradients_cross_in_training(frames):
+    synth = VertiGANSynthesizer(**SMALL, random_state=0).fit(
+        frames, on="record_id", transcript=True
+    )
+    counts = synth.transcript_.groupby("message")["messages"].sum()
+    assert set(counts.index) == {
+        "KeyList",
+        "AlignmentNotice",
+        "BackboneGradients",
+        "MaskedRecords",
+        "SelectionNotice",
+        "TrainingReport",
+    }
+    # 2 epochs of 7 steps make 2 generator steps: each party sends and receives once in each.
+    assert counts["BackboneGradients"] == 2 * 2 * 2
+    weights = (4 * 8 + 8) + (8 * 8 + 8) + 2 * 8
+    row = synth.transcript_.query("message == 'BackboneGradients'")
+    assert row["contents"].unique().tolist() == [f"gradients (1, {weights})"]
+
+
+def test_fewer_steps_per_epoch_than_discriminator_steps(frames):
+    """The party finishes an epoch's discriminator steps before it reports."""
+    synth = VertiGANSynthesizer(
+        **SMALL | {"batch_size": 100, "epochs": 6}, discriminator_steps=4, random_state=0
+    ).fit(frames, on="record_id")
+    assert len(synth.history_) == 6
+    assert np.isfinite(synth.history_.to_numpy(dtype=float)).all()
+
+
+def test_resumed_run_is_the_uninterrupted_one(frames, tmp_path):
+    whole = VertiGANSynthesizer(**SMALL | {"epochs": 4}, random_state=3)
+    expected = whole.fit(frames, on="record_id").sample(50, random_state=1)
+
+    class Stop:
+        def on_epoch_end(self, state):
+            return state.epoch == 3
+
+    checkpoint = tmp_path / "checkpoint"
+    part = VertiGANSynthesizer(**SMALL | {"epochs": 4}, random_state=3)
+    part.fit(frames, on="record_id", callbacks=[Stop()], checkpoint=checkpoint, checkpoint_every=1)
+    rest = VertiGANSynthesizer(**SMALL | {"epochs": 4}, random_state=3)
+    rest.fit(frames, on="record_id", resume=checkpoint)
+    pd.testing.assert_frame_equal(rest.sample(50, random_state=1), expected)
+
+
+@pytest.mark.slow
+def test_learns_what_each_party_has_but_not_what_relates_them():
+    """Column x of both parties is the same: VFLGAN sees it, VertiGAN cannot."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 600))
+    frames = {
+        "a": pd.DataFrame({"x": x, "x_again": x + 0.3 * rng.normal(size=600)}),
+        "b": pd.DataFrame({"x_b": x, "y": y}),
+    }
+    parameters = {"batch_size": 32, "epochs": 300, "model_selection": "last", "device": "cpu"}
+    within, across = {}, {}
+    for cls in (VertiGANSynthesizer, VFLGANSynthesizer):
+        models = cls(**parameters, verbose=0).fit_replicas(frames, random_states=range(5))
+        correlations = [model.sample(4000, random_state=0).corr() for model in models]
+        within[cls] = np.mean([c.loc["x", "x_again"] for c in correlations])
+        across[cls] = np.mean([c.loc["x", "x_b"] for c in correlations])
+    assert within[VFLGANSynthesizer] > 0.8
+    assert within[VertiGANSynthesizer] > 0.8
+    assert across[VFLGANSynthesizer] > 0.8
+    assert abs(across[VertiGANSynthesizer]) < 0.4
+
+
+def test_rejects_parameters(frames):
+    with pytest.raises(ParameterError, match=r"VertiGANSynthesizer: discriminator_hidden.*\(0,\)"):
+        VertiGANSynthesizer(discriminator_hidden=(0,)).fit(frames, on="record_id")
+
+
+def test_party_refuses_gradients_it_did_not_ask_for(frames):
+    party = VertiGANParty("a", frames["party_1"], "record_id", TableTransformer())
+    party._pending = None
+    with pytest.raises(ProtocolError, match="did not ask for"):
+        party.take(Verb.UPDATE_GENERATOR, BackboneGradients("server", "a", 0, torch.zeros(1, 3)))
