@@ -32,8 +32,7 @@ examples:
 One party's half gives that party's columns. Halves that use the same --seed give rows that belong
 together, the same as the whole model gives with that seed.
 
-Without --seed, a model that was fitted with one gives the same records at every call, any other
-model different ones.
+Without --seed, every call gives the same records, the first of the model's own sequence.
 """
 
 
@@ -52,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keys", action="store_true", help="add fresh keys, which no real record has"
     )
-    parser.add_argument("--seed", type=int, metavar="N", help="same seed, same records")
+    parser.add_argument("--seed", type=int, metavar="N", help="other records; same seed, same records")
 
 
 def run(options: argparse.Namespace) -> int:

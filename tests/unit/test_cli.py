@@ -1,0 +1,391 @@
+"""The command line as a person and a script meet it: results, messages, exit codes."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vflsynth import VFLGANSynthesizer
+from vflsynth.cli import main
+from vflsynth.cli.main import _parser
+from vflsynth.cli.tables import PartyFile
+from vflsynth.frames import read_table, write_table
+
+SMALL = ["--set", "generator_hidden=[8]", "--set", "first_part=[8]", "--seed", "3", "--quiet"]
+COMMANDS = ("fit", "sample", "evaluate", "inspect", "demo")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two parties' tables, rows in different orders, and a model of them."""
+    folder = tmp_path_factory.mktemp("cli")
+    rng = np.random.default_rng(0)
+    health = rng.normal(size=150)
+    ids = [f"P{i:03d}" for i in range(150)]
+    lab = pd.DataFrame({"id": ids, "marker": health.round(2), "count": rng.poisson(20, 150)})
+    clinic = pd.DataFrame(
+        {
+            "id": ids,
+            "visit": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, 150), "D"),
+            "diagnosis": pd.Categorical(np.where(health > 0, "ill", "well")),
+        }
+    )
+    write_table(lab, folder / "lab.csv")
+    write_table(clinic.sample(frac=1, random_state=1)[:140], folder / "clinic.parquet")
+    assert main([*fit(folder), *SMALL, "--epochs", "2", "--transcript",
+                 "--halves", str(folder / "halves")]) == 0  # fmt: skip
+    return folder
+
+
+def fit(folder, output="model"):
+    tables = [f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
+    return ["fit", *tables, "--on", "id", "--output", str(folder / output)]
+
+
+def evaluate(folder, synthetic):
+    tables = [f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
+    return ["evaluate", "--real", *tables, "--on", "id", "--synthetic", str(synthetic)]
+
+
+# help
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_explains_every_option(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert end.value.code == 0
+    assert "vflsynth" in capsys.readouterr().out
+    (own,) = [a for a in _parser()._subparsers._group_actions if command in a.choices]
+    for action in own.choices[command]._actions:
+        assert action.help, action.option_strings
+
+
+def test_help_lists_the_commands_and_exit_codes(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert all(re.search(rf"^    {command} ", text, re.M) for command in COMMANDS)
+    assert re.findall(r"^  (\d+)  +\w", text, re.M) == ["0", "1", "2", "3", "4", "130"]
+
+
+def test_help_of_evaluate_says_that_it_joins_real_rows(capsys):
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--help"])
+    assert "real rows of all parties side by side" in " ".join(capsys.readouterr().out.split())
+
+
+# fit
+
+
+def test_fit_saves_a_model_and_reports_the_matching_before_training(folder, capsys):
+    arguments = [*fit(folder, "loud"), *SMALL, "--epochs", "1"]
+    arguments.remove("--quiet")
+    assert main(arguments) == 0
+    result, messages = capsys.readouterr()
+    assert "140 records of 2 parties, 4 columns" in result
+    matched, training = messages.index("lab: 150 rows, 140 matched"), messages.index("training")
+    assert matched < training
+    assert VFLGANSynthesizer.load(folder / "loud").alignment_.n_matched == 140
+
+
+def test_quiet_leaves_results_only(folder, capsys):
+    assert main([*fit(folder, "quiet"), *SMALL, "--epochs", "1"]) == 0
+    result, messages = capsys.readouterr()
+    assert result
+    assert messages == ""
+
+
+def test_fit_passes_options_on(folder):
+    arguments = ["--epochs", "3", "--patience", "1", "--set", "learning_rate=1e-9",
+                 "--set", "generator_average=0", "--kind", "count=continuous"]  # fmt: skip
+    assert main([*fit(folder, "options"), *SMALL, *arguments]) == 0
+    synth = VFLGANSynthesizer.load(folder / "options")
+    assert synth.parties_["lab"].transformer.kinds_["count"] == "continuous"
+    assert synth.settings_["generator_hidden"] == [8]
+    assert synth.settings_["learning_rate"] == 1e-9
+
+
+def test_preset_gives_way_to_other_options(folder):
+    preset = ["--preset", "white-wine", "--epochs", "1", "--set", "batch_size=20"]
+    assert main([*fit(folder, "preset"), *SMALL, *preset]) == 0
+    settings = VFLGANSynthesizer.load(folder / "preset").settings_
+    assert (settings["epochs"], settings["batch_size"]) == (1, 20)
+    assert settings["shared_hidden"] == [32]  # the preset's
+
+
+def test_interrupted_fit_keeps_the_model_and_resumes_to_the_same_bytes(folder):
+    # --epochs is part of a run's identity, so the interruption has to be a real one.
+    options = [*SMALL, "--epochs", "100", "--checkpoint-every", "1"]
+    whole, part, checkpoint = (str(folder / name) for name in ("whole", "part", "checkpoint"))
+    assert main([*fit(folder, whole), *options]) == 0
+
+    command = [sys.executable, "-c", "import sys; from vflsynth.cli import main; sys.exit(main())"]
+    command += [*fit(folder, part), *options, "--checkpoint", checkpoint]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while not (folder / "checkpoint").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        messages = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 130, messages
+    assert "the model so far was kept" in messages
+    assert "Traceback" not in messages
+    assert 0 < len(VFLGANSynthesizer.load(part).history_) < 100
+
+    assert main([*fit(folder, part), *options, "--resume", checkpoint]) == 0
+    for party in ("lab", "clinic"):
+        file = f"parties/{party}/sampler.safetensors"
+        assert (folder / "part" / file).read_bytes() == (folder / "whole" / file).read_bytes()
+
+
+# sample
+
+
+def test_sample_writes_the_dtypes_of_the_tables(folder):
+    out = folder / "new" / "synthetic.parquet"
+    assert main(["sample", str(folder / "model"), "-n", "30", "-o", str(out)]) == 0
+    table = read_table(out)
+    real = [read_table(folder / file).drop(columns="id") for file in ("lab.csv", "clinic.parquet")]
+    assert table.dtypes.equals(pd.concat(real, axis=1).dtypes)
+    assert len(table) == 30
+
+
+def test_sample_without_a_file_writes_csv_to_standard_output(folder, capsys):
+    assert main(["sample", str(folder / "model"), "-n", "3", "--quiet"]) == 0
+    result, messages = capsys.readouterr()
+    assert result.splitlines()[0] == "marker,count,visit,diagnosis"
+    assert len(result.splitlines()) == 4
+    assert messages == ""
+
+
+def test_same_seed_same_records(folder, capsys):
+    def sample(*options):
+        assert main(["sample", str(folder / "model"), "-n", "5", *options]) == 0
+        return capsys.readouterr().out
+
+    assert sample("--seed", "1") == sample("--seed", "1")
+    assert sample("--seed", "1") != sample("--seed", "2")
+    assert sample() == sample()
+
+
+def test_by_party_files_share_rows_and_keys(folder):
+    options = ["-n", "12", "--keys", "--seed", "5", "--by-party", str(folder / "parts")]
+    assert main(["sample", str(folder / "model"), *options]) == 0
+    lab, clinic = (read_table(folder / "parts" / f"{name}.parquet") for name in ("lab", "clinic"))
+    assert lab["id"].tolist() == clinic["id"].tolist()
+    assert not set(lab["id"]) & set(read_table(folder / "lab.csv")["id"])
+
+
+def test_halves_sampled_apart_are_the_whole(folder):
+    seed = ["-n", "40", "--seed", "11"]
+    models = {"whole": "model", "lab": "halves/lab", "clinic": "halves/clinic"}
+    for name, path in models.items():
+        output = ["-o", str(folder / f"sampled-{name}.parquet")]
+        assert main(["sample", str(folder / path), *seed, *output]) == 0
+    whole, *halves = (read_table(folder / f"sampled-{name}.parquet") for name in models)
+    pd.testing.assert_frame_equal(pd.concat(halves, axis=1), whole)
+
+
+# evaluate
+
+
+@pytest.fixture(scope="module")
+def synthetic(folder):
+    out = folder / "for-evaluation.parquet"
+    assert main(["sample", str(folder / "model"), "-n", "140", "--keys", "-o", str(out)]) == 0
+    return out
+
+
+def test_evaluate_prints_and_writes_a_report(folder, synthetic, capsys):
+    page = folder / "reports" / "report.html"
+    options = ["--target", "diagnosis", "--model", str(folder / "model"), "-o", str(page)]
+    assert main([*evaluate(folder, synthetic), *options]) == 0
+    result = capsys.readouterr().out
+    assert "Fréchet distance" in result
+    assert "TSTR" in result
+    assert "Training" in page.read_text(encoding="utf-8")
+
+
+def test_evaluate_one_party_alone_as_json(folder, synthetic, capsys):
+    tables = ["--real", f"lab={folder / 'lab.csv'}", "--on", "id", "--synthetic", str(synthetic)]
+    assert main(["evaluate", *tables, "--json"]) == 0
+    result, messages = capsys.readouterr()
+    results = json.loads(result)
+    assert results["frechet_distance"]["value"] > 0
+    assert "not compared, in no real table: id, visit, diagnosis" in messages
+
+
+def test_evaluate_uses_held_out_records(folder, synthetic, capsys):
+    held_out = ["--holdout", f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
+    assert main([*evaluate(folder, synthetic), *held_out, "--json", "-q"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert results["closer_to_training_share"]["value"] is not None
+
+
+# inspect
+
+
+def test_inspect_model(folder, capsys):
+    assert main(["inspect", str(folder / "model")]) == 0
+    text = capsys.readouterr().out
+    assert "140 matched by key column 'id'; dropped: lab 10, clinic 0" in text
+    assert re.search(r"diagnosis +category +categorical +2", text)
+    assert re.search(r"IntermediateFeatures +lab +server +\d", text)
+
+    assert main(["inspect", str(folder / "model"), "--json"]) == 0
+    model = json.loads(capsys.readouterr().out)
+    assert [party["party"] for party in model["parties"]] == ["lab", "clinic"]
+    assert model["training"]["epochs"] == 2
+
+
+def test_inspect_half_knows_nothing_of_the_other(folder, capsys):
+    assert main(["inspect", str(folder / "halves" / "lab")]) == 0
+    text = capsys.readouterr().out
+    assert "marker" in text
+    assert "diagnosis" not in text
+
+
+def test_inspect_tables_names_what_cannot_be_used(folder, tmp_path, capsys):
+    many = pd.DataFrame({"id": range(600), "text": [f"t{i}" for i in range(600)], "empty": np.nan})
+    write_table(many, tmp_path / "many.csv")
+    assert main(["inspect", str(tmp_path / "many.csv"), "--json"]) == 0
+    (party,) = json.loads(capsys.readouterr().out)["parties"]
+    problems = {column["column"]: column["problem"] for column in party["columns"]}
+    assert problems["id"] is None
+    assert "distinct" in problems["text"]
+    assert problems["empty"]
+
+
+def test_inspect_tables_shows_what_can_be_matched(folder, capsys):
+    assert main(["inspect", *fit(folder)[1:5]]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"id +\S+ +key", text)
+    assert "clinic: 140 rows, 140 matched" in text
+
+
+# demo
+
+
+def test_demo_leaves_a_table_and_a_report(tmp_path, capsys):
+    out = tmp_path / "demo"
+    assert main(["demo", "--output", str(out), "--epochs", "2"]) == 0
+    result, messages = capsys.readouterr()
+    assert read_table(out / "synthetic.parquet").shape == (386, 31)
+    assert (out / "report.html").stat().st_size > 10_000
+    assert "TSTR" in result
+    assert "TRTR" in result
+    assert len(re.findall(r"^\$ vflsynth", messages, re.M)) == 3
+
+
+# what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ([], 2, "COMMAND"),
+        (["fit", "lab.csv"], 2, "--output"),
+        (["fit", "lab.csv", "-o", "x", "--kind", "marker=number"], 2, "COLUMN=KIND"),
+        (["fit", "lab.csv", "-o", "x", "--set", "epochs"], 2, "NAME=VALUE"),
+        (["fit", "lab.csv", "-o", "x", "--set", "epoch=3"], 2, "no such parameter"),
+        (["fit", "lab.csv", "-o", "x", "--epochs", "0"], 2, "epochs must be"),
+        (["fit", "lab.csv", "-o", "x", "--device", "abacus"], 2, "abacus"),
+        (["fit", "lab.csv", "-o", "x", "--checkpoint", "y"], 2, "--seed"),
+        (["fit", "absent.csv", "-o", "x"], 3, "absent.csv"),
+        (["fit", "lab.csv", "lab=clinic.parquet", "-o", "x"], 3, "'lab'"),
+        (["fit", "lab.csv", "clinic.parquet", "-o", "x"], 3, "column 'id'"),
+        (["fit", "lab.csv", "clinic.parquet", "--on", "key", "-o", "x"], 3, "'key'"),
+        (["fit", "lab.csv", "-o", "halves"], 4, "halves"),
+        (["fit", "lab.csv", "--on", "id", "-o", "x", "--seed", "1", "--resume", "y"], 4, "y"),
+        (["sample", "model", "-n", "-1"], 2, "-1"),
+        (["sample", "halves/lab", "-n", "1", "--by-party", "x"], 2, "half"),
+        (["sample", "model", "-n", "1", "-o", "x.xls"], 3, "x.xls"),
+        (["sample", "absent", "-n", "1"], 4, "absent"),
+        (["sample", "halves", "-n", "1"], 4, "manifest"),
+        (["inspect", "absent"], 4, "absent"),
+        (["inspect", "absent.csv"], 3, "absent.csv"),
+        (["inspect", "model", "--on", "id"], 2, "--on"),
+        (["evaluate", "--real", "lab.csv", "--synthetic", "absent.csv"], 3, "absent.csv"),
+        (["evaluate", "--real", "lab.csv", "--synthetic", "lab.csv", "--model", "model"], 2,
+         "--output"),
+    ],
+)  # fmt: skip
+def test_failures_are_one_line_and_a_code(folder, monkeypatch, capsys, arguments, code, says):
+    monkeypatch.chdir(folder)
+    before = sorted(folder.rglob("*"))
+    try:
+        returned = main([*arguments, "--quiet"] if arguments else [])
+    except SystemExit as end:
+        returned = end.code
+    assert returned == code
+    result, messages = capsys.readouterr()
+    assert result == ""
+    (line,) = messages.splitlines()
+    assert line.startswith("vflsynth: error: ")
+    assert says in line
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_truncated_model_is_an_artefact_error(folder, tmp_path, capsys):
+    assert main([*fit(folder, str(tmp_path / "model")), *SMALL, "--epochs", "1"]) == 0
+    file = tmp_path / "model" / "parties" / "lab" / "sampler.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert main(["sample", str(tmp_path / "model"), "-n", "1", "-q"]) == 4
+    assert "sampler.safetensors" in capsys.readouterr().err
+
+
+def test_debug_shows_where_an_error_comes_from(folder, capsys):
+    assert main(["inspect", str(folder / "absent.csv"), "--debug"]) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_unexpected_errors_are_one_line_too(folder, capsys, monkeypatch):
+    def fail(*_):
+        raise ZeroDivisionError("two\nlines")
+
+    monkeypatch.setattr("vflsynth.cli.inspect.describe_model", fail)
+    assert main(["inspect", str(folder / "model")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("vflsynth: error: unexpected ZeroDivisionError: two lines")
+
+
+def test_ctrl_c_outside_training_says_that_nothing_was_saved(folder, capsys, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vflsynth.cli.inspect.describe_model", interrupt)
+    assert main(["inspect", str(folder / "model")]) == 130
+    assert "nothing was saved" in capsys.readouterr().err
+
+
+def test_reader_that_goes_away_is_no_error(folder):
+    command = [sys.executable, "-c", "import sys; from vflsynth.cli import main; sys.exit(main())"]
+    command += ["sample", str(folder / "model"), "-n", "20000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        messages = process.stderr.read().decode()
+    assert process.returncode == 141
+    assert messages == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "party", "path"),
+    [
+        ("lab=lab.csv", "lab", "lab.csv"),
+        ("lab.csv.gz", "lab", "lab.csv.gz"),
+        ("lab=a=b.csv", "lab", "a=b.csv"),
+        ("run/date=today/lab.csv", "lab", "run/date=today/lab.csv"),
+        ("North lab=north/lab.csv", "North lab", "north/lab.csv"),
+    ],
+)
+def test_party_files(text, party, path):
+    assert PartyFile.parse(text) == PartyFile(party, Path(path))
