@@ -1,0 +1,156 @@
+"""Judges of generated digits: an autoencoder's latents and a classifier, trained here on MNIST.
+
+Source: the release of the VFLGAN paper describes both networks; two things are different. Targets
+of the autoencoder lie in [0, 1], which a sigmoid can reach (the release's lie in [-1, 1]). The last
+convolution before the latents is the only one with 16 channels, as there. So absolute distances
+compare with each other, not with the paper's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from vflsynth._moments import frechet_distance_of_moments
+
+Images = npt.NDArray[np.uint8]
+
+LATENT_DIM, FLAT = 196, 784
+BLOCK = 1000
+
+
+def trunk() -> nn.Sequential:
+    """Make the convolutions that both networks start with: (image, 1, 28, 28) to (image, 784)."""
+    layers: list[nn.Module] = []
+    for inputs, outputs, stride in ((1, 16, 1), (16, 64, 2), (64, 256, 2), (256, 16, 1)):
+        layers += [
+            nn.Conv2d(inputs, outputs, 3, stride, padding=1),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+        ]
+    return nn.Sequential(*layers, nn.Flatten())
+
+
+class Autoencoder(nn.Module):
+    """Convolutional autoencoder with a latent of 196 numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(trunk(), nn.Dropout(0.5), nn.Linear(FLAT, LATENT_DIM))
+        self.decoder = nn.Sequential(
+            nn.Linear(LATENT_DIM, FLAT),
+            nn.Unflatten(1, (16, 7, 7)),
+            nn.ConvTranspose2d(16, 16, 2, stride=2),
+            nn.ReLU(),
+            nn.ConvTranspose2d(16, 1, 2, stride=2),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Reconstruct images of shape (image, 1, 28, 28)."""
+        return self.decoder(self.encoder(images))
+
+
+def make_classifier() -> nn.Sequential:
+    """Make the classifier of the inception score, ten logits."""
+    return nn.Sequential(
+        trunk(), nn.Linear(FLAT, LATENT_DIM), nn.Dropout(0.5), nn.ReLU(), nn.Linear(LATENT_DIM, 10)
+    )
+
+
+class Judges:
+    """Both networks, trained once and kept in a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        What is there is used; otherwise the networks are trained and written there.
+    images : ndarray of uint8, shape (image, 28, 28)
+    digits : ndarray of uint8, shape (image,)
+    test_images, test_digits : ndarray
+        For `accuracy` and `reconstruction_error`.
+    epochs : int
+        Of each network.
+    device : str
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        images: Images,
+        digits: npt.NDArray[np.uint8],
+        test_images: Images,
+        test_digits: npt.NDArray[np.uint8],
+        *,
+        epochs: int,
+        device: str,
+    ) -> None:
+        self.device = device
+        with torch.random.fork_rng():  # torch's layers know no other source of randomness
+            torch.manual_seed(0)
+            self.autoencoder = Autoencoder().to(device)
+            self.classifier = make_classifier().to(device)
+            for name, network in (
+                ("autoencoder", self.autoencoder),
+                ("classifier", self.classifier),
+            ):
+                path = folder / f"{name}-{epochs}.safetensors"
+                if path.exists():
+                    network.load_state_dict(load_file(path, device=device))
+                else:
+                    self._train(network, images, digits, epochs)
+                    folder.mkdir(parents=True, exist_ok=True)
+                    save_file(network.state_dict(), path)
+                network.eval()
+        self.epochs = epochs
+        guesses = self._apply(self.classifier, test_images).argmax(1).cpu().numpy()
+        self.accuracy = float((guesses == test_digits).mean())
+        rebuilt = self._apply(self.autoencoder, test_images).cpu()
+        self.reconstruction_error = float(F.mse_loss(rebuilt, _scaled(test_images)))
+        self._real_moments = self._moments(images)
+
+    def frechet_distance(self, images: Images) -> float:
+        """Fréchet distance to the training images between latents of the autoencoder."""
+        return float(frechet_distance_of_moments(*self._real_moments, *self._moments(images)))
+
+    def inception_score(self, images: Images) -> float:
+        """``exp(E KL(p(y|x) || p(y)))`` of the classifier; 1 to 10."""
+        p = torch.softmax(self._apply(self.classifier, images).double(), 1)
+        divergence = (p * ((p + 1e-16).log() - (p.mean(0) + 1e-16).log())).sum(1)
+        return float(divergence.mean().exp())
+
+    def _moments(self, images: Images) -> tuple[Tensor, Tensor]:
+        latents = self._apply(self.autoencoder.encoder, images).double()
+        return latents.mean(0), torch.cov(latents.T)
+
+    @torch.no_grad()
+    def _apply(self, network: nn.Module, images: Images) -> Tensor:
+        parts = [_scaled(images[i : i + BLOCK]) for i in range(0, len(images), BLOCK)]
+        return torch.cat([network(part.to(self.device)) for part in parts])
+
+    def _train(
+        self, network: nn.Module, images: Images, digits: npt.NDArray[np.uint8], epochs: int
+    ) -> None:
+        optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
+        rng = np.random.default_rng(0)
+        for _ in range(epochs):
+            for rows in np.array_split(rng.permutation(len(images)), len(images) // 64):
+                batch = _scaled(images[rows]).to(self.device)
+                if isinstance(network, Autoencoder):
+                    loss = F.mse_loss(network(batch), batch)
+                else:
+                    labels = torch.from_numpy(digits[rows].astype(np.int64)).to(self.device)
+                    loss = F.cross_entropy(network(batch), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+
+def _scaled(images: Images) -> Tensor:
+    return torch.from_numpy(images).unsqueeze(1).float() / 255.0
