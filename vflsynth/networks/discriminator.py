@@ -91,7 +91,7 @@ class LocalDiscriminator(nn.Module):
         features = trace[-1][:, :rows]
         wasserstein = features.new_zeros(replicas)
         if head is not None:
-            upstream = critic_upstream(replicas, rows // 2, features.device)
+            upstream = critic_upstream(replicas, rows // 2, features.device, features.dtype)
             wasserstein = wasserstein_estimate(head.forward(features), upstream)
             assert head.weight.grad is not None
             # Its bias has no gradient: it adds the same to real and fake scores.
@@ -176,7 +176,7 @@ class Discriminator(MLP):
         rows = features.shape[1] // 3 * 2
         trace = self.trace(features)
         judged = [outputs[:, :rows] for outputs in trace]
-        upstream = critic_upstream(features.shape[0], rows // 2, features.device)
+        upstream = critic_upstream(features.shape[0], rows // 2, features.device, features.dtype)
         cotangents = self.cotangents(judged, upstream)
         self.write_gradient(judged, cotangents)
         cut_gradients = self.input_gradient(cotangents)

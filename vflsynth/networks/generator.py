@@ -55,6 +55,7 @@ class SpanActivation(nn.Module):
                 padding += [*[0.0] * span.width, *[-math.inf] * empty]
         self._sizes = [n_spans * widest for n_spans, widest in self._blocks]
         gated = [(s.start, s.gate) for s in spans if s.gate is not None]
+        self._n_noisy, self._has_gates = len(columns), bool(gated)
         for name, values in {
             "columns": torch.tensor(columns, dtype=torch.long),
             "padding": torch.tensor(padding),
@@ -68,7 +69,7 @@ class SpanActivation(nn.Module):
 
     def noise_shape(self, batch: int) -> tuple[int, int] | None:
         """Shape of the Gumbel noise for one replica, or None when no span needs any."""
-        return (batch, len(self.columns)) if len(self.columns) else None
+        return (batch, self._n_noisy) if self._n_noisy else None
 
     def forward(self, raw: Tensor, gumbel: Tensor | None) -> Tensor:
         """Activate (replica, batch, width).
@@ -91,7 +92,7 @@ class SpanActivation(nn.Module):
         )
         filled = self.columns[self.filled]
         row = raw.index_copy(-1, filled, values.index_select(-1, self.filled))
-        if len(self.gated):
+        if self._has_gates:
             values = row.index_select(-1, self.gated) * row.index_select(-1, self.gates)
             row = row.index_copy(-1, self.gated, values)
         return row
@@ -178,5 +179,7 @@ class Generator(nn.Module):
 
     def forward(self, latent: Tensor, gumbel: Tensor | None) -> Tensor:
         """Map (replica, batch, latent) to encoded rows (replica, batch, width)."""
-        row: Tensor = self.activation(self.output(self.hidden(latent)), gumbel)
-        return row
+        hidden = latent
+        for layer in self.hidden:  # without the hooks of module calls, which show in the profile
+            hidden = layer.forward(hidden)
+        return self.activation.forward(self.output.forward(hidden), gumbel)

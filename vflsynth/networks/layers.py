@@ -7,7 +7,6 @@ import math
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
@@ -95,15 +94,16 @@ class BatchNorm(nn.Module):
         replicas, batch, dim = inputs.shape
         # One fused kernel for all replicas: they become channels of one batch normalisation.
         channels = inputs.transpose(0, 1).reshape(batch, replicas * dim)
-        normalised = F.batch_norm(
+        normalised = torch.batch_norm(
             channels,
-            self.running_mean.view(-1),
-            self.running_var.view(-1),
             self.weight.view(-1),
             self.bias.view(-1),
-            training=self.training,
-            momentum=self.momentum,
-            eps=self.eps,
+            self.running_mean.view(-1),
+            self.running_var.view(-1),
+            self.training,
+            self.momentum,
+            self.eps,
+            cudnn_enabled=False,
         )
         return normalised.view(batch, replicas, dim).transpose(0, 1)
 

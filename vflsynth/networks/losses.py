@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
 _TINY = torch.finfo(torch.float32).tiny
 
 
-def critic_upstream(n_replicas: int, batch: int, device: torch.device) -> Tensor:
+@functools.lru_cache(maxsize=16)
+def critic_upstream(
+    n_replicas: int, batch: int, device: torch.device, dtype: torch.dtype
+) -> Tensor:
     """Make the derivative of a critic's loss ``E[D(x~)] - E[D(x)]`` with respect to its scores.
 
     Returns
     -------
     Tensor, shape (replica, 2 * batch, 1)
-        -1/batch for the real records, 1/batch for the fake ones that follow.
+        -1/batch for the real records, 1/batch for the fake ones that follow. Shared between
+        calls: not to be changed in place.
     """
-    upstream = torch.full((n_replicas, 2 * batch, 1), 1.0 / batch, device=device)
+    upstream = torch.full((n_replicas, 2 * batch, 1), 1.0 / batch, device=device, dtype=dtype)
     upstream[:, :batch] *= -1.0
     return upstream
 
