@@ -4,8 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # One thread per process: tests run in parallel processes, and the networks are small.
 ONE    := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+PYTEST := $(ONE) $(BIN)/python -m pytest -q
 
-.PHONY: help demo test check format lint types doctest notebooks slow browser bench clean
+.PHONY: help demo test check format lint types doctest notebooks slow browser clean
 
 help:            ## show this help
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -17,15 +18,15 @@ $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[report]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.run
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
-	@touch $@
+	@touch $(VENV)/.run $@
 
 demo: $(VENV)/.run  ## two parties' real tables -> one synthetic table and a report (demo-output/)
 	$(BIN)/vflsynth demo --output demo-output
 
 test: $(VENV)/.dev  ## the tests that CI runs
-	$(ONE) $(BIN)/python -m pytest -q -n 2 -m 'not slow and not browser'
+	$(PYTEST) -n 2 -m 'not slow and not browser' --ignore=tests/notebooks
 
 check: lint types test doctest notebooks  ## everything CI runs
 
@@ -41,17 +42,16 @@ types: $(VENV)/.dev  ## mypy --strict
 	$(BIN)/mypy
 
 doctest: $(VENV)/.dev  ## the examples in docstrings and in README.md
-	$(ONE) $(BIN)/python -m pytest -q --doctest-modules vflsynth -p no:xdist
-	$(ONE) $(BIN)/python -m pytest -q --doctest-glob='*.md' README.md -p no:xdist
+	$(PYTEST) --doctest-modules --doctest-glob='*.md' vflsynth README.md
 
 notebooks: $(VENV)/.dev  ## execute every notebook
-	$(ONE) $(BIN)/python -m pytest -q tests/notebooks -m ''
+	$(PYTEST) tests/notebooks
 
 slow: $(VENV)/.dev  ## the long tests
-	$(ONE) $(BIN)/python -m pytest -q -n 2 -m 'slow'
+	$(PYTEST) -n 2 -m slow
 
 browser: $(VENV)/.dev  ## open the report in headless Chromium
-	$(BIN)/python -m pytest -q -m browser
+	$(PYTEST) -m browser
 
 clean:           ## remove what make created
 	rm -rf $(VENV) demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
