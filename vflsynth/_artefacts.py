@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
@@ -202,7 +203,16 @@ def _replace(target: Path, side: Path) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write JSON that any reader accepts: no NaN literals."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
+    path.write_text(_dump_json(content), encoding="utf-8")
+
+
+def json_equal(content: Any) -> Any:
+    """Return what will be read where `content` is written: lists for tuples, plain numbers."""
+    return json.loads(_dump_json(content))
+
+
+def _dump_json(content: Any) -> str:
+    return json.dumps(content, indent=1, allow_nan=False, default=np.generic.item)
 
 
 def read_json(path: Path) -> Any:

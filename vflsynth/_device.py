@@ -6,18 +6,25 @@ import os
 
 import torch
 
+from vflsynth.exceptions import ParameterError
+
 
 def resolve_device(device: str | torch.device) -> torch.device:
     """Turn the `device` parameter into a device: ``"auto"`` takes a GPU when there is one.
 
     Raises
     ------
-    RuntimeError
-        If the device does not exist (from torch).
+    ParameterError
+        If there is no such device here.
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.empty(0, device=device).device  # fails now rather than in the middle of a fit
+    try:
+        return torch.empty(0, device=device).device  # fails now rather than in the middle of a fit
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        raise ParameterError(
+            f"device must be 'auto' or a device that torch has here, such as 'cpu', got {device!r}"
+        ) from error
 
 
 def available_memory(device: torch.device) -> int | None:

@@ -23,6 +23,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from vflsynth.exceptions import ParameterError
+
 RandomState: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 
 # Floats drawn at once per stream and replica. It decides which block a draw comes from, hence its
@@ -44,6 +46,11 @@ def secret_from(random_state: RandomState) -> bytes:
     Returns
     -------
     bytes
+
+    Raises
+    ------
+    ParameterError
+        If it is anything else.
     """
     if random_state is None:
         return os.urandom(32)
@@ -51,9 +58,9 @@ def secret_from(random_state: RandomState) -> bytes:
         return random_state.bytes(32)
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
         return hashlib.sha256(b"vflsynth random_state %d" % int(random_state)).digest()
-    raise TypeError(
-        "random_state must be an int, a numpy Generator or RandomState, or None, "
-        f"not {random_state!r}"
+    raise ParameterError(
+        "random_state must be an int, a numpy Generator or RandomState, or None, got "
+        f"{random_state!r}"
     )
 
 

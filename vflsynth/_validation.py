@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +22,12 @@ class Number:
 
     def accepts(self, value: Any) -> bool:
         """Whether `value` is such a number."""
-        kinds = (int,) if self.whole else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+        kind = numbers.Integral if self.whole else numbers.Real  # NumPy's are registered
+        if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):
             return False
-        above = value >= self.low if self.closed[0] else value > self.low
-        below = value <= self.high if self.closed[1] else value < self.high
+        number = float(value)
+        above = number >= self.low if self.closed[0] else number > self.low
+        below = number <= self.high if self.closed[1] else number < self.high
         return above and below
 
     def __str__(self) -> str:
@@ -73,6 +75,25 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """Two values that `rule` accepts."""
+
+    rule: Number
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is such a pair."""
+        return (
+            isinstance(value, Sequence)
+            and not isinstance(value, str)
+            and len(value) == 2
+            and all(self.rule.accepts(item) for item in value)
+        )
+
+    def __str__(self) -> str:
+        return f"a pair, each {self.rule}"
+
+
+@dataclass(frozen=True, slots=True)
 class Optional:
     """None, or what `rule` accepts."""
 
@@ -86,7 +107,7 @@ class Optional:
         return f"None or {self.rule}"
 
 
-Rule = Number | Choice | Sizes | Optional
+Rule = Number | Choice | Sizes | Pair | Optional
 
 
 def check_parameters(owner: str, values: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflsynth._moments import frechet_distance_of_moments
 from vflsynth._random import RandomStreams
-from vflsynth.exceptions import ProtocolError
+from vflsynth.exceptions import ProtocolError, TrainingDivergedError
 from vflsynth.parties.settings import RunningLosses, Settings
 from vflsynth.protocol import MaskedRecords
 
@@ -41,10 +41,19 @@ class GANServer:
         self._real_moments = moments(received)
 
     def frechet_distance(self, received: Mapping[str, MaskedRecords]) -> Tensor:
-        """Fréchet distance (Eq. 23) between real and fake encoded records, shape (replica,)."""
+        """Compute the Fréchet distance (Eq. 23) of real and fake encoded records, (replica,).
+
+        Raises
+        ------
+        TrainingDivergedError
+            If a generator's records are no longer finite.
+        """
         if self._real_moments is None:
             raise ProtocolError("the server has not received the masked real records")
-        return frechet_distance_of_moments(*self._real_moments, *moments(received))
+        mean, covariance = moments(received)
+        if not bool(torch.isfinite(covariance).all()):
+            raise TrainingDivergedError("training diverged: generated records are not finite")
+        return frechet_distance_of_moments(*self._real_moments, mean, covariance)
 
 
 def moments(received: Mapping[str, MaskedRecords]) -> tuple[Tensor, Tensor]:
@@ -62,7 +71,7 @@ def moments(received: Mapping[str, MaskedRecords]) -> tuple[Tensor, Tensor]:
     Raises
     ------
     ProtocolError
-        If the parties' constant columns differ: they did not use the same secret or as many records.
+        If the parties' constant columns differ: they used different secrets or numbers of records.
     """
     blocks = [received[name].records.double() for name in sorted(received)]
     constant = blocks[0][..., :1]  # Q 1

@@ -164,7 +164,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             "class": type(self).__name__,
             "version": __version__,
             "parameters": self._parameters_to_json(),
-            "settings": _plain(self.settings_),
+            "settings": self.settings_,
             "alignment": asdict(self.alignment_),
             "history": history_to_json(self.history_),
             "device": self.device_,
@@ -217,12 +217,12 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
 
     def _parameters_to_json(self) -> dict[str, Any]:
         """Return the parameters, so that what is loaded can be fitted anew."""
-        parameters = _plain(self.get_params(deep=False))
+        parameters: dict[str, Any] = self.get_params(deep=False)
         if not isinstance(self.random_state, (int, np.integer)):
             parameters["random_state"] = None
         parameters["column_kinds"] = _labels_to_json(self.column_kinds)
         if self.transformer is not None:
-            parameters["transformer"] = _plain(self.transformer.get_params(deep=False)) | {
+            parameters["transformer"] = self.transformer.get_params(deep=False) | {
                 "kinds": _labels_to_json(self.transformer.kinds)
             }
         return parameters
@@ -247,14 +247,3 @@ def _labels_to_json(kinds: Mapping[Any, str] | None) -> list[list[Any]] | None:
 
 def _labels_from_json(content: list[list[Any]] | None) -> dict[Any, str] | None:
     return None if content is None else {scalar_from_json(k): kind for k, kind in content}
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Tuples as lists, NumPy numbers as Python's."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, (tuple, list)):
-            return [plain(item) for item in value]
-        return value.item() if isinstance(value, np.generic) else value
-
-    return {name: plain(value) for name, value in values.items()}

@@ -9,17 +9,15 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 from sklearn.base import clone
 from torch import Tensor, nn
 
 from vflsynth._device import resolve_device
 from vflsynth._memory import check_memory, estimate_memory
 from vflsynth._random import RandomState, RandomStreams, secret_from
-from vflsynth._validation import Choice, Number, Optional, Rule, Sizes, check_parameters
+from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes, check_parameters
 from vflsynth.exceptions import ParameterError, TooFewRecordsError
 from vflsynth.frames import AlignmentReport, KeyMinter, check_party_frames
 from vflsynth.model import PartyModel
@@ -50,6 +48,7 @@ RULES: dict[str, Rule] = {
     "batch_size": Optional(Number(2, whole=True)),
     "epochs": Optional(Number(1, whole=True)),
     "learning_rate": _POSITIVE,
+    "betas": Pair(Number(0, 1, closed=(True, False))),
     "generator_average": Number(0, 1, closed=(True, False)),
     "model_selection": Choice(("best", "last")),
     "evaluate_every": Number(1, whole=True),
@@ -264,6 +263,7 @@ class GANSynthesizer(BaseSynthesizer):
     ]:
         """Check everything, match the records and fit the encodings; nothing is encoded yet."""
         check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
+        resolve_device(self.device)
         frames = check_party_frames(party_frames, on)
         transformers = self._transformers(frames, on)
         parties = [
@@ -291,6 +291,9 @@ class GANSynthesizer(BaseSynthesizer):
         transcript: bool,
         keep_discriminators: bool = False,
     ) -> list[Self]:
+        rule = {"checkpoint_every": Number(1, whole=True)}
+        check_parameters("fit", {"checkpoint_every": checkpoint_every}, rule)
+        secrets = [secret_from(state) for state in random_states]
         parties, channel, record, alignment, minters = self._prepare(
             party_frames, on, transcript=transcript
         )
@@ -301,7 +304,6 @@ class GANSynthesizer(BaseSynthesizer):
         device = resolve_device(self.device)
         check_memory(trainees, settings, n_records, len(models), self.memory_limit, device)
 
-        secrets = [secret_from(state) for state in random_states]
         epochs = self._epochs(n_records, settings.batch_size)
         plan = Plan(epochs, -(-n_records // settings.batch_size), self.evaluate_every)
 

@@ -86,8 +86,9 @@ class VFLGANSynthesizer(GANSynthesizer):
         Matched, dropped and duplicated records per party.
     history_ : DataFrame
         One row per epoch: Wasserstein estimates and penalties of the shared and the local
-        discriminators, Fréchet distance between the *encoded* real and fake records, whether it
-        was the lowest so far (kept), seconds, and which epoch was chosen in the end.
+        discriminators (``wasserstein_*``, ``penalty_*``), ``frechet_distance`` between the
+        *encoded* real and fake records, ``seconds``, and whether the epoch's generators were
+        ``chosen`` in the end.
     settings_ : dict
         Sizes and rates after defaults were filled in.
     device_ : str

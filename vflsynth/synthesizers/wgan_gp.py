@@ -52,6 +52,7 @@ class WGANGPSynthesizer(VertiGANSynthesizer):
         self, parties: Sequence[GANParty], channel: LocalChannel
     ) -> tuple[Sequence[GANParty], LocalChannel]:
         """Join the matched rows of all parties."""
+        parties = sorted(parties, key=lambda party: party.name)  # as all other GANs
         tables = [party.matched().reset_index(drop=True) for party in parties]
         table = pd.concat(tables, axis=1)
         kinds = {k: v for party in parties for k, v in party.transformer.kinds_.items()}

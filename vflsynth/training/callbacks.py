@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from tqdm.auto import tqdm
 
+from vflsynth._validation import Number, Rule, check_parameters
+
 
 @dataclass(frozen=True, slots=True)
 class EpochState:
@@ -39,27 +41,40 @@ class Callback(Protocol):
 
 
 class EarlyStopping:
-    """Stop when the Fréchet distance has not improved for `patience` epochs.
+    """Stop when the Fréchet distance has not improved for `patience` evaluations.
 
     Parameters
     ----------
     patience : int
-        Epochs without an improvement.
+        Evaluations without an improvement; there is one per epoch unless ``evaluate_every`` says
+        otherwise, and none with ``model_selection="last"``.
     min_improvement : float, default=0.0
         Smaller improvements do not count; in units of the Fréchet distance.
 
+    Raises
+    ------
+    ParameterError
+        If a parameter is out of range.
+
     Notes
     -----
-    With several replicas, all of them must have stopped improving.
+    With several replicas, all of them must have stopped improving. Every fit starts counting anew;
+    so does a resumed one.
     """
 
     def __init__(self, patience: int, min_improvement: float = 0.0) -> None:
+        rules: dict[str, Rule] = {"patience": Number(1, whole=True), "min_improvement": Number(0)}
+        check_parameters(
+            "EarlyStopping", {"patience": patience, "min_improvement": min_improvement}, rules
+        )
         self.patience, self.min_improvement = patience, min_improvement
         self._best: Any = None
         self._waited = 0
 
     def on_epoch_end(self, state: EpochState) -> bool:
-        """Count epochs without improvement."""
+        """Count evaluations without improvement."""
+        if state.epoch == 1:
+            self._best, self._waited = None, 0
         distance = state.record.get("frechet_distance")
         if distance is None:
             return False

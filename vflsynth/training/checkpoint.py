@@ -31,7 +31,7 @@ class Checkpointer:
     every : int
         Epochs between checkpoints; the last epoch is always written.
     fingerprint : dict
-        Identifies the run: settings, data sizes, package version. JSON-safe.
+        Identifies the run: version, settings, and digests of records and of ``random_state``.
     algorithm : Algorithm
     parties : mapping of str to TrainableParty
     history : History
@@ -75,18 +75,20 @@ def load_checkpoint(
     """
     root = artefacts.open_directory(path, KIND)
     progress = artefacts.read_json(root / "progress.json")
-    saved = progress["run"]
-    different = sorted(k for k in {*saved, *fingerprint} if saved.get(k) != fingerprint.get(k))
-    if different:
-        key = different[0]
-        raise ArtefactError(
-            f"{root} belongs to another run: {key} was {saved.get(key)!r} and is "
-            f"{fingerprint.get(key)!r}. Resume with the same tables, parameters and version"
-        )
-    history.records[:] = progress["history"]
-    device = algorithm.device
-    algorithm.load_state(artefacts.read_tensors(root / "server.safetensors", device))
-    for name, party in parties.items():
-        file = root / "parties" / f"{name}.safetensors"
-        party.load_state(artefacts.read_tensors(file, device))
-    return int(progress["epoch"])
+    with artefacts.reading(root, "a run"):
+        saved = dict(progress["run"])
+        # In the order of the fingerprint: what is said first explains the rest.
+        for key in [*fingerprint, *saved]:
+            if key not in saved or key not in fingerprint or saved[key] != fingerprint[key]:
+                raise ArtefactError(
+                    f"{root} belongs to another run: {key} was {saved.get(key)!r} and is "
+                    f"{fingerprint.get(key)!r}. Resume with the same tables, parameters, integer "
+                    "random_state and version"
+                )
+        history.records[:] = progress["history"]
+        device = algorithm.device
+        algorithm.load_state(artefacts.read_tensors(root / "server.safetensors", device))
+        for name, party in parties.items():
+            file = root / "parties" / f"{name}.safetensors"
+            party.load_state(artefacts.read_tensors(file, device))
+        return int(progress["epoch"])

@@ -12,12 +12,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from vflsynth._artefacts import check_target, json_equal
 from vflsynth._random import RandomStreams, derive
+from vflsynth._version import __version__
 from vflsynth.exceptions import ParameterError
 from vflsynth.parties import TrainableParty
 from vflsynth.protocol import Schedule
 from vflsynth.training.algorithm import Algorithm
 from vflsynth.training.callbacks import Callback, Progress
+from vflsynth.training.checkpoint import KIND as CHECKPOINT
 from vflsynth.training.checkpoint import Checkpointer, load_checkpoint
 from vflsynth.training.history import History
 from vflsynth.training.loop import Plan, run
@@ -38,7 +41,7 @@ class Session:
     plan : Plan
     settings : mapping
         What the run depends on, with at least ``batch_size``, and ``latent_dim`` if latents are
-        drawn; JSON-safe but for tuples.
+        drawn; can be written as JSON.
     secrets : sequence of bytes
         One per replica; every stream of random numbers derives from it.
     n_records : int
@@ -86,10 +89,11 @@ class Session:
     ) -> bool:
         """Train to the end of the plan, or until stopped; True if Ctrl-C stopped it."""
         done = 0
+        if checkpoint is not None:
+            check_target(checkpoint, CHECKPOINT)
+        fingerprint = {} if checkpoint is None and resume is None else self.fingerprint()
         if resume is not None:
-            done = load_checkpoint(
-                resume, self.fingerprint(), self.algorithm, self.parties, self.history
-            )
+            done = load_checkpoint(resume, fingerprint, self.algorithm, self.parties, self.history)
         logger.info("training %d model(s) on %s", len(self.secrets), self.device)
         progress = Progress(
             self.plan.n_epochs, done=done, phase=f"training on {self.device}", enabled=verbose
@@ -100,7 +104,7 @@ class Session:
                 Checkpointer(
                     checkpoint,
                     checkpoint_every,
-                    self.fingerprint(),
+                    fingerprint,
                     self.algorithm,
                     self.parties,
                     self.history,
@@ -114,20 +118,21 @@ class Session:
         return interrupted
 
     def fingerprint(self) -> Mapping[str, Any]:
-        """Return what must be equal for a checkpoint to be continued, JSON-safe."""
-        settings = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in self.settings.items()
-        }
-        return {
-            **settings,
+        """Return what must be equal for a checkpoint to be continued, as read from JSON."""
+        secrets = [derive(secret, "fingerprint") for secret in self.secrets]
+        fingerprint = {
+            "version of vflsynth": __version__,
+            "algorithm": type(self.algorithm).__name__,
+            **self.settings,
             **self.algorithm.fingerprint(),
             "epochs": self.plan.n_epochs,
             "evaluate_every": self.plan.evaluate_every,
             "n_records": self._n_records,
             "encoded widths": {p.name: p.transformer.width_ for p in self.parties.values()},
-            "random_state": [derive(secret, "fingerprint").hex()[:16] for secret in self.secrets],
+            "random_state": [secret.hex()[:16] for secret in secrets],
+            "records": {p.name: p.digest(secrets[0])[:16] for p in self.parties.values()},
         }
+        return dict(json_equal(fingerprint))
 
 
 def check_replica_rows(replica_rows: npt.ArrayLike | None, replicas: int, n: int) -> Tensor | None:
