@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
+from threadpoolctl import threadpool_limits
+
+_WORTH_SHARING = 5e7
+"""Multiply-adds of the largest product of a step from which several threads gain something."""
 
 from vflsynth.exceptions import ParameterError
 
@@ -35,3 +41,31 @@ def available_memory(device: torch.device) -> int | None:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return None
+
+
+@contextmanager
+def few_threads(multiply_adds: float, device: torch.device) -> Iterator[None]:
+    """Run small work on one thread, and set back the number of threads afterwards.
+
+    Parameters
+    ----------
+    multiply_adds : float
+        Of the largest matrix product of a step.
+    device : torch.device
+
+    Notes
+    -----
+    Threads that wait for each other after every operation of some microseconds gain nothing on a
+    free machine, and on one whose cores have other work they wait for the scheduler: red wine took
+    nine times as long with two threads as with one when another process was running.
+    """
+    if device.type != "cpu" or multiply_adds > _WORTH_SHARING:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(limits=1, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)

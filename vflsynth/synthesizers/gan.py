@@ -14,7 +14,7 @@ import pandas as pd
 from sklearn.base import clone
 from torch import Tensor, nn
 
-from vflsynth._device import resolve_device
+from vflsynth._device import few_threads, resolve_device
 from vflsynth._memory import check_memory, estimate_memory
 from vflsynth._random import RandomState, RandomStreams, secret_from
 from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes, check_parameters
@@ -300,7 +300,8 @@ class GANSynthesizer(BaseSynthesizer):
         rows = check_replica_rows(replica_rows, len(models), alignment.n_matched)
         n_records = alignment.n_matched if rows is None else rows.shape[1]
         trainees, channel = self._trainees(parties, channel)
-        settings = self._settings(n_records, [party.transformer.width_ for party in trainees])
+        widths = [party.transformer.width_ for party in trainees]
+        settings = self._settings(n_records, widths)
         device = resolve_device(self.device)
         check_memory(trainees, settings, n_records, len(models), self.memory_limit, device)
 
@@ -322,13 +323,14 @@ class GANSynthesizer(BaseSynthesizer):
             replica_rows=rows,
             device=device,
         )
-        interrupted = session.train(
-            callbacks=callbacks,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            resume=resume,
-            verbose=self.verbose > 0,
-        )
+        with few_threads(len(models) * _largest_product(settings, widths), device):
+            interrupted = session.train(
+                callbacks=callbacks,
+                checkpoint=checkpoint,
+                checkpoint_every=checkpoint_every,
+                resume=resume,
+                verbose=self.verbose > 0,
+            )
         if interrupted:
             warnings.warn(
                 f"training was interrupted in epoch {len(session.history.records) + 1} of "
@@ -394,6 +396,17 @@ class GANSynthesizer(BaseSynthesizer):
 
     def _epochs(self, n_records: int, batch_size: int) -> int:
         return self.epochs or max(1, round(_DEFAULT_STEPS * batch_size / n_records))
+
+
+def _largest_product(settings: Settings, widths: Sequence[int]) -> int:
+    """Multiply-adds of the largest layer on a batch of real, fake and interpolated records."""
+    networks = [
+        (len(widths) * settings.first_part[-1], *settings.shared_hidden),
+        *((settings.latent_dim, *settings.generator_hidden, width) for width in widths),
+        *((width, *settings.first_part) for width in widths),
+    ]
+    products = (a * b for dims in networks for a, b in zip(dims[:-1], dims[1:]))
+    return 3 * settings.batch_size * max(products)
 
 
 def _power_of_two(value: float, low: int, high: int) -> int:
