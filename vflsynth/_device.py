@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import torch
 from threadpoolctl import threadpool_limits
 
+from vflsynth.exceptions import ParameterError
+
 _WORTH_SHARING = 5e7
 """Multiply-adds of the largest product of a step from which several threads gain something."""
-
-from vflsynth.exceptions import ParameterError
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
