@@ -5,6 +5,9 @@ shows that this attack failed, not that a record is safe.
 """
 
 from vflsynth.audit.adversary import Adversary, RandomForest, RegularisedLogistic
+from vflsynth.audit.attacks import ATTACKS, attack_auc
+from vflsynth.audit.canaries import CanaryAudit, audit_with_canaries
+from vflsynth.audit.mechanism import audit_mechanism
 from vflsynth.audit.results import Attack, AuditReport, Claim, TargetAudit
 from vflsynth.audit.schemes import audit_intermediate_features, audit_synthetic_data
 from vflsynth.audit.statistics import (
@@ -18,10 +21,12 @@ from vflsynth.audit.statistics import (
 from vflsynth.audit.targets import farthest, most_outlying
 
 __all__ = [
+    "ATTACKS",
     "DEFAULT_STATISTICS",
     "Adversary",
     "Attack",
     "AuditReport",
+    "CanaryAudit",
     "Claim",
     "Correlation",
     "Histogram",
@@ -31,8 +36,11 @@ __all__ = [
     "RegularisedLogistic",
     "Statistic",
     "TargetAudit",
+    "attack_auc",
     "audit_intermediate_features",
+    "audit_mechanism",
     "audit_synthetic_data",
+    "audit_with_canaries",
     "farthest",
     "most_outlying",
 ]

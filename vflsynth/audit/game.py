@@ -8,6 +8,8 @@ ASSD         one synthetic table              all records but whether the target
 ASIF         the intermediate features of     the same
              all records, as one party's
              trained first part gives them
+mechanism    one release, say a noisy         the same
+             gradient
 canaries     one synthetic table              the canaries, all records that are always in
 ============ ================================ =====================================================
 
@@ -44,6 +46,10 @@ THREAT_MODELS = {
         "except whether the target was used in training, and can train any number of models "
         "alike. They do not know the random seed, and do not use the features of earlier training "
         "steps."
+    ),
+    "mechanism": (
+        "The attacker sees one release of the mechanism, knows every record except whether the "
+        "target was among them, and knows the mechanism but not its noise."
     ),
     "canaries": (
         "The attacker sees one synthetic table. They know all records that are always in it and "

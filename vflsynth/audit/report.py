@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _HEADINGS = {
     "ASSD": "What the synthetic table tells about single records",
     "ASIF": "What the intermediate features tell about single records",
+    "mechanism": "What the mechanism's release tells about a record",
 }
 
 
@@ -59,7 +60,7 @@ def _facts(audit: AuditReport) -> list[str]:
     n_targets = len({target.target for target in audit.targets})
     return [
         audit.scheme,
-        f"{audit.n_records:,} records",
+        *([] if audit.n_records is None else [f"{audit.n_records:,} records"]),
         f"{n_targets} {'target' if n_targets == 1 else 'targets'}",
         f"{audit.n_models} models with and {audit.n_models} without each",
         "no privacy claimed" if audit.claim is None else f"claimed: {audit.claim}",
@@ -72,7 +73,7 @@ def _describe(audit: AuditReport, target: TargetAudit) -> dict[str, Any]:
     attacks = sorted(target.attacks, key=lambda attack: -attack.training_auc)
     fprs = list(strongest.tpr)
     return {
-        "title": f"Record {target.target!r} ({', '.join(target.chosen_by)}), {target.source}",
+        "title": target.title,
         "level": "far" if caught else "unknown",
         "answer": "Better than guessing" if caught else "Not shown to be better than guessing",
         "sentences": audit.conclusion(target),

@@ -156,7 +156,7 @@ class TargetAudit:
     Parameters
     ----------
     target : hashable
-        Key of the record.
+        Key of the record; None if it has none.
     chosen_by : tuple of str
     source : str
         What was looked at: "synthetic data", or whose intermediate features.
@@ -172,6 +172,17 @@ class TargetAudit:
     paper_protocol: tuple[PaperAccuracy, ...] = ()
 
     @property
+    def record(self) -> str:
+        """The target in words."""
+        return "the target" if self.target is None else f"record {self.target!r}"
+
+    @property
+    def title(self) -> str:
+        """The target, how it was chosen, and what was looked at."""
+        chosen = f" ({', '.join(self.chosen_by)})" if self.chosen_by else ""
+        return f"{self.record[0].upper()}{self.record[1:]}{chosen}, {self.source}"
+
+    @property
     def strongest(self) -> Attack:
         """The attack that was best on the training models; its test results are unbiased."""
         return max(self.attacks, key=lambda attack: attack.training_auc)
@@ -183,13 +194,14 @@ class AuditReport:
 
     Parameters
     ----------
-    scheme : {"ASSD", "ASIF"}
+    scheme : {"ASSD", "ASIF", "mechanism"}
     threat_model : str
         Who the attacker is, in words.
     targets : tuple of TargetAudit
     n_models : int
         Shadow models per world; half train the adversary, the others test it.
-    n_records : int
+    n_records : int or None
+        Matched records; None for a mechanism.
     confidence : float
     claim : Claim or None
     seconds, cpu_seconds : float
@@ -202,7 +214,7 @@ class AuditReport:
     threat_model: str
     targets: tuple[TargetAudit, ...]
     n_models: int
-    n_records: int
+    n_records: int | None
     confidence: float
     claim: Claim | None
     seconds: float
@@ -247,16 +259,15 @@ class AuditReport:
         sentences = []
         if best.auc.low > 0.5:
             sentences.append(
-                f"From the {audit.source} an attacker {how} can tell whether record "
-                f"{audit.target!r} was used for training: right {share}, where guessing is right "
-                "50%."
+                f"From the {audit.source} an attacker {how} can tell whether {audit.record} was "
+                f"used: right {share}, where guessing is right 50%."
             )
         else:
             sentences.append(
-                f"From the {audit.source} this attacker {how} told whether record "
-                f"{audit.target!r} was used for training {share}: not shown to be better than "
-                "guessing (50%). That is no proof of safety: another attack, other statistics or "
-                "more models may succeed, and this says nothing about other records."
+                f"From the {audit.source} this attacker {how} told whether {audit.record} was "
+                f"used {share}: not shown to be better than guessing (50%). That is no proof of "
+                "safety: another attack, other statistics or more models may succeed, and this "
+                "says nothing about other records."
             )
             if best.accuracy.high > 0.5:
                 sentences.append(
@@ -391,7 +402,7 @@ class AuditReport:
     def __str__(self) -> str:
         lines = [f"{self.scheme}: {self.n_models} + {self.n_models} models per target"]
         for audit in self.targets:
-            lines += ["", f"{audit.target!r} ({', '.join(audit.chosen_by)}), {audit.source}"]
+            lines += ["", audit.title]
             lines += [f"  {sentence}" for sentence in self.conclusion(audit)]
         return "\n".join([*lines, "", self.threat_model])
 

@@ -354,7 +354,7 @@ def _encode(transformer: Any, frame: pd.DataFrame) -> torch.Tensor:
 
 def _features(model: Any, party: str, encoded: torch.Tensor) -> pd.DataFrame:
     """Intermediate features of all records, shape (record, feature)."""
-    discriminator = model.local_discriminators_[party]
+    discriminator = model.local_discriminators_.get(party)
     if not hasattr(discriminator, "first_part"):
         raise ParameterError(
             f"{type(model).__name__} sends no intermediate features; there is nothing to audit"
@@ -399,7 +399,7 @@ def _audit(
                 features = np.concatenate([full[key], run.observations[world.name][key]])
                 for adversary in adversaries:
                     attacks.append(
-                        _attack(
+                        judge_attack(
                             name,
                             adversary,
                             features,
@@ -427,7 +427,7 @@ def _audit(
     )
 
 
-def _attack(
+def judge_attack(
     statistic: str,
     adversary: Adversary,
     features: Floats,
@@ -436,7 +436,23 @@ def _attack(
     delta: float,
     confidence: float,
 ) -> Attack:
-    """Train on half of the models of each world and judge on the others."""
+    """Train an adversary on half of the models of each world and judge it on the others.
+
+    Parameters
+    ----------
+    statistic : str
+        What the features are called.
+    adversary : Adversary
+    features : ndarray, shape (2 * model, feature)
+        Of models trained with the target, then of as many trained without.
+    random_state : int
+        Of the split.
+    delta, confidence : float
+
+    Returns
+    -------
+    Attack
+    """
     n_models = len(features) // 2
     is_member = np.repeat([True, False], n_models)
     rng = np.random.default_rng([random_state, 1])
