@@ -1,7 +1,7 @@
 """Default settings on five public tables, beside TVAE and CTGAN from PyPI.
 
-Nothing is tuned per table: ``VFLGANSynthesizer(column_kinds=...)`` only says which integer codes are
-categories, which TVAE and CTGAN are told too. The peers see the joined table; VFLGAN does not.
+Nothing is tuned per table: ``VFLGANSynthesizer(column_kinds=...)`` only says which integer codes
+are categories, which TVAE and CTGAN are told too. The peers see the joined table; VFLGAN does not.
 
     python -m benchmarks.external.run          # TVAE and CTGAN, in an environment of their own
     python -m benchmarks.defaults              # ours, and the comparison

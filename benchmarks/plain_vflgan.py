@@ -1,7 +1,8 @@
 """VFLGAN as an ordinary PyTorch script: what the package's speed is compared with.
 
-One module and one Adam per network, a DataLoader, one joint autograd graph with double backward for the
-five layer-wise penalties: how one would write it first. The networks are those of the red-wine preset.
+One module and one Adam per network, a DataLoader, one joint autograd graph with double backward for
+the five layer-wise penalties: how one would write it first. The networks are those of the red-wine
+preset.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ LATENT, HIDDEN, FIRST_PART, SHARED = 10, (16, 32, 64), (16, 32), 32
 
 
 def generator(width: int) -> nn.Sequential:
-    """Linear, LeakyReLU, batch normalisation from the second block on."""
+    """Stack Linear, batch normalisation from the second block on, and LeakyReLU."""
     layers: list[nn.Module] = []
     for i, (a, b) in enumerate(zip((LATENT, *HIDDEN[:-1]), HIDDEN)):
         layers.append(nn.Linear(a, b, bias=False))
@@ -28,7 +29,7 @@ def generator(width: int) -> nn.Sequential:
 
 
 def first_part(width: int) -> nn.Sequential:
-    """The first part of a local discriminator."""
+    """Make the first part of a local discriminator."""
     layers: list[nn.Module] = []
     for a, b in zip((width, *FIRST_PART[:-1]), FIRST_PART):
         layers += [nn.Linear(a, b, bias=False), nn.LeakyReLU(0.2)]

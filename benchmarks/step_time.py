@@ -1,7 +1,7 @@
 """Time per training step against a plain PyTorch loop with the same networks, on one core.
 
-The two take turns, an epoch each, so that a machine whose speed drifts does not decide; the ratio is
-taken turn by turn, and its median and quartiles are reported.
+The two take turns, an epoch each, so that a machine whose speed drifts does not decide; the ratio
+is taken turn by turn, and its median and quartiles are reported.
 
     VFLSYNTH_DATA=... python -m benchmarks.step_time --replicas 1 100
 """

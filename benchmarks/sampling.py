@@ -1,0 +1,47 @@
+"""Sampling speed: rows per second and peak memory for a million synthetic records of 20 columns.
+
+Run with ``python -m benchmarks.sampling``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+
+from benchmarks import _runs
+from vflsynth import VFLGANSynthesizer
+from vflsynth.datasets import make_party_frames
+
+
+def main() -> None:
+    """Measure and write a result."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    args = parser.parse_args()
+    frames = make_party_frames(5_000, 2, random_state=0)
+    synth = VFLGANSynthesizer(epochs=2, device="cpu", random_state=0, verbose=0)
+    synth.fit(frames, on="record_id")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started, cpu = time.perf_counter(), time.process_time()
+    table = synth.sample(args.rows)
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu
+    result = {
+        "rows": len(table),
+        "columns": table.shape[1],
+        "encoded_widths": {n: m.transformer.width_ for n, m in synth.parties_.items()},
+        "seconds": round(seconds, 2),
+        "cpu_seconds": round(cpu_seconds, 2),
+        "rows_per_second": round(len(table) / seconds),
+        "rows_per_cpu_second": round(len(table) / cpu_seconds),
+        "table_mib": round(table.memory_usage(deep=True).sum() / 2**20),
+        "peak_mib_before": before // 1024,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        **_runs.environment(),
+    }
+    print(result)
+    _runs.write(_runs.RESULTS / "sampling.json", result)
+
+
+if __name__ == "__main__":
+    main()
