@@ -23,7 +23,7 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 	@touch $(VENV)/.run $@
 
 demo: $(VENV)/.run  ## two parties' real tables -> one synthetic table and a report (demo-output/)
-	$(BIN)/vflsynth demo --output demo-output
+	$(ONE) $(BIN)/vflsynth demo --output demo-output
 
 test: $(VENV)/.dev  ## the tests that CI runs
 	$(PYTEST) -n 2 -m 'not slow and not browser' --ignore=tests/notebooks

@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 
 from vflsynth import _artefacts as artefacts
-from vflsynth._device import resolve_device
 from vflsynth.cli.console import say
 from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, label, read_party_frames
 from vflsynth.exceptions import ParameterError
@@ -106,7 +105,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     training.add_argument(
         "--device",
         default="auto",
-        type=_device,
         help="such as cpu or cuda:0 (default: a GPU if there is one)",
     )
     long = parser.add_argument_group("long runs (need --seed)")
@@ -227,13 +225,3 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value  # text needs no quotes here
-
-
-def _device(text: str) -> str:
-    try:
-        resolve_device(text)
-    except (RuntimeError, AssertionError) as error:
-        raise argparse.ArgumentTypeError(
-            f"there is no device {text!r} here; use auto, cpu, or cuda where there is a GPU"
-        ) from error
-    return text

@@ -7,11 +7,8 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from enum import IntEnum
 from typing import NoReturn
-
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from vflsynth import __version__
 from vflsynth.cli import demo, evaluate, fit, inspect, sample
@@ -40,9 +37,6 @@ One synthetic table from several organisations' columns about the same people, w
 _EPILOG = """\
 Tables are csv (also .csv.gz) or parquet files; parquet keeps every dtype. Results go to standard
 output, progress and messages to standard error. Nothing is ever left half written.
-
-Work is done on one thread per process, which is fastest for networks as small as these; set
-OMP_NUM_THREADS to use more.
 
 exit codes:
   0    done
@@ -85,8 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         For ``--help`` and ``--version``, and with code 2 for arguments that cannot be parsed.
     """
     options = _parser().parse_args(arguments)
-    threads = nullcontext() if "OMP_NUM_THREADS" in os.environ else threadpool_limits(1)
-    with reporting(quiet=options.quiet), threads:
+    with reporting(quiet=options.quiet):
         try:
             code = options.run(options)
             sys.stdout.flush()

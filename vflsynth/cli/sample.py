@@ -51,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keys", action="store_true", help="add fresh keys, which no real record has"
     )
-    parser.add_argument("--seed", type=int, metavar="N", help="other records; same seed, same records")
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="other records; same seed, same records"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
