@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from vflsynth._validation import Number, Rule, check_parameters
 
@@ -97,7 +98,7 @@ class Progress:
     phase : str
         What the bar is labelled with.
     enabled : bool
-        False shows nothing. Without a terminal nothing is shown either.
+        False shows nothing. Outside terminals and notebooks nothing is shown either.
     """
 
     def __init__(self, n_epochs: int, *, done: int, phase: str, enabled: bool) -> None:
@@ -106,7 +107,7 @@ class Progress:
             initial=done,
             desc=phase,
             unit="epoch",
-            disable=None if enabled else True,  # None: off where there is no terminal
+            disable=not (enabled and _somebody_is_watching()),
             dynamic_ncols=True,
         )
 
@@ -120,3 +121,8 @@ class Progress:
     def close(self) -> None:
         """Leave the bar as it is and release the line."""
         self._bar.close()
+
+
+def _somebody_is_watching() -> bool:
+    """Whether standard error is a terminal, or a notebook shows it."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
