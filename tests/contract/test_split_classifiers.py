@@ -1,0 +1,29 @@
+"""Laws that every split classifier obeys: scikit-learn's own checks, on a single table."""
+
+from __future__ import annotations
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from vflsynth.splitdefense import (
+    DIMIPClassifier,
+    GAFMClassifier,
+    Marvell,
+    MarvellClassifier,
+    SplitNNClassifier,
+)
+
+# Small enough for a hundred fits, large enough to learn the checks' toy problems.
+QUICK = {"epochs": 30, "learning_rate": 0.02, "bottom_hidden": (16,), "batch_size": 64}
+
+
+@parametrize_with_checks(
+    [
+        SplitNNClassifier(**QUICK),
+        SplitNNClassifier(protection=Marvell(1.0), monitor=False, **QUICK),
+        MarvellClassifier(**QUICK),
+        DIMIPClassifier(**QUICK),
+        GAFMClassifier(**(QUICK | {"epochs": 100})),
+    ]
+)
+def test_scikit_learn(estimator, check):
+    check(estimator)

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+
+@pytest.fixture(scope="session")
+def tables():
+    """Breast cancer between a bank with labels and two shops: frames keyed by `id`, labels."""
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    rng = np.random.default_rng(0)
+    parts = {"bank": X.columns[:8], "shop": X.columns[8:20], "web": X.columns[20:]}
+    frames = {}
+    for name, columns in parts.items():
+        frame = X[list(columns)].assign(id=X.index + 1000)
+        frames[name] = frame if name == "bank" else frame.iloc[rng.permutation(len(frame))]
+    return frames, pd.Series(np.where(y == 1, "benign", "malignant"))
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """Handwritten digits, left and right halves of the images: ten classes."""
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    images = pd.DataFrame(X / 16.0, columns=[f"pixel_{i}" for i in range(64)])
+    left = [c for i, c in enumerate(images) if i % 8 < 4]
+    right = [c for c in images if c not in left]
+    return {"left": images[left], "right": images[right]}, y

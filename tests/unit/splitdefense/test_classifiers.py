@@ -1,0 +1,326 @@
+"""The classifiers as their users meet them: frames of several parties, quitting, saving, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
+
+from vflsynth.exceptions import ArtefactError, ParameterError, PartyDataError, PartyNameError
+from vflsynth.protocol import LocalChannel
+from vflsynth.splitdefense import (
+    DIMIP,
+    Chain,
+    DIMIPClassifier,
+    DistanceCorrelation,
+    GAFMClassifier,
+    Isotropic,
+    IsotropicClassifier,
+    LeakageMonitor,
+    Marvell,
+    MarvellClassifier,
+    MaxNormClassifier,
+    RandomizedResponse,
+    SplitNNClassifier,
+    fitting,
+)
+
+FAST = {"epochs": 12, "learning_rate": 5e-3, "random_state": 0}
+CLASSIFIERS = {
+    "plain": SplitNNClassifier(active="bank", **FAST),
+    "isotropic": IsotropicClassifier(active="bank", power_scale=1.0, **FAST),
+    "max norm": MaxNormClassifier(active="bank", **FAST),
+    "Marvell": MarvellClassifier(active="bank", **FAST),
+    "DIMIP": DIMIPClassifier(active="bank", predictor_steps=2, **FAST),
+    "DIMIP, prior": DIMIPClassifier(active="bank", bound="prior", **FAST),
+    "distance correlation": SplitNNClassifier(
+        active="bank", objective=DistanceCorrelation(), **FAST
+    ),
+    "label privacy": SplitNNClassifier(
+        active="bank", label_privacy=RandomizedResponse(3.0), **FAST
+    ),
+    "GAFM": GAFMClassifier(active="bank", **(FAST | {"epochs": 60})),
+    "GAFM and Marvell": GAFMClassifier(
+        active="bank", protection=Marvell(1.0), **(FAST | {"epochs": 60})
+    ),
+}
+
+
+def auc(classifier, frames, y, **options):
+    probabilities = classifier.predict_proba(frames, **options)
+    return roc_auc_score(y == classifier.classes_[1], probabilities[:, 1])
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_learns_from_parties_with_keys(tables, name):
+    frames, y = tables
+    classifier = clone(CLASSIFIERS[name]).fit(frames, y, on="id")
+    assert list(classifier.classes_) == ["benign", "malignant"]
+    assert auc(classifier, frames, y) > 0.9
+    probabilities = classifier.predict_proba(frames)
+    assert np.allclose(probabilities.sum(1), 1)
+    assert abs(probabilities[:, 1].mean() - (y == "malignant").mean()) < 0.1
+    assert set(classifier.evidence_) == {"shop", "web"}
+
+
+def test_rows_of_other_parties_are_matched_by_key(tables):
+    frames, y = tables
+    classifier = SplitNNClassifier(active="bank", **FAST).fit(frames, y, on="id")
+    some = frames["bank"].sample(50, random_state=0)
+    expected = classifier.predict_proba(frames)[some.index]
+    assert np.allclose(classifier.predict_proba(frames | {"bank": some}), expected)
+
+
+def test_labels_only(tables):
+    """The active party has no columns; its labels are found by their keys."""
+    frames, y = tables
+    keyed = pd.Series(y.to_numpy(), index=frames["bank"]["id"]).sample(frac=1, random_state=0)
+    classifier = SplitNNClassifier(**FAST).fit(frames, keyed, on="id")
+    assert set(classifier.evidence_) == {"bank", "shop", "web"}
+    assert auc(classifier, frames, y) > 0.97
+    with pytest.raises(PartyDataError, match="labels without keys"):
+        SplitNNClassifier(**FAST).fit(frames, y.to_numpy(), on="id")
+
+
+def test_standalone(tables):
+    """No passive party at all: nothing crosses a boundary."""
+    frames, y = tables
+    classifier = SplitNNClassifier(active="bank", **FAST)
+    classifier.fit({"bank": frames["bank"]}, y, on="id", transcript=True)
+    assert auc(classifier, {"bank": frames["bank"]}, y) > 0.9
+    assert classifier.evidence_ == {}
+    assert set(classifier.transcript_["message"]) == {"KeyList", "AlignmentNotice"}
+
+
+def test_only_features_and_cut_gradients_cross(tables):
+    frames, y = tables
+    classifier = MarvellClassifier(active="bank", **FAST).fit(frames, y, on="id", transcript=True)
+    found = classifier.transcript_
+    to_passive = found[(found["sender"] == "server") & (found["message"] != "AlignmentNotice")]
+    assert set(to_passive["message"]) == {"CutGradients"}
+    assert set(to_passive["contents"]) == {"gradients (1, 256, 16)"}
+
+
+@pytest.mark.parametrize("fusion", ["sum", "mean"])
+def test_parties_that_are_added_get_the_same_noise(tables, fusion, monkeypatch):
+    frames, y = tables
+    seen = []
+
+    class Spy(LocalChannel):
+        def scatter(self, verb, messages):
+            seen.append([m.gradients for m in messages.values() if hasattr(m, "gradients")])
+            super().scatter(verb, messages)
+
+    monkeypatch.setattr(fitting, "LocalChannel", Spy)
+    protection = Chain([Isotropic(1.0), Marvell()])
+    SplitNNClassifier(active="bank", fusion=fusion, protection=protection, **FAST).fit(
+        frames, y, on="id"
+    )
+    pairs = [gradients for gradients in seen if len(gradients) == 2]
+    assert len(pairs) > 10
+    assert all(a.equal(b) for a, b in pairs)
+
+
+def test_protection_changes_neither_batches_nor_initial_weights(tables):
+    frames, y = tables
+    plain, protected = (
+        SplitNNClassifier(active="bank", protection=protection, **(FAST | {"epochs": 1}))
+        .fit(frames, y, on="id")
+        .evidence_["shop"]
+        for protection in (None, Marvell(4.0))
+    )
+    assert np.array_equal(plain.random_features, protected.random_features)
+    assert not np.array_equal(plain.features, protected.features)
+
+
+def test_seeds(tables):
+    frames, y = tables
+    first, again, other = (
+        MarvellClassifier(active="bank", **(FAST | {"random_state": seed}))
+        .fit(frames, y, on="id")
+        .predict_proba(frames)
+        for seed in (0, 0, 1)
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+# -- parties that quit ---------------------------------------------------------------------------
+
+
+def test_party_that_quits(tables):
+    frames, y = tables
+    classifier = SplitNNClassifier(active="bank", party_dropout={"shop": 0.3}, **FAST)
+    classifier.fit(frames, y, on="id")
+    left = {name: frame for name, frame in frames.items() if name != "shop"}
+    absent = classifier.predict_proba(left, absent={"shop"})
+    assert np.array_equal(absent, classifier.predict_proba(left | {"shop": None}))
+    assert auc(classifier, left, y, absent={"shop"}) > 0.9
+    with pytest.raises(PartyDataError, match="shop"):
+        classifier.predict_proba(left)
+    with pytest.raises(PartyNameError, match="no such party"):
+        classifier.predict_proba(frames, absent={"store"})
+
+
+def test_dropout_and_heads_help_those_who_stay(digits):
+    """DIMIP §5.3: both keep accuracy when the passive party quits; plain training does not."""
+    frames, y = digits
+    options = {"active": "left", "epochs": 15, "learning_rate": 3e-3, "random_state": 0}
+    plain = SplitNNClassifier(**options).fit(frames, y)
+    dropout = SplitNNClassifier(party_dropout=0.3, **options).fit(frames, y)
+    heads = SplitNNClassifier(absent="multihead", **options).fit(frames, y)
+    quit_accuracy = [
+        (c.predict(frames, absent={"right"}) == y).mean() for c in (plain, dropout, heads)
+    ]
+    assert min(c.score(frames, y) for c in (plain, dropout, heads)) > 0.95
+    assert min(quit_accuracy[1:]) > quit_accuracy[0] + 0.05
+
+
+def test_heads_are_limited():
+    frames = {f"party {i}": pd.DataFrame({f"x{i}": np.arange(20.0)}) for i in range(5)}
+    with pytest.raises(ParameterError, match="limited to 4 parties"):
+        SplitNNClassifier(active="party 0", absent="multihead").fit(frames, np.arange(20) % 2)
+
+
+# -- several classes -----------------------------------------------------------------------------
+
+
+def test_many_classes(digits):
+    frames, y = digits
+    for objective in (None, DIMIP(0.05), DistanceCorrelation(0.01)):
+        classifier = SplitNNClassifier(
+            active="left", objective=objective, protection=Isotropic(1.0), **FAST
+        ).fit(frames, y)
+        assert classifier.score(frames, y) > 0.85
+    with pytest.raises(ParameterError, match="Only binary classification is supported by Marvell"):
+        MarvellClassifier(active="left").fit(frames, y)
+    with pytest.raises(ParameterError, match="GAFM"):
+        GAFMClassifier(active="left").fit(frames, y)
+
+
+# -- replicas ------------------------------------------------------------------------------------
+
+
+def test_replicas_are_what_separate_fits_are(tables):
+    frames, y = tables
+    base = MarvellClassifier(active="bank", **FAST)
+    many = base.fit_replicas(
+        frames,
+        y,
+        on="id",
+        random_states=[0, 1, 0],
+        parameters=[{}, {}, {"power_scale": 16.0}],
+    )
+    for model in many:
+        alone = clone(model).fit(frames, y, on="id")
+        close = np.abs(model.predict_proba(frames) - alone.predict_proba(frames))
+        assert close.max() < 1e-2, "rounding may grow in training, draws may not differ"
+        assert np.median(close) < 1e-4
+
+
+def test_replicas_share_networks(tables):
+    frames, y = tables
+    with pytest.raises(ParameterError, match="same networks"):
+        SplitNNClassifier(active="bank").fit_replicas(
+            frames, y, on="id", random_states=[0, 1], parameters=[{}, {"top_hidden": (8,)}]
+        )
+    with pytest.raises(ParameterError, match="structure of the objective"):
+        DIMIPClassifier(active="bank").fit_replicas(
+            frames, y, on="id", random_states=[0, 1], parameters=[{}, {"predictor_steps": 2}]
+        )
+
+
+# -- scikit-learn --------------------------------------------------------------------------------
+
+
+def test_grid_search_reaches_into_protections():
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    columns = {"bank": list(X.columns[:5]), "shop": list(X.columns[5:])}
+    base = SplitNNClassifier(
+        party_columns=columns, active="bank", protection=Marvell(), **(FAST | {"epochs": 3})
+    )
+    search = GridSearchCV(base, {"protection__power_scale": [1.0, 400.0]}, cv=2).fit(X, y)
+    assert search.best_params_ == {"protection__power_scale": 1.0}
+    assert base.protection.power_scale == 4.0, "the search changed the estimator it was given"
+
+
+def test_parameters_of_nested_parts():
+    classifier = SplitNNClassifier(protection=Chain([Isotropic(), Marvell()]))
+    classifier.set_params(protection__1__power_scale=9.0)
+    assert classifier.get_params()["protection__1__power_scale"] == 9.0
+    assert clone(classifier).protection.protections[1].power_scale == 9.0
+    with pytest.raises(ParameterError, match=r"Marvell: power_scale .* got -1"):
+        MarvellClassifier(power_scale=-1).fit(np.eye(4), [0, 1, 0, 1])
+
+
+# -- saving and resuming -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["Marvell", "GAFM", "label privacy"])
+def test_save_and_load(tables, tmp_path, name):
+    frames, y = tables
+    classifier = clone(CLASSIFIERS[name]).fit(frames, y, on="id")
+    classifier.save(tmp_path / "model")
+    loaded = type(classifier).load(tmp_path / "model")
+    assert np.array_equal(loaded.predict_proba(frames), classifier.predict_proba(frames))
+    assert str(loaded.get_params()) == str(classifier.get_params())
+    assert list(loaded.predict(frames)[:5]) == list(classifier.predict(frames)[:5])
+    written = b"".join(f.read_bytes() for f in (tmp_path / "model").rglob("*") if f.is_file())
+    assert b"malignant" in written
+    assert str(frames["bank"].iloc[0, 0]).encode() not in written, "a record was saved"
+    with pytest.raises(ArtefactError, match="not a DIMIPClassifier"):
+        DIMIPClassifier.load(tmp_path / "model")
+
+
+def test_resumed_run_is_the_uninterrupted_one(tables, tmp_path):
+    frames, y = tables
+
+    class Stop:
+        def on_epoch_end(self, state):
+            return state.epoch == 5
+
+    def fitted(**options):
+        return MarvellClassifier(active="bank", **FAST).fit(frames, y, on="id", **options)
+
+    whole = fitted()
+    fitted(callbacks=[Stop()], checkpoint=tmp_path / "run", checkpoint_every=1)
+    resumed = fitted(resume=tmp_path / "run")
+    assert np.array_equal(resumed.predict_proba(frames), whole.predict_proba(frames))
+    ours, theirs = resumed.evidence_["shop"], whole.evidence_["shop"]
+    assert np.array_equal(ours.mean_gradients, theirs.mean_gradients)
+    pd.testing.assert_frame_equal(ours.batches, theirs.batches)
+    with pytest.raises(ArtefactError, match="belongs to another run"):
+        MarvellClassifier(active="bank", power_scale=5.0, **FAST).fit(
+            frames, y, on="id", resume=tmp_path / "run"
+        )
+
+
+# -- bad input -----------------------------------------------------------------------------------
+
+
+def test_errors_name_the_fix(tables):
+    frames, y = tables
+    with pytest.raises(PartyNameError, match="there are tables of 'bank', 'shop', 'web'"):
+        SplitNNClassifier(active="banc").fit(frames, y, on="id")
+    with pytest.raises(PartyDataError, match=r"party 'bank'.*10 labels for 569 rows"):
+        SplitNNClassifier(active="bank").fit(frames, y[:10], on="id")
+    with pytest.raises(PartyDataError, match="index of y"):
+        SplitNNClassifier(active="bank").fit(frames, y.set_axis(y.index + 7), on="id")
+    with pytest.raises(ParameterError, match="only one class"):
+        SplitNNClassifier(active="bank").fit(frames, np.zeros(len(y)), on="id")
+    with pytest.raises(ParameterError, match="GAFM is defined for scalar"):
+        GAFMClassifier(active="bank", intermediate_dim=4).fit(frames, y, on="id")
+    with pytest.raises(ParameterError, match="protection cannot be 'marvell'"):
+        SplitNNClassifier(active="bank", protection="marvell").fit(frames, y, on="id")
+    with pytest.raises(PartyNameError, match="not passive"):
+        SplitNNClassifier(active="bank", party_dropout={"bank": 0.1}).fit(frames, y, on="id")
+    with pytest.raises(ParameterError, match="LeakageMonitor: every"):
+        SplitNNClassifier(active="bank", monitor=LeakageMonitor(every=0)).fit(frames, y, on="id")
+    classifier = SplitNNClassifier(active="bank", **FAST).fit(frames, y, on="id")
+    fewer = frames | {"shop": frames["shop"].iloc[5:]}
+    with pytest.raises(PartyDataError, match=r"party 'shop'.*5 of the 569 records"):
+        classifier.predict_proba(fewer)

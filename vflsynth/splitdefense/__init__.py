@@ -1,0 +1,55 @@
+"""Split-learning classifiers that protect labels, and the audit that tells whether they do.
+
+Several parties hold columns, one of them holds labels. A protection may act in three places and no
+others: on the labels once before training (`RandomizedResponse`), on the objective (`GAFM`,
+`DIMIP`, `DistanceCorrelation`), and on each party's cut gradient before it is sent (`Marvell` and
+others).
+"""
+
+from vflsynth.splitdefense.base import BaseSplitClassifier
+from vflsynth.splitdefense.classifiers import (
+    DIMIPClassifier,
+    GAFMClassifier,
+    IsotropicClassifier,
+    MarvellClassifier,
+    MaxNormClassifier,
+    SplitNNClassifier,
+)
+from vflsynth.splitdefense.label_privacy import RandomizedResponse
+from vflsynth.splitdefense.leakage.monitor import Evidence, LeakageMonitor
+from vflsynth.splitdefense.objectives import DIMIP, GAFM, CrossEntropy, DistanceCorrelation
+from vflsynth.splitdefense.protections import (
+    PPDL,
+    Chain,
+    DiscreteSGD,
+    GradientCompression,
+    Isotropic,
+    Marvell,
+    MaxNorm,
+    NoisyGradient,
+)
+
+__all__ = [
+    "DIMIP",
+    "GAFM",
+    "PPDL",
+    "BaseSplitClassifier",
+    "Chain",
+    "CrossEntropy",
+    "DIMIPClassifier",
+    "DiscreteSGD",
+    "DistanceCorrelation",
+    "Evidence",
+    "GAFMClassifier",
+    "GradientCompression",
+    "Isotropic",
+    "IsotropicClassifier",
+    "LeakageMonitor",
+    "Marvell",
+    "MarvellClassifier",
+    "MaxNorm",
+    "MaxNormClassifier",
+    "NoisyGradient",
+    "RandomizedResponse",
+    "SplitNNClassifier",
+]

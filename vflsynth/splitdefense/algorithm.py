@@ -1,0 +1,59 @@
+"""A training step of split learning, from the coordinator's chair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from vflsynth.protocol import Channel, IntermediateFeatures
+from vflsynth.protocol.channel import Verb
+from vflsynth.splitdefense.active import ActiveParty
+from vflsynth.training import Algorithm
+
+
+class SplitLearning(Algorithm):
+    """Outputs of bottom models forward, cut gradients back.
+
+    Parameters
+    ----------
+    channel : Channel
+        Reaches the passive parties.
+    active : ActiveParty
+    """
+
+    def __init__(self, channel: Channel, active: ActiveParty) -> None:
+        super().__init__(channel)
+        self.active = active
+        self.outputs: dict[str, Tensor] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the active party computes."""
+        return self.active.streams.device
+
+    def step(self, step: int) -> None:
+        """One batch."""
+        outputs = self.channel.gather(Verb.BOTTOM_OUTPUT, step, IntermediateFeatures)
+        cut_gradients = self.active.reply(step, outputs)
+        self.channel.scatter(Verb.UPDATE_BOTTOM_MODEL, cut_gradients)
+
+    def report(self, epoch: int) -> dict[str, Tensor]:
+        """Mean losses since the last report by name, each of shape (replica,)."""
+        return self.active.task.means.pop()
+
+    def end(self, epoch: int) -> None:
+        """Collect the outputs for all training records, which calibration and audit need."""
+        received = self.channel.gather(Verb.ALL_BOTTOM_OUTPUTS, epoch, IntermediateFeatures)
+        self.outputs = {name: message.features for name, message in received.items()}
+        if self.active.own is not None:
+            self.outputs[self.active.own.name] = self.active.own.all_bottom_outputs()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the active party's state."""
+        return self.active.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        self.active.load_state(state)

@@ -1,0 +1,610 @@
+"""Fitting, predicting and saving split-learning classifiers."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar, Literal, Self, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from vflsynth import _artefacts as artefacts
+from vflsynth._random import RandomState
+from vflsynth._validation import Choice, Number, Rule, Sizes, check_parameters
+from vflsynth._version import __version__
+from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth.frames import AlignmentReport
+from vflsynth.splitdefense._parts import Part, from_plain, to_plain
+from vflsynth.splitdefense.fitting import RunOptions, Trained, train
+from vflsynth.splitdefense.inputs import (
+    are_party_frames,
+    check_frames,
+    numeric_kinds,
+    rows_to_predict,
+    split_table,
+)
+from vflsynth.splitdefense.label_privacy import RandomizedResponse
+from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
+from vflsynth.splitdefense.model import BottomModel, TopModel
+from vflsynth.splitdefense.objectives import CrossEntropy, Objective
+from vflsynth.splitdefense.protections import Protection
+from vflsynth.splitdefense.settings import Fusion, SplitSettings
+from vflsynth.training import Callback, history_from_json, history_to_json
+from vflsynth.transformers import TableTransformer
+
+PartyFrames = Mapping[str, pd.DataFrame]
+Probabilities = npt.NDArray[np.float64]
+
+_KIND = "vflsynth split classifier"
+_POSITIVE = Number(0, closed=(False, True))
+
+
+class Shared(TypedDict, total=False):
+    """Parameters that every split classifier has, see `BaseSplitClassifier`."""
+
+    party_columns: Mapping[str, Sequence[Hashable]] | None
+    active: str | None
+    bottom_hidden: Sequence[int]
+    intermediate_dim: int
+    bottom_output: Literal["linear", "sigmoid"]
+    fusion: Fusion
+    top_hidden: Sequence[int]
+    label_privacy: RandomizedResponse | None
+    joint_protection: bool
+    party_dropout: float | Mapping[str, float]
+    absent: Literal["zero", "multihead"]
+    monitor: LeakageMonitor | bool
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    betas: tuple[float, float]
+    transformer: TableTransformer | None
+    device: str
+    random_state: RandomState
+    verbose: int
+
+
+class Method(Part):
+    """All that protects labels in one classifier.
+
+    Parameters
+    ----------
+    objective, protection, label_privacy, joint_protection, party_dropout, absent
+        See `BaseSplitClassifier`.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        protection: Protection | None = None,
+        label_privacy: RandomizedResponse | None = None,
+        joint_protection: bool = False,
+        party_dropout: float | Mapping[str, float] = 0.0,
+        absent: Literal["zero", "multihead"] = "zero",
+    ) -> None:
+        self.objective = objective
+        self.protection = protection
+        self.label_privacy = label_privacy
+        self.joint_protection = joint_protection
+        self.party_dropout = party_dropout
+        self.absent = absent
+
+
+class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier whose columns lie with several parties and whose labels lie with one.
+
+    Every party has a bottom model over its own columns; the active party, which has the labels, has
+    a top model over what the bottom models put out. Only those outputs and their gradients cross a
+    party boundary. Three places are open to methods that protect labels: the labels before training
+    (``label_privacy``), the objective, and a protection of the gradients before they are sent.
+
+    Parameters
+    ----------
+    party_columns : mapping of str to sequence, optional
+        For a single table instead of party frames: which party owns which columns. Default: one
+        passive party owns them all.
+    active : str, optional
+        Name of the party that has the labels. Default: a party that has nothing else.
+    bottom_hidden : sequence of int, default=(64, 32)
+        Hidden sizes of each bottom model.
+    intermediate_dim : int, default=16
+        Outputs of each bottom model: the width of the cut.
+    bottom_output : {"linear", "sigmoid"}, default="linear"
+    fusion : {"concat", "sum", "mean"}, default="concat"
+        How the top model's input is made of the parties' outputs. Parties that are added receive
+        the same gradient, and the same draw of noise on it.
+    top_hidden : sequence of int, default=(32,)
+        Hidden sizes of the top model.
+    label_privacy : RandomizedResponse, optional
+        Labels are randomised once before training: the one protection with a guarantee for the
+        whole transcript. Probabilities are corrected for it.
+    joint_protection : bool, default=False
+        Protect what all passive parties receive as one gradient, against parties that pool it.
+    party_dropout : float or mapping of str to float, default=0.0
+        Probability that a passive party's output is replaced by zeros for a batch, so that the
+        model learns to do without (DIMIP §4.1).
+    absent : {"zero", "multihead"}, default="zero"
+        What takes the place of a party that has quit: zeros, or a top model of its own for every
+        subset of passive parties (at most 4 parties).
+    monitor : LeakageMonitor or bool, default=True
+        Whether and how closely leakage is watched; see `leakage_report`.
+    epochs : int, default=50
+    batch_size : int, default=256
+        At most the number of records.
+    learning_rate : float, default=1e-3
+        Of Adam, for all networks.
+    betas : tuple of float, default=(0.9, 0.999)
+    transformer : TableTransformer, optional
+        Cloned for every party. Default: ``TableTransformer()``.
+    device : str, default="auto"
+    random_state : int, numpy Generator, RandomState or None, default=None
+        Every role has its own stream: a protection does not change batches or initial weights.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    classes_ : ndarray, shape (class,)
+    parties_ : dict of str to BottomModel
+        Each party's half.
+    top_ : TopModel
+        The active party's half.
+    alignment_ : AlignmentReport
+    history_ : DataFrame
+        One row per epoch: losses, and what a protection says about itself.
+    settings_ : dict
+    evidence_ : dict of str to Evidence
+        What each passive party could have kept; input of `leakage_report`, never saved.
+    transcript_ : DataFrame or None
+        Messages and bytes per boundary, if ``fit(transcript=True)``.
+    device_ : str
+    interrupted_ : bool
+    n_features_in_ : int
+        Columns of all parties.
+    feature_names_in_ : ndarray of str
+        Their names, for a single DataFrame.
+
+    Notes
+    -----
+    Nobody certifies anything here: protections of gradients bound what one message tells, and the
+    passive parties' own outputs tell more about labels than any of them hides.
+    """
+
+    _binary_only: ClassVar[bool] = False
+    _defaults: ClassVar[Shared] = {}
+    """Defaults of shared parameters that a subclass changes."""
+
+    def __init_subclass__(cls) -> None:
+        # Subclasses take the shared parameters as keywords; scikit-learn and editors see them all.
+        super().__init_subclass__()
+        shared = inspect.signature(BaseSplitClassifier.__init__).parameters
+        own = inspect.signature(cls.__init__).parameters
+        parameters = [p for p in own.values() if p.kind is not p.VAR_KEYWORD]
+        parameters += [
+            p.replace(default=cls._defaults.get(name, p.default))
+            for name, p in shared.items()
+            if name not in own
+        ]
+        cls.__init__.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        "bottom_hidden": Sizes(at_least=0),
+        "intermediate_dim": Number(1, whole=True),
+        "bottom_output": Choice(("linear", "sigmoid")),
+        "fusion": Choice(("concat", "sum", "mean")),
+        "top_hidden": Sizes(at_least=0),
+        "joint_protection": Choice((True, False)),
+        "absent": Choice(("zero", "multihead")),
+        "epochs": Number(1, whole=True),
+        "batch_size": Number(1, whole=True),
+        "learning_rate": _POSITIVE,
+        "verbose": Number(0, whole=True),
+    }
+
+    def __init__(
+        self,
+        *,
+        party_columns: Mapping[str, Sequence[Hashable]] | None = None,
+        active: str | None = None,
+        bottom_hidden: Sequence[int] = (64, 32),
+        intermediate_dim: int = 16,
+        bottom_output: Literal["linear", "sigmoid"] = "linear",
+        fusion: Fusion = "concat",
+        top_hidden: Sequence[int] = (32,),
+        label_privacy: RandomizedResponse | None = None,
+        joint_protection: bool = False,
+        party_dropout: float | Mapping[str, float] = 0.0,
+        absent: Literal["zero", "multihead"] = "zero",
+        monitor: LeakageMonitor | bool = True,
+        epochs: int = 50,
+        batch_size: int = 256,
+        learning_rate: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        transformer: TableTransformer | None = None,
+        device: str = "auto",
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        self.party_columns = party_columns
+        self.active = active
+        self.bottom_hidden = bottom_hidden
+        self.intermediate_dim = intermediate_dim
+        self.bottom_output = bottom_output
+        self.fusion = fusion
+        self.top_hidden = top_hidden
+        self.label_privacy = label_privacy
+        self.joint_protection = joint_protection
+        self.party_dropout = party_dropout
+        self.absent = absent
+        self.monitor = monitor
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.betas = betas
+        self.transformer = transformer
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = not self._binary_only
+        return tags
+
+    # -- what subclasses preset ------------------------------------------------------------------
+
+    def _objective(self) -> Objective:
+        """Return what is minimised."""
+        return CrossEntropy()
+
+    def _protection(self) -> Protection | None:
+        """Return what is done to gradients before they are sent."""
+        return None
+
+    # -- fitting ---------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: PartyFrames | pd.DataFrame | npt.ArrayLike,
+        y: Any,
+        on: Hashable = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 10,
+        resume: str | os.PathLike[str] | None = None,
+        transcript: bool = False,
+    ) -> Self:
+        """Match the parties' records and train.
+
+        Parameters
+        ----------
+        X : mapping of str to DataFrame, or DataFrame or array, shape (record, column)
+            One table per party; or a single table, see `party_columns`. In a single table columns
+            of numbers are numbers, as everywhere in scikit-learn; a party's table may hold codes.
+        y : array-like, shape (record,)
+            Labels, in the order of the active party's table. Where the active party has labels
+            only, a Series whose index holds the keys.
+        on : hashable, optional
+            Key column of every table. Default: the index.
+        callbacks, checkpoint, checkpoint_every, resume, transcript
+            As in `VFLGANSynthesizer.fit`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        PartyDataError
+            One of its children for every way in which tables can be unusable.
+        ParameterError
+            If a parameter is out of range, or the method is not defined for so many classes.
+        TrainingDivergedError
+            If a loss is no longer finite.
+        """
+        self._prepare(X, y)
+        options = RunOptions(
+            callbacks,
+            checkpoint if checkpoint is not None else resume,
+            checkpoint_every,
+            resume,
+            transcript,
+        )
+        self._train([self], X, y, on, None, options)
+        return self
+
+    def fit_replicas(
+        self,
+        X: PartyFrames | pd.DataFrame | npt.ArrayLike,
+        y: Any,
+        on: Hashable = None,
+        *,
+        random_states: Sequence[RandomState],
+        parameters: Sequence[Mapping[str, Any]] | None = None,
+        replica_rows: npt.ArrayLike | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> list[Self]:
+        """Train many classifiers at once and return each as a fitted classifier of its own.
+
+        Parameters
+        ----------
+        X, y, on, callbacks
+            As in `fit`.
+        random_states : sequence
+            One per classifier.
+        parameters : sequence of mapping, optional
+            What differs between classifiers besides the seed, one mapping for `set_params` each:
+            protections, label privacy, dropout, and numbers of the objective. Networks and schedule
+            must be the same.
+        replica_rows : array of int, shape (classifier, record), optional
+            Positions, among the matched records in key order, that each is trained on. Default:
+            all. Encodings are learned from all records in any case.
+
+        Returns
+        -------
+        list of classifiers
+            Clones of this one, fitted.
+
+        Examples
+        --------
+        A trade-off curve over the power of Marvell's noise, in the time of a few models:
+
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from vflsynth.splitdefense import MarvellClassifier
+        >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        >>> curve = MarvellClassifier(epochs=2).fit_replicas(
+        ...     X, y, random_states=[0, 0], parameters=[{"power_scale": 1.0}, {"power_scale": 4.0}]
+        ... )
+        >>> [model.power_scale for model in curve]
+        [1.0, 4.0]
+        """
+        if not len(random_states):
+            raise ParameterError("random_states is empty; give one state per classifier")
+        if parameters is not None and len(parameters) != len(random_states):
+            raise ParameterError(
+                f"parameters has {len(parameters)} entries and random_states {len(random_states)}; "
+                "give one of each per classifier"
+            )
+        models = []
+        for i, state in enumerate(random_states):
+            model = clone(self)
+            if parameters is not None:
+                model.set_params(**parameters[i])
+            models.append(model.set_params(random_state=state))
+            model._prepare(X, y)
+        self._train(models, X, y, on, replica_rows, RunOptions(callbacks))
+        return models
+
+    def _prepare(self, X: Any, y: Any) -> None:
+        """Check parameters and, for single tables, what scikit-learn checks of X and y."""
+        check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
+        method = self.method()
+        for name, kind in (
+            ("objective", Objective),
+            ("protection", Protection),
+            ("label_privacy", RandomizedResponse),
+        ):
+            part = getattr(method, name)
+            if part is not None and not isinstance(part, kind):
+                raise ParameterError(f"{type(self).__name__}: {name} cannot be {part!r}")
+        method.check()
+        if isinstance(self.monitor, LeakageMonitor):
+            self.monitor.check()
+        if not are_party_frames(X):
+            self._table(X, y, reset=True)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _table(self, X: Any, y: Any = None, *, reset: bool) -> pd.DataFrame:
+        """Check a single table as scikit-learn does, and make a DataFrame of it."""
+        if isinstance(X, pd.DataFrame) and X.size and X.columns.is_unique:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return X
+        if y is None:
+            return pd.DataFrame(validate_data(self, X, reset=reset, dtype="numeric"))
+        return pd.DataFrame(validate_data(self, X, y, reset=reset, dtype="numeric")[0])
+
+    def _train(
+        self,
+        models: Sequence[Self],
+        X: Any,
+        y: Any,
+        on: Hashable,
+        replica_rows: npt.ArrayLike | None,
+        options: RunOptions,
+    ) -> None:
+        kinds: dict[str, dict[Any, str]] = {}
+        if are_party_frames(X):
+            frames = check_frames(X, self.active, on)
+        else:
+            on = None  # rows of a single table are numbered
+            table = self._table(X, y, reset=True)
+            frames = check_frames(split_table(table, self.party_columns), self.active, None)
+            kinds = {name: numeric_kinds(frame) for name, frame in frames.items()}
+            y = y.to_numpy() if isinstance(y, (pd.Series, pd.DataFrame)) else y
+        trained = train(
+            models, frames, y, on, kinds=kinds, replica_rows=replica_rows, options=options
+        )
+        for replica, model in enumerate(models):
+            model._take(trained, replica, on)
+
+    def _take(self, trained: Trained, replica: int, on: Hashable) -> None:
+        """Take one classifier out of a training."""
+        settings, session = trained.settings, trained.session
+        self.classes_ = trained.classes
+        self.n_features_in_ = sum(len(party.transformer.kinds_) for party in trained.parties)
+        self.alignment_ = trained.alignment
+        self.history_ = session.history.to_frame(replica).drop(columns="chosen", errors="ignore")
+        self.settings_ = {**asdict(settings), "epochs": session.plan.n_epochs}
+        self.device_, self.interrupted_ = str(session.device), trained.interrupted
+        self.transcript_ = trained.transcript
+        self._on = on
+        self.parties_ = {
+            party.name: BottomModel.of(party, replica, settings) for party in trained.parties
+        }
+        self.top_ = TopModel.of(trained.algorithm, replica, trained.used(replica))
+        self.evidence_ = trained.evidence(replica)
+
+    def resolve(self, n_records: int) -> SplitSettings:
+        """Return the settings for a number of training records."""
+        return SplitSettings(
+            batch_size=min(self.batch_size, n_records),
+            bottom_hidden=tuple(self.bottom_hidden),
+            intermediate_dim=self.intermediate_dim,
+            bottom_output=self.bottom_output,
+            fusion=self.fusion,
+            top_hidden=tuple(self.top_hidden),
+            learning_rate=self.learning_rate,
+            betas=(self.betas[0], self.betas[1]),
+        )
+
+    def method(self) -> Method:
+        """Return what is done to labels, objective and gradients."""
+        return Method(
+            self._objective(),
+            self._protection(),
+            self.label_privacy,
+            self.joint_protection,
+            self.party_dropout,
+            self.absent,
+        )
+
+    def leakage_monitor(self) -> LeakageMonitor | None:
+        """Return how leakage is watched, None if it is not."""
+        if isinstance(self.monitor, bool):
+            return LeakageMonitor() if self.monitor else None
+        return self.monitor
+
+    # -- predicting ------------------------------------------------------------------------------
+
+    def predict_proba(
+        self,
+        X: Mapping[str, pd.DataFrame | None] | pd.DataFrame | npt.ArrayLike,
+        *,
+        absent: Collection[str] = (),
+    ) -> Probabilities:
+        """Predict class probabilities.
+
+        Parameters
+        ----------
+        X : mapping of str to DataFrame, or DataFrame or array
+            As in `fit`. None as a party's table says that it is absent.
+        absent : collection of str, default=()
+            Parties that have quit.
+
+        Returns
+        -------
+        ndarray, shape (record, class)
+            Rows in the order of the active party's table, or of the first one that is there;
+            columns in the order of `classes_`.
+
+        Raises
+        ------
+        PartyDataError
+            If a party is unknown, missing, or lacks records.
+        """
+        check_is_fitted(self, "parties_")
+        frames: Mapping[str, pd.DataFrame | None]
+        if are_party_frames(X):
+            frames = X
+        else:
+            frames = split_table(self._table(X, reset=False), self.party_columns)
+        names = list(self.parties_)
+        there = rows_to_predict(frames, names, absent, self.active, self._on)
+        features = {
+            name: self.parties_[name].features(there[name]) if name in there else None
+            for name in names
+        }
+        probabilities = self.top_.probabilities(features)
+        if self.label_privacy is not None:
+            probabilities = self.label_privacy.debias(probabilities)
+        return probabilities
+
+    def predict(
+        self,
+        X: Mapping[str, pd.DataFrame | None] | pd.DataFrame | npt.ArrayLike,
+        *,
+        absent: Collection[str] = (),
+    ) -> npt.NDArray[Any]:
+        """Predict classes; see `predict_proba`."""
+        probabilities = self.predict_proba(X, absent=absent)
+        found: npt.NDArray[Any] = self.classes_[probabilities.argmax(1)]
+        return found
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save as a directory of JSON and safetensors, without records, labels and evidence."""
+        check_is_fitted(self, "parties_")
+        parameters = self.get_params(deep=False)
+        del parameters["transformer"]  # each party's fitted encoding has it
+        if not isinstance(self.random_state, (int, np.integer)):
+            parameters["random_state"] = None
+        content = {
+            "class": type(self).__name__,
+            "version": __version__,
+            "parameters": to_plain(parameters),
+            "classes": {"dtype": self.classes_.dtype.str, "values": self.classes_.tolist()},
+            "settings": to_plain(self.settings_),
+            "alignment": asdict(self.alignment_),
+            "history": history_to_json(self.history_),
+            "device": self.device_,
+            "interrupted": self.interrupted_,
+            "on": self._on,
+            "n_features": self.n_features_in_,
+            "feature_names": list(getattr(self, "feature_names_in_", [])),
+            "parties": list(self.parties_),
+        }
+        with artefacts.new_directory(path, _KIND) as root:
+            artefacts.write_json(root / "classifier.json", content)
+            self.top_.write(root / "active")
+            for name, model in self.parties_.items():
+                model.write(root / "parties" / name)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Load a classifier saved by `save`.
+
+        Raises
+        ------
+        ArtefactError
+            If it is none of this class, or a file is missing, extra or changed.
+        ArtefactVersionError
+            If a newer version wrote it.
+        """
+        root = artefacts.open_directory(path, _KIND)
+        content = artefacts.read_json(root / "classifier.json")
+        if content.get("class") != cls.__name__:
+            raise ArtefactError(f"{root} holds a {content.get('class')}, not a {cls.__name__}")
+        try:
+            found = cls(**from_plain(content["parameters"]))
+            settings_: dict[str, Any] = dict(content["settings"])
+            found.settings_ = settings_
+            sizes: dict[str, Any] = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in settings_.items()
+            }
+            sizes.pop("epochs")
+            settings = SplitSettings(**sizes)
+            classes = content["classes"]
+            found.classes_ = np.array(classes["values"], dtype=classes["dtype"])
+            found.alignment_ = AlignmentReport(**content["alignment"])
+            found.history_ = history_from_json(content["history"])
+            found.device_, found.interrupted_ = content["device"], content["interrupted"]
+            found._on, found.n_features_in_ = content["on"], content["n_features"]
+            names = content["parties"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtefactError(f"{root} does not describe a {cls.__name__}: {error}") from error
+        if content["feature_names"]:
+            found.feature_names_in_ = np.array(content["feature_names"], dtype=object)
+        found.top_ = TopModel.read(root / "active", settings)
+        found.parties_ = {
+            name: BottomModel.read(root / "parties" / name, settings) for name in names
+        }
+        found.evidence_, found.transcript_ = {}, None
+        return found

@@ -1,0 +1,223 @@
+"""From what users pass to one table per party: checks, single tables, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, TypeGuard
+
+import numpy.typing as npt
+import pandas as pd
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from scipy.sparse import issparse
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from vflsynth.exceptions import (
+    ColumnNameError,
+    ParameterError,
+    PartyDataError,
+    PartyNameError,
+)
+from vflsynth.frames import check_party_frames, party_keys
+
+LABEL_HOLDER = "label holder"
+"""Name of an active party that has labels and nothing else."""
+
+ONLY_PARTY = "party"
+"""Name of the party that owns all columns of a single table, unless told otherwise."""
+
+Labels = npt.NDArray[Any]
+
+
+def are_party_frames(X: object) -> TypeGuard[Mapping[str, pd.DataFrame]]:
+    """Whether X is a mapping of tables rather than one table; some sparse matrices are mappings."""
+    return isinstance(X, Mapping) and not issparse(X)
+
+
+def numeric_kinds(table: pd.DataFrame) -> dict[Any, str]:
+    """Return the kinds of a table's columns of numbers: all continuous."""
+    return {
+        label: "continuous"
+        for label, dtype in table.dtypes.items()
+        if is_numeric_dtype(dtype) and not is_bool_dtype(dtype)
+    }
+
+
+def split_table(
+    table: pd.DataFrame, party_columns: Mapping[str, Sequence[Hashable]] | None
+) -> dict[str, pd.DataFrame]:
+    """Give each party its columns of a table; rows are numbered.
+
+    Raises
+    ------
+    ColumnNameError
+        If a party is to get a column that the table lacks, or two get the same.
+    """
+    table = table.reset_index(drop=True)
+    if party_columns is None:
+        return {ONLY_PARTY: table}
+    owner: dict[Hashable, str] = {}
+    for party, columns in party_columns.items():
+        for column in columns:
+            if column not in table.columns:
+                raise ColumnNameError(
+                    "party_columns gives the party a column that the table does not have",
+                    fix=f"the table has {list(table.columns)[:10]}",
+                    party=party,
+                    column=column,
+                )
+            if column in owner:
+                raise ColumnNameError(
+                    f"party_columns gives this column to party {owner[column]!r} as well",
+                    fix="give every column to one party",
+                    party=party,
+                    column=column,
+                )
+            owner[column] = party
+    return {party: table[list(columns)] for party, columns in party_columns.items()}
+
+
+def check_frames(
+    frames: Mapping[str, pd.DataFrame], active: str | None, on: Hashable
+) -> dict[str, pd.DataFrame]:
+    """Check the parties' tables, and that the active party is one of them.
+
+    Raises
+    ------
+    PartyDataError
+    """
+    checked = check_party_frames(frames, on)
+    if active is not None and active not in checked:
+        raise PartyNameError(
+            f"the active party has no table; there are tables of {', '.join(map(repr, checked))}",
+            fix="correct `active`, or leave it None if the active party has labels only",
+            party=active,
+        )
+    if active is None and LABEL_HOLDER in checked:
+        raise PartyNameError(
+            "this name is kept for an active party without columns",
+            fix="rename the party, or name the active party in `active`",
+            party=LABEL_HOLDER,
+        )
+    return checked
+
+
+def check_labels(
+    y: Any, frames: Mapping[str, pd.DataFrame], active: str | None, on: Hashable
+) -> tuple[Labels, pd.DataFrame]:
+    """Check labels; return them with the table whose keys they belong to, row by row.
+
+    Parameters
+    ----------
+    y : array-like or Series, shape (record,)
+        In the order of the active party's table. Without such a table, a Series whose index holds
+        the keys; an array will do where records are matched by position.
+
+    Returns
+    -------
+    labels : ndarray, shape (record,)
+    table : DataFrame
+        The active party's; without columns, or only the key column, where it has labels only.
+
+    Raises
+    ------
+    PartyDataError
+        If labels and table do not belong together.
+    """
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    index = y.index if isinstance(y, (pd.Series, pd.DataFrame)) else None
+    labels = column_or_1d(y, warn=True)
+    if pd.isna(labels).any():
+        raise ParameterError("y contains NaN; every record needs a label, drop those without")
+    check_classification_targets(labels)
+    if active is not None:
+        table = frames[active]
+        if len(labels) != len(table):
+            raise PartyDataError(
+                f"there are {len(labels)} labels for {len(table)} rows",
+                fix="pass one label for each row of the active party's table, in its order",
+                party=active,
+            )
+        keys = party_keys(table, on)
+        if index is not None and not index.equals(table.index) and not index.equals(keys):
+            raise PartyDataError(
+                "the index of y is neither the table's index nor its keys",
+                fix="pass y in the row order of the active party's table, as an array or with its "
+                "index",
+                party=active,
+            )
+        return labels, table
+    if on is not None:
+        if index is None:
+            raise PartyDataError(
+                "labels without keys cannot be matched with the parties' records",
+                fix=f"pass y as a Series whose index holds the values of {on!r}, or name in "
+                "`active` the party whose rows the labels follow",
+            )
+        return labels, pd.DataFrame({on: index})
+    return labels, pd.DataFrame(index=pd.RangeIndex(len(labels)) if index is None else index)
+
+
+def rows_to_predict(
+    frames: Mapping[str, pd.DataFrame | None],
+    parties: Sequence[str],
+    absent: Collection[str],
+    active: str | None,
+    on: Hashable,
+) -> dict[str, pd.DataFrame]:
+    """Put the rows of the parties that are there into one order, without the key column.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        Rows in the order of the active party's table, or of the first one.
+
+    Raises
+    ------
+    PartyDataError
+        If a party is unknown, missing without being named absent, or lacks a record.
+    """
+    for name in (*absent, *frames):
+        if name not in parties:
+            raise PartyNameError(
+                f"the classifier knows no such party; it knows {', '.join(map(repr, parties))}",
+                fix="correct the name",
+                party=name,
+            )
+    there = {
+        name: frame
+        for name in parties
+        if name not in absent and (frame := frames.get(name)) is not None
+    }
+    for name in parties:
+        if name not in there and name not in absent and name not in frames:
+            raise PartyDataError(
+                "the party has no table to predict from",
+                fix="pass its table, or name it in `absent`",
+                party=name,
+            )
+    if not there:
+        raise PartyDataError("every party is absent", fix="pass the table of at least one party")
+    base = active if active in there else next(iter(there))
+    keys = party_keys(there[base], on)
+    ordered = {}
+    for name, frame in there.items():
+        own = party_keys(frame, on)
+        if not own.equals(keys):
+            if not own.is_unique:
+                raise PartyDataError(
+                    "keys occur more than once", fix="drop the doubles", party=name, column=on
+                )
+            found = own.get_indexer(keys)
+            if (found < 0).any():
+                raise PartyDataError(
+                    f"{int((found < 0).sum())} of the {len(keys)} records of party {base!r} are "
+                    "not in this table",
+                    fix="pass the same records for every party, or name the party in `absent`",
+                    party=name,
+                    rows=list(keys[found < 0][:5]),
+                )
+            frame = frame.iloc[found]
+        ordered[name] = frame if on is None else frame.drop(columns=[on])
+    return ordered

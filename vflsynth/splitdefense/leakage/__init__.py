@@ -1,0 +1,1 @@
+"""What passive parties could learn about labels, measured on what they were sent."""

@@ -1,0 +1,229 @@
+"""What passive parties received, kept as running sums while a classifier trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from vflsynth._validation import Number
+from vflsynth.splitdefense._parts import Part
+from vflsynth.splitdefense.leakage.scores import BATCH_ATTACKS, batch_attacks, one_against_rest
+
+_RIDGE = 1e-6
+
+Floats = npt.NDArray[np.float32]
+
+
+class LeakageMonitor(Part):
+    """How closely leakage is watched during training.
+
+    Parameters
+    ----------
+    every : int, default=5
+        Steps between two batches that the per-batch attacks look at. Sums over the transcript are
+        updated at every step in any case.
+    residual_epochs : int, default=10
+        Epochs from the start over which the residual attack collects: it works best while the model
+        still changes little with the labels.
+    """
+
+    _rules: ClassVar = {
+        "every": Number(1, whole=True),
+        "residual_epochs": Number(1, whole=True),
+    }
+
+    def __init__(self, every: int = 5, residual_epochs: int = 10) -> None:
+        self.every = every
+        self.residual_epochs = residual_epochs
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one passive party could have kept of a training, and the truth to compare with.
+
+    Parameters
+    ----------
+    party : str
+    labels : ndarray of int, shape (record,)
+        True classes of the training records, as positions in ``classes_``.
+    n_classes : int
+    encoded : ndarray, shape (record, column)
+        The party's own encoded records.
+    features : ndarray, shape (record, feature)
+        Its bottom model's outputs after training.
+    random_features : ndarray, shape (record, feature)
+        Outputs of its bottom model as it was before training.
+    mean_gradients : ndarray, shape (record, feature)
+        Received gradients of each record, each divided by the batch's root mean square, averaged.
+    residuals : ndarray, shape (record, feature)
+        The same over the first epochs, after what the party's own outputs explain was taken out.
+    last_gradients, last_features : ndarray, shape (record, feature)
+        Of the last time that the record was in a batch.
+    batches : DataFrame
+        One row per batch looked at: ``epoch`` and the AUC of each attack of one batch.
+    """
+
+    party: str
+    labels: npt.NDArray[np.int64]
+    n_classes: int
+    encoded: Floats
+    features: Floats
+    random_features: Floats
+    mean_gradients: Floats
+    residuals: Floats
+    last_gradients: Floats
+    last_features: Floats
+    batches: pd.DataFrame
+
+
+class LeakageRecord:
+    """A monitor at work for one party and R replicas.
+
+    Parameters
+    ----------
+    monitor : LeakageMonitor
+    n_records, dim, n_replicas : int
+    n_classes : int
+    scalar_probability : bool
+        Whether the party's output is a probability-like scalar, which the residual attack exploits.
+    steps_per_epoch : int
+    device : torch.device
+    """
+
+    def __init__(
+        self,
+        monitor: LeakageMonitor,
+        *,
+        n_records: int,
+        dim: int,
+        n_replicas: int,
+        n_classes: int,
+        scalar_probability: bool,
+        steps_per_epoch: int,
+        device: torch.device,
+    ) -> None:
+        self.monitor = monitor
+        self.n_classes = n_classes
+        self.scalar_probability = scalar_probability
+        self.steps_per_epoch = steps_per_epoch
+        shape = (n_replicas * n_records, dim)
+        self.n_records, self.n_replicas = n_records, n_replicas
+        zeros = torch.zeros(shape, device=device)
+        self._sums = {
+            name: zeros.clone()
+            for name in ("gradients", "residuals", "last_gradients", "last_features")
+        }
+        self._counts = {
+            name: torch.zeros(shape[0], 1, device=device) for name in ("gradients", "residuals")
+        }
+        self._offset = torch.arange(n_replicas, device=device).unsqueeze(1) * n_records
+        self._batches: list[Tensor] = []  # (1 + attack, replica) each
+
+    @torch.no_grad()
+    def add(
+        self, step: int, rows: Tensor, features: Tensor, clean: Tensor, sent: Tensor, labels: Tensor
+    ) -> None:
+        """Take note of one message.
+
+        Parameters
+        ----------
+        step : int
+        rows : Tensor of int64, shape (replica, batch)
+            Which records.
+        features, clean, sent : Tensor, shape (replica, batch, feature)
+            What the party sent, the gradient before protection, and what it received.
+        labels : Tensor of int64, shape (replica, batch)
+            True classes.
+        """
+        epoch = step // self.steps_per_epoch
+        where = (rows + self._offset).flatten()
+        one = torch.ones(1, 1, device=where.device).expand(len(where), 1)
+        unit = sent.square().mean((1, 2), keepdim=True).sqrt().clamp_min(1e-30)
+        scaled = sent / unit
+        self._sums["gradients"].index_add_(0, where, scaled.flatten(0, 1))
+        self._counts["gradients"].index_add_(0, where, one)
+        self._sums["last_gradients"][where] = scaled.flatten(0, 1)
+        self._sums["last_features"][where] = features.flatten(0, 1)
+        if epoch < self.monitor.residual_epochs:
+            left = residual(scaled, features, scalar_probability=self.scalar_probability)
+            self._sums["residuals"].index_add_(0, where, left.flatten(0, 1))
+            self._counts["residuals"].index_add_(0, where, one)
+        if step % self.monitor.every == 0:
+            found = one_against_rest(
+                lambda positive: batch_attacks(sent, clean, positive), labels, self.n_classes
+            )
+            number = torch.full((1, self.n_replicas), float(epoch + 1), device=found.device)
+            self._batches.append(torch.cat([number, found]))
+
+    def batches(self, replica: int) -> pd.DataFrame:
+        """Per-batch AUCs, one row per batch looked at that had all classes."""
+        rows = torch.stack([b[:, replica] for b in self._batches]).cpu().numpy()
+        frame = pd.DataFrame(rows, columns=["epoch", *BATCH_ATTACKS]).dropna(ignore_index=True)
+        return frame.astype({"epoch": int})
+
+    def mean(self, name: str, replica: int) -> Floats:
+        """Mean over messages per record, (record, feature)."""
+        total, count = self._of(self._sums[name], replica), self._of(self._counts[name], replica)
+        found: Floats = (total / count.clamp_min(1.0)).cpu().numpy()
+        return found
+
+    def last(self, name: str, replica: int) -> Floats:
+        """Value of the last message per record, (record, feature)."""
+        found: Floats = self._of(self._sums[f"last_{name}"], replica).cpu().numpy()
+        return found
+
+    def _of(self, stacked: Tensor, replica: int) -> Tensor:
+        return stacked[replica * self.n_records : (replica + 1) * self.n_records]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything that a resumed run needs."""
+        state = {f"sum {name}": value for name, value in self._sums.items()}
+        state |= {f"count {name}": value for name, value in self._counts.items()}
+        if self._batches:
+            state["batches"] = torch.stack(self._batches)
+        return state
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        for group, values in (("sum", self._sums), ("count", self._counts)):
+            for name in values:
+                values[name].copy_(state[f"{group} {name}"])
+        self._batches = list(state["batches"]) if "batches" in state else []
+
+
+def residual(gradients: Tensor, features: Tensor, *, scalar_probability: bool) -> Tensor:
+    """Take out of gradients what a smooth function of the party's own outputs explains.
+
+    Parameters
+    ----------
+    gradients, features : Tensor, shape (replica, batch, feature)
+    scalar_probability : bool
+        Whether features are scalars in (0, 1). A cross-entropy's gradient with respect to such an
+        output h has a factor 1/(h (1 - h)), which is multiplied away first.
+
+    Returns
+    -------
+    Tensor, shape (replica, batch, feature)
+
+    Notes
+    -----
+    The passive party knows its own outputs; what they do not explain of the gradients is due to the
+    labels and to noise. Regresses on powers up to the third of scalars, up to the second otherwise.
+    """
+    target = gradients * features * (1.0 - features) if scalar_probability else gradients
+    spread = features.std(1, keepdim=True).clamp_min(1e-6)
+    scaled = (features - features.mean(1, keepdim=True)) / spread
+    powers = (1, 2, 3) if features.shape[-1] == 1 else (1, 2)
+    basis = torch.cat([torch.ones_like(scaled[..., :1]), *(scaled**k for k in powers)], -1)
+    gram = basis.mT @ basis
+    ridge = _RIDGE * gram.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1)
+    eye = torch.eye(gram.shape[-1], device=gram.device)
+    weights: Tensor = torch.linalg.solve(gram + ridge * eye, basis.mT @ target)
+    return target - basis @ weights

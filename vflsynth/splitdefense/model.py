@@ -1,0 +1,238 @@
+"""Fitted split networks: each party's half, and how it is saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from scipy.special import expit, softmax
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from vflsynth import _artefacts as artefacts
+from vflsynth._random import RandomStreams
+from vflsynth.splitdefense.networks import Perceptron
+from vflsynth.splitdefense.passive import SplitParty, outputs_of
+from vflsynth.splitdefense.settings import SplitSettings
+from vflsynth.transformers import TableTransformer
+
+if TYPE_CHECKING:
+    from vflsynth.splitdefense.algorithm import SplitLearning
+    from vflsynth.splitdefense.fitting import Rows
+
+Probabilities = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """From the top model's output to probabilities.
+
+    Parameters
+    ----------
+    slope, intercept : float
+        Of the log-odds of class 1, for one output; 1 and 0 leave it as it is. A negative slope
+        turns a model round that ranks upside down.
+    """
+
+    slope: float = 1.0
+    intercept: float = 0.0
+
+    @classmethod
+    def learn(cls, scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Self:
+        """Fit by logistic regression of training labels on the output, (record,)."""
+        spread = float(scores.std())
+        if not spread > 0.0:
+            share = float(labels.mean())
+            return cls(0.0, math.log(share) - math.log1p(-share))
+        scaled = ((scores - scores.mean()) / spread).reshape(-1, 1)
+        model = LogisticRegression(C=10.0).fit(scaled, labels)
+        slope = float(model.coef_[0, 0]) / spread
+        return cls(slope, float(model.intercept_[0]) - slope * float(scores.mean()))
+
+    def probabilities(self, scores: npt.NDArray[np.float64]) -> Probabilities:
+        """Map (record, output) to (record, class)."""
+        if scores.shape[1] > 1:
+            found: Probabilities = softmax(scores, axis=1)
+            return found
+        positive = expit(self.slope * scores[:, 0] + self.intercept)
+        return np.stack([1.0 - positive, positive], 1)
+
+
+class BottomModel:
+    """One party's half: its encoding and its bottom model; no record, no label.
+
+    Parameters
+    ----------
+    name : str
+    transformer : TableTransformer
+        Fitted.
+    settings : SplitSettings
+    weights : mapping of str to Tensor
+        State of the network, one replica.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        transformer: TableTransformer,
+        settings: SplitSettings,
+        weights: Mapping[str, Tensor],
+    ) -> None:
+        self.name, self.transformer = name, transformer
+        self.network = Perceptron(
+            [transformer.width_, *settings.bottom_hidden, settings.intermediate_dim],
+            streams=RandomStreams([b""]),  # overwritten by the weights below
+            name="bottom",
+            output=settings.bottom_output,
+        )
+        self.network.load_state_dict(dict(weights))
+        self.network.double()  # so that a prediction does not depend on which others are made
+
+    @classmethod
+    def of(cls, party: SplitParty, replica: int, settings: SplitSettings) -> Self:
+        """Take one replica out of a training."""
+        weights = one_replica(party.bottom_model.state_dict(), replica)
+        return cls(party.name, party.transformer, settings, weights)
+
+    def features(self, frame: pd.DataFrame) -> Tensor:
+        """Return outputs for a table of the party's columns, (1, record, intermediate)."""
+        encoded = torch.from_numpy(self.transformer.transform(frame)).double()
+        return outputs_of(self.network, encoded, 1)
+
+    def write(self, folder: Path) -> None:
+        """Write the files of this half into a folder."""
+        artefacts.write_json(
+            folder / "party.json", {"name": self.name, "transformer": self.transformer.to_dict()}
+        )
+        write_weights(folder / "bottom.safetensors", self.network)
+
+    @classmethod
+    def read(cls, folder: Path, settings: SplitSettings) -> Self:
+        """Undo `write`."""
+        content = artefacts.read_json(folder / "party.json")
+        transformer = TableTransformer.from_dict(content["transformer"])
+        weights = artefacts.read_tensors(folder / "bottom.safetensors")
+        return cls(content["name"], transformer, settings, weights)
+
+
+class TopModel:
+    """The active party's half: the top models and their calibration.
+
+    Parameters
+    ----------
+    heads : mapping of str to sequence of str
+        Whose features each top model takes; ``"top"`` takes everybody's.
+    dims : mapping of str to sequence of int
+        Layer sizes of each.
+    settings : SplitSettings
+    weights : mapping of str to mapping of str to Tensor
+        State of each network, one replica.
+    calibration : Calibration
+    """
+
+    def __init__(
+        self,
+        heads: Mapping[str, Sequence[str]],
+        dims: Mapping[str, Sequence[int]],
+        settings: SplitSettings,
+        weights: Mapping[str, Mapping[str, Tensor]],
+        calibration: Calibration,
+    ) -> None:
+        self.heads = {name: tuple(parties) for name, parties in heads.items()}
+        self.dims = {name: list(sizes) for name, sizes in dims.items()}
+        self.settings, self.calibration = settings, calibration
+        self.networks: dict[str, Perceptron] = {}
+        for name in self.heads:
+            network = Perceptron(self.dims[name], streams=RandomStreams([b""]), name=name)
+            network.load_state_dict(dict(weights[name]))
+            self.networks[name] = network.double()
+
+    @classmethod
+    def of(cls, algorithm: SplitLearning, replica: int, used: Rows) -> Self:
+        """Take one replica out of a training, calibrated on the labels it was trained on.
+
+        Parameters
+        ----------
+        algorithm : SplitLearning
+            After training.
+        replica : int
+        used : ndarray of int or slice
+            The replica's training records.
+        """
+        active = algorithm.active
+        task, settings = active.task, active.settings
+        weights = {
+            name: one_replica(task.networks[name][0].state_dict(), replica) for name in task.heads
+        }
+        found = cls(
+            task.heads,
+            {name: task.networks[name][0].dims for name in task.heads},
+            settings,
+            weights,
+            Calibration(),
+        )
+        if not task.calibrated:
+            outputs = [algorithm.outputs[name][replica, used] for name in task.around.parties]
+            fused = settings.fuse(outputs).unsqueeze(0).cpu()
+            with torch.no_grad():
+                scores = found.networks["top"](fused.double())[0, :, 0].numpy()
+            labels = active.labels[replica].cpu().numpy()[used]
+            found.calibration = Calibration.learn(scores, labels)
+        return found
+
+    @torch.no_grad()
+    def probabilities(self, features: Mapping[str, Tensor | None]) -> Probabilities:
+        """Class probabilities from the features of the parties, None for absent ones.
+
+        The head of exactly the parties that are there is used if there is one; else the top model
+        of all, with zeros for the absent.
+        """
+        there = tuple(name for name in self.heads["top"] if features[name] is not None)
+        head = next((name for name, group in self.heads.items() if group == there), "top")
+        some = next(f for f in features.values() if f is not None)
+        joined = [
+            torch.zeros_like(some) if (found := features[name]) is None else found
+            for name in self.heads[head]
+        ]
+        outputs = self.networks[head](self.settings.fuse(joined))
+        return self.calibration.probabilities(outputs[0].numpy())
+
+    def write(self, folder: Path) -> None:
+        """Write the files of this half into a folder."""
+        content: dict[str, Any] = {
+            "heads": {name: list(group) for name, group in self.heads.items()},
+            "dims": self.dims,
+            "calibration": asdict(self.calibration),
+        }
+        artefacts.write_json(folder / "top.json", content)
+        for i, network in enumerate(self.networks.values()):
+            write_weights(folder / f"head_{i}.safetensors", network)
+
+    @classmethod
+    def read(cls, folder: Path, settings: SplitSettings) -> Self:
+        """Undo `write`."""
+        content = artefacts.read_json(folder / "top.json")
+        weights = {
+            name: artefacts.read_tensors(folder / f"head_{i}.safetensors")
+            for i, name in enumerate(content["heads"])
+        }
+        calibration = Calibration(**content["calibration"])
+        return cls(content["heads"], content["dims"], settings, weights, calibration)
+
+
+def one_replica(state: Mapping[str, Tensor], replica: int) -> dict[str, Tensor]:
+    """Take one replica out of a network's state, with a replica dimension of 1, on the CPU."""
+    return {name: value[replica : replica + 1].cpu() for name, value in state.items()}
+
+
+def write_weights(path: Path, network: Perceptron) -> None:
+    """Write weights in the precision they were trained in."""
+    weights = {name: value.float() for name, value in network.state_dict().items()}
+    artefacts.write_tensors(path, weights)

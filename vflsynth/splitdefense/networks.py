@@ -1,0 +1,53 @@
+"""Networks of split learning: perceptrons of any depth, for any number of replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vflsynth._random import RandomStreams
+from vflsynth.networks.layers import Linear
+
+NEGATIVE_SLOPE = 0.01
+"""Slope of every LeakyReLU; the papers do not say, this is PyTorch's default."""
+
+
+class Perceptron(nn.Module):
+    """Linear layers with LeakyReLU(0.01) between them, differentiated automatically.
+
+    Parameters
+    ----------
+    dims : sequence of int
+        Input, hidden and output sizes.
+    streams : RandomStreams
+        Initial weights.
+    name : str
+        Of the streams.
+    output : {"linear", "sigmoid"}, default="linear"
+    """
+
+    def __init__(
+        self,
+        dims: Sequence[int],
+        *,
+        streams: RandomStreams,
+        name: str,
+        output: Literal["linear", "sigmoid"] = "linear",
+    ) -> None:
+        super().__init__()
+        self.dims = tuple(dims)
+        self.linears = nn.ModuleList(
+            Linear(a, b, bias=True, streams=streams, name=f"{name}.{i}")
+            for i, (a, b) in enumerate(zip(dims[:-1], dims[1:]))
+        )
+        self.output = output
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map (replica, batch, in) to (replica, batch, out)."""
+        values = inputs
+        for i, linear in enumerate(self.linears):
+            values = linear(F.leaky_relu(values, NEGATIVE_SLOPE) if i else values)
+        return values.sigmoid() if self.output == "sigmoid" else values

@@ -1,0 +1,193 @@
+"""What an objective is: it trains the active party's networks and returns clean cut gradients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.networks.adam import FlatAdam
+from vflsynth.parties.settings import load_network_state, network_state
+from vflsynth.splitdefense._parts import Part
+from vflsynth.splitdefense.networks import Perceptron
+from vflsynth.splitdefense.protections.base import Draws
+from vflsynth.splitdefense.settings import RunningMeans, SplitSettings
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a task is built from.
+
+    Parameters
+    ----------
+    settings : SplitSettings
+    parties : tuple of str
+        All that contribute features, in the order in which they are fused.
+    passive : tuple of str
+        Those of them that are not the active party.
+    n_classes : int
+    label_shares : Tensor, shape (replica, class)
+        Shares of the labels that are trained on.
+    heads : tuple of tuple of str
+        Groups of parties that get a head of their own, besides the group of all.
+    streams : RandomStreams
+        The active party's own: initial weights.
+    """
+
+    settings: SplitSettings
+    parties: tuple[str, ...]
+    passive: tuple[str, ...]
+    n_classes: int
+    label_shares: Tensor
+    heads: tuple[tuple[str, ...], ...]
+    streams: RandomStreams
+
+    @property
+    def n_outputs(self) -> int:
+        """Outputs of the top model: one logit for two classes."""
+        return 1 if self.n_classes == 2 else self.n_classes
+
+
+@dataclass
+class Batch:
+    """One training step's input.
+
+    Parameters
+    ----------
+    features : dict of str to Tensor
+        Received (replica, batch, intermediate), to be differentiated with respect to.
+    labels : Tensor of int64, shape (replica, batch)
+        As trained on.
+    present : dict of str to Tensor
+        1 or 0 per replica, (replica, 1, 1), for parties that may be dropped out.
+    draws : Draws
+    """
+
+    features: dict[str, Tensor]
+    labels: Tensor
+    present: dict[str, Tensor]
+    draws: Draws
+
+    def contributions(self, parties: Sequence[str]) -> list[Tensor]:
+        """Features with those of dropped-out parties set to zero."""
+        return [
+            self.features[name] * self.present[name]
+            if name in self.present
+            else self.features[name]
+            for name in parties
+        ]
+
+
+class Objective(Part):
+    """Parameters of what is minimised.
+
+    Subclasses say how a `Task` is made of the parameters of all replicas.
+    """
+
+    binary_only = False
+    per_replica: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that may differ between classifiers trained at once."""
+
+    def structure(self) -> dict[str, Any]:
+        """Return what must be the same for classifiers trained at once."""
+        return {k: v for k, v in self.to_dict().items() if k not in self.per_replica}
+
+    @abstractmethod
+    def make(self, members: Sequence[Any], around: Surroundings) -> Task:
+        """Build networks and optimisers for replicas with these parameters."""
+
+    def check_architecture(self, settings: SplitSettings) -> None:
+        """Refuse settings that the objective is not defined for.
+
+        Raises
+        ------
+        ParameterError
+        """
+
+
+class Task(ABC):
+    """An objective at work: the active party's networks for R replicas.
+
+    Parameters
+    ----------
+    around : Surroundings
+
+    Attributes
+    ----------
+    networks : dict of str to (Module, FlatAdam)
+    means : RunningMeans
+        Losses for the history.
+    """
+
+    calibrated = True
+    """Whether the top model's outputs are log-odds fitted to labels."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.around = around
+        self.networks: dict[str, tuple[Perceptron, FlatAdam]] = {}
+        self.means = RunningMeans()
+
+    @property
+    def heads(self) -> dict[str, tuple[str, ...]]:
+        """Names of the networks that predict, and whose features each takes."""
+        return {"top": self.around.parties}
+
+    @abstractmethod
+    def gradients(self, batch: Batch) -> dict[str, Tensor]:
+        """Do one step of the active party's networks; return clean cut gradients by party."""
+
+    def network(self, name: str, dims: Sequence[int], **options: Any) -> Perceptron:
+        """Make a network of the active party, with its optimiser."""
+        module = Perceptron(dims, streams=self.around.streams, name=name, **options)
+        self.networks[name] = module, self.around.settings.optimizer(module)
+        return module
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything that a resumed run needs."""
+        state: dict[str, Tensor] = {}
+        for name, (module, optimizer) in self.networks.items():
+            state |= network_state(name, module, optimizer)
+        return state
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        for name, (module, optimizer) in self.networks.items():
+            load_network_state(state, name, module, optimizer)
+
+
+def per_replica(members: Sequence[Any], value: Callable[[Any], float], like: Tensor) -> Tensor:
+    """Put one number per replica into shape (replica, 1, 1)."""
+    return torch.tensor([value(m) for m in members], dtype=like.dtype, device=like.device).view(
+        -1, 1, 1
+    )
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy per replica, shape (replica,).
+
+    Parameters
+    ----------
+    logits : Tensor, shape (replica, batch, output)
+        One output is the logit of class 1 of two.
+    labels : Tensor of int64, shape (replica, batch)
+    """
+    if logits.shape[-1] == 1:
+        loss = F.binary_cross_entropy_with_logits(
+            logits.squeeze(-1), labels.to(logits.dtype), reduction="none"
+        )
+    else:
+        loss = F.cross_entropy(logits.mT, labels, reduction="none")
+    return loss.mean(-1)
+
+
+def descend(optimizer: FlatAdam, loss: Tensor, *, retain_graph: bool = False) -> None:
+    """One step down a loss of shape (replica,)."""
+    gradients = torch.autograd.grad(loss.sum(), optimizer.parameters, retain_graph=retain_graph)
+    optimizer.set_gradient(gradients)
+    optimizer.step()

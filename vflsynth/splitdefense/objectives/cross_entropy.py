@@ -1,0 +1,73 @@
+"""Plain split learning: the top model minimises cross-entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from vflsynth.splitdefense.objectives.base import (
+    Batch,
+    Objective,
+    Surroundings,
+    Task,
+    cross_entropy,
+)
+
+
+class CrossEntropy(Objective):
+    """Cross-entropy of the top model's outputs, and nothing that protects."""
+
+    def make(self, members: Sequence[CrossEntropy], around: Surroundings) -> Task:
+        """Build the top model and the heads."""
+        return CrossEntropyTask(around)
+
+
+class CrossEntropyTask(Task):
+    """A top model over all parties' features, and one per group of parties that has its own head.
+
+    Notes
+    -----
+    All heads are trained at once on the sum of their losses ("multi-head training" of DIMIP §5.1,
+    which does not say whether the bottom models learn from all heads; here they do).
+    """
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        settings = around.settings
+        for name, parties in self.heads.items():
+            self.network(
+                name, [settings.fused_dim(len(parties)), *settings.top_hidden, around.n_outputs]
+            )
+
+    @property
+    def heads(self) -> dict[str, tuple[str, ...]]:
+        """Names of the networks that predict, and whose features each takes."""
+        extra = {"top of " + " ".join(group): group for group in self.around.heads}
+        return super().heads | extra
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy of every head, each of shape (replica,)."""
+        losses = {}
+        for name, parties in self.heads.items():
+            fused = self.around.settings.fuse(batch.contributions(parties))
+            losses[name] = cross_entropy(self.networks[name][0](fused), batch.labels)
+        return losses
+
+    def gradients(self, batch: Batch) -> dict[str, Tensor]:
+        """Descend the loss by one step of the top model; return its cut gradients."""
+        losses = self.losses(batch)
+        self.means.add({"loss": losses["top"]})
+        optimizers = [self.networks[name][1] for name in losses]
+        parameters = [p for optimizer in optimizers for p in optimizer.parameters]
+        found = torch.autograd.grad(
+            torch.stack(list(losses.values())).sum(), [*batch.features.values(), *parameters]
+        )
+        start = len(batch.features)
+        for optimizer in optimizers:
+            stop = start + len(optimizer.parameters)
+            optimizer.set_gradient(found[start:stop])
+            optimizer.step()
+            start = stop
+        return dict(zip(batch.features, found))

@@ -1,0 +1,187 @@
+"""What a protection of cut gradients is, and what it may look at."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import TrainingDivergedError
+from vflsynth.splitdefense._parts import Part
+
+
+@dataclass
+class Draws:
+    """Random draws of one training step, for some of the replicas.
+
+    Parameters
+    ----------
+    streams : RandomStreams
+        The active party's own. Parties that must get the same noise share a stream.
+    step : int
+    members : Tensor of int64, shape (member,), or None
+        Which replicas; None for all.
+    prefix : str, default=""
+        In front of every stream's name.
+    """
+
+    streams: RandomStreams
+    step: int
+    members: Tensor | None = None
+    prefix: str = ""
+
+    def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Draw standard normals, shape (member, *shape)."""
+        return self._of(self.streams.normal(self.prefix + name, self.step, shape))
+
+    def uniform(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Draw uniforms from [0, 1), shape (member, *shape)."""
+        return self._of(self.streams.uniform(self.prefix + name, self.step, shape))
+
+    def laplace(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Draw Laplace variables of scale 1, shape (member, *shape)."""
+        uniform = self.uniform(name, shape) - 0.5
+        return -uniform.sign() * torch.log1p(-2.0 * uniform.abs())
+
+    def within(self, label: str) -> Draws:
+        """Draws of another purpose: independent of these."""
+        return Draws(self.streams, self.step, self.members, f"{self.prefix}{label}.")
+
+    def _of(self, drawn: Tensor) -> Tensor:
+        return drawn if self.members is None else drawn[self.members]
+
+
+@dataclass
+class Context:
+    """What a protection knows besides the gradients.
+
+    Parameters
+    ----------
+    labels : Tensor of int64, shape (member, batch)
+        As trained on, after a label transform.
+    n_classes : int
+    draws : Draws
+    memory : dict of str to Tensor
+        What this protection left for itself at earlier steps, per party. Part of checkpoints.
+    log : dict of str to Tensor
+        Values of shape (member,) for the history, written by the protection.
+    """
+
+    labels: Tensor
+    n_classes: int
+    draws: Draws
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    log: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Protection(Part):
+    """Changes one party's cut gradients before they are sent.
+
+    Notes
+    -----
+    Sees the clean gradients and the labels: it runs at the active party. Scales are relative to the
+    gradients of the batch, so that they mean the same whatever the loss's reduction and however far
+    training has come; the papers' absolute scales mean nothing without both.
+    """
+
+    binary_only = False
+    """Whether it is undefined for more than two classes."""
+
+    @abstractmethod
+    def protect(self, gradients: Tensor, context: Context) -> Tensor:
+        """Return what is sent instead.
+
+        Parameters
+        ----------
+        gradients : Tensor, shape (member, batch, feature)
+            Clean cut gradients, one row per record.
+        context : Context
+
+        Returns
+        -------
+        Tensor, shape (member, batch, feature)
+        """
+
+
+class Chain(Protection):
+    """Several protections, one after the other.
+
+    Parameters
+    ----------
+    protections : sequence of Protection
+    """
+
+    def __init__(self, protections: Sequence[Protection] = ()) -> None:
+        self.protections = protections
+
+    @property
+    def binary_only(self) -> bool:  # type: ignore[override]
+        """Whether one of them is."""
+        return any(protection.binary_only for protection in self.protections)
+
+    def protect(self, gradients: Tensor, context: Context) -> Tensor:
+        """Apply all, in order."""
+        for i, protection in enumerate(self.protections):
+            memory = _section(context.memory, f"{i}.")
+            inner = Context(
+                context.labels,
+                context.n_classes,
+                context.draws.within(str(i)),
+                memory,
+                context.log,
+            )
+            gradients = protection.protect(gradients, inner)
+            context.memory |= {f"{i}.{key}": value for key, value in memory.items()}
+        return gradients
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters, with those of protection number i as ``i__name``."""
+        parameters: dict[str, Any] = {"protections": self.protections}
+        if deep:
+            for i, protection in enumerate(self.protections):
+                inner = protection.get_params(deep=True)
+                parameters |= {f"{i}__{name}": value for name, value in inner.items()}
+        return parameters
+
+    def set_params(self, **parameters: Any) -> Chain:
+        """Set ``protections``, or parameters of one of them as ``i__name``."""
+        if "protections" in parameters:
+            self.protections = parameters.pop("protections")
+        for key, value in parameters.items():
+            index, _, name = key.partition("__")
+            self.protections[int(index)].set_params(**{name: value})
+        return self
+
+
+def check_finite(gradients: Tensor) -> None:
+    """Refuse gradients that are not finite: no noise can be scaled to them.
+
+    Raises
+    ------
+    TrainingDivergedError
+    """
+    if not bool(torch.isfinite(gradients.sum())):
+        raise TrainingDivergedError(
+            "a cut gradient is not finite. Lower learning_rate; `resume` continues from the last "
+            "checkpoint"
+        )
+
+
+def row_norms(gradients: Tensor) -> Tensor:
+    """Euclidean norm of each record's gradient, shape (member, batch, 1)."""
+    norms: Tensor = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
+    return norms
+
+
+def root_mean_square(gradients: Tensor) -> Tensor:
+    """Over the batch, shape (member, 1, 1)."""
+    return gradients.square().mean((1, 2), keepdim=True).sqrt()
+
+
+def _section(memory: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in memory.items() if k.startswith(prefix)}

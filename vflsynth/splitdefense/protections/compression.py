@@ -1,0 +1,151 @@
+"""Protections that send less of each gradient: the baselines of DIMIP, after Fu et al. 2022."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from vflsynth._validation import Number
+from vflsynth.splitdefense.protections.base import (
+    Context,
+    Protection,
+    check_finite,
+    root_mean_square,
+)
+
+_FRACTION = Number(0, 1)
+
+
+class GradientCompression(Protection):
+    """Keep the entries of largest magnitude in the batch; send zero for the others.
+
+    Parameters
+    ----------
+    keep : float, default=0.1
+        Share of the batch's entries that is sent, in [0, 1]. 0 sends nothing.
+
+    Notes
+    -----
+    Source: "GC" of DIMIP §5.1. The reference code keeps one entry too few and fails at ``keep=0``.
+    """
+
+    _rules: ClassVar = {"keep": _FRACTION}
+
+    def __init__(self, keep: float = 0.1) -> None:
+        self.keep = keep
+
+    def protect(self, gradients: Tensor, context: Context) -> Tensor:
+        """Zero all entries but the largest."""
+        check_finite(gradients)
+        return gradients * _largest(gradients.abs(), self.keep)
+
+
+class DiscreteSGD(Protection):
+    """Round every entry to one of a few levels.
+
+    Parameters
+    ----------
+    levels : int, default=1
+        Levels on each side of zero.
+    bound : float, default=2.0
+        The outermost level, in root mean squares of the batch's entries; what lies beyond is cut
+        off.
+    noise_scale : float, default=0.0
+        Scale of Laplace noise added after rounding, in the same unit.
+
+    Notes
+    -----
+    Source: "DSGD" of DIMIP §5.1, which adds noise; the code of Fu et al. has neither noise nor a
+    cut.
+    """
+
+    _rules: ClassVar = {
+        "levels": Number(1, whole=True),
+        "bound": Number(0, closed=(False, True)),
+        "noise_scale": Number(0),
+    }
+
+    def __init__(self, levels: int = 1, bound: float = 2.0, noise_scale: float = 0.0) -> None:
+        self.levels = levels
+        self.bound = bound
+        self.noise_scale = noise_scale
+
+    def protect(self, gradients: Tensor, context: Context) -> Tensor:
+        """Round, cut off, add noise."""
+        check_finite(gradients)
+        unit = root_mean_square(gradients)
+        interval = (self.bound / self.levels * unit).clamp_min(torch.finfo(gradients.dtype).tiny)
+        rounded = (gradients / interval).round().clamp(-self.levels, self.levels) * interval
+        if self.noise_scale:
+            noise = context.draws.laplace("discrete_sgd", tuple(gradients.shape[1:]))
+            rounded = rounded + noise * (self.noise_scale * unit)
+        return rounded
+
+
+class PPDL(Protection):
+    """Send noisy, cut-off versions of a random selection of entries.
+
+    Parameters
+    ----------
+    fraction : float, default=0.1
+        Largest share of the entries that is sent, in [0, 1].
+    noise_scale : float, default=0.2
+        Scale of the Laplace noise of what is sent; the selection uses twice as much.
+    threshold : float, default=0.02
+        Entries whose noisy magnitude is below are not sent.
+    clip : float, default=1.0
+        Entries are cut off at this magnitude before and after the noise.
+
+    Notes
+    -----
+    Source: "PPDL" of DIMIP §5.1: the sparse vector technique of Shokri and Shmatikov 2015. The last
+    three parameters are in root mean squares of the batch's entries. The reference code derives
+    noise from a privacy budget such that hundreds of times the signal is added, and returns
+    untouched gradients when too few entries pass; here what does not pass is zero, always.
+    """
+
+    _rules: ClassVar = {
+        "fraction": _FRACTION,
+        "noise_scale": Number(0),
+        "threshold": Number(0),
+        "clip": Number(0, closed=(False, True)),
+    }
+
+    def __init__(
+        self,
+        fraction: float = 0.1,
+        noise_scale: float = 0.2,
+        threshold: float = 0.02,
+        clip: float = 1.0,
+    ) -> None:
+        self.fraction = fraction
+        self.noise_scale = noise_scale
+        self.threshold = threshold
+        self.clip = clip
+
+    def protect(self, gradients: Tensor, context: Context) -> Tensor:
+        """Select, cut off, add noise."""
+        check_finite(gradients)
+        draws, shape = context.draws, tuple(gradients.shape[1:])
+        unit = root_mean_square(gradients)
+        limit = self.clip * unit
+        cut = torch.minimum(torch.maximum(gradients, -limit), limit)
+        selection_noise = draws.laplace("ppdl.selection", shape)
+        bar = unit * (self.threshold + self.noise_scale * draws.laplace("ppdl.threshold", (1, 1)))
+        passes = cut.abs() + selection_noise * (2.0 * self.noise_scale * unit) >= bar
+        # Entries are tried in random order until enough have passed.
+        order = draws.uniform("ppdl.order", shape)
+        chosen = _largest((1.0 + order) * passes, self.fraction) * passes
+        noisy = cut + draws.laplace("ppdl.release", shape) * (self.noise_scale * unit)
+        return torch.minimum(torch.maximum(noisy, -limit), limit) * chosen
+
+
+def _largest(values: Tensor, share: float) -> Tensor:
+    """1 for that share of each replica's entries with the largest values, 0 for the others."""
+    flat = values.flatten(1)
+    count = int(share * flat.shape[1] + 1e-9)
+    kept = torch.zeros_like(flat)
+    kept.scatter_(1, flat.topk(count, 1).indices, 1.0)
+    return kept.view_as(values)

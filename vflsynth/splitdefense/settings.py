@@ -1,0 +1,63 @@
+"""What all parties of a split network agree on before training, resolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from vflsynth.networks.adam import FlatAdam
+
+Fusion = Literal["concat", "sum", "mean"]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSettings:
+    """Sizes and rates; `BaseSplitClassifier` documents them."""
+
+    batch_size: int
+    bottom_hidden: tuple[int, ...]
+    intermediate_dim: int
+    bottom_output: Literal["linear", "sigmoid"]
+    fusion: Fusion
+    top_hidden: tuple[int, ...]
+    learning_rate: float
+    betas: tuple[float, float]
+
+    def optimizer(self, module: nn.Module) -> FlatAdam:
+        """Return the optimiser of every network."""
+        return FlatAdam(module, learning_rate=self.learning_rate, betas=self.betas)
+
+    def fused_dim(self, n_parties: int) -> int:
+        """Return the width of the top model's input."""
+        return self.intermediate_dim * (n_parties if self.fusion == "concat" else 1)
+
+    def fuse(self, features: list[Tensor]) -> Tensor:
+        """Join the parties' features, each (replica, batch, intermediate)."""
+        if self.fusion == "concat":
+            return torch.cat(features, -1)
+        total = torch.stack(features).sum(0)
+        return total / len(features) if self.fusion == "mean" else total
+
+
+class RunningMeans:
+    """Means by name over the steps since the last look."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, values: dict[str, Tensor]) -> None:
+        """Add one step's values, each of shape (replica,)."""
+        for name, value in values.items():
+            past = self._sums.get(name)
+            self._sums[name] = value.detach().clone() if past is None else past + value.detach()
+            self._counts[name] = self._counts.get(name, 0) + 1
+
+    def pop(self) -> dict[str, Tensor]:
+        """Return the means, each of shape (replica,), and start again."""
+        means = {name: total / self._counts[name] for name, total in self._sums.items()}
+        self._sums, self._counts = {}, {}
+        return means
