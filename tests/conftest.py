@@ -32,3 +32,21 @@ def party_frames() -> Callable[..., dict[str, pd.DataFrame]]:
     return lambda n_parties=2, n_records=60, **options: make_party_frames(
         n_records, n_parties, random_state=7, **options
     )
+
+
+@pytest.fixture
+def find_record() -> Callable[[np.ndarray, np.ndarray], int | None]:
+    """Look for a record among numbers, whatever their shape: its position in `records`, or None."""
+
+    def find(numbers: np.ndarray, records: np.ndarray, tolerance: float = 1e-5) -> int | None:
+        flat = np.asarray(numbers, dtype=np.float64).ravel()
+        width = records.shape[1]
+        for position, record in enumerate(np.asarray(records, dtype=np.float64)):
+            starts = np.arange(max(0, len(flat) - width + 1))
+            for offset, value in enumerate(record):
+                starts = starts[np.abs(flat[starts + offset] - value) <= tolerance]
+            if len(starts):
+                return position
+        return None
+
+    return find

@@ -36,6 +36,8 @@ PartyFrames = Mapping[str, pd.DataFrame]
 # Each party's half of a model is saved in a folder of its name, on any operating system.
 _NOT_IN_FOLDER_NAMES = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
 _MAX_NAME_BYTES = 100
+# Who else sends messages, and what the history calls the discriminator of nobody in particular.
+_RESERVED_NAMES = {"server", "shared"}
 
 
 def check_party_frames(party_frames: PartyFrames, on: Hashable = None) -> dict[str, pd.DataFrame]:
@@ -246,6 +248,10 @@ def _check_party_names(party_frames: PartyFrames) -> None:
             )
         # File systems that ignore case, or normalise Unicode, would put both into one folder.
         folder = unicodedata.normalize("NFC", party).casefold()
+        if folder in _RESERVED_NAMES:
+            raise PartyNameError(
+                "this name is taken by the protocol", fix="rename the party", party=party
+            )
         if folder in seen:
             raise PartyNameError(
                 f"differs from party {seen[folder]!r} only in upper and lower case",

@@ -39,7 +39,7 @@ class VFLGANParty(GANParty):
         self, name: str, frame: pd.DataFrame, on: Hashable | None, transformer: TableTransformer
     ) -> None:
         super().__init__(name, frame, on, transformer)
-        self._pending: list[Tensor] | None = None
+        self._pending: tuple[int, list[Tensor]] | None = None  # a step, and what it waits with
 
     def build(self, settings: Settings, schedule: Schedule, streams: RandomStreams) -> None:
         """Encode the records, and make networks and optimisers."""
@@ -63,7 +63,7 @@ class VFLGANParty(GANParty):
         real, fake = self.real(step), self.fake(step, "discriminator")
         mixed = torch.lerp(fake, real, schedule.interpolation(step))
         trace = self.discriminator.first_part.trace(torch.cat([real, fake, mixed], 1))
-        self._pending = trace
+        self._pending = step, trace
         sent = trace[-1][:, : self.settings.sent_blocks * schedule.batch_size]
         return IntermediateFeatures(self.name, SERVER, step, sent)
 
@@ -83,8 +83,9 @@ class VFLGANParty(GANParty):
         """Compute f~_i for the latents of discriminator step `step`, with fresh Gumbel noise."""
         self._fakes = self.fake(step, "generator")
         with torch.no_grad():
-            self._pending = self.discriminator.first_part.trace(self._fakes)
-        return IntermediateFeatures(self.name, SERVER, step, self._pending[-1])
+            trace = self.discriminator.first_part.trace(self._fakes)
+        self._pending = step, trace
+        return IntermediateFeatures(self.name, SERVER, step, trace[-1])
 
     def update_generator(self, message: CutGradients) -> None:
         """Descend L_G (Eqs. 17-19)."""
@@ -135,9 +136,12 @@ class VFLGANParty(GANParty):
 
     def _answered(self, message: CutGradients, rows: int) -> list[Tensor]:
         """Return the trace that the cut gradients belong to."""
-        if self._pending is None:
-            raise ProtocolError(f"party {self.name!r} got cut gradients it did not ask for")
-        trace, self._pending = self._pending, None
+        if self._pending is None or message.step != self._pending[0]:
+            raise ProtocolError(
+                f"party {self.name!r} got cut gradients of step {message.step} that it did not ask "
+                "for"
+            )
+        (_, trace), self._pending = self._pending, None
         expected = trace[-1][:, :rows].shape
         if message.gradients.shape != expected:
             raise ProtocolError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 from torch import Tensor
@@ -59,11 +58,6 @@ class Transcript:
         return pd.DataFrame(
             rows, columns=["message", "sender", "receiver", "messages", "bytes", "contents"]
         )
-
-    def to_records(self) -> list[dict[str, Any]]:
-        """Return the rows of `to_frame` as JSON-safe dicts."""
-        records: list[dict[str, Any]] = self.to_frame().to_dict("records")  # type: ignore[assignment]
-        return records
 
 
 def _size(value: object) -> tuple[int, str]:

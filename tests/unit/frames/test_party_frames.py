@@ -33,6 +33,7 @@ BAD = {
     "name is empty": ({"": lab()}, "PartyNameError", ["folder"]),
     "name has a blank end": ({"lab ": lab()}, "PartyNameError", ["'lab '"]),
     "name is too long": ({"é" * 60: lab()}, "PartyNameError", ["100 bytes"]),
+    "name is reserved": ({"Server": lab()}, "PartyNameError", ["'Server'", "protocol"]),
     "names differ in case": ({"lab": lab(), "Lab": clinic()}, "PartyNameError", ["'Lab'", "'lab'"]),
     "repeated column": (
         {"lab": repeated_column()},

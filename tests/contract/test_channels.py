@@ -1,0 +1,123 @@
+"""Laws of every channel: it delivers what was asked for, and refuses everything else."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+
+from vflsynth.exceptions import ProtocolError
+from vflsynth.protocol import (
+    CutGradients,
+    IntermediateFeatures,
+    KeyList,
+    LocalChannel,
+    Shape,
+    Transcript,
+)
+from vflsynth.protocol.channel import Verb
+
+
+class Echo:
+    """A party that answers with what it was given, and remembers what it was told."""
+
+    def __init__(self, name, **replies):
+        self.name, self.replies, self.told = name, replies, []
+
+    def answer(self, verb, step):
+        return self.replies[verb]
+
+    def take(self, verb, message):
+        self.told.append((verb, message))
+
+
+CHANNELS = {"local": LocalChannel}  # a channel over processes joins here
+
+
+@pytest.fixture(params=list(CHANNELS))
+def make_channel(request):
+    return CHANNELS[request.param]
+
+
+def shape(sender="a", receiver="server", step=3):
+    return Shape(sender, receiver, step, 100, 5, 8)
+
+
+def test_gather_asks_every_party_in_name_order(make_channel):
+    parties = [Echo(name, shape=shape(name)) for name in ("b", "c", "a")]
+    channel = make_channel(parties)
+    assert channel.names == ("a", "b", "c")
+    replies = channel.gather(Verb.SHAPE, 3, Shape)
+    assert list(replies) == ["a", "b", "c"]
+    assert all(reply == shape(name) for name, reply in replies.items())
+
+
+def test_tensors_and_keys_arrive_as_they_were_sent(make_channel):
+    features = torch.randn(2, 5, 3)
+    keys = pd.Index(["x", "y"], name="id")
+    party = Echo(
+        "a",
+        discriminator_features=IntermediateFeatures("a", "server", 0, features),
+        keys=KeyList("a", "server", 0, keys),
+    )
+    channel = make_channel([party])
+    sent = channel.gather(Verb.DISCRIMINATOR_FEATURES, 0, IntermediateFeatures)["a"].features
+    assert torch.equal(sent, features)
+    assert channel.gather(Verb.KEYS, 0, KeyList)["a"].keys.equals(keys)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        shape(sender="b"),
+        shape(receiver="b"),
+        shape(step=4),
+        CutGradients("a", "server", 3, torch.zeros(1)),
+    ],
+    ids=["another sender", "another receiver", "another step", "another kind"],
+)
+def test_a_wrong_reply_is_refused_by_name(make_channel, reply):
+    with pytest.raises(ProtocolError, match="party 'a' answered 'shape' of step 3"):
+        make_channel([Echo("a", shape=reply)]).gather(Verb.SHAPE, 3, Shape)
+
+
+def test_scatter_gives_each_party_its_own(make_channel):
+    parties = [Echo("a"), Echo("b")]
+    messages = {
+        name: CutGradients("server", name, 1, torch.full((1,), float(i)))
+        for i, name in enumerate("ab")
+    }
+    make_channel(parties).scatter(Verb.UPDATE_DISCRIMINATOR, messages)
+    for party in parties:
+        ((verb, message),) = party.told
+        assert verb is Verb.UPDATE_DISCRIMINATOR
+        assert message.receiver == party.name
+        assert torch.equal(message.gradients, messages[party.name].gradients)
+
+
+@pytest.mark.parametrize("wrong", [{"receiver": "b"}, {"sender": "b"}])
+def test_a_message_for_someone_else_is_not_delivered(make_channel, wrong):
+    party = Echo("a")
+    message = replace(CutGradients("server", "a", 1, torch.zeros(1)), **wrong)
+    with pytest.raises(ProtocolError, match="party 'a'"):
+        make_channel([party]).scatter(Verb.UPDATE_DISCRIMINATOR, {"a": message})
+    assert party.told == []
+
+
+def test_everything_is_recorded_once(make_channel):
+    transcript = Transcript(keep_messages=True)
+    channel = make_channel([Echo("a", shape=shape())], transcript)
+    channel.gather(Verb.SHAPE, 3, Shape)
+    channel.scatter(
+        Verb.UPDATE_DISCRIMINATOR, {"a": CutGradients("server", "a", 3, torch.zeros(2, 4))}
+    )
+    assert [type(message) for message in transcript.messages] == [Shape, CutGradients]
+    totals = transcript.to_frame().set_index("message")
+    assert totals.loc["Shape", ["sender", "receiver", "messages", "bytes"]].tolist() == [
+        "a",
+        "server",
+        1,
+        24,
+    ]
+    assert totals.loc["CutGradients", "bytes"] == 2 * 4 * 4
+    assert totals.loc["CutGradients", "contents"] == "gradients (2, 4)"

@@ -1,0 +1,222 @@
+"""What a whole fit sends and what everybody holds afterwards: nothing but what is declared."""
+
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vflsynth import VFLGANSynthesizer
+from vflsynth._random import derive, secret_from
+from vflsynth.parties import Party
+from vflsynth.protocol import Schedule, Transcript, messages
+from vflsynth.protocol.messages import Message
+from vflsynth.synthesizers import gan
+
+DECLARED = {
+    kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)
+}
+
+
+class Watched(VFLGANSynthesizer):
+    """Lets a test look at the objects that a fit makes and forgets."""
+
+    def _make_party(self, *arguments):
+        party = super()._make_party(*arguments)
+        self.__dict__.setdefault("watched", {})[party.name] = party
+        return party
+
+    def _make_algorithm(self, *arguments):
+        algorithm = super()._make_algorithm(*arguments)
+        self.server = algorithm.server
+        return algorithm
+
+
+@pytest.fixture(scope="module", params=["layerwise", "paper"])
+def watched(request):
+    from vflsynth.datasets import make_party_frames
+
+    kept = []
+
+    def transcript():
+        kept.append(Transcript(keep_messages=True))
+        return kept[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gan, "Transcript", transcript)
+        synth = Watched(
+            epochs=2,
+            batch_size=16,
+            generator_hidden=(8,),
+            first_part=(6,),
+            shared_hidden=(5,),
+            discriminator_steps=2,
+            gradient_penalty=request.param,
+            random_state=0,
+            device="cpu",
+            verbose=0,
+        )
+        frames = make_party_frames(61, 3, random_state=0, n_unmatched=4)
+        synth.fit(frames, on="record_id", transcript=True)
+    return synth, kept[0], frames
+
+
+def objects_reachable_from(root):
+    """Every object that can be reached by attributes, slots and containers."""
+    seen, queue = {}, [root]
+    while queue:
+        item = queue.pop()
+        if id(item) in seen or isinstance(item, (type, str, int, float)):
+            continue
+        seen[id(item)] = item
+        if isinstance(item, (Tensor, pd.DataFrame, pd.Index, np.ndarray)) and not isinstance(
+            item, nn.Parameter
+        ):
+            continue
+        if isinstance(item, dict):
+            queue += [*item.keys(), *item.values()]
+        elif isinstance(item, (list, tuple, set, frozenset)):
+            queue += item
+        queue += vars(item).values() if hasattr(item, "__dict__") else []
+        queue += [
+            getattr(item, slot)
+            for slot in getattr(type(item), "__slots__", ())
+            if hasattr(item, slot)
+        ]
+        queue.append(getattr(item, "__self__", None))  # of a bound method
+        queue += [cell.cell_contents for cell in getattr(item, "__closure__", None) or ()]
+    return list(seen.values())
+
+
+def numbers_of(value):
+    """The numbers in a message's field."""
+    return value.numpy() if isinstance(value, Tensor) else np.asarray([value], dtype=float)
+
+
+def test_the_walk_finds_what_is_hidden():
+    secret = b"found me"
+    hidden = {"a": [lambda: secret]}
+    assert any(item is secret for item in objects_reachable_from(hidden))
+
+
+def test_only_declared_messages_and_fields_cross(watched):
+    _, transcript, frames = watched
+    assert Message in DECLARED
+    for message in transcript.messages:
+        assert type(message) in DECLARED
+        assert not hasattr(message, "__dict__")  # slots: no field can be smuggled in
+        assert {message.sender, message.receiver} <= {"server", *frames}
+        assert "server" in {message.sender, message.receiver}
+    assert {type(message).__name__ for message in transcript.messages} == {
+        "KeyList",
+        "AlignmentNotice",
+        "Shape",
+        "IntermediateFeatures",
+        "CutGradients",
+        "MaskedRecords",
+        "SelectionNotice",
+        "TrainingReport",
+    }
+
+
+def test_totals_equal_hand_counts(watched):
+    """61 records in batches of 16: 4 steps an epoch, 2 generator steps among them; 2 epochs."""
+    synth, transcript, _ = watched
+    penalty = synth.gradient_penalty
+    totals = transcript.to_frame().set_index(["message", "sender", "receiver"])
+    blocks = 3 if penalty == "layerwise" else 2
+    selections = int((synth.history_["frechet_distance"].cummin().diff() < 0).sum()) + 1
+    for name, party in synth.watched.items():
+        width = party.transformer.width_
+        up, down = (name, "server"), ("server", name)
+        assert totals.loc[("KeyList", *up), "messages"] == 1
+        assert totals.loc[("AlignmentNotice", *down), "messages"] == 1
+        assert totals.loc[("Shape", *up), ["messages", "bytes"]].tolist() == [1, 24]
+        features = totals.loc[("IntermediateFeatures", *up)]
+        assert features["messages"] == 8 + 4
+        assert features["bytes"] == 4 * 6 * 16 * (8 * blocks + 4)
+        gradients = totals.loc[("CutGradients", *down)]
+        assert gradients["messages"] == 8 + 4
+        assert gradients["bytes"] == 4 * 6 * 16 * (8 * 2 + 4)
+        masked = totals.loc[("MaskedRecords", *up)]
+        assert masked["messages"] == 1 + 2
+        assert masked["bytes"] == 3 * 61 * (width + 1) * 4
+        assert totals.loc[("TrainingReport", *up), ["messages", "bytes"]].tolist() == [2, 2 * 8]
+        assert totals.loc[("SelectionNotice", *down), ["messages", "bytes"]].tolist() == [
+            selections,
+            selections,
+        ]
+    assert len(totals) == 8 * len(synth.watched)
+    pd.testing.assert_frame_equal(transcript.to_frame(), synth.transcript_)
+
+
+def test_no_message_holds_a_record(watched, find_record):
+    """Neither as it is in the table nor as it is encoded."""
+    synth, transcript, frames = watched
+    raw = {
+        name: party.matched().select_dtypes(["float64", "float32", "int64"]).fillna(0.0).to_numpy()
+        for name, party in synth.watched.items()
+    }
+    for message in transcript.messages:
+        for _, value in message.contents():
+            if isinstance(value, pd.Index):
+                assert value.isin(pd.concat([f["record_id"] for f in frames.values()])).all()
+                continue
+            for name, party in synth.watched.items():
+                assert find_record(numbers_of(value), raw[name][:, :3]) is None
+                assert find_record(numbers_of(value), party._records.numpy()) is None
+    # The search finds a record where there is one.
+    party = synth.watched["party_2"]
+    planted = torch.cat([torch.rand(7), party._records[5], torch.rand(2)])
+    assert find_record(planted.numpy(), party._records.numpy()) == 5
+
+
+def test_the_server_holds_no_record_and_no_shared_secret(watched):
+    synth, _, _ = watched
+    held = objects_reachable_from(synth.server)
+    root = secret_from(0)
+    forbidden = {root, derive(root, "shared by the parties")}
+    forbidden |= {derive(root, f"party {name}") for name in synth.watched}
+    assert not any(isinstance(item, bytes) and item in forbidden for item in held)
+    assert any(isinstance(item, bytes) and item == derive(root, "server") for item in held)
+    assert not any(isinstance(item, (pd.DataFrame, Schedule, Party)) for item in held)
+    storages = {party._records.untyped_storage().data_ptr() for party in synth.watched.values()}
+    assert not any(
+        isinstance(item, Tensor) and item.untyped_storage().data_ptr() in storages for item in held
+    )
+
+
+def test_a_party_holds_no_one_elses_table(watched):
+    synth, _, frames = watched
+    for name, party in synth.watched.items():
+        held = objects_reachable_from(party)
+        others = [frame for other, frame in frames.items() if other != name]
+        columns = {column for frame in others for column in frame if column != "record_id"}
+        for item in held:
+            assert not isinstance(item, Party) or item is party
+            if isinstance(item, pd.DataFrame):
+                assert not columns & set(item.columns)
+        others_records = {
+            other._records.untyped_storage().data_ptr()
+            for other in synth.watched.values()
+            if other is not party
+        }
+        assert not any(
+            isinstance(item, Tensor) and item.untyped_storage().data_ptr() in others_records
+            for item in held
+        )
+        secrets = {derive(secret_from(0), label) for label in ("server", "samples")}
+        assert not any(isinstance(item, bytes) and item in secrets for item in held)
+
+
+def test_messages_have_the_fields_of_the_table(watched):
+    """The module's docstring is the protocol: every message is in its table."""
+    for kind in DECLARED - {Message}:
+        assert issubclass(kind, Message)
+        assert [field.name for field in fields(kind)[:3]] == ["sender", "receiver", "step"]
+        # Names are wrapped in the table's first column.
+        table = messages.__doc__.partition("What an honest-but-curious")[0]
+        first_column = "".join(line[:18].strip().rstrip("-") for line in table.splitlines())
+        assert kind.__name__ in first_column

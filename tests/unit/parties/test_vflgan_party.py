@@ -1,0 +1,164 @@
+import pytest
+import torch
+
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import ProtocolError
+from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
+from vflsynth.parties.settings import RunningLosses
+from vflsynth.protocol import (
+    CutGradients,
+    IntermediateFeatures,
+    LocalChannel,
+    Schedule,
+    SelectionNotice,
+    Shape,
+)
+from vflsynth.protocol.channel import Verb
+from vflsynth.training import match_records
+from vflsynth.transformers import TableTransformer
+
+SETTINGS = Settings(
+    batch_size=8,
+    latent_dim=3,
+    generator_hidden=(6, 5),
+    first_part=(4,),
+    shared_hidden=(),
+    private_heads=True,
+    bias=True,
+    batch_norm_eps=1e-5,
+    gumbel_temperature=0.5,
+    gradient_penalty="layerwise",
+    gradient_penalty_weight=3.0,
+    learning_rate=0.01,
+    betas=(0.5, 0.999),
+    generator_average=0.9,
+    n_evaluation=10,
+)
+
+
+@pytest.fixture
+def streams():
+    return RandomStreams([b"0", b"1"])
+
+
+@pytest.fixture
+def party(party_frames, streams):
+    frames = party_frames(1, 30)
+    party = VFLGANParty("party_1", frames["party_1"], "record_id", TableTransformer())
+    match_records(LocalChannel([party]), frames, "record_id")
+    party.prepare()
+    schedule = Schedule(streams.child("shared"), n_records=30, batch_size=8, latent_dim=3)
+    party.build(SETTINGS, schedule, streams.child("party"))
+    return party
+
+
+def cut(step=0, rows=16, receiver="party_1", feature=4):
+    return CutGradients("server", receiver, step, torch.randn(2, rows, feature))
+
+
+def test_cut_gradients_must_have_been_asked_for(party):
+    with pytest.raises(ProtocolError, match=r"party_1.*not ask"):
+        party.take(Verb.UPDATE_DISCRIMINATOR, cut())
+    party.answer(Verb.DISCRIMINATOR_FEATURES, 0)
+    party.take(Verb.UPDATE_DISCRIMINATOR, cut())
+    with pytest.raises(ProtocolError, match="not ask"):
+        party.take(Verb.UPDATE_DISCRIMINATOR, cut())
+
+
+def test_cut_gradients_must_be_of_the_step(party):
+    party.answer(Verb.DISCRIMINATOR_FEATURES, 3)
+    with pytest.raises(ProtocolError, match="step 2"):
+        party.take(Verb.UPDATE_DISCRIMINATOR, cut(step=2))
+    party.take(Verb.UPDATE_DISCRIMINATOR, cut(step=3))
+
+
+@pytest.mark.parametrize("wrong", [{"rows": 8}, {"rows": 24}, {"feature": 5}])
+def test_cut_gradients_must_have_the_shape(party, wrong):
+    party.answer(Verb.DISCRIMINATOR_FEATURES, 0)
+    with pytest.raises(ProtocolError, match=r"shape .*expected \(2, 16, 4\)"):
+        party.take(Verb.UPDATE_DISCRIMINATOR, cut(**wrong))
+    party.answer(Verb.GENERATOR_FEATURES, 0)
+    with pytest.raises(ProtocolError, match=r"expected \(2, 8, 4\)"):
+        party.take(Verb.UPDATE_GENERATOR, cut(rows=16))
+
+
+def test_unknown_requests_are_refused(party):
+    with pytest.raises(ProtocolError, match="party 'party_1' cannot answer 'select'"):
+        party.answer(Verb.SELECT, 0)
+    with pytest.raises(ProtocolError, match="party 'party_1' cannot take 'keys'"):
+        party.take(Verb.KEYS, cut())
+    with pytest.raises(ProtocolError, match="cannot take 'update_generator'"):
+        party.take(Verb.UPDATE_GENERATOR, SelectionNotice("server", "party_1", 0, torch.ones(2)))
+
+
+def test_a_report_needs_a_step(party):
+    with pytest.raises(ProtocolError, match="before any training step"):
+        party.answer(Verb.REPORT, 1)
+
+
+def test_records_must_be_matched_first(party_frames):
+    party = VFLGANParty("party_1", party_frames(1)["party_1"], "record_id", TableTransformer())
+    with pytest.raises(ProtocolError, match="party 'party_1' have not been matched"):
+        party.prepare()
+
+
+def test_selection_is_per_replica(party):
+    before = {name: value.clone() for name, value in party.selected.items()}
+    with torch.no_grad():
+        for value in party.published.state_dict().values():
+            value.add_(1.0)
+    party.take(Verb.SELECT, SelectionNotice("server", "party_1", 1, torch.tensor([False, True])))
+    for name, value in party.selected.items():
+        assert torch.equal(value[0], before[name][0])
+        assert torch.equal(value[1], before[name][1] + 1.0)
+        assert value.data_ptr() != party.published.state_dict()[name].data_ptr()
+
+
+def test_the_average_forgets_the_start_and_moves_slowly_later(party):
+    """Decay min(0.9, (1 + n) / (10 + n)) at the n-th generator step, running statistics too."""
+    expected = {k: v.clone() for k, v in party.averaged.state_dict().items()}
+    for n in range(1, 4):
+        party.answer(Verb.GENERATOR_FEATURES, n)
+        party.take(Verb.UPDATE_GENERATOR, cut(step=n, rows=8))
+        decay = min(0.9, (1 + n) / (10 + n))
+        for name, value in party.generator.state_dict().items():
+            expected[name] = decay * expected[name] + (1 - decay) * value
+    for name, value in party.averaged.state_dict().items():
+        torch.testing.assert_close(value, expected[name])
+
+
+def test_evaluation_leaves_the_generator_as_it_is(party):
+    before = {k: v.clone() for k, v in party.published.state_dict().items()}
+    first = party.answer(Verb.MASKED_FAKE, 1).records
+    assert party.published.training
+    assert torch.equal(first, party.answer(Verb.MASKED_FAKE, 1).records)
+    assert not torch.equal(first, party.answer(Verb.MASKED_FAKE, 2).records)
+    for name, value in party.published.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_the_server_checks_what_it_is_sent(streams):
+    shapes = {name: Shape(name, "server", 0, 30, 9, 4) for name in "ab"}
+    server = VFLGANServer(SETTINGS, shapes, streams)
+
+    def features(rows, dim=4, replicas=2):
+        return IntermediateFeatures("a", "server", 0, torch.randn(replicas, rows, dim))
+
+    for wrong in (features(16), features(24, dim=5), features(24, replicas=1)):
+        with pytest.raises(ProtocolError, match=r"party 'b' sent .* expected \(2, 24, 4\)"):
+            server.update_discriminator(0, {"a": features(24), "b": wrong})
+    replies = server.update_discriminator(0, {"b": features(24), "a": features(24)})
+    assert {name: tuple(reply.gradients.shape) for name, reply in replies.items()} == {
+        "a": (2, 16, 4),
+        "b": (2, 16, 4),
+    }
+
+
+def test_running_losses_are_means_that_start_again():
+    losses = RunningLosses()
+    for value in (1.0, 3.0):
+        losses.add(torch.tensor([value, 0.0]), torch.tensor([0.0, value]))
+    wasserstein, penalty = losses.pop()
+    assert (wasserstein.tolist(), penalty.tolist()) == ([2.0, 0.0], [0.0, 2.0])
+    with pytest.raises(ProtocolError):
+        losses.pop()

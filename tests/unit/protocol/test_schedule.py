@@ -1,0 +1,75 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vflsynth._random import RandomStreams
+from vflsynth.protocol import Schedule
+
+
+def schedule_of(n_records, batch_size, replicas=1, replica_rows=None):
+    return Schedule(
+        RandomStreams([bytes([replica]) for replica in range(replicas)]),
+        n_records=n_records,
+        batch_size=batch_size,
+        latent_dim=3,
+        replica_rows=replica_rows,
+    )
+
+
+@given(n_records=st.integers(2, 60), share=st.floats(0.01, 1), n_passes=st.integers(1, 3))
+def test_batches_are_full_and_records_used_equally_often(n_records, share, n_passes):
+    batch_size = max(1, int(share * n_records))
+    schedule = schedule_of(n_records, batch_size)
+    # After lcm(n, B) / B steps, everything was used equally often; before, at most one more often.
+    n_steps = n_passes * n_records
+    rows = torch.cat([schedule.rows(step) for step in range(n_steps)], 1)
+    assert rows.shape == (1, n_steps * batch_size)
+    counts = torch.bincount(rows[0], minlength=n_records)
+    assert counts.tolist() == [n_passes * batch_size] * n_records
+    for end in range(0, rows.shape[1], 7):
+        so_far = torch.bincount(rows[0, :end], minlength=n_records)
+        assert so_far.max() - so_far.min() <= 1
+
+
+def test_batches_straddle_permutations():
+    schedule = schedule_of(5, 3)
+    stream = torch.cat([schedule.rows(step) for step in range(5)], 1)[0]
+    assert sorted(stream[:5].tolist()) == sorted(stream[5:10].tolist()) == list(range(5))
+    permutations = [schedule.streams.permutation("rows", epoch, 5)[0] for epoch in range(3)]
+    assert torch.equal(stream, torch.cat(permutations))
+
+
+@pytest.mark.parametrize(("n", "batch", "steps"), [(10, 5, 2), (11, 5, 3), (5, 5, 1), (7, 2, 4)])
+def test_steps_per_epoch_visit_every_record(n, batch, steps):
+    schedule = schedule_of(n, batch)
+    assert schedule.steps_per_epoch == steps
+    rows = torch.cat([schedule.rows(step) for step in range(steps)], 1)
+    assert set(rows[0].tolist()) == set(range(n))
+
+
+def test_steps_can_be_asked_for_in_any_order():
+    one, other = schedule_of(17, 4), schedule_of(17, 4)
+    forwards = [one.rows(step) for step in range(12)]
+    backwards = [other.rows(step) for step in reversed(range(12))]
+    assert all(torch.equal(a, b) for a, b in zip(forwards, reversed(backwards), strict=True))
+
+
+def test_every_replica_has_its_own_draws():
+    schedule = schedule_of(20, 8, replicas=2)
+    alone = schedule_of(20, 8)
+    for draw in ("rows", "latent", "interpolation"):
+        drawn = getattr(schedule, draw)(4)
+        assert not torch.equal(drawn[0], drawn[1])
+        assert torch.equal(drawn[:1], getattr(alone, draw)(4))
+    assert schedule.latent(0).shape == (2, 8, 3)
+    assert schedule.interpolation(0).shape == (2, 8, 1)
+    assert schedule.evaluation_latent(1, 5).shape == (2, 5, 3)
+
+
+def test_every_replica_trains_on_its_own_rows():
+    replica_rows = torch.tensor([[0, 2, 4, 6, 8, 10], [1, 3, 5, 7, 9, 11]])
+    schedule = schedule_of(6, 4, replicas=2, replica_rows=replica_rows)
+    rows = torch.cat([schedule.rows(step) for step in range(3)], 1)
+    for replica in range(2):
+        assert sorted(rows[replica].tolist()) == sorted(replica_rows[replica].tolist() * 2)
