@@ -133,9 +133,10 @@ def _newcombe(value: float, n_in: int, n_out: int, z: float) -> tuple[float, flo
         spread = 1.0 + half * ((1.0 - area) / (2.0 - area) + area / (1.0 + area))
         return (value - area) ** 2 - z * z * area * (1.0 - area) * spread / (n_in * n_out)
 
-    tiny = 1e-12
-    low = float(brentq(excess, tiny, value)) if value > 2 * tiny else 0.0
-    high = float(brentq(excess, value, 1.0 - tiny)) if value < 1.0 - 2 * tiny else 1.0
+    # The excess is below zero around the value, and zero at 0 and 1 themselves.
+    tiny = 1e-9
+    low = float(brentq(excess, tiny, min(value, 1.0 - tiny))) if value > tiny else 0.0
+    high = float(brentq(excess, max(value, tiny), 1.0 - tiny)) if value < 1.0 - tiny else 1.0
     return low, high
 
 

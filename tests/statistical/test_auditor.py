@@ -1,0 +1,237 @@
+"""Is the auditor to be trusted? Audits of things whose leak is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import norm
+
+from vflsynth.audit import (
+    Claim,
+    Naive,
+    Neighbourhood,
+    RandomForest,
+    RegularisedLogistic,
+    audit_mechanism,
+    audit_synthetic_data,
+    audit_with_canaries,
+)
+from vflsynth.audit.intervals import auc_interval
+from vflsynth.privacy import dpsgd, first_layer
+from vflsynth.privacy.gaussian_dp import delta_of_gaussian, epsilon_of_gaussian
+
+QUICK = RegularisedLogistic(inverse_penalties=(1.0,), n_folds=3)
+"""A cheap adversary, for audits by the hundred."""
+
+
+# -- what leaks everything is caught ---------------------------------------------------------------
+
+
+def test_a_synthesizer_that_returns_its_training_rows_is_caught(repeater, numbers):
+    audit = audit_synthetic_data(
+        repeater, numbers, n_models=60, claim=Claim(1.0), targets=["farthest"], verbose=0
+    )
+    (target,) = audit.targets
+    assert target.target == 7
+    assert target.strongest.auc.value == 1.0
+    assert target.strongest.auc.low > 0.9
+    # As much as 30 + 30 test models can show, and more than was claimed.
+    assert target.strongest.epsilon == pytest.approx(audit.epsilon_ceiling)
+    assert audit.contradicts_claim
+
+
+def test_a_bootstrap_of_the_training_rows_is_caught_by_looking_at_the_target(bootstrap, numbers):
+    """The target is in 63 % of the bootstrap draws of one world, and in none of the other."""
+    audit = audit_synthetic_data(
+        bootstrap,
+        numbers,
+        n_models=200,
+        targets=[7],
+        statistics=[Neighbourhood()],
+        adversaries=[RandomForest(n_trees=100)],
+        verbose=0,
+    )
+    strongest = audit.targets[0].strongest
+    expected = 0.5 + (1 - 1 / np.e) / 2
+    assert strongest.auc.low <= expected <= strongest.auc.high
+    assert strongest.tpr[0.01].value == pytest.approx(1 - 1 / np.e, abs=0.12)
+
+
+def test_canaries_catch_a_synthesizer_that_returns_its_training_rows(repeater, numbers):
+    audit = audit_with_canaries(repeater, numbers, n_canaries=300)
+    # Not all 300 are guessed right: half are called "in", and the coins were not that even.
+    assert audit.n_correct == audit.n_guesses >= 240
+    assert 3.5 < audit.epsilon < audit.epsilon_ceiling
+
+
+# -- what leaks nothing is at chance ---------------------------------------------------------------
+
+
+def test_intervals_cover_chance_for_a_release_without_the_record():
+    """95 % intervals over 100 audits; each is right with at least 0.95, all with 0.90 of them."""
+    rng = np.random.default_rng(1)
+    covered, bounds = {"auc": 0, "accuracy": 0}, []
+    for seed in range(100):
+        audit = audit_mechanism(
+            lambda inside: rng.normal(size=3), n_runs=60, adversaries=[QUICK], random_state=seed
+        )
+        attack = audit.targets[0].strongest
+        covered["auc"] += attack.auc.low <= 0.5 <= attack.auc.high
+        covered["accuracy"] += attack.accuracy.low <= 0.5 <= attack.accuracy.high
+        bounds.append(attack.epsilon)
+    assert covered["auc"] >= 90
+    assert covered["accuracy"] >= 90
+    assert sum(bound > 0 for bound in bounds) <= 10
+
+
+@pytest.mark.slow
+def test_intervals_cover_chance_for_a_synthesizer_that_ignores_its_input(oblivious, numbers):
+    """The same from end to end: worlds, shadow models, statistics and the paper's adversary."""
+    covered, warnings = {"auc": 0, "accuracy": 0}, 0
+    for seed in range(100):
+        audit = audit_synthetic_data(
+            oblivious,
+            numbers,
+            n_models=30,
+            targets=[7],
+            statistics=[Naive()],
+            adversaries=[RandomForest(n_trees=50), QUICK],
+            random_state=seed,
+            verbose=0,
+        )
+        attack = audit.targets[0].strongest
+        covered["auc"] += attack.auc.low <= 0.5 <= attack.auc.high
+        covered["accuracy"] += attack.accuracy.low <= 0.5 <= attack.accuracy.high
+        warnings += any("can tell" in sentence for sentence in audit.conclusion(audit.targets[0]))
+    assert covered["auc"] >= 90
+    assert covered["accuracy"] >= 90
+    assert warnings <= 10
+
+
+def test_canaries_bound_nothing_for_a_synthesizer_that_ignores_its_input(oblivious, numbers):
+    bounds = [
+        audit_with_canaries(oblivious, numbers, n_canaries=100, random_state=seed).epsilon
+        for seed in range(100)
+    ]
+    assert sum(bound > 0 for bound in bounds) <= 10
+
+
+@pytest.mark.parametrize("n", [5, 30, 100])
+@pytest.mark.parametrize("area", [0.5, 0.9, 0.995])
+def test_auc_intervals_cover_the_true_area(n, area):
+    """Two normal distributions whose area is known, up to almost perfect separation."""
+    rng = np.random.default_rng([n, round(1000 * area)])
+    shift = norm.ppf(area) * np.sqrt(2)
+    is_member = np.repeat([True, False], n)
+    covered = 0
+    for _ in range(300):
+        interval = auc_interval(rng.normal(size=2 * n) + shift * is_member, is_member)
+        covered += interval.low <= area <= interval.high
+    assert covered / 300 >= 0.92
+
+
+# -- what leaks a known amount gives a bound below it, and not far below ---------------------------
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.0, 2.0])
+def test_the_bound_of_a_gaussian_mechanism_is_below_its_epsilon_and_not_far(mu):
+    delta = 0.05
+    true = epsilon_of_gaussian(mu, delta)
+    rng = np.random.default_rng(3)
+    audit = audit_mechanism(
+        lambda inside: inside * mu + rng.normal(size=1),
+        n_runs=20_000,
+        adversaries=[QUICK],
+        claim=Claim(true, delta),
+    )
+    bound = audit.targets[0].strongest.epsilon
+    assert 0.7 * true <= bound <= true
+    assert not audit.contradicts_claim
+
+
+def test_a_claim_that_is_too_small_is_contradicted():
+    """Half of the noise that the claim needs."""
+    rng = np.random.default_rng(4)
+    audit = audit_mechanism(
+        lambda inside: inside + 0.5 * rng.normal(size=1),
+        n_runs=2000,
+        adversaries=[QUICK],
+        claim=Claim(epsilon_of_gaussian(1.0, 0.05), 0.05),
+    )
+    assert audit.contradicts_claim
+    assert delta_of_gaussian(audit.targets[0].strongest.epsilon, 2.0) >= 0.05
+
+
+def test_canaries_bound_randomised_response_below_its_epsilon_and_not_far(repeater, numbers):
+    """An attacker who is told each coin truthfully with probability e / (1 + e): ε is 1."""
+    rng = np.random.default_rng(5)
+
+    def score(synthetic, candidates, known):
+        there = pd.MultiIndex.from_frame(candidates).isin(pd.MultiIndex.from_frame(synthetic))
+        truthful = rng.random(len(candidates)) < np.e / (1 + np.e)
+        return np.where(there == truthful, 1.0, -1.0) + 0.01 * rng.random(len(candidates))
+
+    bound = audit_with_canaries(repeater, numbers, n_canaries=2000, score=score).epsilon
+    assert 0.75 <= bound <= 1.0
+
+
+# -- planted bugs in the DP code that this package trains with -------------------------------------
+
+
+def _dpsgd_step(inside: bool) -> np.ndarray:
+    """One noisy gradient of a linear critic over 9 records; the target points its own way."""
+    records = torch.linspace(-1, 1, 40, dtype=torch.float64).reshape(8, 5)
+    target = torch.tensor([[3.0, -1.0, 2.0, 0.5, -2.0]], dtype=torch.float64)
+    inputs = torch.cat([records, target] if inside else [records]).unsqueeze(0)
+    traces = [
+        dpsgd.LayerTrace(inputs, torch.ones(1, inputs.shape[1], 1, dtype=torch.float64), True)
+    ]
+    factors = dpsgd.clip_factors(dpsgd.per_example_norms(traces), 1.0)
+    ((weight, bias),) = dpsgd.clipped_gradient_sum(traces, factors)
+    parts = [
+        dpsgd.noisy_mean(part, sensitivity=1.0, noise_multiplier=1.0, expected_batch_size=9)
+        for part in (weight, bias)
+        if part is not None
+    ]
+    return torch.cat([part.flatten() for part in parts]).numpy()
+
+
+def _first_layer_step(inside: bool) -> np.ndarray:
+    """One noisy first-layer gradient; with and without the target it points another way."""
+    gradient = torch.ones(1, 4, 3, dtype=torch.float64)
+    gradient[0, 0] += 5.0 * (1 if inside else -1)
+    (noisy,) = first_layer.perturb_gradient([gradient], 1.0, 1.0)
+    return noisy.flatten().numpy()
+
+
+def _without_noise(shape, std, **options):
+    return torch.zeros(tuple(shape), dtype=options.get("dtype", torch.float64))
+
+
+def _one_scalar(shape, std, **options):
+    """What the reference code's red-wine scripts do."""
+    one = torch.randn(1, dtype=torch.float64) * std
+    return one.expand(tuple(shape)).to(options.get("dtype", torch.float64))
+
+
+STEPS = {dpsgd: _dpsgd_step, first_layer: _first_layer_step}
+CLAIM = Claim(epsilon_of_gaussian(1.0, 1e-3), 1e-3)
+
+
+@pytest.mark.parametrize("module", STEPS, ids=lambda module: module.__name__)
+@pytest.mark.parametrize("bug", [_without_noise, _one_scalar])
+def test_planted_bugs_in_dp_training_contradict_the_claim(monkeypatch, module, bug):
+    monkeypatch.setattr(module, "gaussian_noise", bug)
+    torch.manual_seed(6)
+    audit = audit_mechanism(STEPS[module], n_runs=1000, claim=CLAIM)
+    assert audit.contradicts_claim
+    assert "contradicts" in " ".join(audit.conclusion(audit.targets[0]))
+
+
+@pytest.mark.parametrize("module", STEPS, ids=lambda module: module.__name__)
+def test_correct_dp_training_does_not_contradict_the_claim(module):
+    audit = audit_mechanism(STEPS[module], n_runs=1000, claim=CLAIM)
+    assert not audit.contradicts_claim
+    assert audit.targets[0].strongest.auc.low > 0.5  # it leaks, within the claim
