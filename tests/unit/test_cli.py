@@ -211,7 +211,9 @@ def test_evaluate_prints_and_writes_a_report(folder, synthetic, capsys):
     result = capsys.readouterr().out
     assert "Fréchet distance" in result
     assert "TSTR" in result
-    assert "Training" in page.read_text(encoding="utf-8")
+    html = page.read_text(encoding="utf-8")
+    assert "Fréchet distance during training" in html
+    assert "wasserstein_shared" in html
 
 
 def test_evaluate_one_party_alone_as_json(folder, synthetic, capsys):

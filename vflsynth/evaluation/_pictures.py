@@ -204,7 +204,7 @@ def projection(
 
 def training(history: pd.DataFrame) -> list[Picture]:
     """Draw the Fréchet distance and the losses over the epochs."""
-    epochs = history["epoch"] if "epoch" in history.columns else pd.Series(range(len(history)))
+    epochs = history["epoch"] if "epoch" in history.columns else history.index.to_series()
     curves = {
         str(name): pd.to_numeric(history[name], errors="coerce").to_numpy(dtype=np.float64)
         for name in history.columns
@@ -237,7 +237,7 @@ def training(history: pd.DataFrame) -> list[Picture]:
                 source=encode_svg(figure),
             )
         )
-    losses = {name: curve for name, curve in curves.items() if "loss" in name}
+    losses = {n: curve for n, curve in curves.items() if "loss" in n or "wasserstein" in n}
     losses = {name: curve for name, curve in losses.items() if np.isfinite(curve).any()}
     if losses:
         figure, axes = new_figure(4.4, 2.4)

@@ -145,7 +145,8 @@ def report(
     real, synthetic, parties, target, holdout, columns, categorical, random_state
         As in :func:`evaluate`.
     history : DataFrame, optional
-        One row per epoch, for pictures: `epoch`, `frechet_distance` and columns named "...loss...".
+        One row per epoch, for pictures, such as a synthesizer's `history_`: `epoch` (or the
+        index), `frechet_distance`, and columns named "...loss..." or "...wasserstein...".
     notes : sequence of str, default ()
         Sentences to print on the page, such as how the table was made.
     audit : AuditReport, optional
