@@ -89,11 +89,11 @@ class Session:
     ) -> bool:
         """Train to the end of the plan, or until stopped; True if Ctrl-C stopped it."""
         done = 0
-        if checkpoint is not None:
-            check_target(checkpoint, CHECKPOINT)
         fingerprint = {} if checkpoint is None and resume is None else self.fingerprint()
         if resume is not None:
             done = load_checkpoint(resume, fingerprint, self.algorithm, self.parties, self.history)
+        if checkpoint is not None:
+            check_target(checkpoint, CHECKPOINT)
         logger.info("training %d model(s) on %s", len(self.secrets), self.device)
         progress = Progress(
             self.plan.n_epochs, done=done, phase=f"training on {self.device}", enabled=verbose
@@ -123,14 +123,14 @@ class Session:
         fingerprint = {
             "version of vflsynth": __version__,
             "algorithm": type(self.algorithm).__name__,
+            "random_state": [secret.hex()[:16] for secret in secrets],
+            "n_records": self._n_records,
+            "encoded widths": {p.name: p.transformer.width_ for p in self.parties.values()},
+            "records": {p.name: p.digest(secrets[0])[:16] for p in self.parties.values()},
             **self.settings,
             **self.algorithm.fingerprint(),
             "epochs": self.plan.n_epochs,
             "evaluate_every": self.plan.evaluate_every,
-            "n_records": self._n_records,
-            "encoded widths": {p.name: p.transformer.width_ for p in self.parties.values()},
-            "random_state": [secret.hex()[:16] for secret in secrets],
-            "records": {p.name: p.digest(secrets[0])[:16] for p in self.parties.values()},
         }
         return dict(json_equal(fingerprint))
 
