@@ -59,8 +59,8 @@ class EarlyStopping:
 
     Notes
     -----
-    With several replicas, all of them must have stopped improving. Every fit starts counting anew;
-    so does a resumed one.
+    With several replicas, all of them must have stopped improving. Every fit counts anew, except
+    that a resumed one goes on counting where the same object is passed again.
     """
 
     def __init__(self, patience: int, min_improvement: float = 0.0) -> None:

@@ -1,0 +1,228 @@
+"""The loop, its callbacks and its history."""
+
+import io
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from vflsynth import EarlyStopping
+from vflsynth.datasets import make_party_frames
+from vflsynth.exceptions import ParameterError, TrainingDivergedError
+from vflsynth.training import EpochState, History, history_from_json, history_to_json
+from vflsynth.training.callbacks import Progress
+
+KEY = "record_id"
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return make_party_frames(40, 2, random_state=2)
+
+
+class Watch:
+    def __init__(self, stop_after=None):
+        self.states, self.stop_after = [], stop_after
+
+    def on_epoch_end(self, state):
+        self.states.append(state)
+        return state.epoch == self.stop_after
+
+
+# -- callbacks ----------------------------------------------------------------------------------
+
+
+def test_callbacks_see_every_epoch_and_its_record(make_vflgan, frames):
+    first, second = Watch(), Watch()
+    synth = make_vflgan(epochs=3).fit(frames, KEY, callbacks=[first, second])
+    for watch in (first, second):
+        assert [state.epoch for state in watch.states] == [1, 2, 3]
+        assert {(s.n_epochs, s.steps_per_epoch) for s in watch.states} == {(3, 3)}
+    distances = [state.record["frechet_distance"][0] for state in first.states]
+    assert distances == synth.history_["frechet_distance"].tolist()
+
+
+def test_all_callbacks_see_the_last_epoch(make_vflgan, frames):
+    watches = [Watch(stop_after=2), Watch(), Watch(stop_after=2)]
+    synth = make_vflgan().fit(frames, KEY, callbacks=watches)
+    assert [len(watch.states) for watch in watches] == [2, 2, 2]
+    assert len(synth.history_) == 2
+
+
+def states(distances, start=1):
+    for epoch, distance in enumerate(distances, start):
+        record = {} if distance is None else {"frechet_distance": distance}
+        yield EpochState(epoch, 99, 1, record)
+
+
+def stopped_at(stopping, distances):
+    return next((s.epoch for s in states(distances) if stopping.on_epoch_end(s)), None)
+
+
+def test_early_stopping_counts_evaluations_without_improvement():
+    assert stopped_at(EarlyStopping(2), [[5.0], [4.0], [4.0], [4.5]]) == 4
+    assert stopped_at(EarlyStopping(2), [[5.0], [4.0], [4.0], [3.9], [4.0]]) is None
+    assert stopped_at(EarlyStopping(1), [None, [5.0], None, None, [5.0]]) == 5
+    assert stopped_at(EarlyStopping(1, min_improvement=1.0), [[5.0], [4.5]]) == 2
+    assert stopped_at(EarlyStopping(1), [None] * 20) is None
+
+
+def test_early_stopping_waits_for_the_last_replica():
+    assert stopped_at(EarlyStopping(1), [[5.0, 5.0], [6.0, 4.0], [6.0, 4.0]]) == 3
+
+
+def test_early_stopping_starts_anew_with_every_fit():
+    stopping = EarlyStopping(2)
+    assert stopped_at(stopping, [[1.0], [2.0], [2.0]]) == 3
+    assert stopped_at(stopping, [[9.0], [8.0], [7.0]]) is None
+
+
+def test_early_stopping_in_a_fit(make_vflgan, frames):
+    stopping = EarlyStopping(1, min_improvement=1e9)
+    synth = make_vflgan().fit(frames, KEY, callbacks=[stopping])
+    assert len(synth.history_) == 2
+    assert not synth.interrupted_
+
+
+@pytest.mark.parametrize("wrong", [{"patience": 0}, {"patience": 2.5}, {"min_improvement": -1}])
+def test_early_stopping_checks_its_parameters(wrong):
+    with pytest.raises(ParameterError, match=f"EarlyStopping: {next(iter(wrong))}"):
+        EarlyStopping(**{"patience": 1} | wrong)
+
+
+# -- progress -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_nothing_is_printed_without_a_terminal(make_vflgan, frames, capfd, verbose):
+    make_vflgan(verbose=verbose).fit(frames, KEY)
+    assert capfd.readouterr() == ("", "")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_shows_phase_rate_and_distance(monkeypatch):
+    monkeypatch.setattr("sys.stderr", Terminal())
+    import sys
+
+    progress = Progress(4, done=1, phase="training on cpu", enabled=True)
+    for state in states([[2.5], [1.25], None], start=2):
+        progress.on_epoch_end(state)
+    progress.close()
+    shown = sys.stderr.getvalue()
+    assert "training on cpu" in shown
+    assert "4/4" in shown
+    assert "epoch" in shown
+    assert "FD 1.25" in shown
+    monkeypatch.setattr("sys.stderr", Terminal())
+    silent = Progress(4, done=0, phase="training", enabled=False)
+    silent.on_epoch_end(next(states([[2.5]])))
+    silent.close()
+    assert sys.stderr.getvalue() == ""
+
+
+# -- history and selection ----------------------------------------------------------------------
+
+
+def test_history_columns_are_the_documented_ones(make_vflgan, frames):
+    synth = make_vflgan().fit(frames, KEY)
+    documented = re.search(r"history_ : DataFrame\n(.*?)\n    \w", type(synth).__doc__, re.S)[1]
+    named = re.findall(r"``([\w*]+)``", documented)
+    actual = {re.sub(r"_(shared|party_\d)$", "_*", column) for column in synth.history_}
+    assert set(named) == actual
+    assert synth.history_.index.name == "epoch"
+    assert synth.history_.index.tolist() == [1, 2, 3, 4, 5, 6]
+    assert (synth.history_["seconds"] > 0).all()
+    assert np.isfinite(synth.history_.to_numpy(dtype=float)).all()
+
+
+def weights(synth):
+    return {
+        (name, key): value.clone()
+        for name, party in synth.parties_.items()
+        for key, value in party.sampler.tensors().items()
+    }
+
+
+def same(one, other):
+    return all(torch.equal(value, other[key]) for key, value in one.items())
+
+
+def test_the_best_epoch_is_kept(make_vflgan, frames):
+    """The one with the lowest distance: its weights are those of a run that ended there."""
+    restless = {"learning_rate": 0.1, "generator_average": 0.0, "epochs": 30}
+    synth = make_vflgan(**restless).fit(frames, KEY)
+    history = synth.history_
+    best = history["frechet_distance"].idxmin()
+    assert history["chosen"].sum() == 1
+    assert history.loc[best, "chosen"]
+    assert 1 < best < 30  # else the test shows nothing
+    until_best = make_vflgan(**restless | {"model_selection": "last"}).fit(
+        frames, KEY, callbacks=[Watch(stop_after=best)]
+    )
+    assert same(weights(synth), weights(until_best))
+
+
+def test_the_last_epoch_is_kept_when_asked_and_no_masked_record_is_sent(make_vflgan, frames):
+    synth = make_vflgan(model_selection="last").fit(frames, KEY, transcript=True)
+    assert "frechet_distance" not in synth.history_
+    assert synth.history_["chosen"].tolist() == [False] * 5 + [True]
+    assert "MaskedRecords" not in set(synth.transcript_["message"])
+
+
+def test_evaluations_every_few_epochs_and_at_the_end(make_vflgan, frames):
+    synth = make_vflgan(evaluate_every=4).fit(frames, KEY, transcript=True)
+    distance = synth.history_["frechet_distance"]
+    assert distance.notna().tolist() == [False, False, False, True, False, True]
+    masked = synth.transcript_.query("message == 'MaskedRecords'")["messages"]
+    assert masked.tolist() == [1 + 2] * 2
+    assert synth.history_.loc[distance.idxmin(), "chosen"]
+    every = make_vflgan().fit(frames, KEY).history_["frechet_distance"]
+    assert distance.dropna().tolist() == every[distance.notna()].tolist()
+
+
+def test_the_average_is_what_is_kept(make_vflgan, frames):
+    averaged, raw = (
+        make_vflgan(generator_average=decay, model_selection="last").fit(frames, KEY)
+        for decay in (0.999, 0.0)
+    )
+    assert not same(weights(averaged), weights(raw))
+    # Training does not see the average.
+    losses = [c for c in raw.history_ if c.startswith(("wasserstein", "penalty"))]
+    pd.testing.assert_frame_equal(averaged.history_[losses], raw.history_[losses])
+
+
+def test_divergence_is_an_error_with_advice(make_vflgan, frames):
+    with pytest.raises(
+        TrainingDivergedError, match=r"epoch \d: \w+ is not finite\. Lower learning"
+    ):
+        make_vflgan(learning_rate=1e30, epochs=50).fit(frames, KEY)
+
+
+def test_history_frames_survive_json():
+    history = History(2)
+    history.append({"epoch": 1, "loss": torch.tensor([1.0, 2.0]), "kept": False, "seconds": 0.5})
+    history.append(
+        {
+            "epoch": 2,
+            "loss": torch.tensor([0.5, 3.0]),
+            "frechet_distance": torch.tensor([1.0, 2.0], dtype=torch.float64),
+            "kept": torch.tensor([True, False]),
+            "seconds": 0.25,
+        }
+    )
+    frame = history.to_frame(0)
+    assert frame["chosen"].tolist() == [False, True]
+    assert math.isnan(frame.loc[1, "frechet_distance"])
+    assert history.to_frame(1)["chosen"].tolist() == [False, False]
+    records = history_to_json(frame)
+    assert records[0]["frechet_distance"] is None
+    pd.testing.assert_frame_equal(history_from_json(records), frame)
+    nothing = History(1).to_frame()
+    pd.testing.assert_frame_equal(history_from_json(history_to_json(nothing)), nothing)
