@@ -17,7 +17,7 @@ from vflsynth._device import resolve_device
 from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, check_parameters
 from vflsynth._version import __version__
-from vflsynth.exceptions import ArtefactError, ColumnKindError
+from vflsynth.exceptions import ArtefactError, ColumnKindError, ParameterError
 from vflsynth.frames import AlignmentReport
 from vflsynth.model import PartyModel
 from vflsynth.training import history_from_json, history_to_json
@@ -56,6 +56,14 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         self, frames: Mapping[str, pd.DataFrame], on: Hashable
     ) -> dict[str, TableTransformer]:
         """Make a transformer for every party, with the kinds that concern its columns."""
+        if not isinstance(self.column_kinds, Mapping | None):
+            raise ParameterError(
+                f"column_kinds must be None or map labels to kinds, got {self.column_kinds!r}"
+            )
+        if not isinstance(self.transformer, TableTransformer | None):
+            raise ParameterError(
+                f"transformer must be None or a TableTransformer, got {self.transformer!r}"
+            )
         template = TableTransformer() if self.transformer is None else self.transformer
         kinds = dict(template.kinds or {}) | dict(self.column_kinds or {})
         owned = {label: name for name, frame in frames.items() for label in frame if label != on}
