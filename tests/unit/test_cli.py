@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth import VFLGANSynthesizer
+from vflsynth import IndependentSynthesizer, VFLGANSynthesizer
 from vflsynth.cli import main
 from vflsynth.cli.main import _parser
 from vflsynth.cli.tables import PartyFile
@@ -246,6 +246,17 @@ def test_inspect_model(folder, capsys):
     model = json.loads(capsys.readouterr().out)
     assert [party["party"] for party in model["parties"]] == ["lab", "clinic"]
     assert model["training"]["epochs"] == 2
+
+
+def test_models_of_any_synthesizer_can_be_opened(folder, tmp_path, capsys):
+    frames = {
+        "lab": read_table(folder / "lab.csv"),
+        "clinic": read_table(folder / "clinic.parquet"),
+    }
+    IndependentSynthesizer(random_state=0).fit(frames, on="id").save(tmp_path / "independent")
+    assert main(["inspect", str(tmp_path / "independent")]) == 0
+    assert "IndependentSynthesizer" in capsys.readouterr().out
+    assert main(["sample", str(tmp_path / "independent"), "-n", "3"]) == 0
 
 
 def test_inspect_half_knows_nothing_of_the_other(folder, capsys):

@@ -171,6 +171,8 @@ def training_summary(history: pd.DataFrame) -> dict[str, Any]:
 
 def training_sentence(training: Mapping[str, Any]) -> str:
     """Say `training_summary` in words."""
+    if not training["epochs"]:
+        return "none"
     plural = "" if training["epochs"] == 1 else "s"
     text = f"{training['epochs']:,} epoch{plural} in {training['seconds']:.1f} s"
     if training["chosen_epoch"] is not None:

@@ -107,9 +107,10 @@ def model_text(model: Mapping[str, Any]) -> str:
             f"dropped: {dropped}",
             f"training: {training_sentence(model['training'])}, on {model['device']}"
             + ("; interrupted" if model["interrupted"] else ""),
-            "settings: "
-            + ", ".join(f"{name}={json.dumps(v)}" for name, v in model["settings"].items()),
         ]
+        if model["settings"]:
+            settings = [f"{name}={json.dumps(v)}" for name, v in model["settings"].items()]
+            lines.append(f"settings: {', '.join(settings)}")
     for half in model["parties"]:
         lines += [
             "",
