@@ -164,7 +164,9 @@ def utility(
         is_classification=is_classification,
         target_is_numeric=not is_categorical(real[target]),
         own_statistics=protocol == "paper",
-        model=_model(model or _default_model(protocol), is_classification, random_state),
+        model=_model(
+            _default_model(protocol) if model is None else model, is_classification, random_state
+        ),
         categorical=[name for name in categorical if name != target],
         unit=1.0 if is_classification else float(np.nanstd(numbers(real[target]))),
         seed=int(rng.integers(2**31)),

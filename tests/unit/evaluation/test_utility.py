@@ -1,6 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, r2_score
@@ -135,6 +136,12 @@ def test_what_does_not_apply_says_why(mixed):
         utility(mixed, mixed, "grade", protocol="none")
     with pytest.raises(ValueError, match="task must be"):
         utility(mixed, mixed, "grade", task="guess")
+
+
+def test_takes_an_ensemble_that_is_not_fitted(mixed):
+    """An unfitted ensemble of scikit-learn has no truth value."""
+    forest = RandomForestClassifier(n_estimators=5, random_state=0)
+    assert "total_difference" in utility(mixed, mixed, "grade", model=forest)
 
 
 def test_large_tables_are_thinned_and_it_is_said(mixed, make):
