@@ -28,8 +28,12 @@ def show(folder: Path, paper: Paper, data: Sequence[str], settings: Sequence[str
     found = {(r["data"], r["settings"], r["method"]): r for r in _runs.read_all(folder)}
     for name in data:
         for choice in settings:
-            rows = {m: found[name, choice, m] for m in paper[name] if (name, choice, m) in found}
+            keys = [(name, choice, method) for method in paper[name]]
+            rows = {key[2]: found[key] for key in keys if key in found}
             if rows:
+                for method in _runs.YARDSTICKS:
+                    if (name, None, method) in found:
+                        rows[method] = found[name, None, method]
                 print(f"\n{name}, settings {choice}")
                 _print_rows(rows, paper[name])
                 _print_verdicts(rows)
@@ -37,7 +41,7 @@ def show(folder: Path, paper: Paper, data: Sequence[str], settings: Sequence[str
 
 def _print_rows(rows: dict[str, dict[str, Any]], paper: Mapping[str, float]) -> None:
     print(
-        f"{'method':<12}{'FD best':>15}{'FD last':>15}{'total difference':>18}{'paper':>7}"
+        f"{'method':<16}{'FD best':>15}{'FD last':>15}{'total difference':>18}{'paper':>7}"
         f"{'within':>14}{'across':>14}{'seeds':>7}{'s':>7}"
     )
     for method, row in rows.items():
@@ -52,7 +56,7 @@ def _print_rows(rows: dict[str, dict[str, Any]], paper: Mapping[str, float]) -> 
             )
         ]
         print(
-            f"{method:<12}{cells[0]:>15}{cells[1]:>15}{cells[2]:>18}{paper[method]:>7.2f}"
+            f"{method:<16}{cells[0]:>15}{cells[1]:>15}{cells[2]:>18}{paper.get(method, ''):>7}"
             f"{cells[3]:>14}{cells[4]:>14}{len(row['seeds']):>7}{row['seconds']['training']:>7.0f}"
         )
 
