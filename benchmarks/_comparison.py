@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,27 @@ def show(folder: Path, paper: Paper, data: Sequence[str], settings: Sequence[str
                 print(f"\n{name}, settings {choice}")
                 _print_rows(rows, paper[name])
                 _print_verdicts(rows)
+
+
+def check(folder: Path, result: Mapping[str, Any]) -> bool:
+    """Compare a fresh result with the recorded one; too good is as suspicious as too bad.
+
+    The band of a mean over seeds is the recorded mean plus or minus three standard errors of the
+    difference between two such means.
+    """
+    name = f"{result['data']}.{result['method']}.{result['settings']}.json"
+    recorded = json.loads((folder / name).read_text(encoding="utf-8"))
+    inside = True
+    for measure, old, new in (
+        ("FD", recorded["frechet_distance"]["best"], result["frechet_distance"]["best"]),
+        *((m, recorded[m], result[m]) for m in ("total_difference", "association_error_across")),
+    ):
+        half = 3 * np.std(old, ddof=1) * np.sqrt(1 / len(old) + 1 / len(new))
+        low, high = np.mean(old) - half, np.mean(old) + half
+        within = bool(low <= np.mean(new) <= high)
+        print(f"{measure}: {np.mean(new):.4f}, expected {low:.4f} to {high:.4f}: {within}")
+        inside = inside and within
+    return inside
 
 
 def _print_rows(rows: dict[str, dict[str, Any]], paper: Mapping[str, float]) -> None:

@@ -3,6 +3,7 @@
     VFLSYNTH_DATA=... python -m benchmarks.table1 run                  # everything missing
     VFLSYNTH_DATA=... python -m benchmarks.table1 run --data red-wine --method vflgan
     python -m benchmarks.table1 show                                   # ours next to the paper's
+    VFLSYNTH_DATA=... python -m benchmarks.table1 check --data red-wine  # again: within the bands?
 
 The two yardsticks, independent columns and a Gaussian copula, are not in the paper.
 
@@ -14,6 +15,7 @@ code's, ``ours`` differ in two numbers (see ``benchmarks/_runs.py``).
 from __future__ import annotations
 
 import argparse
+import sys
 
 from benchmarks import _comparison, _runs
 from benchmarks._data import load_table
@@ -32,9 +34,9 @@ PAPER = {
 
 
 def main() -> None:
-    """Run or show."""
+    """Run, show or check."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("action", choices=("run", "show"))
+    parser.add_argument("action", choices=("run", "show", "check"))
     parser.add_argument("--data", choices=DATA, nargs="+", default=list(DATA))
     parser.add_argument(
         "--method", choices=_runs.SYNTHESIZERS, nargs="+", default=list(_runs.SYNTHESIZERS)
@@ -49,6 +51,15 @@ def main() -> None:
                     _runs.make(FOLDER, load_table(data), method, settings, arguments.seeds)
             for method in _runs.YARDSTICKS:
                 _runs.make_yardstick(FOLDER, load_table(data), method, arguments.seeds)
+    if arguments.action == "check":
+        results = [
+            _runs.run(load_table(data), method, settings, arguments.seeds)
+            for data in arguments.data
+            for settings in arguments.settings
+            for method in arguments.method
+        ]
+        inside = [_comparison.check(FOLDER, result) for result in results]
+        sys.exit(not all(inside))
     _comparison.show(FOLDER, PAPER, arguments.data, arguments.settings)
 
 
