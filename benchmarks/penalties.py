@@ -1,4 +1,4 @@
-"""The two gradient penalties side by side, on red wine: which deserves to be the default?
+"""The two gradient penalties side by side, on red wine, to see which deserves to be the default.
 
 Run with ``VFLSYNTH_DATA=... python -m benchmarks.penalties``. Both are measured with the paper's
 sizes and schedule and with the default ones; everything else, seeds too, is the same.
