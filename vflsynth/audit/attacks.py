@@ -223,6 +223,8 @@ def logan_0(
     all columns of its only party.
     """
     published, asked, _ = _encode(synthetic, candidates, reference, categorical)
+    varies = published.std(axis=0) > 0  # the other GAN can learn nothing from the other features
+    published, asked = published[:, varies], asked[:, varies]
     columns = [f"feature {i}" for i in range(published.shape[1])]
     gan = VertiGANSynthesizer(
         column_kinds=dict.fromkeys(columns, "continuous"),

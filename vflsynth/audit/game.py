@@ -26,6 +26,7 @@ import pandas as pd
 from sklearn.base import clone
 
 from vflsynth.audit import targets as target_rules
+from vflsynth.evaluation._columns import is_categorical
 from vflsynth.exceptions import PartyDataError
 from vflsynth.frames import align_party_frames, party_keys
 
@@ -100,7 +101,11 @@ class LeaveOneOutGame:
         self.table = pd.concat(list(self.aligned.values()), axis=1)
 
     def choose(
-        self, targets: Sequence[Any], categorical: Sequence[Hashable]
+        self,
+        targets: Sequence[Any],
+        categorical: Sequence[Hashable],
+        *,
+        encodable_without: bool = False,
     ) -> dict[Hashable, list[str]]:
         """Turn the names of rules and keys of records into keys.
 
@@ -110,6 +115,9 @@ class LeaveOneOutGame:
             "farthest", "most_outlying", or keys of matched records.
         categorical : sequence of hashable
             Numeric columns to read as labels.
+        encodable_without : bool, default=False
+            Let rules pass over records that alone have some label, or alone lack a value: an
+            encoding learned without such a record has no code for it.
 
         Returns
         -------
@@ -122,9 +130,11 @@ class LeaveOneOutGame:
             If a key is not that of a matched record.
         """
         chosen: dict[Hashable, list[str]] = {}
+        eligible = self.table[_encodable(self.table, categorical)] if encodable_without else None
         for target in targets:
             if isinstance(target, str) and target in target_rules.RULES:
-                (key,) = target_rules.RULES[target](self.table, categorical=categorical)
+                table = self.table if eligible is None else eligible
+                (key,) = target_rules.RULES[target](table, categorical=categorical)
                 chosen.setdefault(key, []).append(target)
             elif target in self.table.index:
                 chosen.setdefault(target, []).append("named")
@@ -152,6 +162,18 @@ class LeaveOneOutGame:
             name: frame[party_keys(frame, self._on) != target]
             for name, frame in self._party_frames.items()
         }
+
+
+def _encodable(table: pd.DataFrame, categorical: Sequence[Hashable]) -> pd.Series[bool]:
+    """Whether every label of a record, and every gap, occurs in another record too."""
+    shared = pd.Series(True, index=table.index)
+    for name in table.columns:
+        missing = table[name].isna()
+        if name in categorical or is_categorical(table[name]):
+            shared &= missing | (table.groupby(name, observed=True)[name].transform("size") > 1)
+        if missing.sum() == 1:
+            shared &= ~missing
+    return shared
 
 
 class _Published:

@@ -211,7 +211,8 @@ def audit_intermediate_features(
     ParameterError
         If a parameter is out of range, or the synthesizer sends no intermediate features.
     UnseenValueError
-        If only the target has a certain label: the world without it cannot encode the record.
+        If a named target alone has some label: the world without it cannot encode the record. Rules
+        pass over such records.
 
     Notes
     -----
@@ -222,7 +223,7 @@ def audit_intermediate_features(
     """
     _check(locals(), "audit_intermediate_features")
     game = LeaveOneOutGame(party_frames, on)
-    chosen = game.choose(targets, categorical)
+    chosen = game.choose(targets, categorical, encodable_without=True)
     observer = _FeatureObserver(list(statistics), game.aligned, list(chosen))
     return _audit(
         "ASIF",

@@ -1,0 +1,37 @@
+"""Small worlds to play in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vflsynth import VFLGANSynthesizer
+from vflsynth.datasets import make_party_frames
+
+
+@pytest.fixture
+def small_frames() -> dict[str, pd.DataFrame]:
+    """Mixed columns of two parties, 40 records, keys in ``record_id``."""
+    return make_party_frames(40, 2, random_state=0)
+
+
+@pytest.fixture
+def number_frames() -> dict[str, pd.DataFrame]:
+    """Numbers of two parties, 40 records matched by the index."""
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 4)), columns=list("abcd"))
+    return {"left": table[["a", "b"]], "right": table[["c", "d"]]}
+
+
+@pytest.fixture
+def tiny() -> VFLGANSynthesizer:
+    """A synthesizer that trains in no time and learns as much."""
+    return VFLGANSynthesizer(
+        latent_dim=3,
+        generator_hidden=(4,),
+        first_part=(4, 3),
+        shared_hidden=(4,),
+        epochs=1,
+        batch_size=8,
+        device="cpu",
+    )

@@ -1,0 +1,41 @@
+"""Audits of a mechanism by itself; what they find is tested in tests/statistical."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vflsynth.audit import Claim, RandomForest, audit_mechanism
+from vflsynth.exceptions import ParameterError
+
+QUICK = [RandomForest(n_trees=20)]
+
+
+def test_the_report_reads_like_one():
+    rng = np.random.default_rng(0)
+    audit = audit_mechanism(
+        lambda inside: rng.normal(size=(2, 3)) + 9 * inside,
+        n_runs=20,
+        adversaries=QUICK,
+        claim=Claim(0.1),
+    )
+    assert audit.contradicts_claim
+    assert "can tell whether the target was used" in str(audit)
+    assert "The claimed ε = 0.1 is contradicted." in audit.page().html
+    assert audit.to_frame()["target"].isna().all()
+
+
+def test_releases_of_any_shape_are_numbers_in_a_row():
+    audit = audit_mechanism(lambda inside: 0.0, n_runs=10, adversaries=QUICK)
+    assert audit.targets[0].strongest.auc.value == 0.5
+
+
+@pytest.mark.parametrize("release", [lambda inside: np.zeros(2 + inside), lambda inside: np.nan])
+def test_releases_that_change_their_shape_or_are_not_finite_are_refused(release):
+    with pytest.raises(ParameterError, match="always of the same shape"):
+        audit_mechanism(release, n_runs=10, adversaries=QUICK)
+
+
+def test_bad_parameters_are_refused_by_name():
+    with pytest.raises(ParameterError, match="n_runs"):
+        audit_mechanism(lambda inside: 0.0, n_runs=1)

@@ -1,0 +1,106 @@
+"""What an audit says, in numbers and in words."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from vflsynth.audit import Attack, AuditReport, Claim, TargetAudit
+from vflsynth.audit.game import THREAT_MODELS
+from vflsynth.evaluation import report
+
+
+def _attack(separation: float, *, training_auc: float = 0.5, name: str = "naive") -> Attack:
+    rng = np.random.default_rng(0)
+    is_member = np.repeat([True, False], 30)
+    scores = rng.normal(size=60) + separation * is_member
+    return Attack.judge(
+        name,
+        "random forest",
+        scores,
+        is_member,
+        boundary=separation / 2,
+        training_scores=scores,
+        training_members=is_member,
+        training_auc=training_auc,
+        delta=0.0,
+        confidence=0.95,
+    )
+
+
+def _audit(*attacks: Attack, claim: Claim | None = None) -> AuditReport:
+    target = TargetAudit(17, ("farthest",), "synthetic data", attacks)
+    return AuditReport(
+        "ASSD", THREAT_MODELS["ASSD"], (target,), 60, 1599, 0.95, claim, 1.0, 1.0, 180
+    )
+
+
+def test_a_successful_attack_is_called_so():
+    audit = _audit(_attack(6.0), claim=Claim(0.5))
+    text = str(audit)
+    assert "can tell whether record 17 was used" in text
+    assert "contradicts the claimed ε = 0.5" in text
+    assert audit.contradicts_claim
+    assert audit.targets[0].strongest.epsilon <= audit.epsilon_ceiling
+
+
+@pytest.mark.parametrize("separation", [0.0, -0.3])
+def test_an_attack_that_fails_is_never_called_safety(separation):
+    audit = _audit(_attack(separation), claim=Claim(1.0))
+    for text in (str(audit), audit.to_json(), audit.page().html):
+        assert "no proof" in text
+        assert "not contradicted; an audit cannot confirm it" in text
+        for forbidden in ("no risk", "is safe", "is private", "no leak", "protected"):
+            assert forbidden not in text.lower()
+
+
+def test_the_strongest_attack_is_chosen_by_training_models_only():
+    """Choosing by test results would make the best of several failures look like a success."""
+    lucky, chosen = _attack(2.0, training_auc=0.5), _attack(0.0, training_auc=0.6)
+    assert _audit(lucky, chosen).targets[0].strongest is chosen
+
+
+def test_perfect_attacks_reach_the_ceiling():
+    audit = _audit(_attack(50.0))
+    assert audit.targets[0].strongest.epsilon == pytest.approx(audit.epsilon_ceiling)
+
+
+def test_json_has_every_number_and_no_nan():
+    content = json.loads(_audit(_attack(1.0), claim=Claim(2.0, 1e-5)).to_json())
+    attack = content["targets"][0]["attacks"][0]
+    assert set(attack["accuracy"]) == {"value", "low", "high", "confidence"}
+    assert attack["n_test"] == 60
+    assert content["claim"] == {"epsilon": 2.0, "delta": 1e-5}
+
+
+def test_the_page_stands_alone(tmp_path):
+    audit = _audit(_attack(1.0), _attack(0.5, name="<script>"), claim=Claim(1.0))
+    page = audit.page("Audit <b>")
+    assert "<script>" not in page.html
+    assert "&lt;script&gt;" in page.html
+    assert "Audit &lt;b&gt;" in page.html
+    assert "http" not in page.html.replace("http-equiv", "")
+    assert page.save(tmp_path / "audit.html").read_text(encoding="utf-8") == page.html
+    assert audit._repr_html_().startswith("<iframe")
+    assert page.html == audit.page("Audit <b>").html
+
+
+def test_the_audit_joins_the_evaluation_report():
+    import pandas as pd
+
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"])
+    audit = _audit(_attack(1.0))
+    page = report(table, table, audit=audit).html
+    assert str(audit.section()) in page
+    assert "What the synthetic table tells about single records" in page
+
+
+def test_what_a_claim_allows_at_most():
+    fpr, tpr = Claim(np.log(3), 0.1).roc()
+    assert tpr[0] == pytest.approx(0.1)
+    i = int(np.flatnonzero(np.isclose(fpr, 0.2))[0])
+    assert tpr[i] == pytest.approx(min(3 * 0.2 + 0.1, 1 - (1 - 0.2 - 0.1) / 3))
+    assert tpr[-1] == 1.0
+    assert (np.diff(tpr) >= 0).all()

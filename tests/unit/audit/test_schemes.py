@@ -1,0 +1,215 @@
+"""ASSD and ASIF from end to end, on models too small to leak much."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from vflsynth import VertiGANSynthesizer, WGANGPSynthesizer
+from vflsynth.audit import (
+    Claim,
+    Correlation,
+    Naive,
+    RandomForest,
+    RegularisedLogistic,
+    audit_intermediate_features,
+    audit_synthetic_data,
+)
+from vflsynth.audit.schemes import _FeatureObserver
+from vflsynth.exceptions import ParameterError, PartyDataError, UnseenValueError
+
+QUICK = [RandomForest(n_trees=20)]
+
+
+def test_assd_gives_an_answer_per_target_and_attack(small_frames, tiny):
+    audit = audit_synthetic_data(
+        tiny,
+        small_frames,
+        "record_id",
+        n_models=12,
+        categorical=["count_1"],
+        adversaries=[*QUICK, RegularisedLogistic(inverse_penalties=(1.0,))],
+        verbose=0,
+    )
+    assert [target.chosen_by for target in audit.targets] == [("farthest",), ("most_outlying",)]
+    frame = audit.to_frame()
+    assert len(frame) == 2 * 4 * 2
+    assert frame["strongest"].sum() == 2
+    assert (frame["n_test"] == 12).all()
+    assert (audit.n_models, audit.n_records, audit.n_trained) == (12, 40, 36)
+    content = json.loads(audit.to_json())
+    assert content["targets"][0]["conclusion"]
+
+
+def test_the_same_seed_gives_the_same_audit(small_frames, tiny):
+    first, second = (
+        audit_synthetic_data(
+            tiny,
+            small_frames,
+            "record_id",
+            targets=["farthest"],
+            n_models=10,
+            adversaries=QUICK,
+            verbose=0,
+        ).to_frame()
+        for _ in range(2)
+    )
+    pd.testing.assert_frame_equal(first, second)
+
+
+def test_targets_are_rules_or_keys(small_frames, tiny):
+    keys = small_frames["party_1"]["record_id"].tolist()[:2]
+    audit = audit_synthetic_data(
+        tiny, small_frames, "record_id", targets=keys, n_models=10, adversaries=QUICK, verbose=0
+    )
+    assert [target.target for target in audit.targets] == keys
+    assert audit.targets[0].chosen_by == ("named",)
+
+
+def test_a_record_chosen_twice_is_audited_once(number_frames, tiny):
+    number_frames["left"].loc[9] = [50.0, -50.0]
+    number_frames["right"].loc[9] = [-50.0, 1.0]
+    audit = audit_synthetic_data(
+        tiny,
+        number_frames,
+        targets=["farthest", "most_outlying", 9],
+        n_models=10,
+        adversaries=QUICK,
+        verbose=0,
+    )
+    assert [target.target for target in audit.targets] == [9]
+    assert set(audit.targets[0].chosen_by) == {"farthest", "most_outlying", "named"}
+
+
+def test_the_papers_protocol_comes_on_top(small_frames, tiny):
+    audit = audit_synthetic_data(
+        tiny,
+        small_frames,
+        "record_id",
+        targets=["farthest"],
+        n_models=20,
+        statistics=[Naive(), Correlation()],
+        adversaries=QUICK,
+        protocol="paper",
+        verbose=0,
+    )
+    table = audit.paper_protocol()
+    assert table["statistic"].tolist() == ["naive", "correlation"]
+    # Five splits of 6 + 6 test models: accuracies are multiples of 1 / 60.
+    np.testing.assert_allclose(table["mean"] * 60, (table["mean"] * 60).round())
+    assert len(audit.targets[0].attacks) == 2
+
+
+def test_bounds_are_computed_at_the_claimed_delta(small_frames, tiny):
+    audit = audit_synthetic_data(
+        tiny,
+        small_frames,
+        "record_id",
+        targets=["farthest"],
+        n_models=10,
+        adversaries=QUICK,
+        claim=Claim(3.0, 1e-3),
+        verbose=0,
+    )
+    assert audit.delta == 1e-3
+    assert not audit.contradicts_claim
+    assert "ε = 3 at δ = 0.001 is not contradicted" in str(audit)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"n_models": 9}, "n_models"),
+        ({"protocol": "other"}, "protocol"),
+        ({"confidence": 1.5}, "confidence"),
+        ({"targets": []}, "targets"),
+        ({"targets": "farthest"}, "targets"),
+        ({"statistics": Naive()}, "statistics"),
+        ({"random_state": -1}, "random_state"),
+    ],
+)
+def test_bad_parameters_are_refused_by_name(small_frames, tiny, options, match):
+    with pytest.raises(ParameterError, match=match):
+        audit_synthetic_data(tiny, small_frames, "record_id", **options)
+
+
+def test_an_unknown_target_is_refused_with_what_there_is(small_frames, tiny):
+    with pytest.raises(PartyDataError, match="one of the 40 matched keys, or one of 'farthest'"):
+        audit_synthetic_data(tiny, small_frames, "record_id", targets=["nobody"])
+
+
+# -- intermediate features -------------------------------------------------------------------------
+
+
+def test_asif_audits_every_party_by_itself(small_frames, tiny):
+    audit = audit_intermediate_features(
+        tiny,
+        small_frames,
+        "record_id",
+        targets=["farthest"],
+        n_models=10,
+        statistics=[Naive()],
+        adversaries=QUICK,
+        verbose=0,
+    )
+    assert [target.source for target in audit.targets] == [
+        "intermediate features of party_1",
+        "intermediate features of party_2",
+    ]
+    assert audit.scheme == "ASIF"
+
+
+def test_features_are_those_of_encoded_records_in_the_order_of_keys(small_frames, tiny):
+    """What the reference code got wrong: raw values, in the columns' order in the file."""
+    shuffled = {
+        name: frame.sample(frac=1, random_state=1, ignore_index=True)
+        for name, frame in small_frames.items()
+    }
+    (model,) = tiny.fit_replicas(shuffled, "record_id", random_states=[3], keep_discriminators=True)
+    recorded = {}
+
+    class Record(Naive):
+        def fit(self, table, categorical=()):
+            recorded[len(recorded)] = table
+            return super().fit(table, categorical)
+
+    aligned = {name: frame.set_index("record_id").sort_index() for name, frame in shuffled.items()}
+    _FeatureObserver([Record()], aligned, []).observe([model], [])
+    for features, (name, frame) in zip(recorded.values(), aligned.items()):
+        encoded = torch.from_numpy(model.parties_[name].transformer.transform(frame))
+        network = model.local_discriminators_[name].first_part
+        expected = network.trace(encoded.unsqueeze(0))[-1][0].detach().numpy()
+        np.testing.assert_allclose(features.to_numpy(), expected, rtol=1e-5, atol=1e-6)
+        assert features.index.tolist() == sorted(frame.index)
+        assert abs(encoded.mean(0)).max() < 1.5  # standardised, whatever the raw units are
+
+
+@pytest.mark.parametrize("kind", [VertiGANSynthesizer, WGANGPSynthesizer])
+def test_a_synthesizer_without_intermediate_features_is_refused(small_frames, kind):
+    synthesizer = kind(generator_hidden=(4,), epochs=1, batch_size=8, device="cpu")
+    with pytest.raises(ParameterError, match="sends no intermediate features"):
+        audit_intermediate_features(synthesizer, small_frames, "record_id", n_models=10, verbose=0)
+
+
+def test_a_target_with_a_label_of_its_own_is_refused_with_a_reason(number_frames, tiny):
+    frames = dict(number_frames)
+    labels = ["common", "usual"] * 20
+    labels[5] = "unique"
+    frames["left"] = frames["left"].assign(label=labels)
+    with pytest.raises(UnseenValueError, match=r"'label'.*occurs in the target only"):
+        audit_intermediate_features(tiny, frames, targets=[5], n_models=10, verbose=0)
+
+
+def test_discriminators_are_kept_in_memory_only(small_frames, tiny, tmp_path):
+    (model,) = tiny.fit_replicas(
+        small_frames, "record_id", random_states=[0], keep_discriminators=True
+    )
+    (plain,) = tiny.fit_replicas(small_frames, "record_id", random_states=[0])
+    assert not hasattr(plain, "local_discriminators_")
+    model.save(tmp_path / "model")
+    assert not [file for file in tmp_path.rglob("*") if "discriminator" in file.name]
+    assert not hasattr(type(model).load(tmp_path / "model"), "local_discriminators_")

@@ -1,0 +1,136 @@
+"""Statistics against slow, obvious code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vflsynth.audit import Correlation, Histogram, Naive, Neighbourhood
+from vflsynth.exceptions import ParameterError
+
+
+@pytest.fixture
+def known() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "x": rng.normal(size=30),
+            "label": rng.choice(["p", "q", "r"], size=30),
+            "y": rng.normal(size=30) ** 2,
+        }
+    )
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    return pd.DataFrame(
+        {
+            "x": rng.normal(size=20),
+            "label": rng.choice(["p", "q"], size=20, p=[0.8, 0.2]),
+            "y": rng.normal(size=20),
+        }
+    )
+
+
+def test_naive_is_mean_median_variance_and_label_counts(known, table):
+    found = Naive().fit(known).measure(table, known.head(1))
+    expected = []
+    for name in ("x", "label", "y"):
+        if name == "label":
+            counts = table[name].value_counts()
+            codes = {"p": 0, "q": 1, "r": 2}
+            expected += [codes[counts.idxmax()], codes[counts.idxmin()], counts.size]
+        else:
+            expected += [table[name].mean(), table[name].median(), table[name].var()]
+    np.testing.assert_allclose(found, expected)
+
+
+def test_naive_tells_the_share_of_missing_values_where_some_are_known(known, table):
+    with_gaps = known.assign(x=known["x"].where(known.index > 2))
+    features = Naive().fit(with_gaps).measure(table.assign(x=np.nan), known.head(1))
+    assert features[:4].tolist() == [0.0, 0.0, 0.0, 1.0]
+
+
+def test_correlation_is_that_of_pandas_with_one_hot_labels(known, table):
+    wide = pd.DataFrame(
+        {
+            "x": table["x"],
+            **{level: (table["label"] == level).astype(float) for level in ("p", "q", "r", "new")},
+            "y": table["y"],
+        }
+    )
+    with np.errstate(invalid="ignore"):
+        matrix = wide.corr().fillna(0.0).to_numpy()
+    expected = matrix[np.triu_indices(6, k=1)]
+    found = Correlation().fit(known).measure(table, known.head(1))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_correlation_does_not_see_scale_and_location(known, table):
+    fitted = Correlation().fit(known)
+    moved = table.assign(x=3 * table["x"] + 5)
+    np.testing.assert_allclose(
+        fitted.measure(table, known.head(1)), fitted.measure(moved, known.head(1)), atol=1e-12
+    )
+
+
+def test_histogram_bins_are_those_of_numpy_and_stay_in_order(known, table):
+    inside = table.assign(
+        x=table["x"].clip(known["x"].min(), known["x"].max()),
+        y=table["y"].clip(known["y"].min(), known["y"].max()),
+    )
+    found = Histogram(5).fit(known).measure(inside, known.head(1))
+    limits = {name: (known[name].min(), known[name].max()) for name in ("x", "y")}
+    expected = np.concatenate(
+        [
+            np.histogram(inside["x"], 5, limits["x"])[0],
+            [(inside["label"] == level).sum() for level in ("p", "q", "r", "new")],
+            np.histogram(inside["y"], 5, limits["y"])[0],
+        ]
+    )
+    np.testing.assert_allclose(found, expected / 20)
+
+
+def test_values_beyond_the_known_extremes_count_in_the_outermost_bins(known, table):
+    found = Histogram(5).fit(known).measure(table.assign(x=[-1e300, *[1e300] * 19]), known.head(1))
+    np.testing.assert_allclose(found[:5], [1 / 20, 0, 0, 0, 19 / 20])
+
+
+def test_neighbourhood_holds_the_smallest_distances(known, table, monkeypatch):
+    target = known.iloc[[4]]
+    fitted = Neighbourhood(3).fit(known)
+    found = fitted.measure(table, target)
+    distances = np.sqrt(
+        ((table["x"] - target["x"].item()) / known["x"].std(ddof=0)) ** 2
+        + ((table["y"] - target["y"].item()) / known["y"].std(ddof=0)) ** 2
+        + 2 * (table["label"] != target["label"].item())
+    )
+    np.testing.assert_allclose(found, np.sort(distances)[:3])
+    monkeypatch.setattr("vflsynth.audit.statistics._BLOCK_ROWS", 7)
+    np.testing.assert_array_equal(fitted.measure(table, target), found)
+
+
+def test_a_record_that_is_in_the_table_is_at_distance_zero(known):
+    assert Neighbourhood(2).fit(known).measure(known, known.iloc[[4]])[0] == 0.0
+
+
+def test_plus_puts_features_side_by_side(known, table):
+    both = (Naive() + Correlation()).fit(known)
+    parts = [part.fit(known).measure(table, known.head(1)) for part in (Naive(), Correlation())]
+    np.testing.assert_array_equal(both.measure(table, known.head(1)), np.concatenate(parts))
+    assert both.name == "naive + correlation"
+
+
+def test_numeric_columns_can_be_read_as_labels(known):
+    codes = known.assign(y=np.arange(30) % 3)
+    assert len(Correlation().fit(codes).measure(codes, codes.head(1))) == 6 * 5 / 2
+    fitted = Correlation().fit(codes, categorical=["y"])
+    assert len(fitted.measure(codes, codes.head(1))) == 9 * 8 / 2
+
+
+@pytest.mark.parametrize("make", [lambda: Histogram(1), lambda: Neighbourhood(0)])
+def test_sizes_that_make_no_sense_are_refused(make):
+    with pytest.raises(ParameterError, match="at least"):
+        make()
