@@ -14,11 +14,14 @@ _FLOAT = 4
 _USABLE_SHARE = 0.9
 
 
-def estimate_memory(party: GANParty, settings: Settings, n_records: int, replicas: int) -> int:
-    """Bytes that one party's half of a fit takes at its peak, roughly.
+def estimate_memory(
+    party: GANParty, settings: Settings, n_records: int, replicas: int, *, own_rows: bool
+) -> int:
+    """Estimate the bytes that one party's half of a fit takes at its peak, roughly.
 
-    Encoded records (twice while they are made), weights with gradients, moments and copies, the
-    activations of a batch, and the fakes of an evaluation.
+    Encoded records, and four copies while they are masked (of each replica's own rows, if it has
+    some); weights with gradients, moments and copies; the activations of a batch; and the fakes of
+    an evaluation.
     """
     width = party.transformer.width_
     layers = [settings.latent_dim, *settings.generator_hidden, width, *settings.first_part]
@@ -26,7 +29,7 @@ def estimate_memory(party: GANParty, settings: Settings, n_records: int, replica
     padded = sum(span.width for span in party.transformer.spans_ if span.activation == "softmax")
     per_row = sum(layers) + 4 * padded
     return _FLOAT * (
-        2 * n_records * width
+        (1 + 4 * (replicas if own_rows else 1)) * n_records * width
         + replicas * weights * 7
         + replicas * per_row * 2 * (3 * settings.batch_size + settings.n_evaluation)
     )
@@ -39,6 +42,8 @@ def check_memory(
     replicas: int,
     limit: float | None,
     device: torch.device,
+    *,
+    own_rows: bool,
 ) -> int:
     """Estimate the memory of a fit and compare it with the limit.
 
@@ -52,7 +57,10 @@ def check_memory(
     MemoryLimitError
         Naming the widest column, its cardinality and what to do about it.
     """
-    estimates = {party: estimate_memory(party, settings, n_records, replicas) for party in parties}
+    estimates = {
+        party: estimate_memory(party, settings, n_records, replicas, own_rows=own_rows)
+        for party in parties
+    }
     total = sum(estimates.values())
     free = available_memory(device)
     allowed = limit if limit is not None else (None if free is None else _USABLE_SHARE * free)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +12,8 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError, TrainingDivergedError
 from vflsynth.parties.settings import RunningLosses, Settings
 from vflsynth.protocol import MaskedRecords
+
+_CHUNK = 1 << 14
 
 
 class GANServer:
@@ -73,16 +75,29 @@ def moments(received: Mapping[str, MaskedRecords]) -> tuple[Tensor, Tensor]:
     ProtocolError
         If the parties' constant columns differ: they used different secrets or numbers of records.
     """
-    blocks = [received[name].records.double() for name in sorted(received)]
-    constant = blocks[0][..., :1]  # Q 1
-    for name, block in zip(sorted(received), blocks):
+    parts = [received[name].records for name in sorted(received)]
+    constant = parts[0][..., :1]  # Q 1
+    for name, part in zip(sorted(received), parts):
         # Equal but for rounding: the product's last bits depend on the party's number of columns.
-        if block.shape[:2] != constant.shape[:2] or not torch.allclose(
-            block[..., :1], constant, atol=1e-4
+        if part.shape[:2] != constant.shape[:2] or not torch.allclose(
+            part[..., :1], constant, atol=1e-4
         ):
             raise ProtocolError(f"the masked records of party {name!r} do not match the others'")
-    columns = torch.cat([block[..., 1:] for block in blocks], -1)
-    n = columns.shape[1]
-    mean = (constant.mT @ columns).squeeze(1) / n  # 1^T Q^T Q x = 1^T x
-    centred = columns - constant * mean.unsqueeze(1)  # Q (x - mean)
-    return mean, centred.mT @ centred / max(1, n - 1)
+
+    replicas, n, _ = constant.shape
+    width = sum(part.shape[-1] - 1 for part in parts)
+    mean = constant.new_zeros(replicas, 1, width, dtype=torch.float64)
+    for ones, columns in _in_double(parts):
+        mean += ones.mT @ columns / n  # 1^T Q^T Q x = 1^T x
+    covariance = constant.new_zeros(replicas, width, width, dtype=torch.float64)
+    for ones, columns in _in_double(parts):
+        centred = columns - ones * mean  # Q (x - mean)
+        covariance += centred.mT @ centred / max(1, n - 1)
+    return mean.squeeze(1), covariance
+
+
+def _in_double(parts: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Constant and joint columns in float64, in chunks: all at once can be the peak of a fit."""
+    for chunk in zip(*(torch.split(part, _CHUNK, dim=1) for part in parts)):
+        columns = torch.cat([part[..., 1:] for part in chunk], -1)
+        yield chunk[0][..., :1].double(), columns.double()

@@ -240,7 +240,7 @@ class GANSynthesizer(BaseSynthesizer):
         party_frames, on
             As in `fit`.
         n_models : int, default=1
-            Models that `fit_replicas` is to train at once.
+            Models that `fit_replicas` is to train at once, each on rows of its own.
 
         Returns
         -------
@@ -253,7 +253,8 @@ class GANSynthesizer(BaseSynthesizer):
         widths = [party.transformer.width_ for party in trainees]
         settings = self._settings(alignment.n_matched, widths)
         return sum(
-            estimate_memory(party, settings, alignment.n_matched, n_models) for party in trainees
+            estimate_memory(party, settings, alignment.n_matched, n_models, own_rows=n_models > 1)
+            for party in trainees
         )
 
     def _prepare(
@@ -303,7 +304,15 @@ class GANSynthesizer(BaseSynthesizer):
         widths = [party.transformer.width_ for party in trainees]
         settings = self._settings(n_records, widths)
         device = resolve_device(self.device)
-        check_memory(trainees, settings, n_records, len(models), self.memory_limit, device)
+        check_memory(
+            trainees,
+            settings,
+            n_records,
+            len(models),
+            self.memory_limit,
+            device,
+            own_rows=rows is not None,
+        )
 
         epochs = self._epochs(n_records, settings.batch_size)
         plan = Plan(epochs, -(-n_records // settings.batch_size), self.evaluate_every)
