@@ -1,0 +1,68 @@
+"""``vflsynth audit`` from files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from vflsynth import TableTransformer, VFLGANSynthesizer
+from vflsynth.cli import main
+from vflsynth.cli.audit import unfitted
+from vflsynth.frames import write_table
+
+
+@pytest.fixture
+def command(small_frames, tiny, tmp_path):
+    """A saved model, its tables, and the start of the command."""
+    for name, frame in small_frames.items():
+        write_table(frame, tmp_path / f"{name}.parquet")
+    model = tiny.set_params(
+        random_state=0,
+        verbose=0,
+        column_kinds={"count_1": "categorical"},
+        transformer=TableTransformer(rare_threshold=0.0),
+    ).fit(small_frames, "record_id")
+    model.save(tmp_path / "model")
+    tables = [f"{name}={tmp_path / name}.parquet" for name in small_frames]
+    return [
+        "audit", str(tmp_path / "model"), "--real", *tables, "--on", "record_id", "--models", "10",
+    ]  # fmt: skip
+
+
+def test_it_audits_a_model_like_the_saved_one(command, small_frames, tiny, tmp_path):
+    again = unfitted(tmp_path / "model")
+    assert isinstance(again, VFLGANSynthesizer)
+    assert not hasattr(again, "parties_")
+    assert again.column_kinds == {"count_1": "categorical"}
+    assert again.transformer.rare_threshold == 0.0
+    assert list(again.first_part) == [4, 3]
+    assert again.epochs == 1
+
+
+def test_it_prints_a_conclusion_and_writes_a_page(command, small_frames, tmp_path, capsys):
+    key = str(small_frames["party_1"]["record_id"].iloc[3])
+    page = tmp_path / "new" / "audit.html"
+    assert (
+        main([*command, "--target", key, "--quiet", "-o", str(page), "--claim", "9", "1e-5"]) == 0
+    )
+    result, messages = capsys.readouterr()
+    assert f"record {key}" in result
+    assert "ε = 9 at δ = 1e-05" in result
+    assert messages == ""
+    assert "Who the attacker is" in page.read_text(encoding="utf-8")
+
+
+def test_intermediate_features_as_json(command, capsys):
+    options = ["--scheme", "asif", "--target", "farthest", "--json", "--quiet"]
+    assert main([*command, *options]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["scheme"] == "ASIF"
+    assert len(content["targets"]) == 2
+
+
+def test_wrong_usage_and_unknown_records_have_their_exit_codes(command, capsys):
+    assert main([*command, "--target", "nobody", "--quiet"]) == 3
+    assert main([*command, "--models", "3", "--quiet"]) == 2
+    assert main([*command, "--scheme", "asif", "--claim", "1", "--quiet"]) == 2
+    assert "n_models" in capsys.readouterr().err
