@@ -15,7 +15,6 @@ from sklearn.base import clone
 from torch import Tensor, nn
 
 from vflsynth._device import few_threads, resolve_device
-from vflsynth._memory import check_memory, estimate_memory
 from vflsynth._random import RandomState, RandomStreams, secret_from
 from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes, check_parameters
 from vflsynth.exceptions import ParameterError, TooFewRecordsError
@@ -25,6 +24,7 @@ from vflsynth.networks.layers import one_replica
 from vflsynth.parties import GANParty, Settings
 from vflsynth.protocol import LocalChannel, Schedule, Transcript
 from vflsynth.samplers import GeneratorSampler
+from vflsynth.synthesizers._memory import check_memory, estimate_memory
 from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
 from vflsynth.training import (
     Callback,

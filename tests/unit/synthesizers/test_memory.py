@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from vflsynth import VFLGANSynthesizer
-from vflsynth._memory import estimate_memory
+from vflsynth.synthesizers._memory import estimate_memory
 from vflsynth.parties import VFLGANParty
 from vflsynth.protocol import LocalChannel
 from vflsynth.training import match_records

@@ -1,0 +1,163 @@
+"""The shape of the package: who imports whom, what is public, and whether it is described."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import vflsynth
+
+PACKAGE = Path(vflsynth.__file__).parent
+ROOT = PACKAGE.parent
+MODULES = sorted(file for file in PACKAGE.rglob("*.py") if "__pycache__" not in file.parts)
+
+
+def layers() -> list[str]:
+    """The table of CONTRIBUTING.md, top to bottom: folders and modules without their endings."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("| where |")[2].partition("\n\n")[0]
+    return [re.sub(r"/$|\.py$", "", name) for name in re.findall(r"^\| `([^`]+)`", table, re.M)]
+
+
+LAYERS = layers()
+FORBIDDEN = {
+    "joblib.dump",
+    "joblib.load",
+    "np.load",
+    "torch.load",
+    "torch.save",
+}
+ALLOWED = "np.random.default_rng"  # a generator of its own, not the global one
+
+
+def layer_of(module: str) -> str | None:
+    """``vflsynth.frames.io`` → ``frames``; None for the private modules beside the folders."""
+    name = module.split(".")[1]
+    return None if name.startswith("_") or name == "exceptions" else name
+
+
+def name_of(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(file: Path) -> set[str]:
+    """Full names of everything of this package that a module imports."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} imports relatively"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith("vflsynth.")}
+
+
+def test_every_folder_and_public_module_is_in_the_table():
+    there = {layer_of(name_of(file)) for file in MODULES if file.parent != PACKAGE}
+    there |= {
+        layer_of(f"vflsynth.{file.stem}")
+        for file in PACKAGE.glob("*.py")
+        if file.stem != "__init__"
+    }
+    assert there - {None} == set(LAYERS)
+
+
+@pytest.mark.parametrize("file", MODULES, ids=name_of)
+def test_imports_point_upwards(file):
+    module = name_of(file)
+    if module == "vflsynth":
+        return
+    own = layer_of(module)
+    allowed = LAYERS[: LAYERS.index(own) + 1] if own else []
+    for imported in imports_of(file):
+        layer = layer_of(imported)
+        assert layer is None or layer in allowed, f"{module} imports {imported}"
+
+
+def test_the_check_would_see_a_wrong_import(tmp_path):
+    file = tmp_path / "module.py"
+    file.write_text("def f():\n    from vflsynth.training import run\n")
+    assert imports_of(file) == {"vflsynth.training.run"}
+    assert LAYERS.index("training") > LAYERS.index("networks")
+
+
+def importable() -> list[str]:
+    """Modules whose optional dependencies are there."""
+    names = []
+    for info in pkgutil.walk_packages(vflsynth.__path__, "vflsynth."):
+        if not info.name.endswith("__main__"):
+            names.append(info.name)
+    return ["vflsynth", *names]
+
+
+@pytest.mark.parametrize("name", importable())
+def test_all_names_exist_and_are_described(name):
+    """Whatever a package exports has a docstring whose parameters are those of the signature."""
+    module = importlib.import_module(name)
+    assert module.__doc__, name
+    for exported in getattr(module, "__all__", []):
+        thing = getattr(module, exported)
+        if exported.startswith("__") or not (inspect.isclass(thing) or inspect.isfunction(thing)):
+            continue
+        assert inspect.getdoc(thing), exported
+        if inspect.isclass(thing):
+            if thing.__init__ is object.__init__ or issubclass(thing, (BaseException, tuple)):
+                continue
+            if getattr(thing, "_is_protocol", False) or inspect.isabstract(thing):
+                continue
+            check_parameters(thing, thing.__init__)
+            for attribute, method in vars(thing).items():
+                if inspect.isfunction(method) and not attribute.startswith("_"):
+                    assert inspect.getdoc(method), f"{exported}.{attribute}"
+        else:
+            check_parameters(thing, thing)
+
+
+def documented_parameters(text: str) -> set[str] | None:
+    """Names under the heading Parameters, None where there is none."""
+    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", text, re.S | re.M)
+    if section is None:
+        return None
+    heads = re.findall(r"^(\*{0,2}\w[\w, *]*?)(?: :.*)?$", section[1], re.M)
+    return {name.strip() for head in heads for name in head.split(",")}
+
+
+def check_parameters(thing: object, function: object) -> None:
+    """Documented parameters are parameters, and none is left out if any is documented."""
+    signature = set(inspect.signature(function).parameters) - {"self", "cls", "args", "kwargs"}
+    documented = documented_parameters(inspect.getdoc(thing) or "")
+    if documented is None:
+        return
+    name = getattr(thing, "__qualname__", thing)
+    own = {parameter for parameter in documented if not parameter.startswith("*")}
+    assert own <= signature, f"{name} documents {own - signature}"
+    if own == documented:  # else ``**shared`` stands for what another class documents
+        assert signature <= own, f"{name} leaves out {signature - own}"
+
+
+def test_the_root_exports_what_a_user_needs():
+    assert set(vflsynth.__all__) >= {"VFLGANSynthesizer", "EarlyStopping", "PartyModel", "preset"}
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def test_nothing_uses_pickle_or_global_random_state():
+    """Written as imports and attribute look-ups, so that words in docstrings do not count."""
+    for file in MODULES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [str(node.module)]
+            for name in names:
+                assert name.split(".")[0] not in {"pickle", "shelve", "random"}, file
+            if isinstance(node, ast.Attribute):
+                used = ast.unparse(node)
+                assert used not in FORBIDDEN, f"{file} uses {used}"
+                if used == "torch.manual_seed":  # only on borrowed state
+                    assert "torch.random.fork_rng" in file.read_text(), file
+                assert not re.fullmatch(r"np\.random\.[a-z]\w+", used.replace(ALLOWED, "")), file
