@@ -99,7 +99,7 @@ def test_keeps_at_most_a_quarter_of_the_values(fitted):
 def test_refuses_nonsense(wrong):
     right = {"value": None, "first_state": 0, "probabilities": [0.5, 0.5], "quantiles": None}
     Marginal(**right)
-    with pytest.raises(ValueError, match="probabilities|quantiles"):
+    with pytest.raises(ValueError, match=r"probabilities|quantiles"):
         Marginal(**right | wrong)
 
 
