@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
+from vflsynth.networks.losses import critic_upstream
 
 
 class WideStreams(RandomStreams):
@@ -23,8 +24,10 @@ class WideStreams(RandomStreams):
 def float64() -> Iterator[None]:
     """Make float64 torch's default for one test."""
     torch.set_default_dtype(torch.float64)
+    critic_upstream.cache_clear()  # what it keeps is of the default dtype
     yield
     torch.set_default_dtype(torch.float32)
+    critic_upstream.cache_clear()
 
 
 @pytest.fixture
