@@ -17,7 +17,7 @@ _SMALL_PADDING = 256  # floats per row; one more operation costs more
 
 
 class SpanActivation(nn.Module):
-    """Gumbel-softmax on every categorical span, identity elsewhere, then the presence gates.
+    """Gumbel-softmax on every categorical span, identity or a bound elsewhere, then the gates.
 
     Parameters
     ----------
@@ -38,6 +38,8 @@ class SpanActivation(nn.Module):
     filled: Tensor
     gated: Tensor
     gates: Tensor
+    bounded: Tensor
+    bounds: Tensor
 
     def __init__(self, spans: Sequence[OutputSpan], temperature: float) -> None:
         super().__init__()
@@ -55,7 +57,9 @@ class SpanActivation(nn.Module):
                 padding += [*[0.0] * span.width, *[-math.inf] * empty]
         self._sizes = [n_spans * widest for n_spans, widest in self._blocks]
         gated = [(s.start, s.gate) for s in spans if s.gate is not None]
+        bounded = [(s.start, s.bound) for s in spans if s.bound is not None]
         self._n_noisy, self._has_gates = len(columns), bool(gated)
+        self._has_bounds = bool(bounded)
         for name, values in {
             "columns": torch.tensor(columns, dtype=torch.long),
             "padding": torch.tensor(padding),
@@ -64,6 +68,8 @@ class SpanActivation(nn.Module):
             ),
             "gated": torch.tensor([value for value, _ in gated], dtype=torch.long),
             "gates": torch.tensor([gate for _, gate in gated], dtype=torch.long),
+            "bounded": torch.tensor([value for value, _ in bounded], dtype=torch.long),
+            "bounds": torch.tensor([bound for _, bound in bounded]),
         }.items():
             self.register_buffer(name, values, persistent=False)
 
@@ -80,6 +86,9 @@ class SpanActivation(nn.Module):
         gumbel : Tensor, shape (replica, batch, len(self.columns)), or None
             Gumbel noise; entry j is added to ``raw[..., self.columns[j]]``.
         """
+        if self._has_bounds:
+            values = raw.index_select(-1, self.bounded)
+            raw = raw.index_copy(-1, self.bounded, self.bounds * torch.tanh(values / self.bounds))
         if gumbel is None:
             return raw
         logits = raw.index_select(-1, self.columns) + (gumbel + self.padding)

@@ -3,6 +3,8 @@
 from vflsynth.parties.gan_party import GANParty
 from vflsynth.parties.gan_server import GANServer
 from vflsynth.parties.marginal_party import MarginalParty
+from vflsynth.parties.mean_embedding_party import MeanEmbeddingParty, MeanEmbeddingSettings
+from vflsynth.parties.mean_embedding_server import MeanEmbeddingServer
 from vflsynth.parties.party import Party, TrainableParty
 from vflsynth.parties.settings import Settings
 from vflsynth.parties.vertigan_party import VertiGANParty
@@ -14,6 +16,9 @@ __all__ = [
     "GANParty",
     "GANServer",
     "MarginalParty",
+    "MeanEmbeddingParty",
+    "MeanEmbeddingServer",
+    "MeanEmbeddingSettings",
     "Party",
     "Settings",
     "TrainableParty",

@@ -229,7 +229,12 @@ def estimate_n_records(histograms: Iterable[NoisyHistogram]) -> float:
     float
         At least 1. Sums of columns are weighted by the inverse of their noise variance.
     """
-    pairs = [(h.counts.sum(), 1.0 / len(h.counts)) for h in histograms]
+    return n_records_of_counts([h.counts for h in histograms])
+
+
+def n_records_of_counts(columns: Iterable[_FloatArray]) -> float:
+    """Estimate the number of records from the noisy counts of any columns; see above."""
+    pairs = [(counts.sum(), 1.0 / len(counts)) for counts in columns]
     weight = sum(weight for _, weight in pairs)
     return max(1.0, float(sum(total * weight for total, weight in pairs) / weight))
 

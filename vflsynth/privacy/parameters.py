@@ -48,7 +48,8 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
     mechanism : {"kernel_mean_embedding", "dpsgd", "first_layer"}, default="kernel_mean_embedding"
         - "kernel_mean_embedding": one noisy release of marginal histograms and of the joint table's
           mean random Fourier features; generators learn from the release alone (after DP-MERF).
-        - "dpsgd": per-example clipping and noise for *all* discriminator parameters.
+        - "dpsgd": per-example clipping and noise for *all* discriminator parameters. Of this and
+          the next there are accounting and pure functions; no synthesizer trains with them yet.
         - "first_layer": the VFLGAN paper's. Its ε is the budget of the first-layer gradients and
           **not
           a guarantee for the synthetic data** (see `vflsynth.privacy.first_layer`).

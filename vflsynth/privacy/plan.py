@@ -102,7 +102,12 @@ def plan_mean_embedding(
         not_protected_against=(
             "the server: it sees projections of every record's encoded columns without noise",
         ),
-        not_covered=("which individuals the parties have in common", _FLOATING_POINT),
+        not_covered=(
+            "which individuals the parties have in common",
+            "numbers of records in the alignment report and in transcripts, and the format of "
+            "keys: a saved model carries them",
+            _FLOATING_POINT,
+        ),
         public=_public(privacy, "random frequencies"),
     )
     return PrivacyPlan(noise["features"], noise["histograms"], ledger)
@@ -299,7 +304,10 @@ def _histogram_event(
 
 
 def _public(privacy: GaussianPrivacy, *more: str) -> tuple[str, ...]:
-    known = ["bounds of numeric columns and lists of categories, given by the user"]
+    known = [
+        "bounds of numeric columns and lists of categories, given by the user",
+        "names and types of columns",
+    ]
     if privacy.relation is NeighbouringRelation.REPLACE_ONE:
         known.append("number of records")
     return (*known, *more)

@@ -34,6 +34,9 @@ class Verb(StrEnum):
     MASKED_REAL = "masked_real"
     MASKED_FAKE = "masked_fake"
     COPULA_LOADINGS = "copula_loadings"
+    NOISY_HISTOGRAMS = "noisy_histograms"
+    RECORD_PROJECTIONS = "record_projections"
+    FAKE_PROJECTIONS = "fake_projections"
     SELECT = "select"
     REPORT = "report"
 

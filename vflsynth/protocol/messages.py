@@ -21,6 +21,14 @@ MaskedRecords      party → server   Q [1, x_i] (R, m, w_i + 1), rotated real r
                                     records
 CopulaLoadings     server → party   L_i (columns of all, columns of i)  Gaussian copula, once, after
                                                                         masked normal scores
+NoisyHistograms    party → server   counts of the cells of all columns, kernel mean embedding:
+                                    with Gaussian noise                 once, before training
+RecordProjections  party → server   w_i^k x_i of every record (n, K),   kernel mean embedding:
+                                    in the clear                        once, before training
+FakeProjections    party → server   w_i^k x~_i of fakes (R, B, K)       kernel mean embedding:
+                                                                        every step
+ProjectionGrad-    server → party   dL/d(projections), same shape       the reply
+ients
 SelectionNotice    server → party   which replicas to keep as the best  at every evaluation
 TrainingReport     party → server   mean losses of the epoch (R,)       every epoch
 ================== ================ =================================== =======================
@@ -51,6 +59,14 @@ What an honest-but-curious receiver could learn:
 - *CopulaLoadings*: with L_i alone a party can compute the correlations of its own columns. The
   masked records before them are of normal scores: the server learns the correlations of all
   columns.
+- *NoisyHistograms*: published; the privacy ledger counts them.
+- *RecordProjections*: K linear functions of every record's encoded columns, without noise. The
+  server does not know the frequencies w, which the party draws, but with that many projections of
+  each record nothing is hidden from it: **the server sees the records in the clear**, as far as the
+  guarantee of `vflsynth.privacy` goes, and must be trusted to add noise and to forget. It needs
+  only the sums over records of cos and sin of the parties' added projections, which a later version
+  can compute under secure aggregation (`vflsynth.privacy.mean_embedding`).
+- *FakeProjections*, *ProjectionGradients*: functions of the noisy releases and of fakes.
 - *SelectionNotice*, *TrainingReport*, *Shape*: scalars as listed.
 
 The shared secret (batches, latents, rotations) is known to the parties and never to the server.
@@ -146,6 +162,35 @@ class CopulaLoadings(Message):
     """What turns shared latents into a party's normal scores, shape (latent, column)."""
 
     loadings: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyHistograms(Message):
+    """Published counts of a party's columns, one after the other, and their numbers of cells."""
+
+    counts: Tensor
+    n_cells: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class RecordProjections(Message):
+    """Projections of every record's encoded columns, shape (record, frequency)."""
+
+    projections: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class FakeProjections(Message):
+    """Projections of fakes, shape (replica, batch, frequency)."""
+
+    projections: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionGradients(Message):
+    """Gradients of the server's loss with respect to a party's fake projections."""
+
+    gradients: Tensor
 
 
 @dataclass(frozen=True, slots=True)

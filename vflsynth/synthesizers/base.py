@@ -20,6 +20,7 @@ from vflsynth._version import __version__
 from vflsynth.exceptions import ArtefactError, ColumnKindError, ParameterError
 from vflsynth.frames import AlignmentReport
 from vflsynth.model import PartyModel
+from vflsynth.privacy import GaussianPrivacy, PrivacyLedger, PublicSchema
 from vflsynth.training import history_from_json, history_to_json
 from vflsynth.transformers import TableTransformer
 from vflsynth.transformers.codec import scalar_from_json, scalar_to_json
@@ -47,6 +48,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     device_: str
     interrupted_: bool
     transcript_: pd.DataFrame | None
+    privacy_ledger_: PrivacyLedger | None = None
 
     def _begin_samples(self, secret: bytes) -> None:
         """Start the sequence of samples that belongs to a fit."""
@@ -179,6 +181,9 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             "interrupted": self.interrupted_,
             "transcript": None if self.transcript_ is None else self.transcript_.to_dict("records"),
             "samples": {"secret": self._secret.hex(), "drawn": self._n_samples},
+            "privacy_ledger": (
+                None if self.privacy_ledger_ is None else self.privacy_ledger_.to_dict()
+            ),
             "parties": list(self.parties_),
         }
         with artefacts.new_directory(path, KIND) as root:
@@ -217,6 +222,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             synth.transcript_ = None if transcript is None else pd.DataFrame(transcript)
             synth._secret = bytes.fromhex(content["samples"]["secret"])
             synth._n_samples = int(content["samples"]["drawn"])
+            ledger = content.get("privacy_ledger")
+            synth.privacy_ledger_ = None if ledger is None else PrivacyLedger.from_dict(ledger)
             names = content["parties"]
             if not names or sorted(names) != sorted(f.name for f in (root / "parties").iterdir()):
                 raise ArtefactError(f"{root} does not hold exactly the parties {names}")
@@ -245,6 +252,8 @@ def _parameters_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
     if content["transformer"] is not None:
         kinds = _labels_from_json(content["transformer"]["kinds"])
         parameters["transformer"] = TableTransformer(**content["transformer"] | {"kinds": kinds})
+    if content.get("privacy") is not None:
+        parameters["privacy"] = _privacy_from_json(content["privacy"])
     return parameters
 
 
@@ -255,3 +264,37 @@ def _labels_to_json(kinds: Mapping[Any, str] | None) -> list[list[Any]] | None:
 
 def _labels_from_json(content: list[list[Any]] | None) -> dict[Any, str] | None:
     return None if content is None else {scalar_from_json(k): kind for k, kind in content}
+
+
+def privacy_to_json(privacy: GaussianPrivacy) -> dict[str, Any]:
+    """Return a privacy parameter as JSON values; labels stand beside their values, as pairs."""
+    schema, content = privacy.public_schema, privacy.get_params(deep=False)
+    content["bandwidths"] = list(privacy.bandwidths)
+    if schema is not None:
+        content["public_schema"] = {
+            "bounds": [
+                [scalar_to_json(label), [float(end) for end in ends]]
+                for label, ends in schema.bounds.items()
+            ],
+            "categories": [
+                [scalar_to_json(label), [scalar_to_json(value) for value in values]]
+                for label, values in schema.categories.items()
+            ],
+        }
+    return dict(content)
+
+
+def _privacy_from_json(content: Mapping[str, Any]) -> GaussianPrivacy:
+    parameters, schema = dict(content), content["public_schema"]
+    parameters["bandwidths"] = tuple(content["bandwidths"])
+    if schema is not None:
+        parameters["public_schema"] = PublicSchema(
+            bounds={
+                scalar_from_json(label): (low, high) for label, (low, high) in schema["bounds"]
+            },
+            categories={
+                scalar_from_json(label): tuple(scalar_from_json(value) for value in values)
+                for label, values in schema["categories"]
+            },
+        )
+    return GaussianPrivacy(**parameters)

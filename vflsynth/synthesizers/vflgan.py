@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import pandas as pd
 
 from vflsynth._random import RandomState, RandomStreams
-from vflsynth._validation import Choice, Optional, Rule, Sizes
+from vflsynth._validation import Choice, Optional, Rule, Sizes, check_parameters
+from vflsynth.exceptions import ParameterError
 from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
+from vflsynth.privacy import GaussianPrivacy
 from vflsynth.protocol import LocalChannel, Shape
 from vflsynth.protocol.channel import Verb
+from vflsynth.synthesizers._mean_embedding import fit_mean_embedding
+from vflsynth.synthesizers.base import PartyFrames, privacy_to_json
 from vflsynth.synthesizers.gan import RULES, GANSynthesizer
 from vflsynth.training import VFLGAN
 from vflsynth.transformers import TableTransformer
@@ -77,6 +81,12 @@ class VFLGANSynthesizer(GANSynthesizer):
         Seeds everything; on one CPU the same integer gives the same bytes.
     verbose : int, default=1
         0 shows no progress bar.
+    privacy : GaussianPrivacy, optional
+        Differential privacy. Its default mechanism, "kernel_mean_embedding", replaces the
+        discriminators: the generators learn from one noisy release (Notes), so that everything
+        about discriminators, `learning_rate`, `betas`, `generator_average`, `model_selection`,
+        `evaluate_every`, `column_kinds`, `transformer` and `memory_limit` has no effect. An epoch
+        is then 100 steps (default 25) with batches of 512 fakes.
 
     Attributes
     ----------
@@ -97,6 +107,9 @@ class VFLGANSynthesizer(GANSynthesizer):
         Whether Ctrl-C ended training early.
     transcript_ : DataFrame or None
         Messages and bytes per boundary, if ``fit(transcript=True)``.
+    privacy_ledger_ : PrivacyLedger or None
+        What was released, what it cost and what it does not cover; print it. None without
+        `privacy`.
 
     Notes
     -----
@@ -107,8 +120,14 @@ class VFLGANSynthesizer(GANSynthesizer):
     (Eq. 22 says variance); the Fréchet distance of model selection is computed from masked records,
     so that nobody sees the joint table (`vflsynth.protocol.messages`).
 
-    Privacy: no differential privacy. The synthetic table, the generators and the intermediate
-    features can leak information about single records.
+    Privacy: without `privacy`, none. The synthetic table, the generators and the intermediate
+    features can leak information about single records. With
+    ``GaussianPrivacy(epsilon, delta, public_schema=...)`` parties publish noisy histograms of their
+    columns and, through a trusted server, the noisy mean of random Fourier features of the joint
+    records (DP-MERF); encodings and generators are computed from these alone. Noise is drawn from
+    the operating system whatever `random_state` is, so that two fits differ and each spends the
+    whole budget anew. The saved model and the alignment report hold numbers of records, which are
+    outside the guarantee: the ledger says what else is.
 
     Examples
     --------
@@ -147,6 +166,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         device: str = "auto",
         random_state: RandomState = None,
         verbose: int = 1,
+        privacy: GaussianPrivacy | None = None,
     ) -> None:
         self.latent_dim = latent_dim
         self.generator_hidden = generator_hidden
@@ -172,6 +192,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+        self.privacy = privacy
 
     _rules: ClassVar[Mapping[str, Rule]] = {
         **RULES,
@@ -180,6 +201,57 @@ class VFLGANSynthesizer(GANSynthesizer):
         "private_heads": Choice((True, False)),
         "gradient_penalty": Choice(("layerwise", "paper")),
     }
+
+    def _train(
+        self,
+        models: Sequence[Self],
+        random_states: Sequence[RandomState],
+        party_frames: PartyFrames,
+        on: Hashable,
+        **options: Any,
+    ) -> list[Self]:
+        if not isinstance(self.privacy, GaussianPrivacy | None):
+            raise ParameterError(f"privacy must be None or a GaussianPrivacy, got {self.privacy!r}")
+        if self.privacy is None:
+            return super()._train(models, random_states, party_frames, on, **options)
+        check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
+        self.privacy.validate()
+        if self.privacy.mechanism != "kernel_mean_embedding":
+            raise ParameterError(
+                f"VFLGANSynthesizer does not train with the mechanism {self.privacy.mechanism!r} "
+                "yet; use 'kernel_mean_embedding'. `vflsynth.privacy` has its accounting"
+            )
+        chosen = {"callbacks": options.pop("callbacks"), "transcript": options.pop("transcript")}
+        del options["checkpoint_every"]
+        refused = sorted(name for name, value in options.items() if value not in (None, False))
+        if len(models) > 1 or refused:
+            raise ParameterError(
+                "the mechanism 'kernel_mean_embedding' does not support "
+                + (", ".join(refused) or "several models at once")
+                + ": every fit and every resumed fit releases anew, at the full budget, and the "
+                "ledger counts one release. Call fit once per model; it takes a minute or so"
+            )
+        fit_mean_embedding(models[0], self.privacy, party_frames, on, **chosen)
+        return list(models)
+
+    def estimate_memory(
+        self, party_frames: PartyFrames, on: Hashable = None, *, n_models: int = 1
+    ) -> int:
+        """Estimate the memory of a fit in bytes, without training; see `GANSynthesizer`.
+
+        Raises
+        ------
+        ParameterError
+            With `privacy`: the width of the encoding is part of a release.
+        """
+        if self.privacy is not None:
+            raise ParameterError("estimate_memory cannot look at records with privacy set")
+        return super().estimate_memory(party_frames, on, n_models=n_models)
+
+    def _parameters_to_json(self) -> dict[str, Any]:
+        parameters = super()._parameters_to_json()
+        privacy = self.privacy
+        return parameters | {"privacy": None if privacy is None else privacy_to_json(privacy)}
 
     def _make_party(
         self, name: str, frame: pd.DataFrame, on: Hashable, transformer: TableTransformer

@@ -7,6 +7,7 @@ from vflsynth.training.gan import GANAlgorithm
 from vflsynth.training.history import History, history_from_json, history_to_json
 from vflsynth.training.loop import Plan, run
 from vflsynth.training.matching import match_records
+from vflsynth.training.mean_embedding import MeanEmbedding
 from vflsynth.training.session import Session, check_replica_rows
 from vflsynth.training.vertigan import VertiGAN
 from vflsynth.training.vflgan import VFLGAN
@@ -20,6 +21,7 @@ __all__ = [
     "EpochState",
     "GANAlgorithm",
     "History",
+    "MeanEmbedding",
     "Plan",
     "Session",
     "VertiGAN",

@@ -12,6 +12,7 @@ from vflsynth.transformers.numeric import (
     DatetimeTransformer,
     IntegerTransformer,
 )
+from vflsynth.transformers.public import PublicTransformer
 from vflsynth.transformers.table import TableTransformer
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "IntegerTransformer",
     "OrderedTransformer",
     "OutputSpan",
+    "PublicTransformer",
     "TableTransformer",
     "infer_kind",
 ]

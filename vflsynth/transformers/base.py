@@ -45,6 +45,9 @@ class OutputSpan:
     gate : int, optional
         For a value: the matrix column that is one where the value is present. A generator
         multiplies its output by it, because real rows hold 0 where the value is absent.
+    bound : float, optional
+        For a value: real rows stay within ± this number B, and a generator outputs
+        ``B tanh(x / B)``.
     """
 
     start: int
@@ -53,6 +56,7 @@ class OutputSpan:
     column: str
     role: Literal["value", "category", "state"]
     gate: int | None = None
+    bound: float | None = None
 
     @property
     def stop(self) -> int:

@@ -19,6 +19,7 @@ from vflsynth.exceptions import (
     PartyDataError,
     TooFewRecordsError,
 )
+from vflsynth.privacy.histograms import NoisyHistogram
 from vflsynth.transformers.base import (
     ColumnTransformer,
     Matrix,
@@ -35,6 +36,7 @@ from vflsynth.transformers.codec import (
 )
 from vflsynth.transformers.kinds import TRANSFORMERS, infer_kind
 from vflsynth.transformers.numeric import NumericTransformer
+from vflsynth.transformers.public import PublicTransformer
 from vflsynth.transformers.scaling import SCALERS, Scaling
 
 
@@ -151,6 +153,41 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._set_transformers(transformers)
         return self
 
+    @classmethod
+    def from_histograms(
+        cls,
+        frame: pd.DataFrame,
+        histograms: Mapping[Any, NoisyHistogram],
+        *,
+        party: str | None = None,
+    ) -> Self:
+        """Encode by published noisy histograms, and nothing else of the records.
+
+        Parameters
+        ----------
+        frame : DataFrame, shape (record, column)
+            Only its labels and dtypes are looked at.
+        histograms : mapping of column to NoisyHistogram
+        party : str, optional
+            Name of the party that owns the table, for error messages.
+
+        Raises
+        ------
+        ColumnKindError
+            If a public bound or category does not fit a column's dtype.
+        """
+        table = cls()
+        table.party_ = party
+        table._columns = frame.columns
+        table._index_name = frame.index.name
+        transformers: dict[Any, ColumnTransformer] = {}
+        for label in frame.columns:
+            with _of_party(party, label):
+                dtype = frame[label].dtype
+                transformers[label] = PublicTransformer.of(label, dtype, histograms[label])
+        table._set_transformers(transformers)
+        return table
+
     def transform(self, frame: pd.DataFrame) -> Matrix:
         """Encode a table.
 
@@ -243,7 +280,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             table.party_ = content["party"]
             table._columns = index_from_json(content["columns"])
             table._index_name = scalar_from_json(content["index_name"])
-            columns = [TRANSFORMERS[t["kind"]].from_dict(t) for t in content["transformers"]]
+            kinds = TRANSFORMERS | {PublicTransformer.kind: PublicTransformer}
+            columns = [kinds[t["kind"]].from_dict(t) for t in content["transformers"]]
             table._set_transformers(dict(zip(table._columns, columns, strict=True)))
         return table
 

@@ -1,0 +1,311 @@
+"""Private fits through the real code: what is released, what it depends on, what crosses."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+
+from vflsynth import VFLGANSynthesizer
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
+from vflsynth.parties import MeanEmbeddingServer
+from vflsynth.parties import mean_embedding_party as party_module
+from vflsynth.parties import mean_embedding_server as server_module
+from vflsynth.privacy import GaussianPrivacy, NeighbouringRelation, PublicSchema
+from vflsynth.protocol import LocalChannel, Schedule, Transcript
+from vflsynth.protocol.channel import Verb
+from vflsynth.synthesizers import _mean_embedding as fitting
+from vflsynth.training import match_records
+
+SCHEMA = PublicSchema(
+    bounds={"age": (0, 100), "income": (0.0, 10.0)},
+    categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
+)
+PRIVACY = GaussianPrivacy(epsilon=5.0, delta=1e-3, public_schema=SCHEMA, n_features=20, n_bins=8)
+
+
+@pytest.fixture
+def frames():
+    rng = np.random.default_rng(5)
+    n = 60
+    smoker = pd.Series(rng.choice(["no", "yes"], n), dtype=object)
+    smoker[:20] = None
+    return {
+        "clinic": pd.DataFrame({"age": rng.integers(18, 90, n), "smoker": smoker}),
+        "bank": pd.DataFrame({"income": rng.gamma(2.0, 1.0, n), "grade": rng.integers(1, 4, n)}),
+    }
+
+
+def synthesizer(privacy=PRIVACY, **parameters):
+    small = {"epochs": 1, "batch_size": 32, "generator_hidden": (8,), "device": "cpu", "verbose": 0}
+    return VFLGANSynthesizer(privacy=privacy, random_state=0, **small | parameters)
+
+
+def noise(seed=1):
+    return torch.Generator().manual_seed(seed)
+
+
+def fit(frames, privacy=PRIVACY, seed=1, **parameters):
+    """Fit with injected noise, as a repeatable test needs it."""
+    model = synthesizer(privacy, **parameters)
+    fitting.fit_mean_embedding(model, privacy, frames, None, noise=noise(seed))
+    return model
+
+
+def release(frames, histograms_of=None, privacy=PRIVACY):
+    """Run a fit up to its two releases; `histograms_of` are parties whose encoding is reused."""
+    parties, plan = fitting.make_parties(privacy, frames, None, 10, noise(1))
+    channel = LocalChannel(parties)
+    match_records(channel, frames, None)
+    for party in parties:
+        party.prepare()
+    published = np.concatenate([h.counts for p in parties for h in p.histograms.values()])
+    if histograms_of is not None:  # the second release is made given the first
+        for party, other in zip(parties, histograms_of, strict=True):
+            party.transformer, party.histograms = other.transformer, other.histograms
+    streams = RandomStreams([b"secret"])
+    settings = fitting._settings(synthesizer(privacy), [p.transformer.width_ for p in parties])
+    schedule = Schedule(streams, n_records=1, batch_size=32, latent_dim=settings.latent_dim)
+    for party in parties:
+        party.build(settings, schedule, streams.child(party.name))
+    encoded = {p.name: p._records.double().clone() for p in parties}
+    server = MeanEmbeddingServer(
+        noise_std=plan.noise_multiplier,
+        relation=privacy.relation,
+        device=torch.device("cpu"),
+        noise=noise(2),
+    )
+    fitting.MeanEmbedding(channel, server).begin()
+    return published, server, parties, plan, encoded
+
+
+def sum_of(server, parties):
+    """Undo the division by the published number of records."""
+    counts = [h for p in parties for h in p.histograms.values()]
+    from vflsynth.privacy.histograms import estimate_n_records
+
+    return server.target.double() * estimate_n_records(counts)
+
+
+def expected_sum(parties, encoded, plan):
+    """Slow and obvious: one record at a time over the joined encoding, and the same noise."""
+    joint = torch.cat([encoded[p.name] for p in parties], 1)
+    frequencies = torch.cat([p.frequencies.double() for p in parties], 0)
+    total = torch.zeros(PRIVACY.n_features, dtype=torch.float64)
+    for record in joint:
+        angles = record @ frequencies
+        total += torch.cat([angles.cos(), angles.sin()]) * (2.0 / PRIVACY.n_features) ** 0.5
+    return (
+        total
+        + torch.randn(total.shape, generator=noise(2), dtype=torch.float64) * plan.noise_multiplier
+    )
+
+
+def assert_release_is_the_noisy_sum(frames):
+    _, server, parties, plan, encoded = release(frames)
+    torch.testing.assert_close(
+        sum_of(server, parties), expected_sum(parties, encoded, plan), atol=1e-3, rtol=1e-4
+    )
+
+
+def test_the_release_is_the_noisy_sum_over_the_joint_records(frames):
+    assert_release_is_the_noisy_sum(frames)
+
+
+def test_a_release_without_noise_is_noticed(frames, monkeypatch):
+    honest = server_module.release_mean_embedding
+    monkeypatch.setattr(
+        server_module,
+        "release_mean_embedding",
+        lambda total, **rest: honest(total, **rest | {"noise_std": 0.0}),
+    )
+    with pytest.raises(AssertionError):
+        assert_release_is_the_noisy_sum(frames)
+
+
+def test_a_forgotten_party_is_noticed(frames, monkeypatch):
+    honest = server_module.feature_sum
+    monkeypatch.setattr(server_module, "feature_sum", lambda parts: honest(parts[:1]))
+    with pytest.raises(AssertionError):
+        assert_release_is_the_noisy_sum(frames)
+
+
+def assert_histograms_are_noisy(frames):
+    published, _, parties, plan, _ = release(frames)
+    from vflsynth.privacy.histograms import exact_histograms
+
+    exact = np.concatenate(
+        [c for p in parties for c in exact_histograms(p.matched(), SCHEMA, 8).values()]
+    )
+    scaled = (published - exact) / (plan.histogram_noise_multiplier * 2.0)  # sqrt(4 columns)
+    assert 0.5 < scaled.std() < 1.6
+
+
+def test_histograms_have_the_noise_of_all_parties_columns(frames):
+    assert_histograms_are_noisy(frames)
+
+
+def test_histograms_without_noise_are_noticed(frames, monkeypatch):
+    honest = party_module.release_histograms
+    monkeypatch.setattr(
+        party_module,
+        "release_histograms",
+        lambda *a, **rest: honest(*a, **rest | {"noise_std": 1e-9}),
+    )
+    with pytest.raises(AssertionError):
+        assert_histograms_are_noisy(frames)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"age": 40, "smoker": "no", "income": 2.0, "grade": 1},
+        {"age": 10**9, "smoker": "a word that is not public", "income": -1e300, "grade": -7},
+        {"age": 0, "smoker": None, "income": float("nan"), "grade": 3},
+    ],
+)
+def test_one_more_record_moves_both_releases_by_at_most_their_sensitivity(frames, record):
+    more = {
+        name: pd.concat(
+            [frame, pd.DataFrame({c: pd.Series([record[c]], dtype=frame[c].dtype) for c in frame})],
+            ignore_index=True,
+        )
+        for name, frame in frames.items()
+    }
+    published, server, parties, _, _ = release(frames)
+    published_more, server_more, parties_more, _, _ = release(more, histograms_of=parties)
+    assert np.linalg.norm(published_more - published) <= 2.0 + 1e-9  # sqrt(4 columns)
+    moved = sum_of(server_more, parties_more) - sum_of(server, parties)
+    assert 0.1 < moved.norm() <= 1.0 + 1e-4
+
+
+def test_without_information_only_the_public_schema_is_known(frames):
+    """With noise to infinity, two populations that differ in everything give the same model."""
+    other = {
+        "clinic": pd.DataFrame({"age": [99] * 60, "smoker": ["yes"] * 60}).astype(
+            {"smoker": object}
+        ),
+        "bank": pd.DataFrame({"income": [9.0] * 60, "grade": [3] * 60}),
+    }
+    drowned = clone(PRIVACY).set_params(epsilon=None, noise_multiplier=1e12)
+    samples = [fit(data, drowned).sample(50, random_state=3) for data in (frames, other)]
+    assert samples[0]["age"].between(0, 100).all()
+    # The noise alone now and then looks like missing values, which are not outside the bounds.
+    assert samples[0]["income"].dropna().between(0.0, 10.0).all()
+    for column in samples[0].select_dtypes("number"):
+        np.testing.assert_allclose(samples[0][column], samples[1][column], atol=1.0)
+    assert (samples[0]["smoker"].isna() == samples[1]["smoker"].isna()).all()
+
+
+def test_only_declared_messages_cross_and_no_masked_record_does(frames, monkeypatch):
+    kept = Transcript(keep_messages=True)
+    monkeypatch.setattr(fitting, "Transcript", lambda: kept)
+    synthesizer(model_selection="best").fit(frames, transcript=True)
+    kinds = [type(message).__name__ for message in kept.messages]
+    assert set(kinds) == {
+        "KeyList",
+        "AlignmentNotice",
+        "NoisyHistograms",
+        "RecordProjections",
+        "FakeProjections",
+        "ProjectionGradients",
+        "SelectionNotice",
+    }
+    assert kinds.count("RecordProjections") == kinds.count("NoisyHistograms") == len(frames)
+
+
+def test_after_the_release_a_party_has_no_encoded_records_and_sends_none(frames):
+    parties = release(frames)[2]
+    for party in parties:
+        assert not hasattr(party, "_records")
+        for verb in (Verb.MASKED_REAL, Verb.MASKED_FAKE, Verb.REPORT):
+            with pytest.raises(ProtocolError, match="no entry"):
+                party.answer(verb, 0)
+
+
+def test_the_mean_embedding_is_released_once(frames):
+    _, server, _, _, _ = release(frames)
+    with pytest.raises(ProtocolError, match="already"):
+        server.publish({}, {})
+
+
+def test_same_noise_and_seed_same_bytes_other_noise_other_bytes(frames):
+    first, second, third = fit(frames), fit(frames), fit(frames, seed=9)
+    pd.testing.assert_frame_equal(first.sample(30), second.sample(30))
+    assert not first.sample(30, random_state=1).equals(third.sample(30, random_state=1))
+
+
+def test_an_integer_random_state_does_not_fix_the_noise(frames):
+    first, second = (synthesizer().fit(frames) for _ in range(2))
+    counts = [m.parties_["bank"].transformer.to_dict()["transformers"] for m in (first, second)]
+    assert counts[0] != counts[1]
+
+
+def test_the_ledger_is_within_budget_and_saved(frames, tmp_path):
+    model = synthesizer().fit(frames)
+    assert 4.99 < model.privacy_ledger_.epsilon() <= 5.0
+    assert "ε" in str(model.privacy_ledger_)
+    model.save(tmp_path / "model")
+    loaded = VFLGANSynthesizer.load(tmp_path / "model")
+    assert loaded.privacy_ledger_ == model.privacy_ledger_
+    assert loaded.privacy.public_schema == SCHEMA
+    pd.testing.assert_frame_equal(loaded.sample(20), model.sample(20))
+    table = model.sample(20)
+    real = pd.concat(list(frames.values()), axis=1)
+    assert table.dtypes.equals(real.dtypes)
+    assert set(table["grade"]) <= {1, 2, 3}
+
+
+def test_a_column_without_public_bounds_is_named(frames):
+    frames["bank"]["debt"] = 1.0
+    with pytest.raises(PartyDataError, match=r"'bank', column 'debt'.*public bounds"):
+        synthesizer().fit(frames)
+
+
+def test_a_column_that_cannot_hold_its_public_categories_is_named(frames):
+    frames["bank"]["grade"] = pd.Timestamp("2020-01-01")
+    with pytest.raises(ColumnKindError, match="'bank', column 'grade'"):
+        synthesizer().fit(frames)
+
+
+def test_what_would_release_twice_is_refused(frames, tmp_path):
+    with pytest.raises(ParameterError, match="checkpoint"):
+        synthesizer().fit(frames, checkpoint=tmp_path / "c")
+    with pytest.raises(ParameterError, match="several models"):
+        synthesizer().fit_replicas(frames, random_states=[0, 1])
+    with pytest.raises(ParameterError, match="estimate_memory"):
+        synthesizer().estimate_memory(frames)
+
+
+@pytest.mark.parametrize("mechanism", ["dpsgd", "first_layer"])
+def test_a_mechanism_that_is_not_wired_is_refused(frames, mechanism):
+    with pytest.raises(ParameterError, match=mechanism):
+        synthesizer(clone(PRIVACY).set_params(mechanism=mechanism)).fit(frames)
+
+
+def test_replacing_a_record_makes_their_number_public(frames):
+    privacy = clone(PRIVACY).set_params(neighbouring_relation="replace_one")
+    assert privacy.relation is NeighbouringRelation.REPLACE_ONE
+    model = fit(frames, privacy)
+    assert "number of records" in model.privacy_ledger_.public
+
+
+def test_gradients_are_those_of_autograd():
+    server = MeanEmbeddingServer(
+        noise_std=0.0,
+        relation=NeighbouringRelation.ADD_OR_REMOVE_ONE,
+        device=torch.device("cpu"),
+    )
+    server.target = torch.randn(20)
+    parts = {
+        name: server_module.FakeProjections(name, "server", 3, torch.randn(1, 7, 10))
+        for name in ("a", "b")
+    }
+    replies = server.score_fakes(3, parts)
+    total = (parts["a"].projections + parts["b"].projections).requires_grad_()
+    features = torch.cat([total.cos(), total.sin()], -1) * 0.1**0.5
+    loss = (features.mean(1) - server.target).double().square().sum()
+    (expected,) = torch.autograd.grad(loss, total)
+    torch.testing.assert_close(replies["a"].gradients, expected)
+    torch.testing.assert_close(server.pop_loss(), loss.detach().reshape(1))

@@ -1,0 +1,196 @@
+"""Fitting by a noisy kernel mean embedding: the default of the differentially private mode."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+
+from vflsynth._device import few_threads, resolve_device
+from vflsynth._random import RandomStreams, secret_from
+from vflsynth.frames import check_party_frames
+from vflsynth.model import PartyModel
+from vflsynth.parties import (
+    MeanEmbeddingParty,
+    MeanEmbeddingServer,
+    MeanEmbeddingSettings,
+    Settings,
+)
+from vflsynth.privacy import GaussianPrivacy, PrivacyPlan, PublicSchema, plan_mean_embedding
+from vflsynth.privacy.histograms import histogram_sensitivity
+from vflsynth.privacy.mean_embedding import mean_embedding_sensitivity
+from vflsynth.protocol import LocalChannel, Schedule, Transcript
+from vflsynth.samplers import GeneratorSampler
+from vflsynth.synthesizers.base import PartyFrames
+from vflsynth.training import Callback, MeanEmbedding, Plan, Session, match_records
+from vflsynth.transformers import TableTransformer
+
+if TYPE_CHECKING:
+    from vflsynth.synthesizers.vflgan import VFLGANSynthesizer
+
+STEPS_PER_EPOCH = 100
+"""No step reads a record, so an epoch is just a number of steps."""
+
+_EPOCHS = 25
+_BATCH_SIZE = 512
+_HIDDEN = (128, 128)
+_LEARNING_RATE, _BETAS, _GENERATOR_AVERAGE = 4e-3, (0.9, 0.999), 0.99
+
+
+def make_parties(
+    privacy: GaussianPrivacy,
+    frames: Mapping[str, pd.DataFrame],
+    on: Hashable,
+    n_steps: int,
+    noise: torch.Generator | None,
+) -> tuple[list[MeanEmbeddingParty], PrivacyPlan]:
+    """Calibrate the noise by names of columns alone, and make the parties that will add it."""
+    columns = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
+    plan = plan_mean_embedding(privacy, columns)
+    sensitivity = histogram_sensitivity(sum(map(len, columns.values())), privacy.relation)
+    embedding = MeanEmbeddingSettings(
+        schema=privacy.public_schema or PublicSchema(),
+        n_bins=privacy.n_bins,
+        histogram_noise_std=(plan.histogram_noise_multiplier or 0.0) * sensitivity,
+        n_features=privacy.n_features,
+        bandwidths=tuple(privacy.bandwidths),
+        n_steps=n_steps,
+    )
+    parties = [
+        MeanEmbeddingParty(name, frame, on, TableTransformer(), embedding, noise)
+        for name, frame in frames.items()
+    ]
+    return parties, plan
+
+
+def fit_mean_embedding(
+    model: VFLGANSynthesizer,
+    privacy: GaussianPrivacy,
+    party_frames: PartyFrames,
+    on: Hashable,
+    *,
+    callbacks: Sequence[Callback] = (),
+    transcript: bool = False,
+    noise: torch.Generator | None = None,
+) -> None:
+    """Release histograms and the mean embedding, train the generators on them, fill in `model`.
+
+    Parameters
+    ----------
+    model : VFLGANSynthesizer
+        Parameters checked.
+    privacy : GaussianPrivacy
+    party_frames, on, callbacks, transcript
+        As in `VFLGANSynthesizer.fit`.
+    noise : torch.Generator, optional
+        For tests only: the source of the noise, instead of the operating system's.
+    """
+    device = resolve_device(model.device)
+    frames = check_party_frames(party_frames, on)
+    epochs = model.epochs or _EPOCHS
+    parties, privacy_plan = make_parties(privacy, frames, on, epochs * STEPS_PER_EPOCH, noise)
+    record = Transcript() if transcript else None
+    channel = LocalChannel(parties, record)
+    alignment, minters = match_records(channel, frames, on)
+    for party in parties:
+        party.prepare()
+    settings = _settings(model, [party.transformer.width_ for party in parties])
+    server = MeanEmbeddingServer(
+        noise_std=privacy_plan.noise_multiplier * mean_embedding_sensitivity(privacy.relation),
+        relation=privacy.relation,
+        device=device,
+        noise=noise,
+    )
+
+    def build(schedule: Schedule, streams: RandomStreams) -> MeanEmbedding:
+        for party in parties:
+            party.build(settings, schedule, streams.child(f"party {party.name}"))
+        return MeanEmbedding(channel, server)
+
+    secret = secret_from(model.random_state)
+    session = Session(
+        parties,
+        build,
+        Plan(epochs, STEPS_PER_EPOCH),
+        settings=asdict(settings),
+        secrets=[secret],
+        n_records=alignment.n_matched,
+        replica_rows=None,
+        device=device,
+    )
+    widest = max(party.transformer.width_ for party in parties)
+    products = settings.batch_size * max(widest, *settings.generator_hidden) ** 2
+    with few_threads(products, device):
+        interrupted = session.train(
+            callbacks=callbacks,
+            checkpoint=None,
+            checkpoint_every=1,
+            resume=None,
+            verbose=model.verbose > 0,
+        )
+    if interrupted:
+        warnings.warn(
+            f"training was interrupted in epoch {len(session.history.records) + 1} of {epochs}; "
+            "the model so far was kept",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    model.parties_ = {
+        party.name: PartyModel(
+            party.name,
+            party.transformer,
+            GeneratorSampler.of_replicas(settings, party.transformer.spans_, party.selected)[0],
+            on=on,
+            minter=minters[party.name],
+        )
+        for party in parties
+    }
+    model.alignment_ = alignment
+    model.history_ = session.history.to_frame()
+    model.settings_ = _reported(settings, privacy, epochs)
+    model.device_ = str(device)
+    model.interrupted_ = interrupted
+    model.transcript_ = None if record is None else record.to_frame()
+    model.privacy_ledger_ = privacy_plan.ledger
+    model._begin_samples(secret)
+
+
+def _settings(model: VFLGANSynthesizer, widths: Sequence[int]) -> Settings:
+    """Fill in defaults: from the encoded widths, which are published, and from no record."""
+    return Settings(
+        batch_size=model.batch_size or _BATCH_SIZE,
+        latent_dim=model.latent_dim or min(128, max(16, sum(widths))),
+        generator_hidden=tuple(model.generator_hidden or _HIDDEN),
+        bias=model.bias,
+        batch_norm_eps=model.batch_norm_eps,
+        gumbel_temperature=model.gumbel_temperature,
+        learning_rate=_LEARNING_RATE,
+        betas=_BETAS,
+        generator_average=_GENERATOR_AVERAGE,
+        # There is no discriminator, and nothing is evaluated on records.
+        first_part=(),
+        shared_hidden=(),
+        private_heads=False,
+        gradient_penalty="paper",
+        gradient_penalty_weight=0.0,
+        n_evaluation=0,
+    )
+
+
+_OF_DISCRIMINATORS = {
+    "first_part",
+    "shared_hidden",
+    "private_heads",
+    "gradient_penalty",
+    "gradient_penalty_weight",
+    "n_evaluation",
+}
+
+
+def _reported(settings: Settings, privacy: GaussianPrivacy, epochs: int) -> dict[str, Any]:
+    own = {k: v for k, v in asdict(settings).items() if k not in _OF_DISCRIMINATORS}
+    return {**own, "n_features": privacy.n_features, "epochs": epochs}

@@ -1,0 +1,142 @@
+"""Columns encoded by public bounds and published noisy histograms: no other look at the records."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+
+from vflsynth.exceptions import ColumnKindError
+from vflsynth.privacy.histograms import LARGEST_SCORE, NoisyHistogram
+from vflsynth.privacy.schema import Bounds, Categories
+from vflsynth.transformers.arrays import numpy_dtype
+from vflsynth.transformers.base import ColumnTransformer, Matrix, OutputSpan
+from vflsynth.transformers.codec import (
+    array_of,
+    dtype_to_json,
+    scalar_from_json,
+    scalar_to_json,
+)
+
+
+class PublicTransformer(ColumnTransformer):
+    """A column as its published histogram describes it.
+
+    Numbers become standard scores within ±4, by the histogram's mean and standard deviation;
+    categories of the public list become one-hot. Missing values get a state of their own if they
+    are visible above the noise. Made by `of`, not fitted.
+
+    Notes
+    -----
+    Privacy: post-processing of the histogram. Name and dtype of the column are taken as public. The
+    categories of a categorical dtype are replaced by the public list.
+    """
+
+    kind: ClassVar[str] = "public"
+    histogram_: NoisyHistogram
+
+    @classmethod
+    def of(cls, name: Hashable, dtype: Any, histogram: NoisyHistogram) -> Self:
+        """Make the transformer of a column.
+
+        Raises
+        ------
+        ColumnKindError
+            If the column's dtype cannot hold the public values.
+        """
+        transformer = cls()
+        transformer.name_, transformer.histogram_ = name, histogram
+        column = histogram.column
+        if isinstance(dtype, pd.CategoricalDtype):
+            values = column.values if isinstance(column, Categories) else ()
+            dtype = pd.CategoricalDtype(list(values), ordered=bool(dtype.ordered))
+        transformer.dtype_ = dtype
+        try:
+            dtype_to_json(dtype)
+            if isinstance(column, Categories):
+                values = column.values
+                same = list(array_of(list(values), dtype)) == list(values)
+            else:
+                same = numpy_dtype(dtype).kind in "biuf"
+        except (TypeError, ValueError, OverflowError):
+            same = False
+        if not same:
+            raise ColumnKindError(
+                f"a column of type {dtype} cannot hold the values that the public schema gives it",
+                fix="give it categories of the column's own type, or bounds if it is numeric",
+                column=name,
+            )
+        transformer._lay_out()
+        return transformer
+
+    def check_parameters(self) -> None:
+        """There are none."""
+
+    def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
+        """Write the encoded column into `out`, shape (record, width_), which holds zeros."""
+        encoded = self.histogram_.encode(column).numpy()
+        if self._has_gate:  # score, missing -> score, present, missing
+            encoded = np.insert(encoded, 1, 1.0 - encoded[:, 1], axis=1)
+        out[:] = encoded
+
+    @property
+    def _has_gate(self) -> bool:
+        return isinstance(self.histogram_.column, Bounds) and self.histogram_.has_missing
+
+    def _fit(self, column: pd.Series[Any]) -> None:
+        raise TypeError("a PublicTransformer is made of a published histogram, not of records")
+
+    def _decode(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
+        histogram, column, own = self.histogram_, self.histogram_.column, numpy_dtype(self.dtype_)
+        # Integers and flags of numpy have no missing value: such records get an ordinary one.
+        can_miss = not (isinstance(self.dtype_, np.dtype) and own.kind in "biu")
+        if isinstance(column, Categories):
+            n_values = len(column.values)
+            best = matrix if can_miss else matrix[:, :n_values]
+            codes = best.argmax(axis=1)
+            missing = codes == n_values
+            codes[missing] = 0
+            array = array_of(list(column.values), self.dtype_).take(codes)
+        else:
+            scores = torch.from_numpy(matrix[:, 0].astype(np.float64))
+            numbers = histogram.decode_numeric(scores).numpy()
+            missing = np.zeros(len(matrix), dtype=np.bool_)
+            if self._has_gate and can_miss:
+                missing = matrix[:, 2] > matrix[:, 1]
+            if own.kind in "biu":
+                numbers = np.clip(np.rint(numbers), np.ceil(column.low), np.floor(column.high))
+            array = array_of(numbers.astype(own), self.dtype_)
+        if missing.any():
+            array[missing] = np.nan if own == self.dtype_ and own.kind == "f" else None
+        decoded: pd.Series[Any] = pd.Series(array, dtype=self.dtype_, name=self.name_, copy=False)
+        return decoded
+
+    def _spans(self) -> tuple[OutputSpan, ...]:
+        label, histogram = str(self.name_), self.histogram_
+        if isinstance(histogram.column, Categories):
+            return (OutputSpan(0, histogram.encoded_dim, "softmax", label, "category"),)
+        gate = 1 if self._has_gate else None
+        value = OutputSpan(0, 1, "identity", label, "value", gate, LARGEST_SCORE)
+        return (value, OutputSpan(1, 2, "softmax", label, "state")) if self._has_gate else (value,)
+
+    def _state(self) -> dict[str, Any]:
+        column = self.histogram_.column
+        public: dict[str, Any]
+        if isinstance(column, Bounds):
+            public = {"bounds": [float(column.low), float(column.high)]}
+        else:
+            public = {"categories": [scalar_to_json(value) for value in column.values]}
+        counts = self.histogram_.counts.tolist()
+        return {**public, "counts": counts, "noise_std": float(self.histogram_.noise_std)}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        if "bounds" in state:
+            column: Bounds | Categories = Bounds(*state["bounds"])
+        else:
+            column = Categories(tuple(scalar_from_json(value) for value in state["categories"]))
+        counts = np.array(state["counts"], dtype=np.float64)
+        self.histogram_ = NoisyHistogram(column, counts, float(state["noise_std"]))
