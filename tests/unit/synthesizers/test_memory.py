@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from vflsynth import VFLGANSynthesizer
-from vflsynth.synthesizers._memory import estimate_memory
 from vflsynth.parties import VFLGANParty
 from vflsynth.protocol import LocalChannel
+from vflsynth.synthesizers._memory import estimate_memory
 from vflsynth.training import match_records
 from vflsynth.transformers import TableTransformer
 
