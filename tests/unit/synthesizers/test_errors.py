@@ -167,6 +167,7 @@ PARAMETERS = {
     "evaluate_every": (0, 1.5),
     "memory_limit": (0, "1GB"),
     "verbose": (-1, None),
+    "privacy": ("yes", 10.0),
     "random_state": ("zero", 1.5),
     "device": ("gpu", "cuda:99", 3.5),
 }
