@@ -175,7 +175,6 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     passive parties' own outputs tell more about labels than any of them hides.
     """
 
-    _binary_only: ClassVar[bool] = False
     _defaults: ClassVar[Shared] = {}
     """Defaults of shared parameters that a subclass changes."""
 
@@ -253,7 +252,8 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = not self._binary_only
+        parts = (self._objective(), self._protection())
+        tags.classifier_tags.multi_class = not any(part and part.binary_only for part in parts)
         return tags
 
     # -- what subclasses preset ------------------------------------------------------------------
