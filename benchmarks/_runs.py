@@ -210,7 +210,7 @@ def judge(table: BenchmarkTable, real: pd.DataFrame, synthetic: pd.DataFrame) ->
         synthetic,
         table.target,
         protocol="paper",
-        model=PAPER_FOREST,
+        model=PAPER_FOREST if table.task == "classification" else None,
         task=table.task,
         categorical=table.categorical,
         max_rows=MOST_UTILITY_ROWS,
