@@ -1,6 +1,6 @@
 """Shared by all tests: repeatable draws, and small party frames."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -35,11 +35,15 @@ def party_frames() -> Callable[..., dict[str, pd.DataFrame]]:
 
 
 @pytest.fixture
-def find_record() -> Callable[[np.ndarray, np.ndarray], int | None]:
-    """Look for a record among numbers, whatever their shape: its position in `records`, or None."""
+def find_record() -> Callable[[Iterable[np.ndarray], np.ndarray], int | None]:
+    """Look for a record among arrays, whatever their shapes: its position in `records`, or None."""
 
-    def find(numbers: np.ndarray, records: np.ndarray, tolerance: float = 1e-5) -> int | None:
-        flat = np.asarray(numbers, dtype=np.float64).ravel()
+    def find(
+        arrays: Iterable[np.ndarray], records: np.ndarray, tolerance: float = 1e-5
+    ) -> int | None:
+        apart = np.array([np.nan])  # no record begins in one array and ends in another
+        parts = [np.asarray(array, dtype=np.float64).ravel() for array in arrays]
+        flat = np.concatenate([piece for part in parts for piece in (part, apart)])
         width = records.shape[1]
         for position, record in enumerate(np.asarray(records, dtype=np.float64)):
             starts = np.arange(max(0, len(flat) - width + 1))
