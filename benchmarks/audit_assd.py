@@ -2,8 +2,10 @@
 
     VFLSYNTH_DATA=... python -m benchmarks.audit_assd [--data red-wine] [--scheme ASSD]
 
-Shadow models go on where an interrupted run stopped (``benchmarks/cache``). The times are those of
-the models trained in this run; for a clean measurement start with ``--cache`` on an empty folder.
+Shadow models go on where an interrupted run stopped (``benchmarks/cache``). Times are those of the
+models trained in this run, sampling and statistics included. One epoch of the plain loop is timed
+before and after them in the same process, on the same cores; processor time tells more than wall
+time where others use the machine too.
 """
 
 from __future__ import annotations
@@ -15,8 +17,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks._data import load_table
+import numpy as np
+import torch
+
+from benchmarks._data import BenchmarkTable, load_table
 from benchmarks._runs import RESULTS, environment
+from benchmarks.plain_vflgan import PlainVFLGAN
 from vflsynth import VFLGANSynthesizer, preset
 from vflsynth.audit import AuditReport, audit_intermediate_features, audit_synthetic_data
 
@@ -57,6 +63,7 @@ def main() -> None:
     )
     audit_scheme = {"ASSD": audit_synthetic_data, "ASIF": audit_intermediate_features}
     load_before = os.getloadavg()[0]
+    plain = [plain_epoch(table)]
     started = time.perf_counter()
     audit = audit_scheme[arguments.scheme](
         synthesizer,
@@ -67,11 +74,14 @@ def main() -> None:
         n_jobs=arguments.jobs,
         cache=arguments.cache,
     )
+    seconds_all = round(time.perf_counter() - started, 1)
+    plain.append(plain_epoch(table))
     result = {
         "data": arguments.data,
         "epochs": chosen["epochs"],
         **json.loads(audit.to_json()),
-        "seconds_all": round(time.perf_counter() - started, 1),
+        "seconds_all": seconds_all,
+        "speed": speed(audit, plain, chosen["epochs"]),
         "jobs": arguments.jobs,
         "peak_memory_gib": round(peak_memory() / 2**30, 2),
         "load_before_and_after": [round(load_before, 1), round(os.getloadavg()[0], 1)],
@@ -91,6 +101,43 @@ def main() -> None:
         f"{audit.n_trained} models trained in {audit.seconds:.0f} s, {audit.cpu_seconds:.0f} s of "
         f"processor time; at most {result['peak_memory_gib']} GiB in all processes together"
     )
+    print(result["speed"])
+
+
+def plain_epoch(table: BenchmarkTable) -> tuple[float, float]:
+    """Return wall and processor seconds of one epoch of the plain loop, with one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    n, n_categories = len(table.joined()), table.joined()["quality"].nunique()
+    # What the numbers are does not matter to the time.
+    first = torch.from_numpy(rng.standard_normal((n, 6), dtype=np.float32))
+    second = torch.from_numpy(rng.standard_normal((n, 5 + n_categories), dtype=np.float32))
+    loop = PlainVFLGAN(first, second, n_categories, preset(table.name)["batch_size"])
+    started, cpu = time.perf_counter(), time.process_time()
+    loop.epoch()
+    seconds = time.perf_counter() - started, time.process_time() - cpu
+    torch.set_num_threads(threads)
+    return seconds
+
+
+def speed(
+    audit: AuditReport, plain: list[tuple[float, float]], epochs: int
+) -> dict[str, float] | None:
+    """Return times per model, and how many times faster than the plain loop; None if all cached."""
+    if not audit.n_trained:
+        return None
+    wall, cpu = (epochs * float(np.mean(times)) for times in zip(*plain))
+    ours_wall, ours_cpu = audit.seconds / audit.n_trained, audit.cpu_seconds / audit.n_trained
+    return {
+        "models": audit.n_trained,
+        "wall_seconds_per_model": round(ours_wall, 3),
+        "plain_wall_seconds_per_model": round(wall, 3),
+        "times_faster_by_wall": round(wall / ours_wall, 1),
+        "processor_seconds_per_model": round(ours_cpu, 3),
+        "plain_processor_seconds_per_model": round(cpu, 3),
+        "times_faster_per_core": round(cpu / ours_cpu, 1),
+    }
 
 
 def beside_the_paper(audit: AuditReport, paper: dict[str, Any] | None) -> str:

@@ -34,7 +34,7 @@ logger = logging.getLogger("vflsynth")
 Observation = dict[str, Floats]
 _BlockResult = tuple[str, Sequence[int], list[Observation], float]
 
-BLOCK_SIZE = 50
+BLOCK_SIZE = 25
 """Models trained at once on a CPU, where the synthesizer can: more gain nothing there."""
 
 _WORKER_MEMORY = 400 * 2**20  # of a process that has imported torch
@@ -259,7 +259,7 @@ def _plan(
         return block_size or 1, None
     on_gpu = getattr(synthesizer, "device", "cpu") != "cpu" and torch.cuda.is_available()
     most = n_models if on_gpu else BLOCK_SIZE
-    # Equal blocks: 100 models in blocks of 50 rather than of 64 and 36.
+    # Equal blocks: 60 models in blocks of 20 rather than of 25, 25 and 10.
     size = block_size or math.ceil(n_models / math.ceil(n_models / most))
     if not hasattr(synthesizer, "estimate_memory"):
         return size, None
