@@ -22,4 +22,4 @@ def test_rates_of_missing_values_survive_within_two_points():
                 frame.loc[frame[f"flag_{number}"] == flag, f"result_{number}"].isna().mean()
                 for frame in (real, table)
             )
-            assert abs(there - fake) < 0.05
+            assert abs(there - fake) < 0.02
