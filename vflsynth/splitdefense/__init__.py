@@ -17,7 +17,14 @@ from vflsynth.splitdefense.classifiers import (
 )
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import Evidence, LeakageMonitor
-from vflsynth.splitdefense.objectives import DIMIP, GAFM, CrossEntropy, DistanceCorrelation
+from vflsynth.splitdefense.leakage.report import LeakageReport, leakage_report
+from vflsynth.splitdefense.objectives import (
+    DIMIP,
+    GAFM,
+    CrossEntropy,
+    DistanceCorrelation,
+    Objective,
+)
 from vflsynth.splitdefense.protections import (
     PPDL,
     Chain,
@@ -27,6 +34,7 @@ from vflsynth.splitdefense.protections import (
     Marvell,
     MaxNorm,
     NoisyGradient,
+    Protection,
 )
 
 __all__ = [
@@ -45,11 +53,15 @@ __all__ = [
     "Isotropic",
     "IsotropicClassifier",
     "LeakageMonitor",
+    "LeakageReport",
     "Marvell",
     "MarvellClassifier",
     "MaxNorm",
     "MaxNormClassifier",
     "NoisyGradient",
+    "Objective",
+    "Protection",
     "RandomizedResponse",
     "SplitNNClassifier",
+    "leakage_report",
 ]

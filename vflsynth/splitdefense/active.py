@@ -16,7 +16,7 @@ from vflsynth.splitdefense.leakage.monitor import LeakageRecord
 from vflsynth.splitdefense.objectives import Batch, Task
 from vflsynth.splitdefense.passive import SplitParty
 from vflsynth.splitdefense.protections import Context, Draws, Protection
-from vflsynth.splitdefense.settings import SplitSettings
+from vflsynth.splitdefense.settings import RunningMeans, SplitSettings
 
 
 class ActiveParty:
@@ -46,6 +46,11 @@ class ActiveParty:
         Probability per replica, (replica,), that a passive party is left out of a step.
     records : mapping of str to LeakageRecord
         By passive party; empty if leakage is not watched.
+
+    Attributes
+    ----------
+    notes : RunningMeans
+        What protections say about themselves; NaN for replicas without such a protection.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class ActiveParty:
         self.party_dropout, self.records = party_dropout, records
         self.passive = task.around.passive
         self._memories: dict[str, dict[str, Tensor]] = {}
+        self.notes = RunningMeans()
 
     # -- a training step -------------------------------------------------------------------------
 
@@ -152,7 +158,7 @@ class ActiveParty:
             for key, value in context.log.items():
                 log = logs.setdefault(f"{key}_{name}", torch.full((len(labels),), torch.nan))
                 log[members.cpu()] = value.float()
-        self.task.means.add(logs)
+        self.notes.add(logs)
         return sent
 
     # -- state -----------------------------------------------------------------------------------

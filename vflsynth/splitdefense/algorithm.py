@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,6 +43,10 @@ class SplitLearning(Algorithm):
     def report(self, epoch: int) -> dict[str, Tensor]:
         """Mean losses since the last report by name, each of shape (replica,)."""
         return self.active.task.means.pop()
+
+    def end_epoch(self, epoch: int, *, evaluate: bool) -> dict[str, Any]:
+        """Return what protections say about themselves."""
+        return super().end_epoch(epoch, evaluate=evaluate) | self.active.notes.pop()
 
     def end(self, epoch: int) -> None:
         """Collect the outputs for all training records, which calibration and audit need."""

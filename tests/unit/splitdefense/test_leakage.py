@@ -1,0 +1,295 @@
+"""Attacks and report: they find what is there, find nothing where nothing is, and never certify."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import ks_2samp
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+
+from vflsynth.exceptions import ParameterError
+from vflsynth.splitdefense import (
+    DistanceCorrelation,
+    LeakageMonitor,
+    MarvellClassifier,
+    RandomizedResponse,
+    SplitNNClassifier,
+    leakage_report,
+)
+from vflsynth.splitdefense.leakage.attacks import transcript_attacks
+from vflsynth.splitdefense.leakage.monitor import LeakageRecord, residual
+from vflsynth.splitdefense.leakage.scores import (
+    BATCH_ATTACKS,
+    auc,
+    batch_attacks,
+    fold,
+    guess_auc,
+    kolmogorov_smirnov,
+    total_variation,
+)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+# -- scores --------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40))
+def test_auc_is_scikit_learns(pairs):
+    scores = torch.tensor([float(s) for s, _ in pairs])
+    positive = torch.tensor([p for _, p in pairs])
+    if bool(positive.all()) or not bool(positive.any()):
+        assert bool(torch.isnan(auc(scores, positive)))
+        return
+    expected = roc_auc_score(positive.numpy(), scores.numpy())
+    assert float(auc(scores, positive)) == pytest.approx(expected, abs=1e-6)
+    guess = scores > 0
+    balanced = balanced_accuracy_score(positive.numpy(), guess.numpy())
+    assert float(guess_auc(guess, positive)) == pytest.approx(balanced, abs=1e-6)
+
+
+@given(st.integers(0, 1000), st.integers(3, 60))
+def test_kolmogorov_smirnov_is_scipys(seed, n):
+    rng = np.random.default_rng(seed)
+    scores, positive = rng.integers(0, 8, n).astype(float), rng.random(n) < 0.5
+    positive[:2] = [True, False]
+    found = kolmogorov_smirnov(torch.from_numpy(scores), torch.from_numpy(positive))
+    assert float(found) == pytest.approx(ks_2samp(scores[positive], scores[~positive]).statistic)
+
+
+@pytest.mark.parametrize("share", [0.394, 0.221, 0.5])
+def test_median_threshold_on_a_separable_gradient(share):
+    """1 - (1/2 - p) / (2 (1 - p)): the .91, .82 and 1.00 of GAFM's table 1."""
+    n = 10_000
+    positive = (torch.arange(n) < round(share * n)).unsqueeze(0)
+    gradients = torch.where(positive, -1.0, 1.0).unsqueeze(-1) + torch.linspace(0, 0.5, n).view(
+        1, n, 1
+    )
+    found = dict(zip(BATCH_ATTACKS, batch_attacks(gradients, gradients, positive)[:, 0].tolist()))
+    assert found["median_threshold"] == pytest.approx(
+        1 - (0.5 - share) / (2 * (1 - share)), abs=1e-3
+    )
+    for attack in ("mean_threshold", "mean", "direction"):
+        assert found[attack] == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("dim", [1, 6])
+def test_batch_attacks_on_known_gradients(dim):
+    positive = torch.rand(1, 4000, generator=generator()) < 0.4
+    noise = torch.randn(1, 4000, dim, generator=generator(1))
+    leaky = 1e-3 * noise
+    leaky[..., 0] += positive.float() - 0.4
+    nothing = dict(zip(BATCH_ATTACKS, batch_attacks(noise, noise, positive)[:, 0].tolist()))
+    everything = dict(zip(BATCH_ATTACKS, batch_attacks(leaky, leaky, positive)[:, 0].tolist()))
+    assert max(nothing.values()) < 0.56, nothing
+    assert min(v for k, v in everything.items() if k != "median_threshold") > 0.99, everything
+
+
+def test_batch_attacks_follow_rotations_and_signs():
+    positive = torch.rand(1, 500, generator=generator()) < 0.4
+    gradients = torch.randn(1, 500, 4, generator=generator(1)) + positive.unsqueeze(-1)
+    rotation = torch.linalg.qr(torch.randn(4, 4, generator=generator(2)))[0]
+    turned = -gradients @ rotation
+    medians = {"median"}  # taken per coordinate
+    for name, a, b in zip(
+        BATCH_ATTACKS,
+        batch_attacks(gradients, gradients, positive)[:, 0],
+        batch_attacks(turned, turned, positive)[:, 0],
+    ):
+        assert name in medians or float(a) == pytest.approx(float(b), abs=5e-3), name
+
+
+def test_histogram_distance_without_its_bias():
+    """What is taken off is what permuted labels would read."""
+    rng = np.random.default_rng(0)
+    positive = torch.from_numpy(rng.random(1028) < 0.4)
+    scores = torch.from_numpy(rng.normal(size=1028))
+
+    def histogram(scores, positive):
+        low, high = float(scores.min()), float(scores.max())
+        first, second = (
+            torch.histc(scores[mask], 20, low, high) / int(mask.sum())
+            for mask in (positive, ~positive)
+        )
+        return 0.5 * float((first - second).abs().sum())
+
+    for shift in (0.0, 1.0):
+        shifted = scores + shift * positive
+        permuted = [
+            histogram(shifted, positive[torch.from_numpy(rng.permutation(1028))])
+            for _ in range(200)
+        ]
+        expected = max(0.0, histogram(shifted, positive) - np.mean(permuted))
+        assert float(total_variation(shifted, positive)) == pytest.approx(expected, abs=0.01)
+    constant = torch.zeros(10)
+    assert float(total_variation(constant, torch.arange(10) < 5)) == 0.0
+
+
+def test_folding():
+    assert float(fold(torch.tensor(0.1))) == pytest.approx(0.9)
+
+
+# -- the monitor ---------------------------------------------------------------------------------
+
+
+def record(n_records=10, dim=2, n_replicas=2, **monitor):
+    return LeakageRecord(
+        LeakageMonitor(**{"every": 1} | monitor),
+        n_records=n_records,
+        dim=dim,
+        n_replicas=n_replicas,
+        n_classes=2,
+        scalar_probability=False,
+        steps_per_epoch=1,
+        device=torch.device("cpu"),
+    )
+
+
+def test_running_sums_are_what_a_log_would_give():
+    kept = record()
+    log = {}
+    for step in range(30):
+        rows = torch.stack([torch.randperm(10, generator=generator(s))[:6] for s in (step, -step)])
+        sent = torch.randn(2, 6, 2, generator=generator(step))
+        kept.add(step, rows, sent, sent, sent, rows % 2)
+        for replica in range(2):
+            scaled = sent[replica] / sent[replica].square().mean().sqrt()
+            for row, value in zip(rows[replica].tolist(), scaled):
+                log.setdefault((replica, row), []).append(value)
+    for replica in range(2):
+        mean, last = kept.mean("gradients", replica), kept.last("gradients", replica)
+        for row in range(10):
+            values = torch.stack(log[replica, row])
+            assert mean[row] == pytest.approx(values.mean(0).numpy(), abs=1e-5)
+            assert last[row] == pytest.approx(values[-1].numpy(), abs=1e-6)
+    assert list(kept.batches(0)["epoch"]) == list(range(1, 31))
+
+
+def test_single_class_batches_are_left_out():
+    kept = record(n_replicas=1)
+    rows = torch.arange(6).unsqueeze(0)
+    sent = torch.randn(1, 6, 2, generator=generator())
+    kept.add(0, rows, sent, sent, sent, torch.zeros(1, 6, dtype=torch.long))
+    kept.add(1, rows, sent, sent, sent, rows % 2)
+    assert list(kept.batches(0)["epoch"]) == [2]
+
+
+def test_residual_takes_out_what_outputs_explain():
+    outputs = torch.rand(1, 400, 1, generator=generator())
+    labels = (torch.rand(1, 400, 1, generator=generator(1)) < 0.5).float()
+    explained = outputs**3 - 2 * outputs
+    gradients = explained + 1e-3 * labels
+    left = residual(gradients, outputs, scalar_probability=False)
+    assert float(auc(left[..., 0], labels[..., 0] == 1)) == 1.0
+    assert float(fold(auc(gradients[..., 0], labels[..., 0] == 1))) < 0.6
+
+
+# -- the report ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fitted(tables):
+    frames, y = tables
+    options = {"active": "bank", "epochs": 25, "learning_rate": 3e-3, "random_state": 0}
+    return {
+        "plain": SplitNNClassifier(**options).fit(frames, y, on="id"),
+        "Marvell": MarvellClassifier(power_scale=16.0, **options).fit(frames, y, on="id"),
+        "label privacy": SplitNNClassifier(label_privacy=RandomizedResponse(0.1), **options).fit(
+            frames, y, on="id"
+        ),
+    }
+
+
+@pytest.fixture(scope="module")
+def reports(fitted):
+    return {name: leakage_report(classifier) for name, classifier in fitted.items()}
+
+
+def test_report_shows_each_method_failing_where_it_fails(reports):
+    plain = reports["plain"].to_frame()
+    message = plain[(plain["sees"] == "one message") & (plain["attack"] == "direction")]
+    assert (message["value"] > 0.95).all()
+
+    marvell = reports["Marvell"]
+    found = marvell.to_frame().set_index(["party", "sees", "attack", "knows"])["value"]
+    for party in ("shop", "web"):
+        one = found[party, "one message", "direction", "set up with all labels"]
+        averaged = found[party, "whole training", "averaging", "40 labels"]
+        alone = found[party, "whole training", "forward output", "40 labels"]
+        assert one < 0.68, "a message is protected"
+        assert averaged > alone, "averaging over epochs undoes it"
+    assert any("says nothing about several messages" in s for s in marvell.sentences)
+
+    private = reports["label privacy"].to_frame()
+    gradients = private[(private["sees"] == "whole training") & (private["knows"] == "no label")]
+    gradients = gradients[gradients["attack"] != "forward output"]
+    assert (gradients["value"] < 0.62).all(), "ε = .1 leaves nothing to find"
+
+
+def test_report_never_certifies(reports):
+    report = reports["label privacy"]
+    text = " ".join([report.headline, *report.sentences, report.html]).lower()
+    assert "certifies nothing" in text
+    for word in ("is safe", "is secure", "guaranteed", "no risk"):
+        assert word not in text
+
+
+def test_report_is_one_page_without_network(fitted, reports, tmp_path):
+    report = reports["Marvell"]
+    html = report.save(tmp_path / "leak.html").read_text(encoding="utf-8")
+    assert html == leakage_report(fitted["Marvell"]).html, "same evidence, same bytes"
+    for outside in ("http://", "https://", "<script"):
+        assert outside not in html
+    assert html.count("<img") == 4
+    for row in report.to_frame().itertuples():
+        assert row.attack in html
+    assert set(report.summaries().columns) == {"first", "final", "tail", "mean", "q95", "max"}
+    assert set(report.separation().index) == {"shop", "web"}
+
+
+def test_party_names_are_escaped():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(60, 3)), columns=list("abc"))
+    classifier = SplitNNClassifier(
+        party_columns={"tom & jerry's": list("abc")}, epochs=2, random_state=0
+    ).fit(X, X["a"] > 0)
+    html = leakage_report(classifier).html
+    assert "tom &amp; jerry" in html
+    assert "tom & jerry" not in html
+
+
+def test_report_needs_evidence(tables):
+    frames, y = tables
+    silent = SplitNNClassifier(active="bank", monitor=False, epochs=1).fit(frames, y, on="id")
+    with pytest.raises(ParameterError, match="monitor=True"):
+        leakage_report(silent)
+
+
+def test_many_classes(digits):
+    frames, y = digits
+    options = {"active": "left", "epochs": 8, "learning_rate": 5e-3, "random_state": 0}
+    plain = SplitNNClassifier(**options).fit(frames, y)
+    quiet = SplitNNClassifier(objective=DistanceCorrelation(0.5), **options).fit(frames, y)
+    assert set(plain.evidence_["right"].batches.columns) == {"epoch", *BATCH_ATTACKS}
+    told = [
+        transcript_attacks(c.evidence_["right"]).query("attack == 'forward output'")["value"]
+        for c in (plain, quiet)
+    ]
+    assert told[1].iloc[1] < told[0].iloc[1], "the objective makes outputs tell less"
+
+
+def test_random_labels_leak_nothing_but_gradients():
+    """The two anchors: outputs that cannot know labels are at chance, gradients of them are not."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 4)), rng.integers(0, 2, 600)
+    classifier = SplitNNClassifier(epochs=4, bottom_hidden=(4,), random_state=0).fit(X, y)
+    found = transcript_attacks(classifier.evidence_["party"]).set_index(["attack", "knows"])
+    assert found["value"]["forward output", "no label"] < 0.62
+    assert found["value"]["averaging", "no label"] > 0.95
+    assert found["value"]["residual", "no label"] > 0.95

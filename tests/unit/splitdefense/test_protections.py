@@ -1,0 +1,188 @@
+"""Protections and label privacy: what they promise, on tensors whose answer is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import ArtefactError, ParameterError, TrainingDivergedError
+from vflsynth.splitdefense import (
+    PPDL,
+    Chain,
+    DiscreteSGD,
+    GradientCompression,
+    Isotropic,
+    Marvell,
+    MaxNorm,
+    NoisyGradient,
+    RandomizedResponse,
+)
+from vflsynth.splitdefense._parts import from_plain
+from vflsynth.splitdefense.protections import Context, Draws
+
+PROTECTIONS = [
+    Isotropic(4.0),
+    MaxNorm(),
+    NoisyGradient(1.0),
+    NoisyGradient(1.0, "gaussian"),
+    GradientCompression(0.1),
+    DiscreteSGD(2),
+    DiscreteSGD(1, noise_scale=1.0),
+    PPDL(),
+    Marvell(1.0),
+    Chain([GradientCompression(0.5), Isotropic(0.1)]),
+]
+labelled = pytest.mark.parametrize("protection", PROTECTIONS, ids=str)
+
+
+def gradients(n=200, dim=4, replicas=2, seed=0):
+    drawn = torch.randn(replicas, n, dim, generator=torch.Generator().manual_seed(seed))
+    return drawn * torch.linspace(0.2, 2, n).view(1, n, 1)
+
+
+def protect(protection, values, step=0, seeds=None):
+    labels = (torch.arange(values.shape[1]) % 2).expand(len(values), -1)
+    streams = RandomStreams([bytes([s]) for s in (seeds or range(len(values)))])
+    return protection.protect(values, Context(labels, 2, Draws(streams, step)))
+
+
+@labelled
+def test_scale_does_not_matter(protection):
+    values = gradients()
+    sent = protect(protection, values)
+    assert torch.allclose(protect(protection, 1e-4 * values), 1e-4 * sent, rtol=1e-3, atol=1e-9)
+
+
+@labelled
+def test_replicas_do_not_mix(protection):
+    values = gradients()
+    alone = protect(protection, values[1:], seeds=[1])
+    assert torch.allclose(protect(protection, values)[1:], alone, rtol=1e-5, atol=1e-6)
+
+
+@labelled
+def test_draws_are_of_the_step(protection):
+    values = gradients()
+    assert torch.equal(protect(protection, values), protect(protection, values))
+
+
+@labelled
+def test_zero_stays_zero_and_nan_is_refused(protection):
+    zero = torch.zeros(1, 8, 3)
+    assert torch.equal(protect(protection, zero), zero)
+    with pytest.raises(TrainingDivergedError):
+        protect(protection, torch.full((1, 8, 3), torch.nan))
+
+
+@labelled
+def test_parts_survive_json(protection):
+    assert from_plain(protection.to_dict()).equals(protection)
+
+
+def test_unknown_part():
+    with pytest.raises(ArtefactError, match="no part"):
+        from_plain({"part": "Popen", "args": "ls"})
+
+
+def mean_square(protection, values, steps=300):
+    return torch.stack(
+        [protect(protection, values, step).square().sum(-1) for step in range(steps)]
+    )
+
+
+def test_max_norm_makes_norms_equal():
+    """E‖g~‖² = max‖g‖² for every record."""
+    values = gradients(replicas=1)
+    found = mean_square(MaxNorm(), values, 2000).mean(0)
+    largest = values.square().sum(-1).max()
+    assert float((found / largest).mean()) == pytest.approx(1, abs=0.05)
+    assert float((found / largest).min()) > 0.8
+
+
+def test_isotropic_power():
+    values = gradients(replicas=1)
+    sent = torch.stack([protect(Isotropic(9.0), values, step) for step in range(200)])
+    power = (sent - values).square().sum(-1).mean()
+    assert float(power) == pytest.approx(9 * float(values.square().sum(-1).max()), rel=0.02)
+
+
+def test_noisy_gradient_scale():
+    values = gradients(replicas=1)
+    noise = torch.stack([protect(NoisyGradient(0.5), values, s) for s in range(100)]) - values
+    scale = 0.5 * float(values.square().mean().sqrt())
+    assert float(noise.abs().mean()) == pytest.approx(scale, rel=0.02)  # E|Laplace(b)| = b
+    assert float(noise.std()) == pytest.approx(math.sqrt(2) * scale, rel=0.02)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 1.0])
+def test_compression_keeps_the_largest(keep):
+    values = gradients(replicas=1)
+    sent = protect(GradientCompression(keep), values)
+    kept = sent != 0
+    assert int(kept.sum()) == round(keep * values.numel())
+    assert torch.equal(sent[kept], values[kept])
+    if 0 < keep < 1:
+        assert float(values[kept].abs().min()) >= float(values[~kept].abs().max())
+
+
+def test_discrete_sgd_has_few_values():
+    values = gradients(replicas=1)
+    sent = protect(DiscreteSGD(2, bound=1.0), values)
+    unit = values.square().mean().sqrt() / 2
+    assert len(torch.unique((sent / unit).round())) == 5
+    inside = values.abs() < 2 * unit
+    assert float((sent - values)[inside].abs().max()) <= float(unit) / 2 * 1.0001
+
+
+def test_ppdl_sends_at_most_its_share_within_its_bounds():
+    values = gradients(replicas=1)
+    sent = protect(PPDL(fraction=0.1, clip=0.5), values)
+    assert 0 < int((sent != 0).sum()) <= round(0.1 * values.numel())
+    assert float(sent.abs().max()) <= 0.5 * float(values.square().mean().sqrt()) * 1.0001
+    exact = protect(PPDL(fraction=1.0, noise_scale=0.0, threshold=0.0, clip=1e9), values)
+    assert torch.equal(exact, values)
+
+
+def test_chain_is_one_after_the_other():
+    values = gradients()
+    chain = protect(Chain([GradientCompression(0.5), DiscreteSGD(1)]), values)
+    assert torch.equal(chain, protect(DiscreteSGD(1), protect(GradientCompression(0.5), values)))
+    assert Chain([Isotropic(), Marvell()]).binary_only
+    assert not Chain([Isotropic()]).binary_only
+    with pytest.raises(ParameterError, match="GradientCompression: keep"):
+        Chain([GradientCompression(2.0)]).check()
+
+
+# -- label privacy -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_randomized_response(n_classes, epsilon):
+    labels = torch.arange(60_000) % n_classes
+    privacy = RandomizedResponse(epsilon)
+    drawn = privacy.transform(labels, n_classes, RandomStreams([b"a"]))[0]
+    counts = np.zeros((n_classes, n_classes))
+    np.add.at(counts, (labels.numpy(), drawn.numpy()), 1)
+    rates = counts / counts.sum(1, keepdims=True)
+    keep = math.exp(epsilon) / (math.exp(epsilon) + n_classes - 1)
+    expected = np.full((n_classes, n_classes), (1 - keep) / (n_classes - 1))
+    np.fill_diagonal(expected, keep)
+    assert rates == pytest.approx(expected, abs=0.03)
+    # ε-DP: no output is more than e^ε times as likely under one label as under another.
+    assert (expected.max(0) / expected.min(0)).max() == pytest.approx(math.exp(epsilon))
+    assert privacy.keep_probability(n_classes) == pytest.approx(keep)
+
+
+def test_debiasing_undoes_the_response():
+    privacy = RandomizedResponse(1.0)
+    keep = privacy.keep_probability(3)
+    truth = np.random.default_rng(0).dirichlet(np.ones(3), 50)
+    seen = truth * keep + (1 - truth) * (1 - keep) / 2
+    assert privacy.debias(seen) == pytest.approx(truth)
+    extreme = privacy.debias(np.array([[0.99, 0.005, 0.005]]))
+    assert extreme == pytest.approx(np.array([[1.0, 0.0, 0.0]]))

@@ -1,0 +1,337 @@
+"""Attacks of one passive party on everything it kept of a training.
+
+All are measured on the training records against the true labels. What the party's own outputs tell
+without any gradient is the baseline: only what goes beyond it did the gradients give away.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.networks.adam import FlatAdam
+from vflsynth.splitdefense.leakage.monitor import Evidence
+from vflsynth.splitdefense.leakage.scores import (
+    auc,
+    fold,
+    one_against_rest,
+    principal_direction,
+)
+from vflsynth.splitdefense.networks import Perceptron
+
+N_KNOWN = 40
+"""Labels that the attacks with a few known labels have."""
+
+REPEATS = 5
+"""Draws of the known labels, whose results are averaged."""
+
+_MATCHED_RECORDS = 2000
+_MATCHING_STEPS = 300
+_FINE_TUNING_STEPS = 200
+
+Matrix = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What an attack is, and how well it did.
+
+    Parameters
+    ----------
+    name : str
+    knows : str
+        What of the labels the attacker knows.
+    measure : {"AUC", "accuracy"}
+    value, baseline : float
+        With gradients, and without.
+    """
+
+    name: str
+    knows: str
+    measure: str
+    value: float
+    baseline: float
+
+
+def transcript_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFrame:
+    """Run every attack that works on the whole transcript.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    random_state : int, default=0
+
+    Returns
+    -------
+    DataFrame
+        One row per attack: ``party``, ``attack``, ``knows``, ``measure``, ``value``, ``baseline``
+        and ``gain``, which is the difference.
+
+    Notes
+    -----
+    AUC attacks rank records by one number and know no label; several classes are each taken against
+    the rest. They are folded: upside down counts as right.
+
+    - *forward output*: the party's own outputs, along their first principal direction.
+    - *averaging*: the mean over epochs of each record's scaled gradient, likewise.
+    - *residual*: what the party's own outputs do not explain of the gradients of the first epochs,
+      averaged.
+    - *gradient matching*: soft labels and a surrogate top model whose gradients match the averaged
+      ones (ExPLoit, Kariyappa and Qureshi 2021). Knows the classes' shares.
+
+    Accuracy attacks know 40 labels and are measured on the other records: logistic regression on
+    the outputs alone (the baseline), and with averaged gradients or residuals.
+    """
+    rng = np.random.default_rng(random_state)
+    labels, n_classes = evidence.labels, evidence.n_classes
+    forward = _ranking(evidence.features, labels, n_classes)
+    few = "no label"
+    found = [
+        Attack("forward output", few, "AUC", forward, forward),
+        Attack(
+            "averaging",
+            few,
+            "AUC",
+            _ranking(evidence.mean_gradients, labels, n_classes),
+            forward,
+        ),
+        Attack("residual", few, "AUC", _ranking(evidence.residuals, labels, n_classes), forward),
+        Attack(
+            "gradient matching",
+            "shares of classes",
+            "AUC",
+            gradient_matching(evidence, random_state),
+            forward,
+        ),
+    ]
+    known = list(_known_rows(labels, n_classes, rng))
+    outputs = [_completion(evidence.features, labels, rows) for rows in known]
+    baseline = float(np.mean(outputs))
+    knows = f"{N_KNOWN} labels"
+    found.append(Attack("forward output", knows, "accuracy", baseline, baseline))
+    for name, extra in (("averaging", evidence.mean_gradients), ("residual", evidence.residuals)):
+        joined = np.concatenate([evidence.features, extra], 1)
+        value = float(np.mean([_completion(joined, labels, rows) for rows in known]))
+        found.append(Attack(name, knows, "accuracy", value, baseline))
+    return _frame(evidence.party, found)
+
+
+def completion_attacks(
+    evidence: Evidence, bottom_model: Perceptron, random_state: int = 0
+) -> pd.DataFrame:
+    """Complete the party's bottom model to a classifier of its own (Fu et al. 2022; DIMIP §4).
+
+    Parameters
+    ----------
+    evidence : Evidence
+    bottom_model : Perceptron
+        The party's, as trained; one replica.
+    random_state : int, default=0
+
+    Returns
+    -------
+    DataFrame
+        As `transcript_attacks` returns. The baseline is the better of two floors that need no
+        training with the active party: the party's raw columns, and its bottom model before
+        training.
+
+    Notes
+    -----
+    Features are always standardised: an attacker who does not do so is fooled by their scale. Few
+    labels train a logistic head on the frozen bottom model, or head and bottom model together; all
+    labels of one half of the records, measured on the other, train a logistic head and a
+    perceptron; the floor there is the better of the two.
+    """
+    rng = np.random.default_rng(random_state)
+    labels, n_classes = evidence.labels, evidence.n_classes
+    known = list(_known_rows(labels, n_classes, rng))
+    half = rng.permutation(len(labels))[: len(labels) // 2]
+    knows = f"{N_KNOWN} labels"
+
+    def mean(of: Callable[[Rows], float]) -> float:
+        return float(np.mean([of(rows) for rows in known]))
+
+    def frozen(features: npt.NDArray[np.float32]) -> float:
+        return mean(lambda rows: _completion(features, labels, rows))
+
+    def whole(features: npt.NDArray[np.float32], model: str) -> float:
+        return _completion(features, labels, half, model, random_state)
+
+    floor = max(frozen(evidence.encoded), frozen(evidence.random_features))
+    found = [
+        Attack("completion, frozen", knows, "accuracy", frozen(evidence.features), floor),
+        Attack(
+            "completion, fine-tuned",
+            knows,
+            "accuracy",
+            mean(lambda rows: _fine_tuned(evidence, bottom_model, rows, random_state)),
+            floor,
+        ),
+    ]
+    models = {"logistic": "completion, frozen", "perceptron": "completion, MLP"}
+    floor = max(
+        whole(features, model)
+        for features in (evidence.encoded, evidence.random_features)
+        for model in models
+    )
+    found += [
+        Attack(name, "half of the labels", "accuracy", whole(evidence.features, model), floor)
+        for model, name in models.items()
+    ]
+    return _frame(evidence.party, found)
+
+
+def gradient_matching(evidence: Evidence, random_state: int = 0) -> float:
+    """AUC of labels found by matching gradients with those of a surrogate top model.
+
+    Notes
+    -----
+    Minimises, over soft labels of every record and a surrogate top model g, the squared distance
+    between the gradient of the cross-entropy of g with respect to the party's own outputs and the
+    averaged gradients, plus the divergence of the mean soft label from the classes' shares.
+    """
+    rng = np.random.default_rng(random_state)
+    labels, n_classes = evidence.labels, evidence.n_classes
+    rows = rng.permutation(len(labels))[:_MATCHED_RECORDS]
+    outputs = torch.from_numpy(_standardised(evidence.last_features[rows])).unsqueeze(0)
+    target = torch.from_numpy(evidence.mean_gradients[rows].astype(np.float32)).unsqueeze(0)
+    target = target / target.square().mean().sqrt().clamp_min(1e-30)
+    prior = torch.from_numpy(np.bincount(labels, minlength=n_classes) / len(labels)).float()
+    streams = RandomStreams([rng.bytes(32)])
+    surrogate = Perceptron([outputs.shape[-1], 32, n_classes], streams=streams, name="surrogate")
+    guess = torch.zeros(1, len(rows), n_classes)
+    guess += 0.01 * streams.normal("guess", 0, tuple(guess.shape[1:]))
+    guess.requires_grad_()
+    parameters = [*surrogate.parameters(), guess]
+    optimizer = torch.optim.Adam(
+        [{"params": parameters[:-1], "lr": 0.01}, {"params": [guess], "lr": 0.1}]
+    )
+    for _ in range(_MATCHING_STEPS):
+        soft = guess.softmax(-1)
+        inputs = outputs.clone().requires_grad_()
+        loss = -(soft * surrogate(inputs).log_softmax(-1)).sum()
+        (gradient,) = torch.autograd.grad(loss, inputs, create_graph=True)
+        gradient = gradient / gradient.square().mean().sqrt().clamp_min(1e-30)
+        share = soft.mean((0, 1))
+        divergence = (share * (share.clamp_min(1e-9) / prior.clamp_min(1e-9)).log()).sum()
+        objective = (gradient - target).square().mean() + divergence
+        optimizer.zero_grad()
+        objective.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    soft = guess.detach().softmax(-1)
+    truth = torch.from_numpy(labels[rows])
+
+    def folded(positive: Tensor) -> Tensor:
+        return torch.stack([fold(auc(soft[0, :, c], positive)) for c in range(n_classes)]).amax()
+
+    return float(one_against_rest(folded, truth, n_classes))
+
+
+def _ranking(values: npt.NDArray[np.float32], labels: Rows, n_classes: int) -> float:
+    """Folded AUC along the first principal direction; of each class against the rest."""
+    rows = torch.from_numpy(values.astype(np.float64)).unsqueeze(0)
+    main = (rows @ principal_direction(rows))[0, :, 0]
+    truth = torch.from_numpy(labels)
+    return float(one_against_rest(lambda positive: fold(auc(main, positive)), truth, n_classes))
+
+
+def _known_rows(labels: Rows, n_classes: int, rng: np.random.Generator) -> Iterator[Rows]:
+    """Rows of known labels, about as many of each class."""
+    per_class = max(1, N_KNOWN // n_classes)
+    for _ in range(REPEATS):
+        yield np.concatenate(
+            [rng.permutation(np.flatnonzero(labels == c))[:per_class] for c in np.unique(labels)]
+        )
+
+
+def _completion(
+    features: npt.NDArray[np.floating],
+    labels: Rows,
+    known: Rows,
+    model: str = "logistic",
+    random_state: int = 0,
+) -> float:
+    """Accuracy on the other records of a head trained on the known ones."""
+    others = np.setdiff1d(np.arange(len(labels)), known)
+    scaled = _standardised(features)
+    if model == "logistic":
+        head = LogisticRegression(max_iter=1000)
+    else:
+        head = MLPClassifier((64,), alpha=0.01, max_iter=60, random_state=random_state)
+    with warnings.catch_warnings():
+        # Some more iterations would fit the known labels a little better.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        head.fit(scaled[known], labels[known])
+    return float(head.score(scaled[others], labels[others]))
+
+
+def _fine_tuned(
+    evidence: Evidence, bottom_model: Perceptron, known: Rows, random_state: int
+) -> float:
+    """Accuracy of bottom model and head, trained together on the known labels."""
+    labels = torch.from_numpy(evidence.labels)
+    records = torch.from_numpy(evidence.encoded).unsqueeze(0)
+    bottom = copy.deepcopy(bottom_model).float()
+    secret = np.random.default_rng(random_state).bytes(32)
+    head = Perceptron(
+        [bottom.dims[-1], evidence.n_classes], streams=RandomStreams([secret]), name="head"
+    )
+    features = bottom(records).detach()
+    mean, spread = features.mean(1, keepdim=True), features.std(1, keepdim=True).clamp_min(1e-6)
+    optimizers = [
+        FlatAdam(m, learning_rate=1e-2 if m is head else 1e-3, betas=(0.9, 0.999))
+        for m in (head, bottom)
+    ]
+    few, truth = records[:, known], labels[known]
+    for _ in range(_FINE_TUNING_STEPS):
+        logits = head((bottom(few) - mean) / spread)[0]
+        loss = F.cross_entropy(logits, truth)
+        parameters = [p for optimizer in optimizers for p in optimizer.parameters]
+        gradients = torch.autograd.grad(loss, parameters)
+        start = 0
+        for optimizer in optimizers:
+            stop = start + len(optimizer.parameters)
+            optimizer.set_gradient(gradients[start:stop])
+            optimizer.step()
+            start = stop
+    with torch.no_grad():
+        predicted = head((bottom(records) - mean) / spread)[0].argmax(-1)
+    others = np.setdiff1d(np.arange(len(labels)), known)
+    return float((predicted == labels)[others].float().mean())
+
+
+def _standardised(features: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    scaled: npt.NDArray[np.floating] = StandardScaler().fit_transform(features)
+    return scaled
+
+
+def _frame(party: str, found: list[Attack]) -> pd.DataFrame:
+    frame = pd.DataFrame(
+        [
+            {
+                "party": party,
+                "attack": attack.name,
+                "knows": attack.knows,
+                "measure": attack.measure,
+                "value": attack.value,
+                "baseline": attack.baseline,
+            }
+            for attack in found
+        ]
+    )
+    return frame.assign(gain=frame["value"] - frame["baseline"])

@@ -1,0 +1,438 @@
+"""What the passive parties could have learned: one table, and one page that a newcomer can read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from vflsynth.evaluation._page import Page, render, require_packages
+from vflsynth.evaluation._pictures import INK, REAL, SYNTHETIC, Picture, encode_svg, new_figure
+from vflsynth.exceptions import ParameterError
+from vflsynth.splitdefense.leakage.attacks import completion_attacks, transcript_attacks
+from vflsynth.splitdefense.leakage.monitor import Evidence
+from vflsynth.splitdefense.leakage.scores import (
+    BATCH_ATTACKS,
+    kolmogorov_smirnov,
+    principal_direction,
+    total_variation,
+)
+
+if TYPE_CHECKING:
+    from vflsynth.splitdefense.base import BaseSplitClassifier
+
+BROKEN, PARTLY = 0.5, 0.15
+"""Share disclosed of what outputs leave open, from which labels are called disclosed, or partly."""
+
+LEVELS = {"broken": "Labels disclosed", "partly": "Partly disclosed", "held": "Held"}
+_ANSWERS = {**LEVELS, "held": "Not by these attacks"}
+_CSS_LEVELS = {"broken": "far", "partly": "partly", "held": "close"}
+
+MEANINGS = {
+    "norm": "length of the gradient",
+    "cosine": "angle to one positive record's clean gradient",
+    "mean": "nearer class mean",
+    "mean_threshold": "side of the batch mean",
+    "median": "nearer class median",
+    "median_threshold": "side of the batch median",
+    "direction": "position between the class means",
+    "spectral": "first principal direction",
+}
+
+
+def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> LeakageReport:
+    """Attack a classifier's training as each passive party could have.
+
+    Parameters
+    ----------
+    classifier : split classifier
+        Fitted in this process with ``monitor`` on; evidence is not saved with a classifier.
+    random_state : int, default=0
+        Which labels attackers know, and where their training starts.
+
+    Returns
+    -------
+    LeakageReport
+
+    Raises
+    ------
+    ParameterError
+        If there is no evidence.
+
+    Notes
+    -----
+    Attacks get what an honest-but-curious party sees: its columns, its bottom model, and every
+    gradient as sent, summed over the training. Several parties that pool what they have are not
+    modelled. No result is a guarantee: an attack that was not tried may do better.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from vflsynth.splitdefense import MarvellClassifier, leakage_report
+    >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    >>> report = leakage_report(MarvellClassifier(epochs=5, random_state=0).fit(X, y))
+    >>> "baseline" in set(report.to_frame()["verdict"])
+    True
+    """
+    check_is_fitted(classifier, "parties_")
+    if not classifier.evidence_:
+        raise ParameterError(
+            "there is no evidence of what passive parties received: fit with monitor=True and at "
+            "least one passive party, and make the report in the same process"
+        )
+    frames = []
+    for name, evidence in classifier.evidence_.items():
+        transcript = transcript_attacks(evidence, random_state)
+        forward = float(transcript["value"].iloc[0])
+        frames += [
+            transcript.assign(sees="whole training"),
+            _batch_attacks(evidence, forward).assign(sees="one message"),
+            completion_attacks(evidence, classifier.parties_[name].network, random_state).assign(
+                sees="trained bottom model"
+            ),
+        ]
+    frame = pd.concat(frames, ignore_index=True)
+    open_ = (1.0 - frame["baseline"]).clip(lower=1e-9)
+    frame["disclosed"] = (frame["gain"] / open_).clip(lower=0.0)
+    frame["verdict"] = [
+        "broken" if share >= BROKEN else "partly" if share >= PARTLY else "held"
+        for share in frame["disclosed"]
+    ]
+    frame.loc[frame["attack"] == "forward output", "verdict"] = "baseline"
+    return LeakageReport(frame, classifier)
+
+
+@dataclass(frozen=True, eq=False)
+class LeakageReport:
+    """How far labels leaked, by party and attack.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        See `to_frame`.
+    classifier : split classifier
+    """
+
+    frame: pd.DataFrame
+    classifier: BaseSplitClassifier
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per party and attack.
+
+        Returns
+        -------
+        DataFrame
+            ``party``, ``attack``, what it ``sees`` and ``knows``, ``measure``, ``value``,
+            ``baseline`` (what the party's own outputs, or for completion its own columns, tell
+            without the active party's help), ``gain``, ``disclosed`` (gain as a share of what the
+            baseline leaves open) and ``verdict``. AUCs of one message are 95 % quantiles over
+            batches.
+        """
+        return self.frame.copy()
+
+    def summaries(self) -> pd.DataFrame:
+        """Return the leak of one message over training, one row per party and attack.
+
+        Returns
+        -------
+        DataFrame
+            AUC in the ``first`` and ``final`` epoch, over the last fifth (``tail``), and ``mean``,
+            ``q95`` and ``max`` over all batches looked at.
+        """
+        return pd.concat(
+            [
+                summarise(evidence.batches).assign(party=name).set_index("party", append=True)
+                for name, evidence in self.classifier.evidence_.items()
+            ]
+        ).swaplevel()
+
+    def separation(self) -> pd.DataFrame:
+        """Return how far the classes' gradients of the last epoch are apart, per party.
+
+        Returns
+        -------
+        DataFrame
+            Along the first principal direction: Kolmogorov-Smirnov distance, and total variation
+            distance by histogram less the histogram's bias. Two classes only; else empty.
+        """
+        rows = {}
+        for name, evidence in self.classifier.evidence_.items():
+            if evidence.n_classes == 2:
+                line, positive = _line(evidence)
+                rows[name] = {
+                    "kolmogorov_smirnov": float(kolmogorov_smirnov(line, positive)),
+                    "total_variation": float(total_variation(line, positive)),
+                }
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    @property
+    def sentences(self) -> list[str]:
+        """What is protected and what is not, in words."""
+        return [*_sentences(self.frame, self.classifier)]
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one sentence; never that anything is safe."""
+        attacks = self.frame[self.frame["verdict"] != "baseline"]
+        worst = _top(attacks, "disclosed")
+        count = int((attacks["verdict"] == "broken").sum())
+        if count:
+            return (
+                f"{count} of {len(attacks)} attacks disclose labels. Worst: {worst['attack']} "
+                f"({worst['sees']}), {worst['measure']} {worst['value']:.2f}."
+            )
+        if worst["verdict"] == "partly":
+            return (
+                f"Labels are partly disclosed: {worst['attack']} ({worst['sees']}) reaches "
+                f"{worst['measure']} {worst['value']:.2f}."
+            )
+        return "None of the attacks tried tells more than the baseline; others may."
+
+    @cached_property
+    def page(self) -> Page:
+        """The page, made when first asked for.
+
+        Raises
+        ------
+        MissingExtraError
+            If matplotlib or jinja2 is not installed.
+        """
+        require_packages("leakage_report")
+        return Page(
+            str(
+                render(
+                    "vflsynth.splitdefense.leakage",
+                    "report.html",
+                    title="Label leakage report",
+                    facts=_facts(self.classifier),
+                    headline=self.headline,
+                    cards=[_card(self.frame, sees) for sees in self.frame["sees"].unique()],
+                    sentences=self.sentences,
+                    pictures=_pictures(self.classifier.evidence_),
+                    rows=_cells(self.frame),
+                    meanings=MEANINGS,
+                    broken=f"{BROKEN:.0%}",
+                    partly=f"{PARTLY:.0%}",
+                )
+            )
+        )
+
+    @property
+    def html(self) -> str:
+        """The page as text: one file, no network."""
+        return self.page.html
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page to a file, whole or not at all."""
+        return self.page.save(path)
+
+    def _repr_html_(self) -> str:
+        return self.page._repr_html_()
+
+
+def summarise(batches: pd.DataFrame) -> pd.DataFrame:
+    """Summarise AUCs per batch over a training, one row per attack."""
+    epoch, values = batches["epoch"], batches[list(BATCH_ATTACKS)]
+    found = pd.DataFrame(
+        {
+            "first": values[epoch == epoch.min()].mean(),
+            "final": values[epoch == epoch.max()].mean(),
+            "tail": values[epoch > 0.8 * epoch.max()].mean(),
+            "mean": values.mean(),
+            "q95": values.quantile(0.95),
+            "max": values.max(),
+        }
+    )
+    return found.rename_axis("attack")
+
+
+def _batch_attacks(evidence: Evidence, forward: float) -> pd.DataFrame:
+    if evidence.batches.empty:  # no batch had two classes
+        return pd.DataFrame()
+    values = evidence.batches[list(BATCH_ATTACKS)].quantile(0.95)
+    frame = pd.DataFrame(
+        {
+            "party": evidence.party,
+            "attack": [name.replace("_", " ") for name in BATCH_ATTACKS],
+            "knows": "set up with all labels",
+            "measure": "AUC",
+            "value": values.to_numpy(),
+            "baseline": forward,
+        }
+    )
+    return frame.assign(gain=frame["value"] - frame["baseline"])
+
+
+def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str]:
+    sentences = []
+    method = classifier.method()
+    for party in classifier.evidence_:
+        rows = frame[frame["party"] == party]
+        forward = rows[(rows["attack"] == "forward output") & (rows["measure"] == "AUC")]
+        message = rows[rows["sees"] == "one message"]
+        training = rows[(rows["sees"] == "whole training") & (rows["measure"] == "AUC")]
+        training = training[training["verdict"] != "baseline"]
+        baseline = float(forward["value"].iloc[0])
+        sentences.append(
+            f"{party} can rank its records by label with AUC {baseline:.2f} from its own bottom "
+            "model's outputs, without a look at gradients. Protecting gradients does not change it."
+        )
+        if len(message):
+            best = _top(message, "value")
+            sentences.append(
+                f"From one message, the best of the published attacks ({best['attack']}) gives "
+                f"{party} AUC {best['value']:.2f} (95 % quantile over batches)."
+            )
+        best = _top(training, "value")
+        more = best["value"] > baseline
+        sentences.append(
+            f"Over the whole training, {best['attack']} reaches AUC {best['value']:.2f}: "
+            + (
+                f"{best['disclosed']:.0%} of what the outputs leave open."
+                if more
+                else "not more than the outputs tell anyway."
+            )
+        )
+        completion = rows[rows["sees"] == "trained bottom model"]
+        best = _top(completion, "gain")
+        sentences.append(
+            f"With {best['knows']}, {party}'s trained bottom model makes a classifier of accuracy "
+            f"{best['value']:.2f}; its own columns or an untrained model make one of "
+            f"{best['baseline']:.2f}."
+        )
+    if method.label_privacy is not None:
+        epsilon = method.label_privacy.epsilon
+        keep = method.label_privacy.keep_probability(len(classifier.classes_))
+        sentences.append(
+            f"Labels were randomised once with ε = {epsilon:g}: each was kept with probability "
+            f"{keep:.2f}. This bounds what any attack on the whole training can tell about a "
+            "single label beyond what the columns tell; columns are not protected by it."
+        )
+    last = classifier.history_.iloc[-1]
+    for party in classifier.evidence_:
+        if f"auc_bound_{party}" in last:
+            sentences.append(
+                f"Marvell's theorem bounds the AUC of any attack on one message to {party} by "
+                f"{last[f'auc_bound_{party}']:.2f} if gradients are Gaussian (best attack in that "
+                f"model: {last[f'auc_gaussian_{party}']:.2f}; means over the last epoch). It says "
+                "nothing about several messages."
+            )
+    if method.protection is None and method.label_privacy is None:
+        sentences.append("Neither gradients nor labels were perturbed.")
+    return sentences
+
+
+def _top(frame: pd.DataFrame, column: str) -> Any:
+    """Return the row with the largest value."""
+    return frame.iloc[int(frame[column].to_numpy().argmax())]
+
+
+def _facts(classifier: BaseSplitClassifier) -> list[str]:
+    method = classifier.method()
+    parts = [method.objective, method.protection, method.label_privacy]
+    evidence = next(iter(classifier.evidence_.values()))
+    return [
+        type(classifier).__name__,
+        *(str(part) for part in parts if part is not None),
+        f"{len(evidence.labels):,} records",
+        f"{evidence.n_classes} classes",
+        f"passive parties: {', '.join(classifier.evidence_)}",
+        f"cut of width {evidence.features.shape[1]}",
+    ]
+
+
+def _card(frame: pd.DataFrame, sees: str) -> dict[str, Any]:
+    rows = frame[(frame["sees"] == sees) & (frame["verdict"] != "baseline")]
+    worst = _top(rows, "disclosed")
+    return {
+        "question": {
+            "whole training": "Do gradients of the whole training tell labels?",
+            "one message": "Does one message tell labels?",
+            "trained bottom model": "Is the trained bottom model of use to its owner?",
+        }[sees],
+        "level": _CSS_LEVELS[worst["verdict"]],
+        "answer": LEVELS[worst["verdict"]]
+        if worst["verdict"] != "held"
+        else "Not by these attacks",
+        "value": f"{worst['value']:.2f}",
+        "text": (
+            f"{worst['measure']} of {worst['attack']} at {worst['party']}; it knows: "
+            f"{worst['knows']}. Baseline {worst['baseline']:.2f}; {worst['disclosed']:.0%} of what "
+            "it leaves open."
+        ),
+    }
+
+
+def _cells(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {
+            "party": row.party,
+            "sees": row.sees,
+            "attack": row.attack,
+            "knows": row.knows,
+            "measure": row.measure,
+            "value": f"{row.value:.3f}",
+            "baseline": f"{row.baseline:.3f}",
+            "gain": f"{row.gain:+.3f}".replace("-", "−"),
+            "verdict": LEVELS.get(str(row.verdict), "Baseline"),
+        }
+        for row in frame.itertuples()
+    ]
+
+
+def _line(evidence: Evidence) -> tuple[torch.Tensor, torch.Tensor]:
+    """Last gradients along their first principal direction, and which records are positive."""
+    rows = torch.from_numpy(evidence.last_gradients).double().unsqueeze(0)
+    return (rows @ principal_direction(rows))[0, :, 0], torch.from_numpy(evidence.labels == 1)
+
+
+def _pictures(evidence: dict[str, Evidence]) -> list[Picture]:
+    pictures = []
+    for name, found in evidence.items():
+        line, _ = _line(found)
+        pictures.append(_by_class(name, line.numpy(), found.labels))
+        if not found.batches.empty:
+            pictures.append(_over_training(name, found.batches))
+    return pictures
+
+
+def _by_class(party: str, line: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Picture:
+    figure, axes = new_figure(4.2, 2.3)
+    low, high = (float(q) for q in np.quantile(line, [0.005, 0.995]))
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    bins = np.linspace(low, high, 41)
+    for mask, color in ((labels == 0, REAL), (labels != 0, SYNTHETIC)):
+        shown = np.clip(line[mask], low, high)
+        axes.hist(shown, bins=bins.tolist(), density=True, color=color, alpha=0.6)
+    axes.set_xlabel("gradient as sent, first principal direction", fontsize=7, color=INK)
+    axes.set_yticks([])
+    return Picture(
+        title=f"{party}: gradients of the last epoch, by class",
+        alt=f"Histograms of the gradients sent to {party} for the two classes.",
+        source=encode_svg(figure),
+    )
+
+
+def _over_training(party: str, batches: pd.DataFrame) -> Picture:
+    figure, axes = new_figure(4.2, 2.3)
+    means = batches.groupby("epoch").mean()
+    for attack, color in (("norm", INK), ("mean_threshold", REAL), ("direction", SYNTHETIC)):
+        axes.plot(means.index, means[attack], color=color, lw=1.2, label=attack.replace("_", " "))
+    axes.set_ylim(0.48, 1.02)
+    axes.set_xlabel("epoch", fontsize=7, color=INK)
+    axes.set_ylabel("AUC from one message", fontsize=7, color=INK)
+    axes.legend(fontsize=6.5, frameon=False)
+    return Picture(
+        title=f"{party}: leak of one message over training",
+        alt=f"AUC of attacks on single messages to {party} by epoch.",
+        source=encode_svg(figure),
+    )
