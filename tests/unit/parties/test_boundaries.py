@@ -210,7 +210,9 @@ def test_a_party_holds_no_one_elses_table(watched):
             isinstance(item, Tensor) and item.untyped_storage().data_ptr() in others_records
             for item in held
         )
-        secrets = {derive(secret_from(0), label) for label in ("server", "samples")}
+        root = secret_from(0)
+        labels = ["server", "samples", *(f"party {other}" for other in frames if other != name)]
+        secrets = {root, *(derive(root, label) for label in labels)}
         assert not any(isinstance(item, bytes) and item in secrets for item in held)
 
 
