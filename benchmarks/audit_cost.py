@@ -1,0 +1,91 @@
+"""What an audit costs against the number of models and of records, as a picture.
+
+    python -m benchmarks.audit_cost
+
+On generated tables, with the default settings cut to 200 steps or one epoch, on one core. Writes
+``benchmarks/results/audit/cost.json`` and ``cost.svg``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from benchmarks._runs import RESULTS, environment
+from vflsynth import VFLGANSynthesizer
+from vflsynth.audit import RandomForest, audit_synthetic_data
+from vflsynth.datasets import make_party_frames
+
+MODELS = (10, 20, 50, 100)
+RECORDS = (200, 1000, 5000, 20_000)
+FIXED_MODELS, FIXED_RECORDS = 20, 1000
+STEPS, BATCH_SIZE = 200, 32
+
+
+def main() -> None:
+    """Measure, write and draw."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=RESULTS / "audit")
+    output = parser.parse_args().output
+    output.mkdir(parents=True, exist_ok=True)
+    by_models = [measure(n_models, FIXED_RECORDS) for n_models in MODELS]
+    by_records = [measure(FIXED_MODELS, n_records) for n_records in RECORDS]
+    result = {
+        "steps": STEPS,
+        "batch_size": BATCH_SIZE,
+        "by_models": by_models,
+        "by_records": by_records,
+        **environment(),
+    }
+    (output / "cost.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    draw(by_models, by_records).savefig(output / "cost.svg", metadata={"Date": None})
+
+
+def measure(n_models: int, n_records: int) -> dict[str, Any]:
+    """Audit one record and return processor seconds of training and observing models."""
+    frames = make_party_frames(n_records, 2, random_state=0)
+    synthesizer = VFLGANSynthesizer(
+        batch_size=BATCH_SIZE,
+        epochs=max(1, STEPS * BATCH_SIZE // n_records),
+        model_selection="last",
+        device="cpu",
+    )
+    audit = audit_synthetic_data(
+        synthesizer,
+        frames,
+        "record_id",
+        targets=["farthest"],
+        n_models=n_models,
+        adversaries=[RandomForest(n_trees=100)],
+        verbose=0,
+    )
+    found = {
+        "models": n_models,
+        "records": n_records,
+        "processor_seconds": round(audit.cpu_seconds, 2),
+        "seconds_per_model": round(audit.cpu_seconds / audit.n_trained, 4),
+    }
+    print(found, flush=True)
+    return found
+
+
+def draw(by_models: list[dict[str, Any]], by_records: list[dict[str, Any]]) -> Figure:
+    """Draw both curves, logarithmic on both axes."""
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for axes, rows, name in zip(panels, (by_models, by_records), ("models", "records")):
+        axes.loglog([row[name] for row in rows], [row["processor_seconds"] for row in rows], "o-")
+        axes.set_xlabel("models per world" if name == "models" else "records")
+        axes.grid(visible=True, which="both", alpha=0.3)
+    panels[0].set_ylabel("processor seconds of the audit")
+    panels[0].set_title(f"{FIXED_RECORDS:,} records, {STEPS} steps", fontsize=9)
+    panels[1].set_title(f"{FIXED_MODELS} models, {STEPS} steps or one epoch", fontsize=9)
+    return figure
+
+
+if __name__ == "__main__":
+    main()
