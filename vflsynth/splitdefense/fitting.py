@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsynth._device import resolve_device
+from vflsynth._device import few_threads, resolve_device
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import ParameterError, PartyNameError
@@ -188,13 +188,19 @@ def train(
         replica_rows=rows,
         device=device,
     )
-    interrupted = session.train(
-        callbacks=options.callbacks,
-        checkpoint=options.checkpoint,
-        checkpoint_every=options.checkpoint_every,
-        resume=options.resume,
-        verbose=first.verbose > 0,
+    largest = max(
+        inputs * outputs
+        for party in parties
+        for inputs, outputs in pairwise(party.bottom_model.dims)
     )
+    with few_threads(len(models) * settings.batch_size * largest, device):
+        interrupted = session.train(
+            callbacks=options.callbacks,
+            checkpoint=options.checkpoint,
+            checkpoint_every=options.checkpoint_every,
+            resume=options.resume,
+            verbose=first.verbose > 0,
+        )
     if interrupted:
         warnings.warn(
             f"training was interrupted in epoch {len(session.history.records) + 1} of {epochs}; "

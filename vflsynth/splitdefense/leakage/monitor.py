@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vflsynth._validation import Number
 from vflsynth.splitdefense._parts import Part
-from vflsynth.splitdefense.leakage.scores import BATCH_ATTACKS, batch_attacks, one_against_rest
+from vflsynth.splitdefense.leakage.scores import BATCH_MEASURES, batch_measures, one_against_rest
 
 _RIDGE = 1e-6
 
@@ -67,7 +67,8 @@ class Evidence:
     last_gradients, last_features : ndarray, shape (record, feature)
         Of the last time that the record was in a batch.
     batches : DataFrame
-        One row per batch looked at: ``epoch`` and the AUC of each attack of one batch.
+        One row per batch looked at: ``epoch``, the AUC of each attack on one batch, and the
+        ``total_variation`` distance between the classes.
     """
 
     party: str
@@ -124,7 +125,7 @@ class LeakageRecord:
             name: torch.zeros(shape[0], 1, device=device) for name in ("gradients", "residuals")
         }
         self._offset = torch.arange(n_replicas, device=device).unsqueeze(1) * n_records
-        self._batches: list[Tensor] = []  # (1 + attack, replica) each
+        self._batches: list[Tensor] = []  # (1 + measure, replica) each
 
     @torch.no_grad()
     def add(
@@ -157,15 +158,15 @@ class LeakageRecord:
             self._counts["residuals"].index_add_(0, where, one)
         if step % self.monitor.every == 0:
             found = one_against_rest(
-                lambda positive: batch_attacks(sent, clean, positive), labels, self.n_classes
+                lambda positive: batch_measures(sent, clean, positive), labels, self.n_classes
             )
             number = torch.full((1, self.n_replicas), float(epoch + 1), device=found.device)
             self._batches.append(torch.cat([number, found]))
 
     def batches(self, replica: int) -> pd.DataFrame:
-        """Per-batch AUCs, one row per batch looked at that had all classes."""
+        """Per-batch measures, one row per batch looked at that had all classes."""
         rows = torch.stack([b[:, replica] for b in self._batches]).cpu().numpy()
-        frame = pd.DataFrame(rows, columns=["epoch", *BATCH_ATTACKS]).dropna(ignore_index=True)
+        frame = pd.DataFrame(rows, columns=["epoch", *BATCH_MEASURES]).dropna(ignore_index=True)
         return frame.astype({"epoch": int})
 
     def mean(self, name: str, replica: int) -> Floats:

@@ -21,9 +21,7 @@ from vflsynth.splitdefense.leakage.attacks import completion_attacks, transcript
 from vflsynth.splitdefense.leakage.monitor import Evidence
 from vflsynth.splitdefense.leakage.scores import (
     BATCH_ATTACKS,
-    kolmogorov_smirnov,
     principal_direction,
-    total_variation,
 )
 
 if TYPE_CHECKING:
@@ -145,7 +143,8 @@ class LeakageReport:
         -------
         DataFrame
             AUC in the ``first`` and ``final`` epoch, over the last fifth (``tail``), and ``mean``,
-            ``q95`` and ``max`` over all batches looked at.
+            ``q95`` and ``max`` over all batches looked at. The last row of a party is no AUC: the
+            ``total_variation`` distance of the classes along the line between their means.
         """
         return pd.concat(
             [
@@ -153,25 +152,6 @@ class LeakageReport:
                 for name, evidence in self.classifier.evidence_.items()
             ]
         ).swaplevel()
-
-    def separation(self) -> pd.DataFrame:
-        """Return how far the classes' gradients of the last epoch are apart, per party.
-
-        Returns
-        -------
-        DataFrame
-            Along the first principal direction: Kolmogorov-Smirnov distance, and total variation
-            distance by histogram less the histogram's bias. Two classes only; else empty.
-        """
-        rows = {}
-        for name, evidence in self.classifier.evidence_.items():
-            if evidence.n_classes == 2:
-                line, positive = _line(evidence)
-                rows[name] = {
-                    "kolmogorov_smirnov": float(kolmogorov_smirnov(line, positive)),
-                    "total_variation": float(total_variation(line, positive)),
-                }
-        return pd.DataFrame.from_dict(rows, orient="index")
 
     @property
     def sentences(self) -> list[str]:
@@ -239,8 +219,8 @@ class LeakageReport:
 
 
 def summarise(batches: pd.DataFrame) -> pd.DataFrame:
-    """Summarise AUCs per batch over a training, one row per attack."""
-    epoch, values = batches["epoch"], batches[list(BATCH_ATTACKS)]
+    """Summarise what was measured per batch over a training, one row per measure."""
+    epoch, values = batches["epoch"], batches.drop(columns="epoch")
     found = pd.DataFrame(
         {
             "first": values[epoch == epoch.min()].mean(),
@@ -388,17 +368,17 @@ def _cells(frame: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def _line(evidence: Evidence) -> tuple[torch.Tensor, torch.Tensor]:
-    """Last gradients along their first principal direction, and which records are positive."""
+def _line(evidence: Evidence) -> npt.NDArray[np.float64]:
+    """Last gradients along their first principal direction, (record,)."""
     rows = torch.from_numpy(evidence.last_gradients).double().unsqueeze(0)
-    return (rows @ principal_direction(rows))[0, :, 0], torch.from_numpy(evidence.labels == 1)
+    line: npt.NDArray[np.float64] = (rows @ principal_direction(rows))[0, :, 0].numpy()
+    return line
 
 
 def _pictures(evidence: dict[str, Evidence]) -> list[Picture]:
     pictures = []
     for name, found in evidence.items():
-        line, _ = _line(found)
-        pictures.append(_by_class(name, line.numpy(), found.labels))
+        pictures.append(_by_class(name, _line(found), found.labels))
         if not found.batches.empty:
             pictures.append(_over_training(name, found.batches))
     return pictures

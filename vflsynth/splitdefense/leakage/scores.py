@@ -21,7 +21,10 @@ BATCH_ATTACKS = (
     "direction",
     "spectral",
 )
-"""Rows of `batch_attacks`, each an AUC folded to at least 1/2."""
+"""Attacks on one batch, each measured by an AUC folded to at least 1/2."""
+
+BATCH_MEASURES = (*BATCH_ATTACKS, "total_variation")
+"""Rows of `batch_measures`."""
 
 TVD_BINS = 20
 
@@ -62,8 +65,8 @@ def guess_auc(guess: Tensor, positive: Tensor) -> Tensor:
     return 0.5 * (1.0 + hits - false_alarms)
 
 
-def batch_attacks(gradients: Tensor, clean: Tensor, positive: Tensor) -> Tensor:
-    """Folded AUC of every attack on one batch, in the order of `BATCH_ATTACKS`.
+def batch_measures(gradients: Tensor, clean: Tensor, positive: Tensor) -> Tensor:
+    """Folded AUC of every attack on one batch, and how far the classes are apart.
 
     Parameters
     ----------
@@ -75,8 +78,8 @@ def batch_attacks(gradients: Tensor, clean: Tensor, positive: Tensor) -> Tensor:
 
     Returns
     -------
-    Tensor, shape (attack, replica)
-        NaN where the batch has only one class.
+    Tensor, shape (measure, replica)
+        In the order of `BATCH_MEASURES`; NaN where the batch has only one class.
 
     Notes
     -----
@@ -84,10 +87,12 @@ def batch_attacks(gradients: Tensor, clean: Tensor, positive: Tensor) -> Tensor:
       batch (the first, and batches are in random order).
     - ``mean``, ``median``: GAFM Eqs. 9 and 10, the guess by the nearer class mean or median.
     - ``mean_threshold``, ``median_threshold``: a cut at the mean or median over the batch, on the
-    line
-      between the class means. The figures of GAFM's table 1 are of this attack.
+      line between the class means. The figures of GAFM's table 1 are of this attack.
     - ``direction``: the position on that line as a score, the best attack on Gaussians.
     - ``spectral``: the position along the first principal direction; needs no label.
+    - ``total_variation`` is the distance of the classes' distributions on that line. The line is
+      drawn through the batch's own means, so that wide gradients of few records read some distance
+      where there is none.
     """
     both = torch.stack([~positive, positive], 1).to(gradients.dtype)
     means = (both / both.sum(-1, keepdim=True)) @ gradients  # (replica, class, feature)
@@ -117,7 +122,7 @@ def batch_attacks(gradients: Tensor, clean: Tensor, positive: Tensor) -> Tensor:
         cosines = towards / norms.clamp_min(torch.finfo(norms.dtype).tiny)
         soft = fold(auc(torch.stack([norms, cosines, line, main.squeeze(-1)]), positive))
         ordered = [soft[0], soft[1], *hard, soft[2], soft[3]]
-    return torch.stack(ordered)
+    return torch.stack([*ordered, total_variation(line, positive)])
 
 
 def class_medians(gradients: Tensor, positive: Tensor) -> Tensor:
@@ -138,53 +143,42 @@ def principal_direction(rows: Tensor) -> Tensor:
     return vectors[..., -1:].to(rows.dtype)
 
 
-def kolmogorov_smirnov(scores: Tensor, positive: Tensor) -> Tensor:
-    """Largest difference of the classes' distribution functions, (..., record) to (...).
-
-    The total variation distance of the classes' scores, where the likelihood ratio is monotone.
-    """
-    ordered, order = scores.sort(-1)
-    is_positive = positive.expand_as(scores).gather(-1, order).to(scores.dtype)
-    first = is_positive.cumsum(-1) / is_positive.sum(-1, keepdim=True)
-    second = (1 - is_positive).cumsum(-1) / (1 - is_positive).sum(-1, keepdim=True)
-    ends = torch.ones_like(ordered, dtype=torch.bool)
-    ends[..., :-1] = ordered[..., 1:] > ordered[..., :-1]  # ties are passed at once
-    return ((first - second).abs() * ends).amax(-1)
-
-
 def total_variation(scores: Tensor, positive: Tensor, bins: int = TVD_BINS) -> Tensor:
     """Total variation distance of the classes' scores by histogram, less the histogram's bias.
 
     Parameters
     ----------
-    scores : Tensor, shape (record,)
-    positive : Tensor of bool, shape (record,)
+    scores : Tensor, shape (..., record)
+    positive : Tensor of bool, shape (..., record)
     bins : int, default=20
 
     Returns
     -------
-    Tensor, scalar
-        At least 0.
+    Tensor, shape (...)
+        At least 0; NaN where only one class is present.
 
     Notes
     -----
     Two samples of the same distribution have different histograms: 1028 records in 20 bins read
     about .09. What is taken off is the mean over permutations of the labels, in the normal
     approximation of the hypergeometric counts. Where the classes are far apart that is too much,
-    and the result errs low; `kolmogorov_smirnov` has no such bias.
+    and the result errs low.
     """
-    n, n_positive = len(scores), int(positive.sum())
+    n = scores.shape[-1]
+    low, high = scores.amin(-1, keepdim=True), scores.amax(-1, keepdim=True)
+    width = (high - low).clamp_min(torch.finfo(scores.dtype).tiny)
+    which = ((scores - low) / width * bins).nan_to_num().long().clamp_max(bins - 1)
+    is_positive = positive.expand_as(scores).to(scores.dtype)
+    empty = scores.new_zeros((*scores.shape[:-1], bins))
+    of_all = empty.scatter_add(-1, which, torch.ones_like(scores))
+    of_positive = empty.scatter_add(-1, which, is_positive)
+    n_positive = is_positive.sum(-1, keepdim=True)
     n_negative = n - n_positive
-    low, high = float(scores.min()), float(scores.max())
-    if n_positive == 0 or n_negative == 0 or low == high:
-        return torch.zeros(())
-    of_all = torch.histc(scores, bins, low, high)
-    of_positive = torch.histc(scores[positive], bins, low, high)
     difference = of_positive / n_positive - (of_all - of_positive) / n_negative
     share = of_all / n
     variance = n_positive * share * (1.0 - share) * n_negative / max(1, n - 1)
     chance = variance.sqrt() * (1.0 / n_positive + 1.0 / n_negative) * (2.0 / torch.pi) ** 0.5
-    found: Tensor = 0.5 * (difference.abs().sum() - chance.sum())
+    found: Tensor = 0.5 * (difference.abs() - chance).sum(-1)
     return found.clamp_min(0.0)
 
 
