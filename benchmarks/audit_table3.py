@@ -21,35 +21,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks._audit_paper import AREAS, REFERENCE_ROWS
 from benchmarks._data import BenchmarkTable, load_table
 from benchmarks._runs import RESULTS, environment
 from vflsynth import VFLGANSynthesizer, preset
 from vflsynth.audit import ATTACKS, attack_auc, audit_synthetic_data
 
-REFERENCE_ROWS = {"red-wine": 1000, "white-wine": 2000, "california-housing": 10_000}
 SYNTHETIC_ROWS = 10_000
 LOGAN_0_EPOCHS = 50  # of the attacker's own GAN: 2,000 steps
-
-# AUC at 100 and 200 records: of ASSD, and the range of each attack over all tables and sizes.
-PAPER_ASSD = {
-    "red-wine": {100: 0.98, 200: 0.95},
-    "white-wine": {100: 0.87, 200: 0.92},
-    "california-housing": {100: 0.81, 200: 0.89},
-}
-PAPER_RANGES = {
-    "LOGAN 0": (0.47, 0.54),
-    "LOGAN D1": (0.46, 0.54),
-    "MC": (0.50, 0.60),
-    "GAN-leaks 0": (0.51, 0.61),
-    "GAN-leaks CAL": (0.50, 0.59),
-    "DOMIAS": (0.50, 0.63),
-}
 
 
 def main() -> None:
     """Write one JSON per table and size, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", nargs="+", choices=tuple(PAPER_ASSD), default=list(PAPER_ASSD))
+    parser.add_argument("--data", nargs="+", choices=tuple(AREAS), default=list(AREAS))
     parser.add_argument("--records", nargs="+", type=int, default=[100, 200])
     parser.add_argument("--generators", type=int, default=8)
     parser.add_argument("--models", type=int, default=100, help="ASSD: shadow models per world")
@@ -127,8 +112,7 @@ def run(table: BenchmarkTable, n: int, arguments: argparse.Namespace) -> dict[st
         "batch_size": chosen["batch_size"],
         "generators": arguments.generators,
         "attacks": attacks,
-        "paper_ranges": PAPER_RANGES,
-        "paper_assd": PAPER_ASSD[table.name].get(n),
+        "paper": AREAS[table.name].get(n),
         "assd": json.loads(audit.to_json()),
     }
 
@@ -140,13 +124,13 @@ def _rows(frame: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:
 def as_text(result: dict[str, Any]) -> str:
     """Return the result as lines: mean over generators, the widest interval of one, the paper's."""
     lines = [f"{result['data']}, {result['records']} records, {result['epochs']} epochs (AUC)"]
+    paper = result["paper"] or {}
     for name, found in result["attacks"].items():
         values = np.array(found)
-        low, high = result["paper_ranges"][name]
         lines.append(
             f"  {name:14s} mean of {len(found)} generators {values[:, 0].mean():.2f}, from "
             f"{values[:, 0].min():.2f} to {values[:, 0].max():.2f}; one generator's interval about "
-            f"±{(values[:, 2] - values[:, 1]).mean() / 2:.2f}; paper {low:.2f} to {high:.2f}"
+            f"±{(values[:, 2] - values[:, 1]).mean() / 2:.2f}; paper {paper.get(name, '–')}"
         )
     for attack in result["assd"]["targets"][0]["attacks"]:
         area = attack["auc"]
@@ -154,7 +138,7 @@ def as_text(result: dict[str, Any]) -> str:
             f"  ASSD, {attack['statistic']}, {attack['adversary']}: {area['value']:.2f} "
             f"({area['low']:.2f} to {area['high']:.2f})"
             + (" strongest" if attack["strongest"] else "")
-            + f"; paper {result['paper_assd']}"
+            + f"; paper {paper.get('ASSD', '–')}"
         )
     return "\n".join(lines)
 
