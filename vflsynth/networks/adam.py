@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -25,8 +24,8 @@ class FlatAdam:
     Notes
     -----
     The update is that of `torch.optim.Adam`, which ``tests/equations`` compares with. It is
-    element-wise, so replicas do not mix. Six operations per network and step, instead of a dozen
-    per parameter: with networks this small the number of operations is the time.
+    element-wise, so replicas do not mix. One fused operation per network and step, without the
+    lists and hooks of `torch.optim`: with networks this small the number of operations is the time.
     """
 
     def __init__(
@@ -43,8 +42,8 @@ class FlatAdam:
         self.gradient = torch.zeros_like(self.flat)
         self.first_moment = torch.zeros_like(self.flat)
         self.second_moment = torch.zeros_like(self.flat)
-        self._scratch = torch.empty_like(self.flat)
         self.steps = 0
+        self._step = torch.zeros((), device=self.flat.device)
         start = 0
         for parameter in self.parameters:
             stop = start + parameter.numel()
@@ -61,14 +60,23 @@ class FlatAdam:
     def step(self) -> None:
         """Update the parameters from the flat gradient."""
         self.steps += 1
+        self._step.fill_(self.steps)
         beta1, beta2 = self.betas
-        correction = math.sqrt(1.0 - beta2**self.steps)
-        self.first_moment.lerp_(self.gradient, 1.0 - beta1)
-        self.second_moment.mul_(beta2).addcmul_(self.gradient, self.gradient, value=1.0 - beta2)
-        # m / (sqrt(v) / c + eps) with the bias correction c pulled out of the quotient.
-        denominator = torch.sqrt(self.second_moment, out=self._scratch).add_(self.eps * correction)
-        step_size = self.learning_rate * correction / (1.0 - beta1**self.steps)
-        self.flat.addcdiv_(self.first_moment, denominator, value=-step_size)
+        torch._fused_adam_(
+            [self.flat],
+            [self.gradient],
+            [self.first_moment],
+            [self.second_moment],
+            [],
+            [self._step],
+            lr=self.learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=0.0,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs, besides the parameters."""

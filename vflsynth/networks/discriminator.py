@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
@@ -61,7 +62,11 @@ class LocalDiscriminator(nn.Module):
         )
 
     def write_gradient(
-        self, trace: Sequence[Tensor], cut_gradients: Tensor, penalty_weight: float
+        self,
+        trace: Sequence[Tensor],
+        cut_gradients: Tensor,
+        penalty_weight: float,
+        upstream: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Set the gradients of L_{D_i} + L_{D_s}, the latter through the cut gradients.
 
@@ -73,6 +78,9 @@ class LocalDiscriminator(nn.Module):
             dL_{D_s}/df for real and fake records. Interpolated ones have none: the shared
             critic's slope is constant around them.
         penalty_weight : float
+        upstream : Tensor, shape (replica, judged, 1), optional
+            Derivative of L_{D_i} with respect to the head's scores, where the rows before the
+            interpolated ones are others: `fake_upstream` for fakes alone.
 
         Returns
         -------
@@ -91,35 +99,38 @@ class LocalDiscriminator(nn.Module):
         features = trace[-1][:, :rows]
         wasserstein = features.new_zeros(replicas)
         if head is not None:
-            upstream = critic_upstream(replicas, rows // 2, features.device, features.dtype)
+            if upstream is None:
+                upstream = critic_upstream(replicas, rows // 2, features.device, features.dtype)
             wasserstein = wasserstein_estimate(head.forward(features), upstream)
             assert head.weight.grad is not None
             # Its bias has no gradient: it adds the same to real and fake scores.
             torch.bmm(features.mT, upstream, out=head.weight.grad)
             cut_gradients = torch.baddbmm(cut_gradients, upstream, head.weight.mT)
-        judged = [outputs[:, :rows] for outputs in trace]
-        first.write_gradient(judged, first.cotangents(judged, cut_gradients))
+        mixed_upstream = self._mixed_upstream(trace[-1][:, rows:])
+        # One sweep for both: at this size the number of operations is the time.
+        cotangents = first.cotangents(trace, torch.cat([cut_gradients, mixed_upstream], 1))
+        first.write_gradient(_rows(trace, stop=rows), _rows(cotangents, stop=rows))
 
         if self.penalty == "paper" and head is None:
             return wasserstein, torch.zeros_like(wasserstein)
-        mixed = [outputs[:, rows:] for outputs in trace]
-        if self.penalty == "paper":
-            assert head is not None
-            upstream = head.weight.mT.expand_as(mixed[-1])
-        else:
-            upstream = torch.ones_like(mixed[-1])
-        cotangents = first.cotangents(mixed, upstream)
-        penalty, change = slope_penalty(first.input_gradient(cotangents))
-        carried = first.push(mixed, cotangents, change * penalty_weight)
+        mixed, cotangents = _rows(trace, start=rows), _rows(cotangents, start=rows)
+        penalty, change = slope_penalty(first.input_gradient(cotangents), penalty_weight)
+        carried = first.push(mixed, cotangents, change)
         if head is not None:
             assert head.weight.grad is not None
             if self.penalty == "paper":  # the head is one more layer of D_i
                 head.weight.grad.add_(carried.sum(1).unsqueeze(-1))
             else:
-                head_penalty, change = slope_penalty(head.weight.mT)
-                head.weight.grad.add_(change.mT, alpha=penalty_weight)
+                head_penalty, change = slope_penalty(head.weight.mT, penalty_weight)
+                head.weight.grad.add_(change.mT)
                 penalty = penalty + head_penalty
         return wasserstein, penalty
+
+    def _mixed_upstream(self, features: Tensor) -> Tensor:
+        """Make the upstream whose input gradient the penalty judges, of the shape of `features`."""
+        if self.penalty == "paper" and self.second_part is not None:
+            return self.second_part.weight.mT.expand_as(features)
+        return torch.ones_like(features)
 
     def fake_gradient(self, trace: Sequence[Tensor], cut_gradients: Tensor) -> Tensor:
         """dL_G/dx~ for a batch of fakes (Eq. 17), shape (replica, batch, encoded)."""
@@ -157,7 +168,7 @@ class Discriminator(MLP):
         )
 
     def critic_gradient(
-        self, features: Tensor, penalty_weight: float
+        self, features: Tensor, penalty_weight: float, upstream: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Set the gradients of the critic's loss (Eqs. 3, 8, 13) and return those of the inputs.
 
@@ -166,6 +177,8 @@ class Discriminator(MLP):
         features : Tensor, shape (replica, 3 * batch, in)
             Real, fake and interpolated records, or their intermediate features.
         penalty_weight : float
+        upstream : Tensor, shape (replica, judged, 1), optional
+            As in `LocalDiscriminator.write_gradient`.
 
         Returns
         -------
@@ -173,19 +186,20 @@ class Discriminator(MLP):
         cut_gradients : Tensor, shape (replica, 2 * batch, in)
             Of the loss, for real and fake inputs; it is zero at the interpolated ones.
         """
-        rows = features.shape[1] // 3 * 2
+        if upstream is None:
+            batch = features.shape[1] // 3
+            upstream = critic_upstream(features.shape[0], batch, features.device, features.dtype)
+        rows = upstream.shape[1]
         trace = self.trace(features)
-        judged = [outputs[:, :rows] for outputs in trace]
-        upstream = critic_upstream(features.shape[0], rows // 2, features.device, features.dtype)
-        cotangents = self.cotangents(judged, upstream)
-        self.write_gradient(judged, cotangents)
-        cut_gradients = self.input_gradient(cotangents)
-
-        mixed = [outputs[:, rows:] for outputs in trace]
-        slopes = self.cotangents(mixed, torch.ones_like(mixed[-1]))
-        penalty, change = slope_penalty(self.input_gradient(slopes))
-        self.push(mixed, slopes, change * penalty_weight)
-        return wasserstein_estimate(judged[-1], upstream), penalty, cut_gradients
+        # Ones for the interpolated inputs: their slope is that of the score.
+        seeds = F.pad(upstream, (0, 0, 0, features.shape[1] - rows), value=1.0)
+        cotangents = self.cotangents(trace, seeds)
+        gradients = self.input_gradient(cotangents)
+        self.write_gradient(_rows(trace, stop=rows), _rows(cotangents, stop=rows))
+        penalty, change = slope_penalty(gradients[:, rows:], penalty_weight)
+        self.push(_rows(trace, start=rows), _rows(cotangents, start=rows), change)
+        wasserstein = wasserstein_estimate(trace[-1][:, :rows], upstream)
+        return wasserstein, penalty, gradients[:, :rows]
 
     def fake_gradient(self, features: Tensor) -> Tensor:
         """d(-E[D(x~)])/dx~ (Eq. 3; of D_s, Eq. 17), shape (replica, batch, in)."""
@@ -211,3 +225,10 @@ class SharedDiscriminator(Discriminator):
         self, in_dim: int, hidden: Sequence[int], *, bias: bool, streams: RandomStreams
     ) -> None:
         super().__init__(in_dim, hidden, bias=bias, streams=streams, name="shared")
+
+
+def _rows(
+    values: Sequence[Tensor], *, start: int | None = None, stop: int | None = None
+) -> list[Tensor]:
+    """Take some records of every layer."""
+    return [value[:, start:stop] for value in values]

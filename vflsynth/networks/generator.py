@@ -36,6 +36,7 @@ class SpanActivation(nn.Module):
     columns: Tensor
     padding: Tensor
     filled: Tensor
+    targets: Tensor
     gated: Tensor
     gates: Tensor
     bounded: Tensor
@@ -58,14 +59,14 @@ class SpanActivation(nn.Module):
         self._sizes = [n_spans * widest for n_spans, widest in self._blocks]
         gated = [(s.start, s.gate) for s in spans if s.gate is not None]
         bounded = [(s.start, s.bound) for s in spans if s.bound is not None]
-        self._n_noisy, self._has_gates = len(columns), bool(gated)
-        self._has_bounds = bool(bounded)
+        filled = [i for i, x in enumerate(padding) if x == 0.0]
+        self._n_noisy, self._has_padding = len(columns), len(filled) < len(columns)
+        self._has_gates, self._has_bounds = bool(gated), bool(bounded)
         for name, values in {
             "columns": torch.tensor(columns, dtype=torch.long),
             "padding": torch.tensor(padding),
-            "filled": torch.tensor(
-                [i for i, x in enumerate(padding) if x == 0.0], dtype=torch.long
-            ),
+            "filled": torch.tensor(filled, dtype=torch.long),
+            "targets": torch.tensor([columns[i] for i in filled], dtype=torch.long),
             "gated": torch.tensor([value for value, _ in gated], dtype=torch.long),
             "gates": torch.tensor([gate for _, gate in gated], dtype=torch.long),
             "bounded": torch.tensor([value for value, _ in bounded], dtype=torch.long),
@@ -91,7 +92,9 @@ class SpanActivation(nn.Module):
             raw = raw.index_copy(-1, self.bounded, self.bounds * torch.tanh(values / self.bounds))
         if gumbel is None:
             return raw
-        logits = raw.index_select(-1, self.columns) + (gumbel + self.padding)
+        if self._has_padding:
+            gumbel = gumbel + self.padding
+        logits = raw.index_select(-1, self.columns) + gumbel
         values = torch.cat(
             [
                 _one_hot(part.view(*part.shape[:-1], *block), self.temperature).flatten(-2)
@@ -99,8 +102,9 @@ class SpanActivation(nn.Module):
             ],
             -1,
         )
-        filled = self.columns[self.filled]
-        row = raw.index_copy(-1, filled, values.index_select(-1, self.filled))
+        if self._has_padding:
+            values = values.index_select(-1, self.filled)
+        row = raw.index_copy(-1, self.targets, values)
         if self._has_gates:
             values = row.index_select(-1, self.gated) * row.index_select(-1, self.gates)
             row = row.index_copy(-1, self.gated, values)

@@ -27,6 +27,18 @@ def critic_upstream(
     return upstream
 
 
+@functools.lru_cache(maxsize=16)
+def fake_upstream(n_replicas: int, batch: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Make the derivative of ``E[D(x~)]``, the part of a critic's loss that reads no record.
+
+    Returns
+    -------
+    Tensor, shape (replica, batch, 1)
+        Shared between calls: not to be changed in place.
+    """
+    return torch.full((n_replicas, batch, 1), 1.0 / batch, device=device, dtype=dtype)
+
+
 def wasserstein_estimate(scores: Tensor, upstream: Tensor) -> Tensor:
     """Estimate ``E[D(x)] - E[D(x~)]`` per replica; the critic's loss is its negative.
 
@@ -45,29 +57,42 @@ def wasserstein_estimate(scores: Tensor, upstream: Tensor) -> Tensor:
     -----
     Source: VFLGAN Eq. 3 and the definition of L below Eq. 9.
     """
-    return torch.bmm(upstream.mT, scores).view(-1).neg()
+    zero, _ = _constants(scores.device, scores.dtype)
+    return torch.baddbmm(zero, upstream.mT, scores, beta=0, alpha=-1).view(-1)
 
 
-def slope_penalty(gradients: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute ``E[(||gradient||_2 - 1)^2]`` per replica, and its derivative.
+def slope_penalty(gradients: Tensor, weight: float) -> tuple[Tensor, Tensor]:
+    """Compute ``E[(||gradient||_2 - 1)^2]`` per replica, and `weight` times its derivative.
 
     Parameters
     ----------
     gradients : Tensor, shape (replica, batch, feature)
         Input gradients of a critic.
+    weight : float
 
     Returns
     -------
     penalty : Tensor, shape (replica,)
+        Without the weight.
     derivative : Tensor, shape (replica, batch, feature)
-        With respect to the gradients. Zero where a gradient vanishes, as automatic differentiation
-        has it.
+        Of the weighted penalty, with respect to the gradients. Zero where a gradient vanishes, as
+        automatic differentiation has it.
 
     Notes
     -----
-    Source: the penalty of VFLGAN Eq. 3.
+    Source: the penalty of VFLGAN Eq. 3. An operation with a Python number first makes a tensor of
+    it, which takes as long as the operation: factors go where the operation has a place for them.
     """
+    batch = gradients.shape[1]
+    zero, one = _constants(gradients.device, gradients.dtype)
     norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
-    excess = norms - 1.0
-    scale = torch.div(excess, norms.clamp_min(_TINY)).mul_(2.0 / gradients.shape[1])
-    return torch.bmm(excess.mT, excess).view(-1) / gradients.shape[1], gradients * scale
+    excess = norms - one
+    scale = torch.addcdiv(zero, excess, norms.clamp_min_(_TINY), value=2.0 * weight / batch)
+    penalty = torch.baddbmm(zero, excess.mT, excess, beta=0, alpha=1.0 / batch).view(-1)
+    return penalty, gradients * scale
+
+
+@functools.lru_cache(maxsize=16)
+def _constants(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Zero and one."""
+    return torch.zeros((), device=device, dtype=dtype), torch.ones((), device=device, dtype=dtype)

@@ -50,22 +50,31 @@ class RunningLosses:
     """Means of the Wasserstein estimate and the penalty over the steps since the last look."""
 
     def __init__(self) -> None:
-        self._sums: Tensor | None = None
+        self._sum: Tensor | float = 0.0
+        self._recent: list[Tensor] = []  # two of each step, summed now and then
         self._steps = 0
 
     def add(self, wasserstein: Tensor, penalty: Tensor) -> None:
         """Add one step's values, each of shape (replica,)."""
-        values = torch.stack([wasserstein, penalty])
-        self._sums = values if self._sums is None else self._sums.add_(values)
+        self._recent += wasserstein, penalty
         self._steps += 1
+        if len(self._recent) == 128:
+            self._flush()
 
     def pop(self) -> tuple[Tensor, Tensor]:
         """Return the two means, each of shape (replica,), and start again."""
-        if self._sums is None:
+        if not self._steps:
             raise ProtocolError("a report was asked for before any training step")
-        wasserstein, penalty = self._sums / self._steps
-        self._sums, self._steps = None, 0
+        self._flush()
+        wasserstein, penalty = self._sum / self._steps
+        self._sum, self._steps = 0.0, 0
         return wasserstein, penalty
+
+    def _flush(self) -> None:
+        if self._recent:
+            values = torch.stack(self._recent)
+            self._sum = values.view(-1, 2, *values.shape[1:]).sum(0) + self._sum
+            self._recent.clear()
 
 
 def network_state(label: str, module: nn.Module, optimizer: FlatAdam) -> dict[str, Tensor]:
