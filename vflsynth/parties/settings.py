@@ -50,7 +50,7 @@ class RunningLosses:
     """Means of the Wasserstein estimate and the penalty over the steps since the last look."""
 
     def __init__(self) -> None:
-        self._sum: Tensor | float = 0.0
+        self._sum: Tensor | None = None
         self._recent: list[Tensor] = []  # two of each step, summed now and then
         self._steps = 0
 
@@ -63,17 +63,17 @@ class RunningLosses:
 
     def pop(self) -> tuple[Tensor, Tensor]:
         """Return the two means, each of shape (replica,), and start again."""
-        if not self._steps:
-            raise ProtocolError("a report was asked for before any training step")
         self._flush()
+        if self._sum is None:
+            raise ProtocolError("a report was asked for before any training step")
         wasserstein, penalty = self._sum / self._steps
-        self._sum, self._steps = 0.0, 0
+        self._sum, self._steps = None, 0
         return wasserstein, penalty
 
     def _flush(self) -> None:
         if self._recent:
-            values = torch.stack(self._recent)
-            self._sum = values.view(-1, 2, *values.shape[1:]).sum(0) + self._sum
+            total = torch.stack(self._recent).unflatten(0, (-1, 2)).sum(0)
+            self._sum = total if self._sum is None else self._sum + total
             self._recent.clear()
 
 
