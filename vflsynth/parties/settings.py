@@ -72,7 +72,7 @@ class RunningLosses:
 
     def _flush(self) -> None:
         if self._recent:
-            total = torch.stack(self._recent).unflatten(0, (-1, 2)).sum(0)
+            total = torch.stack(self._recent).view(len(self._recent) // 2, 2, -1).sum(0)
             self._sum = total if self._sum is None else self._sum + total
             self._recent.clear()
 
