@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import platform
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
-import torch
-from _data import data_file
 from sklearn.metrics import roc_auc_score
 
-from vflsynth._version import __version__
+from benchmarks import _runs
+from benchmarks._data import data_file, load_credit_default, load_spambase
 from vflsynth.splitdefense import BaseSplitClassifier
-from vflsynth.splitdefense.leakage.scores import kolmogorov_smirnov, principal_direction
 from vflsynth.transformers import TableTransformer
 
-RESULTS = Path(__file__).parent / "results"
+FOLDER = _runs.RESULTS / "split"
+
+Frames = dict[str, pd.DataFrame]
+Labels = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
 
 
 class NumbersTable(TableTransformer):
@@ -43,98 +43,93 @@ class MinMaxTable(NumbersTable):
         self.low_, self.range_ = encoded.min(0), np.ptp(encoded, axis=0)
         return self
 
-    def transform(self, frame: pd.DataFrame) -> np.ndarray:
+    def transform(self, frame: pd.DataFrame) -> npt.NDArray[np.float32]:
         """Scale to [0, 1]."""
         return (super().transform(frame) - self.low_) / self.range_
 
 
-def spambase() -> tuple[pd.DataFrame, np.ndarray]:
-    table = pd.read_csv(data_file("spambase.csv"))
-    y = table.pop("spam").to_numpy()
-    return table, y
+def numbers() -> NumbersTable:
+    """Make a transformer that standardises and does nothing else."""
+    return NumbersTable(spike_share=None, rare_threshold=0.0)
 
 
-def credit() -> tuple[pd.DataFrame, np.ndarray]:
-    table = pd.read_parquet(data_file("credit-default.parquet")).drop(columns="ID")
-    y = table.pop("default.payment.next.month").to_numpy()
-    return table, y
+def zero_to_one() -> MinMaxTable:
+    """Make a transformer that scales to [0, 1] and does nothing else."""
+    return MinMaxTable(spike_share=None, rare_threshold=0.0)
 
 
-def imdb(words: int = 500) -> tuple[pd.DataFrame, np.ndarray]:
-    """Presence of the most frequent words (tokens 2 to 501) in each review."""
+def spambase() -> tuple[pd.DataFrame, Labels]:
+    """Spambase: 57 columns, 39 % positive."""
+    table = load_spambase().joined()
+    return table.drop(columns="spam"), table["spam"].to_numpy()
+
+
+def credit() -> tuple[pd.DataFrame, Labels]:
+    """Credit default: 23 columns, codes as numbers, 22 % positive."""
+    table, target = load_credit_default().joined(), load_credit_default().target
+    return table.drop(columns=target), table[target].to_numpy()
+
+
+def imdb(words: int = 500) -> tuple[pd.DataFrame, Labels]:
+    """IMDB: presence of the 500 most frequent words (tokens 2 to 501) in each of 50,000 reviews."""
     with np.load(data_file("imdb-sequences.npz")) as data:
         tokens, offsets, y = data["tokens"], data["offsets"], data["label"]
     review = np.repeat(np.arange(len(y)), np.diff(offsets))
     kept = (tokens >= 2) & (tokens < 2 + words)
     table = np.zeros((len(y), words), np.float32)
     table[review[kept], tokens[kept] - 2] = 1.0
-    return pd.DataFrame(table, columns=[f"word {i}" for i in range(words)]), y
+    return pd.DataFrame(table, columns=[f"word {i}" for i in range(words)]), y.astype(np.int64)
 
 
-DATASETS = {"spambase": spambase, "credit": credit, "imdb": imdb}
+TABLES: dict[str, Callable[[], tuple[pd.DataFrame, Labels]]] = {
+    "spambase": spambase,
+    "credit-default": credit,
+    "imdb": imdb,
+}
 
 
-def splits(n: int, seeds: Sequence[int], share: float = 0.7) -> tuple[np.ndarray, np.ndarray]:
+def divided(table: pd.DataFrame, parties: int) -> Frames:
+    """Deal a table's columns out to passive parties."""
+    columns = [list(table.columns[i::parties]) for i in range(parties)]
+    return {f"party {i}": table[names] for i, names in enumerate(columns)}
+
+
+def splits(n: int, seeds: Sequence[int], share: float = 0.7) -> tuple[Rows, Rows]:
     """Train and test rows of each seed, (seed, record)."""
     orders = np.stack([np.random.default_rng(seed).permutation(n) for seed in seeds])
     cut = int(share * n)
     return orders[:, :cut], orders[:, cut:]
 
 
-def test_auc(model: BaseSplitClassifier, frames: Any, y: np.ndarray, rows: np.ndarray) -> float:
-    some = {name: frame.iloc[rows] for name, frame in frames.items()}
-    return float(roc_auc_score(y[rows], model.predict_proba(some)[:, 1]))
+def rows_of(frames: Mapping[str, pd.DataFrame], rows: Rows) -> Frames:
+    """Take the same rows of every party's table."""
+    return {name: frame.iloc[rows] for name, frame in frames.items()}
 
 
-def leak_summaries(batches: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Summarise each attack: first and final epoch, last fifth; mean, 95 % quantile, maximum."""
-    epoch = batches["epoch"]
-    parts = {
-        "first": batches[epoch == epoch.min()],
-        "final": batches[epoch == epoch.max()],
-        "tail": batches[epoch > 0.8 * epoch.max()],
-        "mean": batches,
-    }
-    found = {name: part.drop(columns="epoch").mean() for name, part in parts.items()}
-    found["q95"] = batches.drop(columns="epoch").quantile(0.95)
-    found["max"] = batches.drop(columns="epoch").max()
-    return {name: values.round(4).to_dict() for name, values in found.items()}
-
-
-def last_epoch_ks(evidence: Any) -> float:
-    """Kolmogorov-Smirnov distance of the classes' gradients in the last epoch."""
-    rows = torch.from_numpy(evidence.last_gradients).double().unsqueeze(0)
-    line = (rows @ principal_direction(rows))[0, :, 0]
-    return float(kolmogorov_smirnov(line, torch.from_numpy(evidence.labels == 1)))
+def held_out_auc(model: BaseSplitClassifier, frames: Frames, y: Labels, rows: Rows) -> float:
+    """AUC on rows that were not trained on."""
+    probabilities = model.predict_proba(rows_of(frames, rows))
+    return float(roc_auc_score(y[rows], probabilities[:, 1]))
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
+    """Mean and standard deviation over seeds."""
     return {"mean": round(float(np.mean(values)), 4), "sd": round(float(np.std(values)), 4)}
 
 
-def arguments(description: str, **defaults: Any) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    for name, value in defaults.items():
-        if isinstance(value, tuple):
-            parser.add_argument(f"--{name}", nargs="+", type=type(value[0]), default=list(value))
-        else:
-            parser.add_argument(f"--{name}", type=type(value), default=value)
-    torch.set_num_threads(1)
-    return parser.parse_args()
+def spreads(of_seeds: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """`spread` of every entry."""
+    return {key: spread([values[key] for values in of_seeds]) for key in of_seeds[0]}
 
 
-def write(folder: Path, name: str, settings: Mapping[str, Any], results: Any, start: float) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {
-        "settings": dict(settings),
-        "versions": {
-            "vflsynth": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
-        "seconds": round(time.perf_counter() - start, 1),
-        "results": results,
-    }
-    (folder / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    print(f"{name}: {content['seconds']} s")
+def read(path: Path) -> dict[str, Any] | None:
+    """Read a result, None if it has not been made."""
+    if not path.exists():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def cell(value: Mapping[str, float] | None) -> str:
+    """Print a mean and its deviation."""
+    return "" if value is None else f"{value['mean']:.3f}±{value['sd']:.3f}"
