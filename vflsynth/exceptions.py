@@ -151,6 +151,62 @@ class ProtocolError(VFLSynthError, RuntimeError):
     """A message does not follow the protocol: wrong kind, shape, step or sender."""
 
 
+class ExchangeError(ProtocolError):
+    """An exchange between organisations failed.
+
+    Parameters
+    ----------
+    problem : str
+        What happened.
+    fix : str
+        What to do next.
+    party : str, optional
+        Whose message or silence it was.
+    step : int, optional
+        The training step, or epoch, that could not be finished; None if there is none.
+    """
+
+    def __init__(
+        self, problem: str, *, fix: str, party: str | None = None, step: int | None = None
+    ) -> None:
+        self.problem, self.fix, self.party, self.step = problem, fix, party, step
+        where = ", ".join(
+            part
+            for part in (
+                f"party {party!r}" if party is not None else "",
+                f"step {step}" if step is not None else "",
+            )
+            if part
+        )
+        super().__init__(
+            (f"{where}: " if where else "") + f"{problem.rstrip('.')}. Next: {fix.rstrip('.')}."
+        )
+
+
+class PartyLostError(ExchangeError):
+    """A party, or the server, did not answer in time."""
+
+
+class MisalignedError(ExchangeError):
+    """Parties disagree about secret, records or batch, as their keyed tags show."""
+
+
+class ProtocolMismatchError(ExchangeError):
+    """Nodes run different versions, jobs or runs."""
+
+
+class PayloadRejectedError(ExchangeError):
+    """A frame is damaged, too large, not finite, or not what was asked for."""
+
+
+class RunAbortedError(ExchangeError):
+    """Another node stopped the run; the message has its reason."""
+
+
+class NoCommonCheckpointError(ExchangeError):
+    """The nodes have no checkpoint of the same epoch of this run."""
+
+
 class MissingExtraError(VFLSynthError, ImportError):
     """An optional dependency is needed; the message names the extra to install.
 

@@ -4,9 +4,14 @@ from vflsynth.protocol.channel import Channel, LocalChannel
 from vflsynth.protocol.messages import (
     AlignmentNotice,
     BackboneGradients,
+    BlindedKeys,
+    CheckpointNotice,
+    CommonPositions,
     CopulaLoadings,
     CutGradients,
+    EncodedSize,
     FakeProjections,
+    Hello,
     IntermediateFeatures,
     KeyList,
     MaskedRecords,
@@ -16,6 +21,7 @@ from vflsynth.protocol.messages import (
     RecordProjections,
     SelectionNotice,
     Shape,
+    Terms,
     TrainingReport,
 )
 from vflsynth.protocol.schedule import Schedule
@@ -24,10 +30,15 @@ from vflsynth.protocol.transcript import Transcript
 __all__ = [
     "AlignmentNotice",
     "BackboneGradients",
+    "BlindedKeys",
     "Channel",
+    "CheckpointNotice",
+    "CommonPositions",
     "CopulaLoadings",
     "CutGradients",
+    "EncodedSize",
     "FakeProjections",
+    "Hello",
     "IntermediateFeatures",
     "KeyList",
     "LocalChannel",
@@ -39,6 +50,7 @@ __all__ = [
     "Schedule",
     "SelectionNotice",
     "Shape",
+    "Terms",
     "TrainingReport",
     "Transcript",
 ]

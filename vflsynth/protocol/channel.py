@@ -20,8 +20,13 @@ M = TypeVar("M", bound=Message)
 class Verb(StrEnum):
     """What a party can be asked for, or told."""
 
+    HELLO = "hello"
     KEYS = "keys"
+    BLIND_KEYS = "blind_keys"
+    REBLIND_KEYS = "reblind_keys"
     ALIGN = "align"
+    ENCODED_SIZE = "encoded_size"
+    TERMS = "terms"
     SHAPE = "shape"
     DISCRIMINATOR_FEATURES = "discriminator_features"
     UPDATE_DISCRIMINATOR = "update_discriminator"
@@ -38,6 +43,7 @@ class Verb(StrEnum):
     RECORD_PROJECTIONS = "record_projections"
     FAKE_PROJECTIONS = "fake_projections"
     SELECT = "select"
+    CHECKPOINT = "checkpoint"
     REPORT = "report"
 
 

@@ -29,6 +29,16 @@ FakeProjections    party → server   w_i^k x~_i of fakes (R, B, K)       kernel
                                                                         every step
 ProjectionGrad-    server → party   dL/d(projections), same shape       the reply
 ients
+Hello, Terms       both ways        versions, counts, keyed digests;    once; only between
+                                    widths of all, where to go on       processes
+BlindedKeys        both ways        record keys as points of a curve,   once; only between
+                                    blinded by one or more parties      processes
+CommonPositions    server → party   which of the party's blinded keys   once; only between
+                                    all parties have                    processes
+EncodedSize        party → server   w_i                                 once; only between
+                                                                        processes
+CheckpointNotice   server → party   write a checkpoint now              every few epochs, only
+                                                                        between processes
 SelectionNotice    server → party   which replicas to keep as the best  at every evaluation
 TrainingReport     party → server   mean losses of the epoch (R,)       every epoch
 ================== ================ =================================== =======================
@@ -43,6 +53,11 @@ What an honest-but-curious receiver could learn:
 
 - *KeyList*: the keys themselves. The in-process default computes the plain intersection; private
   set intersection replaces this one message when parties are really apart.
+- *BlindedKeys*, *CommonPositions*: between processes these replace the two above, see
+  `vflsynth.federation.psi`. Parties learn the keys that all have and how many the others have; the
+  server learns how many keys every group of parties has in common, and no key.
+- *Hello*, *Terms*: numbers of rows, the kind of the keys and the digits of the largest, which columns
+  two parties both have (none may), numbers of encoded columns, which checkpoints there are.
 - *AlignmentNotice*: which of the party's records every other party also has.
 - *IntermediateFeatures* of real records: one vector per record and step, without noise. The server
   does not know the first part of the discriminator nor which record a row belongs to, but nothing
@@ -76,6 +91,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 import pandas as pd
 from torch import Tensor
@@ -191,6 +207,46 @@ class ProjectionGradients(Message):
     """Gradients of the server's loss with respect to a party's fake projections."""
 
     gradients: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Hello(Message):
+    """What a party says of itself when it joins a run across processes; JSON values."""
+
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms(Message):
+    """What the server tells every party of the others before training; JSON values."""
+
+    terms: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BlindedKeys(Message):
+    """Keys under commutative encryption, uint8 of shape (key, 33)."""
+
+    points: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class CommonPositions(Message):
+    """Positions, int64, in the list of blinded keys that the party sent first."""
+
+    positions: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSize(Message):
+    """Number of a party's encoded columns."""
+
+    encoded_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointNotice(Message):
+    """The epoch, as the step, after which every node writes a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""The same run with every party in a process of its own, in another organisation if need be."""

@@ -1,0 +1,337 @@
+"""Frames: messages as bytes. JSON for the envelope, safetensors for tensors, nothing that can run.
+
+A frame is ``VFLS``, a version byte, the header's length (4 bytes, little-endian), the header as
+JSON and, if there are tensors, one safetensors blob. A party sends one message per frame; the
+server's reply holds any number of messages for that party and what it is to compute next, so a
+training step costs one exchange.
+
+Decoding accepts what `encode` makes and nothing else: whatever the bytes are, the result is a
+`Frame` or a `PayloadRejectedError` (`ProtocolMismatchError` for another version of the protocol).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as dump_tensors
+from torch import Tensor
+
+from vflsynth.exceptions import PayloadRejectedError, ProtocolMismatchError
+from vflsynth.protocol import (
+    BackboneGradients,
+    BlindedKeys,
+    CheckpointNotice,
+    CommonPositions,
+    CutGradients,
+    EncodedSize,
+    Hello,
+    IntermediateFeatures,
+    MaskedRecords,
+    Message,
+    SelectionNotice,
+    Shape,
+    Terms,
+    TrainingReport,
+)
+from vflsynth.protocol.channel import Verb
+
+PROTOCOL = 1
+"""Version of the frames; nodes that speak another one are refused."""
+
+KINDS: dict[str, type[Message]] = {
+    kind.__name__: kind
+    for kind in (
+        BackboneGradients,
+        BlindedKeys,
+        CheckpointNotice,
+        CommonPositions,
+        CutGradients,
+        EncodedSize,
+        Hello,
+        IntermediateFeatures,
+        MaskedRecords,
+        SelectionNotice,
+        Shape,
+        Terms,
+        TrainingReport,
+    )
+}
+"""Messages that cross a process boundary. Lists of keys are not among them."""
+
+MAX_HEADER = 1 << 20
+MAX_MESSAGES = 16
+_MAX_TEXT = 4096
+_MAX_INTEGER = 1 << 53
+_MAGIC = b"VFLS"
+_PREFIX = struct.Struct("<4sBI")
+_DTYPES = {torch.float32, torch.float64, torch.int64, torch.bool, torch.uint8}
+_HEADER_KEYS = {"run", "number", "status", "tag", "request", "reason", "messages"}
+_MESSAGE_KEYS = {"verb", "kind", "sender", "receiver", "step", "values"}
+
+
+class Status(StrEnum):
+    """What a frame says beyond its messages."""
+
+    GO = "go"
+    DONE = "done"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a party is to compute next."""
+
+    verb: Verb
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a run was stopped: the error's class, its text, and whose doing at which step."""
+
+    error: str
+    text: str
+    party: str | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One transfer in one direction.
+
+    Parameters
+    ----------
+    run : str
+        Identifies the run; frames of another run are refused.
+    number : int
+        Counts a party's exchanges from 0; the reply carries the number of its question.
+    messages : tuple of (Verb, Message)
+    request : Request or None
+        In the server's frames, unless the run is over.
+    tag : str
+        In parties' frames: keyed digest of what parties must agree on.
+    status : Status
+    reason : Reason or None
+        With ``Status.ABORT``.
+    """
+
+    run: str
+    number: int
+    messages: tuple[tuple[Verb, Message], ...] = ()
+    request: Request | None = None
+    tag: str = ""
+    status: Status = Status.GO
+    reason: Reason | None = None
+
+
+def encode(frame: Frame) -> bytes:
+    """Write a frame."""
+    tensors: dict[str, Tensor] = {}
+    messages = []
+    for i, (verb, message) in enumerate(frame.messages):
+        values = {}
+        for name, value in message.contents():
+            if isinstance(value, Tensor):
+                tensors[f"{i}.{name}"] = value.detach().cpu().contiguous()
+            else:
+                values[name] = value
+        messages.append(
+            {
+                "verb": verb.value,
+                "kind": type(message).__name__,
+                "sender": message.sender,
+                "receiver": message.receiver,
+                "step": message.step,
+                "values": values,
+            }
+        )
+    reason = frame.reason
+    header = json.dumps(
+        {
+            "run": frame.run,
+            "number": frame.number,
+            "status": frame.status.value,
+            "tag": frame.tag,
+            "request": frame.request and [frame.request.verb.value, frame.request.step],
+            "reason": reason and [reason.error, reason.text, reason.party, reason.step],
+            "messages": messages,
+        },
+        allow_nan=False,
+    ).encode()
+    body = dump_tensors(tensors) if tensors else b""
+    return _PREFIX.pack(_MAGIC, PROTOCOL, len(header)) + header + body
+
+
+def decode(data: bytes, max_bytes: int) -> Frame:
+    """Read a frame from bytes that anybody may have written.
+
+    Parameters
+    ----------
+    data : bytes
+    max_bytes : int
+        Longer frames are refused before anything is read.
+
+    Raises
+    ------
+    ProtocolMismatchError
+        If it is a frame of another version of the protocol.
+    PayloadRejectedError
+        If it is anything else that `encode` would not have written.
+    """
+    if len(data) > max_bytes:
+        raise _rejected(f"a frame of {len(data):,} bytes is larger than {max_bytes:,}")
+    if len(data) < _PREFIX.size or data[:4] != _MAGIC:
+        raise _rejected("bytes that are not a frame")
+    _, version, length = _PREFIX.unpack_from(data)
+    if version != PROTOCOL:
+        raise ProtocolMismatchError(
+            f"a frame of protocol version {version}; this node speaks version {PROTOCOL}",
+            fix="install the same version of vflsynth at every site",
+        )
+    end = _PREFIX.size + length
+    if length > MAX_HEADER or end > len(data):
+        raise _rejected(f"a header of {length:,} bytes")
+    try:
+        header = json.loads(data[_PREFIX.size : end], parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise _rejected("a header that is not JSON") from error
+    try:
+        tensors = load_tensors(data[end:]) if len(data) > end else {}
+    except Exception as error:  # the library has no base class for all that it raises
+        raise _rejected("tensors that are not safetensors") from error
+    try:
+        return _frame(header, tensors)
+    except _Malformed as error:
+        raise _rejected(str(error)) from error
+
+
+class _Malformed(Exception):
+    """What is wrong with a header, for `decode` to report."""
+
+
+def _rejected(problem: str) -> PayloadRejectedError:
+    return PayloadRejectedError(
+        f"received {problem}", fix="look at the sender's log; every site needs the same vflsynth"
+    )
+
+
+def _frame(header: Any, tensors: dict[str, Tensor]) -> Frame:
+    _keys(header, _HEADER_KEYS, "header")
+    listed = header["messages"]
+    if not isinstance(listed, list) or len(listed) > MAX_MESSAGES:
+        raise _Malformed("no list of messages, or too many")
+    messages = tuple(_message(i, content, tensors) for i, content in enumerate(listed))
+    if tensors:
+        raise _Malformed(f"tensors that belong to no message, such as {min(tensors)[:80]!r}")
+    request = header["request"]
+    if request is not None:
+        verb, step = _list(request, 2)
+        request = Request(_member(Verb, verb), _integer(step))
+    reason = header["reason"]
+    if reason is not None:
+        error, text, party, step = _list(reason, 4)
+        reason = Reason(
+            _text(error),
+            _text(text),
+            None if party is None else _text(party),
+            None if step is None else _integer(step),
+        )
+    status = _member(Status, header["status"])
+    if (status is Status.ABORT) != (reason is not None):
+        raise _Malformed("a reason without an end, or an end without a reason")
+    return Frame(
+        _text(header["run"]),
+        _integer(header["number"]),
+        messages,
+        request,
+        _text(header["tag"]),
+        status,
+        reason,
+    )
+
+
+def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> tuple[Verb, Message]:
+    _keys(content, _MESSAGE_KEYS, "message")
+    kind = KINDS.get(_text(content["kind"]))
+    if kind is None:
+        raise _Malformed(f"a message of unknown kind {content['kind'][:80]!r}")
+    values = content["values"]
+    if not isinstance(values, dict):
+        raise _Malformed("a message without values")
+    given: dict[str, Any] = {}
+    for field in fields(kind)[3:]:
+        if field.type == "Tensor":
+            tensor = tensors.pop(f"{i}.{field.name}", None)
+            if tensor is None:
+                raise _Malformed(f"a {kind.__name__} without its tensor {field.name!r}")
+            given[field.name] = _tensor(tensor, kind)
+        elif field.name not in values:
+            raise _Malformed(f"a {kind.__name__} without {field.name!r}")
+        elif field.type == "int":
+            given[field.name] = _integer(values[field.name])
+        elif isinstance(values[field.name], dict):
+            given[field.name] = values[field.name]
+        else:
+            raise _Malformed(f"a {kind.__name__} whose {field.name} are no mapping")
+    if set(values) != {name for name, value in given.items() if not isinstance(value, Tensor)}:
+        raise _Malformed(f"a {kind.__name__} with values that it does not have")
+    envelope = _text(content["sender"]), _text(content["receiver"]), _integer(content["step"])
+    return _member(Verb, content["verb"]), kind(*envelope, **given)
+
+
+def _tensor(tensor: Tensor, kind: type[Message]) -> Tensor:
+    """Check a tensor and copy it to where torch would have put it: rounding may depend on that."""
+    if tensor.dtype not in _DTYPES:
+        raise _Malformed(f"a {kind.__name__} of {tensor.dtype}")
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise _Malformed(
+            f"a {kind.__name__} with values that are not finite: training diverged or the sender's "
+            "records are damaged"
+        )
+    return tensor.clone()
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _keys(content: Any, expected: set[str], what: str) -> None:
+    if not isinstance(content, Mapping) or set(content) != expected:
+        raise _Malformed(f"a {what} without the fields that it must have, or with others")
+
+
+def _list(content: Any, length: int) -> list[Any]:
+    if not isinstance(content, list) or len(content) != length:
+        raise _Malformed(f"something that is no list of {length}")
+    return content
+
+
+def _text(content: Any) -> str:
+    if not isinstance(content, str) or len(content) > _MAX_TEXT:
+        raise _Malformed("something that should be a short text")
+    return content
+
+
+def _integer(content: Any) -> int:
+    if not isinstance(content, int) or isinstance(content, bool):
+        raise _Malformed("something that should be a whole number")
+    if not 0 <= content < _MAX_INTEGER:
+        raise _Malformed("a number that no step or size can be")
+    return content
+
+
+def _member(kind: type[Any], content: Any) -> Any:
+    try:
+        return kind(_text(content))
+    except ValueError as error:
+        raise _Malformed(f"an unknown {kind.__name__.lower()} {content[:80]!r}") from error
+
+
+__all__ = ["KINDS", "PROTOCOL", "Frame", "Reason", "Request", "Status", "decode", "encode"]
