@@ -5,6 +5,7 @@ Nothing here can execute code on reading: JSON and safetensors hold data only.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -149,7 +150,7 @@ def _read_manifest(root: Path, kind: str | None = None) -> dict[str, Any]:
     """Read a manifest of this kind, or of any, in a version that can be read."""
     if not (root / MANIFEST).is_file():
         what = f"has no {MANIFEST}" if root.exists() else "does not exist"
-        raise ArtefactError(f"{root} is not saved by vflsynth: it {what}")
+        raise ArtefactError(f"{root} is not saved by vflsynth: it {what}{_left_behind(root)}")
     manifest = read_json(root / MANIFEST)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
         raise ArtefactError(f"{root / MANIFEST} is not a manifest")
@@ -164,6 +165,21 @@ def _read_manifest(root: Path, kind: str | None = None) -> dict[str, Any]:
     if not isinstance(manifest.get("files"), dict):
         raise ArtefactError(f"{root / MANIFEST} is not a manifest")
     return manifest
+
+
+def _left_behind(root: Path) -> str:
+    """Point to what a process left that was killed while it replaced `root`.
+
+    Moving it back by ourselves could pull it away from a process that is replacing it right now.
+    """
+    if root.exists():
+        return ""
+    for attic in sorted(root.parent.glob(f".{glob.escape(root.name)}.old.*")):
+        if (attic / root.name / MANIFEST).is_file():
+            return (
+                f". Saving it was cut off; move the earlier version back from {attic / root.name}"
+            )
+    return ""
 
 
 def _files(root: Path) -> dict[str, Path]:

@@ -118,6 +118,17 @@ def test_a_failing_rename_leaves_the_original(saved, tmp_path, monkeypatch, at):
     assert text_of(saved) == "first"
 
 
+def test_a_kill_between_the_renames_loses_nothing(saved, tmp_path):
+    """What `_replace` leaves if the process ends after the first of its two renames."""
+    attic = tmp_path / ".saved.old.x"
+    attic.mkdir()
+    saved.rename(attic / "saved")
+    with pytest.raises(ArtefactError, match="cut off; move the earlier version back from") as error:
+        text_of(saved)
+    (tmp_path / str(error.value).rsplit(" ", 1)[-1]).rename(saved)
+    assert text_of(saved) == "first"
+
+
 def test_nothing_that_cannot_be_json_is_written(tmp_path):
     for content in (float("nan"), float("inf"), object()):
         with (
