@@ -199,19 +199,9 @@ def align_keys(
         },
     )
     for party, keys in keys_by_party.items():
-        if report.n_duplicated[party]:
-            no_column = matched_by == "index"
-            repeated = keys[keys.duplicated(keep="first")].unique()
-            rows = np.flatnonzero(keys.isin(repeated[:1]))[:_N_EXAMPLES].tolist()
-            raise DuplicateKeyError(
-                f"{len(repeated)} keys occur more than once, in {report.n_duplicated[party]} rows "
-                f"(rows {', '.join(map(str, rows))} share one; all parties: {report.n_duplicated})",
-                fix="keep one row per key, for example with drop_duplicates() or by aggregating"
-                + ("; reset_index(drop=True) if the index means nothing" if no_column else ""),
-                party=party,
-                column=keys.name,
-                rows=repeated[:_N_EXAMPLES].tolist(),
-            )
+        check_no_repeated_key(
+            party, keys, no_column=matched_by == "index", n_repeated=report.n_duplicated
+        )
     if not len(common):
         examples = "; ".join(
             f"{party!r} has keys such as {', '.join(map(repr, keys[:_N_EXAMPLES].tolist()))}"
@@ -224,6 +214,45 @@ def align_keys(
             column=next(iter(keys_by_party.values())).name,
         )
     return common, report
+
+
+def check_no_repeated_key(
+    party: str,
+    keys: pd.Index,
+    *,
+    no_column: bool = False,
+    n_repeated: Mapping[str, int] | None = None,
+) -> None:
+    """Check that a party has one row per key.
+
+    Parameters
+    ----------
+    party : str
+    keys : pandas.Index
+    no_column : bool, default=False
+        Whether the keys are an index that perhaps means nothing.
+    n_repeated : mapping of str to int, optional
+        Rows of every party that share their key, for the message.
+
+    Raises
+    ------
+    DuplicateKeyError
+    """
+    shared = int(keys.duplicated(keep=False).sum())
+    if not shared:
+        return
+    repeated = keys[keys.duplicated(keep="first")].unique()
+    rows = np.flatnonzero(keys.isin(repeated[:1]))[:_N_EXAMPLES].tolist()
+    everybody = "" if n_repeated is None else f"; all parties: {dict(n_repeated)}"
+    raise DuplicateKeyError(
+        f"{len(repeated)} keys occur more than once, in {shared} rows "
+        f"(rows {', '.join(map(str, rows))} share one{everybody})",
+        fix="keep one row per key, for example with drop_duplicates() or by aggregating"
+        + ("; reset_index(drop=True) if the index means nothing" if no_column else ""),
+        party=party,
+        column=keys.name,
+        rows=repeated[:_N_EXAMPLES].tolist(),
+    )
 
 
 def check_key_types(keys_by_party: Mapping[str, pd.Index]) -> None:
@@ -239,7 +268,7 @@ def check_key_types(keys_by_party: Mapping[str, pd.Index]) -> None:
     """
     (first, first_keys), *others = keys_by_party.items()
     for party, keys in others:
-        kind, first_kind = _key_kind(keys), _key_kind(first_keys)
+        kind, first_kind = key_kind(keys), key_kind(first_keys)
         if kind == first_kind or not len(keys) or not len(first_keys):
             continue
         raise KeyTypeError(
@@ -278,11 +307,11 @@ def positional_keys(indexes: Mapping[str, pd.Index]) -> bool:
     return True
 
 
-def _key_kind(keys: pd.Index) -> str:
+def key_kind(keys: pd.Index) -> str:
     """Name the kind of key: kinds can be compared with themselves only."""
     dtype = keys.dtype
     if isinstance(dtype, pd.CategoricalDtype):
-        return _key_kind(dtype.categories)
+        return key_kind(dtype.categories)
     if pd.api.types.is_bool_dtype(dtype):
         return "booleans"
     if pd.api.types.is_integer_dtype(dtype):
@@ -311,7 +340,7 @@ def _comparable(keys: pd.Index) -> pd.Index:
     """Write keys of one kind in one dtype, so that pandas matches them by value."""
     if isinstance(keys.dtype, pd.CategoricalDtype):
         keys = keys.astype(keys.dtype.categories.dtype)
-    kind = _key_kind(keys)
+    kind = key_kind(keys)
     if kind == "integers" and len(keys):
         fits = keys.min() >= -(2**63) and keys.max() < 2**63
         return keys.astype("int64") if fits else keys.astype(object)
@@ -340,7 +369,7 @@ def _conversion_hint(kind: str, other: str) -> str:
 
 def _overlap_hint(keys_by_party: Mapping[str, pd.Index]) -> str | None:
     """See whether a usual slip explains why no key matches."""
-    if any(_key_kind(keys) != "text" for keys in keys_by_party.values()):
+    if any(key_kind(keys) != "text" for keys in keys_by_party.values()):
         return None
     texts = {party: pd.Series(keys.astype(str)) for party, keys in keys_by_party.items()}
     slips: dict[str, Callable[[pd.Series[str]], pd.Series[str]]] = {
