@@ -64,7 +64,7 @@ class MLP(nn.Module):
         ]
         self.linears = nn.ModuleList(linears)
         # The same parameters without module look-ups, which cost as much as a small product.
-        self._layers = [(linear.weight, linear.bias) for linear in linears]
+        self.layers = [(linear.weight, linear.bias) for linear in linears]
         self._activated = [activate_last or i + 1 < len(linears) for i in range(len(linears))]
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class MLP(nn.Module):
     def trace(self, inputs: Tensor) -> list[Tensor]:
         """Compute all layers' outputs, the inputs first: L + 1 tensors (replica, batch, dim)."""
         outputs = [inputs]
-        for (weight, bias), activated in zip(self._layers, self._activated):
+        for (weight, bias), activated in zip(self.layers, self._activated):
             value = affine(outputs[-1], weight, bias)
             outputs.append(F.leaky_relu(value, NEGATIVE_SLOPE) if activated else value)
         return outputs
@@ -94,22 +94,22 @@ class MLP(nn.Module):
             One per layer, (replica, batch, dim), first layer first.
         """
         found: list[Tensor] = []
-        for i in reversed(range(len(self._layers))):
+        for i in reversed(range(len(self.layers))):
             if self._activated[i]:
                 upstream = _leaky_relu_backward(upstream, trace[i + 1])
             found.append(upstream)
             if i:
-                upstream = torch.bmm(upstream, self._layers[i][0].mT)
+                upstream = torch.bmm(upstream, self.layers[i][0].mT)
         found.reverse()
         return found
 
     def input_gradient(self, cotangents: Sequence[Tensor]) -> Tensor:
         """Compute the gradient with respect to the inputs, shape (replica, batch, in)."""
-        return torch.bmm(cotangents[0], self._layers[0][0].mT)
+        return torch.bmm(cotangents[0], self.layers[0][0].mT)
 
     def write_gradient(self, trace: Sequence[Tensor], cotangents: Sequence[Tensor]) -> None:
         """Set the parameters' gradients: inputs times cotangents of every layer."""
-        for (weight, bias), inputs, cotangent in zip(self._layers, trace, cotangents):
+        for (weight, bias), inputs, cotangent in zip(self.layers, trace, cotangents):
             assert weight.grad is not None
             torch.bmm(inputs.mT, cotangent, out=weight.grad)
             if bias is not None:
@@ -131,7 +131,7 @@ class MLP(nn.Module):
             Derivative with respect to the upstream that the cotangents started from.
         """
         for (weight, _), activated, cotangent, outputs in zip(
-            self._layers, self._activated, cotangents, trace[1:]
+            self.layers, self._activated, cotangents, trace[1:]
         ):
             assert weight.grad is not None
             weight.grad.baddbmm_(change.mT, cotangent)

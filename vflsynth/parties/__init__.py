@@ -1,11 +1,16 @@
 """Who computes: parties with their own data and networks, and the server."""
 
+from vflsynth.parties.dpsgd import DPSGDSettings
+from vflsynth.parties.dpsgd_party import DPSGDParty
+from vflsynth.parties.dpsgd_server import DPSGDServer
+from vflsynth.parties.first_layer_party import FirstLayerParty
 from vflsynth.parties.gan_party import GANParty
 from vflsynth.parties.gan_server import GANServer
 from vflsynth.parties.marginal_party import MarginalParty
 from vflsynth.parties.mean_embedding_party import MeanEmbeddingParty, MeanEmbeddingSettings
 from vflsynth.parties.mean_embedding_server import MeanEmbeddingServer
 from vflsynth.parties.party import Party, TrainableParty
+from vflsynth.parties.public_encoding import PublicEncoding
 from vflsynth.parties.settings import Settings
 from vflsynth.parties.vertigan_party import VertiGANParty
 from vflsynth.parties.vertigan_server import VertiGANServer
@@ -13,6 +18,10 @@ from vflsynth.parties.vflgan_party import VFLGANParty
 from vflsynth.parties.vflgan_server import VFLGANServer
 
 __all__ = [
+    "DPSGDParty",
+    "DPSGDServer",
+    "DPSGDSettings",
+    "FirstLayerParty",
     "GANParty",
     "GANServer",
     "MarginalParty",
@@ -20,6 +29,7 @@ __all__ = [
     "MeanEmbeddingServer",
     "MeanEmbeddingSettings",
     "Party",
+    "PublicEncoding",
     "Settings",
     "TrainableParty",
     "VFLGANParty",

@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.exceptions import ColumnKindError, PartyDataError, ProtocolError
+from vflsynth.exceptions import ProtocolError
 from vflsynth.parties.gan_party import GANParty
+from vflsynth.parties.public_encoding import PublicEncoding
 from vflsynth.parties.settings import Settings
-from vflsynth.privacy.histograms import NoisyHistogram, release_histograms
 from vflsynth.privacy.mean_embedding import random_frequencies
-from vflsynth.privacy.schema import PublicSchema
 from vflsynth.protocol import (
     FakeProjections,
     Message,
@@ -40,11 +39,8 @@ class MeanEmbeddingSettings:
 
     Parameters
     ----------
-    schema : PublicSchema
-    n_bins : int
-        Bins of a numeric column's histogram.
-    histogram_noise_std : float
-        In counts.
+    encoding : PublicEncoding
+        With noise.
     n_features : int
         Random Fourier features, even.
     bandwidths : tuple of float
@@ -52,9 +48,7 @@ class MeanEmbeddingSettings:
         Over which the learning rate falls.
     """
 
-    schema: PublicSchema
-    n_bins: int
-    histogram_noise_std: float
+    encoding: PublicEncoding
     n_features: int
     bandwidths: tuple[float, ...]
     n_steps: int
@@ -99,31 +93,9 @@ class MeanEmbeddingParty(GANParty):
         PartyDataError
             If a column has no public bounds or categories, or they do not fit its type.
         """
-        matched, schema = self.matched(), self.embedding.schema
-        for label in matched.columns:
-            if label not in schema.bounds and label not in schema.categories:
-                raise PartyDataError(
-                    "public_schema says nothing about this column, and reading its range or "
-                    "categories off the records would not be private",
-                    fix="give it public bounds (numbers) or a public list of categories",
-                    party=self.name,
-                    column=label,
-                )
-        try:
-            self.histograms: dict[Hashable, NoisyHistogram] = release_histograms(
-                matched,
-                schema,
-                n_bins=self.embedding.n_bins,
-                noise_std=self.embedding.histogram_noise_std,
-                rng=self._noise,
-            )
-        except ColumnKindError as error:
-            raise ColumnKindError(
-                error.problem, fix=error.fix, party=self.name, column=error.column
-            ) from None
-        self.transformer = TableTransformer.from_histograms(
-            matched, self.histograms, party=self.name
-        )
+        matched, encoding = self.matched(), self.embedding.encoding
+        self.histograms = encoding.histograms(self.name, matched, self._noise)
+        self.transformer = encoding.transformer(self.name, matched, self.histograms)
 
     def build(self, settings: Settings, schedule: Schedule, streams: RandomStreams) -> None:
         """Encode the records, make the generator and draw the frequencies w_i."""

@@ -74,8 +74,12 @@ class VFLGANParty(GANParty):
         wasserstein, penalty = self.discriminator.write_gradient(
             trace, message.gradients, self.settings.gradient_penalty_weight
         )
+        self._before_descent()
         self.discriminator_optimizer.step()
         self.losses.add(wasserstein, penalty)
+
+    def _before_descent(self) -> None:
+        """Change the discriminator's gradient, for mechanisms that do."""
 
     # -- generator step --------------------------------------------------------------------------
 

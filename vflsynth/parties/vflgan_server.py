@@ -12,7 +12,7 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.networks import SharedDiscriminator
 from vflsynth.parties.gan_server import GANServer
 from vflsynth.parties.settings import Settings, load_network_state, network_state
-from vflsynth.protocol import CutGradients, IntermediateFeatures, Shape
+from vflsynth.protocol import CutGradients, IntermediateFeatures, SampledFeatures, Shape
 from vflsynth.protocol.messages import SERVER
 
 
@@ -78,7 +78,9 @@ class VFLGANServer(GANServer):
         """Restore `state`."""
         load_network_state(state, "discriminator", self.discriminator, self.optimizer)
 
-    def _join(self, received: Mapping[str, IntermediateFeatures], rows: int) -> Tensor:
+    def _join(
+        self, received: Mapping[str, IntermediateFeatures | SampledFeatures], rows: int
+    ) -> Tensor:
         for name, dim in self.feature_dims.items():
             shape = tuple(received[name].features.shape)
             expected = (len(self.streams.secrets), rows, dim)

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth.exceptions import PrivacyParameterError
@@ -43,81 +42,6 @@ class LayerTrace:
     inputs: Tensor
     output_gradients: Tensor
     has_bias: bool
-
-
-def mlp_forward(
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor | None],
-    inputs: Tensor,
-    *,
-    activate_last: bool = False,
-    negative_slope: float = 0.2,
-) -> tuple[Tensor, list[Tensor]]:
-    """Apply ``x @ W + b`` with LeakyReLU between the layers.
-
-    Parameters
-    ----------
-    weights : sequence of Tensor, each (replica, in, out)
-    biases : sequence of Tensor or None, each (replica, 1, out)
-    inputs : Tensor, shape (replica, batch, in)
-    activate_last : bool, default=False
-        Whether LeakyReLU also follows the last layer.
-    negative_slope : float, default=0.2
-
-    Returns
-    -------
-    outputs : Tensor, shape (replica, batch, out)
-    layer_inputs : list of Tensor
-        Input of every layer, then the output: one tensor more than there are layers.
-    """
-    layer_inputs = [inputs]
-    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        outputs = torch.bmm(layer_inputs[-1], weight)
-        if bias is not None:
-            outputs = outputs + bias
-        if i < len(weights) - 1 or activate_last:
-            outputs = F.leaky_relu(outputs, negative_slope)
-        layer_inputs.append(outputs)
-    return layer_inputs[-1], layer_inputs
-
-
-def mlp_backward(
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor | None],
-    layer_inputs: Sequence[Tensor],
-    upstream: Tensor,
-    *,
-    activate_last: bool = False,
-    negative_slope: float = 0.2,
-) -> tuple[Tensor, list[LayerTrace]]:
-    """Propagate every record's own gradient back through the layers.
-
-    Parameters
-    ----------
-    weights, biases, layer_inputs
-        As given to and returned by `mlp_forward`.
-    upstream : Tensor, shape (replica, batch, out)
-        Gradient of each record's score with respect to the network's outputs. No averaging over the
-        batch: row k belongs to record k alone.
-    activate_last, negative_slope
-        As in `mlp_forward`.
-
-    Returns
-    -------
-    input_gradients : Tensor, shape (replica, batch, in)
-        For the network below, if there is one (shared discriminator on top of local first parts).
-    traces : list of LayerTrace
-        First layer first.
-    """
-    traces: list[LayerTrace] = []
-    gradient = upstream
-    for i in reversed(range(len(weights))):
-        if i < len(weights) - 1 or activate_last:
-            # An output has the sign of its pre-activation, as the slope is positive.
-            gradient = gradient * torch.where(layer_inputs[i + 1] > 0.0, 1.0, negative_slope)
-        traces.append(LayerTrace(layer_inputs[i], gradient, biases[i] is not None))
-        gradient = torch.bmm(gradient, weights[i].mT)
-    return gradient, traces[::-1]
 
 
 def per_example_norms(traces: Iterable[LayerTrace]) -> Tensor:

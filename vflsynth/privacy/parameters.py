@@ -27,6 +27,7 @@ _RULES: dict[str, Rule] = {
     "mechanism": Choice(tuple(_DEFAULTS)),
     "neighbouring_relation": Optional(Choice(tuple(map(str, NeighbouringRelation)))),
     "max_grad_norm": _POSITIVE,
+    "n_records": Optional(Number(2, whole=True)),
     "preprocessing_share": Number(0, 1, closed=(True, False)),
     "n_bins": Number(2, whole=True),
     "n_features": Number(2, whole=True),
@@ -48,11 +49,9 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
     mechanism : {"kernel_mean_embedding", "dpsgd", "first_layer"}, default="kernel_mean_embedding"
         - "kernel_mean_embedding": one noisy release of marginal histograms and of the joint table's
           mean random Fourier features; generators learn from the release alone (after DP-MERF).
-        - "dpsgd": per-example clipping and noise for *all* discriminator parameters. Of this and
-          the next there are accounting and pure functions; no synthesizer trains with them yet.
+        - "dpsgd": per-example clipping and noise for *all* discriminator parameters.
         - "first_layer": the VFLGAN paper's. Its ε is the budget of the first-layer gradients and
-          **not
-          a guarantee for the synthetic data** (see `vflsynth.privacy.first_layer`).
+          **not a guarantee for the synthetic data** (see `vflsynth.privacy.first_layer`).
     neighbouring_relation : {"add_or_remove_one", "replace_one"}, optional
         Default: "replace_one" for "first_layer", else "add_or_remove_one".
     max_grad_norm : float, default=1.0
@@ -60,6 +59,10 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
     public_schema : PublicSchema, optional
         Bounds and categories that are known without looking at the records. Required except by
         "first_layer", which scales with private statistics and says so in its ledger.
+    n_records : int, optional
+        Public number of records, which may be rough: the sample rate of "dpsgd" comes from it.
+        Required by "dpsgd" with "add_or_remove_one", where the true number is private; default with
+        "replace_one": the true number.
     preprocessing_share : float, default=0.2
         Share of the budget (of squared Gaussian-DP mu) for the histograms that scale the columns. 0
         scales by the public bounds alone ("dpsgd" only).
@@ -86,6 +89,7 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
         neighbouring_relation: str | None = None,
         max_grad_norm: float = 1.0,
         public_schema: PublicSchema | None = None,
+        n_records: int | None = None,
         preprocessing_share: float = 0.2,
         n_bins: int = 32,
         n_features: int = 2000,
@@ -98,6 +102,7 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
         self.neighbouring_relation = neighbouring_relation
         self.max_grad_norm = max_grad_norm
         self.public_schema = public_schema
+        self.n_records = n_records
         self.preprocessing_share = preprocessing_share
         self.n_bins = n_bins
         self.n_features = n_features

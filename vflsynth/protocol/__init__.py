@@ -19,12 +19,13 @@ from vflsynth.protocol.messages import (
     NoisyHistograms,
     ProjectionGradients,
     RecordProjections,
+    SampledFeatures,
     SelectionNotice,
     Shape,
     Terms,
     TrainingReport,
 )
-from vflsynth.protocol.schedule import Schedule
+from vflsynth.protocol.schedule import PoissonSchedule, Schedule, SubsetSchedule
 from vflsynth.protocol.transcript import Transcript
 
 __all__ = [
@@ -45,11 +46,14 @@ __all__ = [
     "MaskedRecords",
     "Message",
     "NoisyHistograms",
+    "PoissonSchedule",
     "ProjectionGradients",
     "RecordProjections",
+    "SampledFeatures",
     "Schedule",
     "SelectionNotice",
     "Shape",
+    "SubsetSchedule",
     "Terms",
     "TrainingReport",
     "Transcript",

@@ -12,6 +12,9 @@ Shape              party → server   n records, w_i, d_i                 once
 IntermediateFea-   party → server   f_i (R, kB, d_i): real, fake and,   every discriminator step
 tures                               with the layer-wise penalty,        (k = 2 or 3); fake only,
                                     interpolated records                every generator step
+SampledFeatures    party → server   features as above, but of as many   DP-SGD: every
+                                    real records as the Poisson sample  discriminator step
+                                    has, and their number (R,)
 CutGradients       server → party   dL/df_i, same shape                 the reply to each
 BackboneGradients  both ways        dL/d(weights of the generators'     every generator step of
                                     shared backbone) (R, weights): the  VertiGAN, instead of the
@@ -63,6 +66,9 @@ What an honest-but-curious receiver could learn:
   does not know the first part of the discriminator nor which record a row belongs to, but nothing
   proves that it cannot learn about the records from them; the paper only measures this (its ASIF
   audit). This is the largest exposure of VFLGAN.
+- *SampledFeatures*: the same, of fewer records. DP-SGD's noise is added to what is *computed* from
+  them, so it protects recipients of the generators and not the features from the server, which also
+  sees how many records were sampled.
 - *CutGradients*: how the shared discriminator, trained on all parties, scores the party's records.
 - *BackboneGradients* (VertiGAN): no record enters them, only fakes judged by a discriminator that
   was trained on the party's records. With two parties each learns the other's from the sum.
@@ -150,6 +156,18 @@ class IntermediateFeatures(Message):
     """Outputs of the first part of a local discriminator, shape (replica, k * batch, feature)."""
 
     features: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class SampledFeatures(Message):
+    """Features of a Poisson sample of real records, then of fakes, then of points between fakes.
+
+    ``n_real``, of shape (replica,), says how many of the real rows count; those after them only
+    fill a replica's block up to the largest.
+    """
+
+    features: Tensor
+    n_real: Tensor
 
 
 @dataclass(frozen=True, slots=True)

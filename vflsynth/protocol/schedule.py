@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -63,6 +64,10 @@ class Schedule:
         if missing:
             following = self.streams.permutation("rows", epoch + 1, self.n_records)
             rows = torch.cat([rows, following[:, :missing]], 1)
+        return self._of_replica(rows)
+
+    def _of_replica(self, rows: Tensor) -> Tensor:
+        """Turn positions among a replica's records into positions among all of them."""
         return rows if self.replica_rows is None else self.replica_rows.gather(1, rows)
 
     def latent(self, step: int) -> Tensor:
@@ -127,3 +132,105 @@ class Schedule:
         # The signs make the distribution exactly uniform (Mezzadri 2007).
         rotation = (q * np.sign(np.diagonal(r))).astype(np.float32)
         return torch.from_numpy(rotation).to(self.streams.device)
+
+
+class SubsetSchedule(Schedule):
+    """A fresh uniform subset of the records at every step, drawn without replacement.
+
+    Parameters
+    ----------
+    streams, n_records, batch_size, latent_dim, replica_rows
+        See `Schedule`.
+    sampling : RandomStreams
+        Where subsets are drawn from, by the parties alike. Not `streams`, which may derive from a
+        seed that everybody knows: amplification by sampling holds against those who cannot tell
+        which records were drawn.
+
+    Notes
+    -----
+    Source: the sampling that VFLGAN's Proposition 4 (Wang et al. 2019) is about. The batches of an
+    epoch of `Schedule`, as of most training code, are disjoint, which the proposition does not
+    cover.
+    """
+
+    def __init__(
+        self,
+        streams: RandomStreams,
+        *,
+        sampling: RandomStreams,
+        n_records: int,
+        batch_size: int,
+        latent_dim: int = 0,
+        replica_rows: Tensor | None = None,
+    ) -> None:
+        super().__init__(
+            streams,
+            n_records=n_records,
+            batch_size=batch_size,
+            latent_dim=latent_dim,
+            replica_rows=replica_rows,
+        )
+        self.sampling = sampling
+
+    def rows(self, step: int) -> Tensor:
+        """Choose the record positions of a batch, int64, shape (replica, batch)."""
+        drawn = [
+            rng.choice(self.n_records, self.batch_size, replace=False, shuffle=False)
+            for rng in self.sampling.numpy_generators("rows", step)
+        ]
+        return self._of_replica(torch.from_numpy(np.stack(drawn)).to(self.streams.device))
+
+
+class PoissonSchedule(SubsetSchedule):
+    """Every record is in a batch with the same probability, independently of all others.
+
+    Parameters
+    ----------
+    streams, sampling, n_records, batch_size, latent_dim, replica_rows
+        See `SubsetSchedule`; `batch_size` is that of the fakes.
+    sample_rate : float
+        Probability of a record to be in a batch.
+    """
+
+    def __init__(
+        self,
+        streams: RandomStreams,
+        *,
+        sampling: RandomStreams,
+        sample_rate: float,
+        n_records: int,
+        batch_size: int,
+        latent_dim: int = 0,
+        replica_rows: Tensor | None = None,
+    ) -> None:
+        super().__init__(
+            streams,
+            sampling=sampling,
+            n_records=n_records,
+            batch_size=batch_size,
+            latent_dim=latent_dim,
+            replica_rows=replica_rows,
+        )
+        self.sample_rate = sample_rate
+
+    def rows(self, step: int) -> Tensor:
+        """Choose the record positions of a batch, int64, shape (replica, most records drawn).
+
+        A replica for which fewer records were drawn has any positions in its last columns: see
+        `n_real`.
+        """
+        drawn = self._drawn(step)
+        rows = np.zeros((len(drawn), max(map(len, drawn))), np.int64)
+        for replica, own in enumerate(drawn):
+            rows[replica, : len(own)] = own
+        return self._of_replica(torch.from_numpy(rows).to(self.streams.device))
+
+    def n_real(self, step: int) -> Tensor:
+        """Count the records drawn for each replica's batch, int64, shape (replica,)."""
+        return torch.tensor([len(own) for own in self._drawn(step)], device=self.streams.device)
+
+    def _drawn(self, step: int) -> list[npt.NDArray[np.int64]]:
+        return [
+            np.flatnonzero(rng.random(self.n_records) < self.sample_rate)
+            for rng in self.sampling.numpy_generators("rows", step)
+        ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -10,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import torch
 
-from vflsynth._device import few_threads, resolve_device
+from vflsynth._device import resolve_device
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth.frames import check_party_frames
-from vflsynth.model import PartyModel
 from vflsynth.parties import (
     MeanEmbeddingParty,
     MeanEmbeddingServer,
     MeanEmbeddingSettings,
+    PublicEncoding,
     Settings,
 )
 from vflsynth.privacy import GaussianPrivacy, PrivacyPlan, PublicSchema, plan_mean_embedding
 from vflsynth.privacy.histograms import histogram_sensitivity
 from vflsynth.privacy.mean_embedding import mean_embedding_sensitivity
 from vflsynth.protocol import LocalChannel, Schedule, Transcript
-from vflsynth.samplers import GeneratorSampler
+from vflsynth.synthesizers._fitting import fill_models, train_to_the_end
 from vflsynth.synthesizers.base import PartyFrames
 from vflsynth.training import Callback, MeanEmbedding, Plan, Session, match_records
 from vflsynth.transformers import TableTransformer
@@ -53,9 +52,11 @@ def make_parties(
     plan = plan_mean_embedding(privacy, columns)
     sensitivity = histogram_sensitivity(sum(map(len, columns.values())), privacy.relation)
     embedding = MeanEmbeddingSettings(
-        schema=privacy.public_schema or PublicSchema(),
-        n_bins=privacy.n_bins,
-        histogram_noise_std=(plan.histogram_noise_multiplier or 0.0) * sensitivity,
+        PublicEncoding(
+            privacy.public_schema or PublicSchema(),
+            privacy.n_bins,
+            (plan.histogram_noise_multiplier or 0.0) * sensitivity,
+        ),
         n_features=privacy.n_features,
         bandwidths=tuple(privacy.bandwidths),
         n_steps=n_steps,
@@ -111,52 +112,40 @@ def fit_mean_embedding(
             party.build(settings, schedule, streams.child(f"party {party.name}"))
         return MeanEmbedding(channel, server)
 
-    secret = secret_from(model.random_state)
     session = Session(
         parties,
         build,
         Plan(epochs, STEPS_PER_EPOCH),
         settings=asdict(settings),
-        secrets=[secret],
+        secrets=[secret_from(model.random_state)],
         n_records=alignment.n_matched,
         replica_rows=None,
         device=device,
     )
     widest = max(party.transformer.width_ for party in parties)
     products = settings.batch_size * max(widest, *settings.generator_hidden) ** 2
-    with few_threads(products, device):
-        interrupted = session.train(
-            callbacks=callbacks,
-            checkpoint=None,
-            checkpoint_every=1,
-            resume=None,
-            verbose=model.verbose > 0,
-        )
-    if interrupted:
-        warnings.warn(
-            f"training was interrupted in epoch {len(session.history.records) + 1} of {epochs}; "
-            "the model so far was kept",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-    model.parties_ = {
-        party.name: PartyModel(
-            party.name,
-            party.transformer,
-            GeneratorSampler.of_replicas(settings, party.transformer.spans_, party.selected)[0],
-            on=on,
-            minter=minters[party.name],
-        )
-        for party in parties
-    }
-    model.alignment_ = alignment
-    model.history_ = session.history.to_frame()
-    model.settings_ = _reported(settings, privacy, epochs)
-    model.device_ = str(device)
-    model.interrupted_ = interrupted
-    model.transcript_ = None if record is None else record.to_frame()
+    interrupted = train_to_the_end(
+        session,
+        products,
+        callbacks=callbacks,
+        checkpoint=None,
+        checkpoint_every=1,
+        resume=None,
+        verbose=model.verbose > 0,
+    )
+    fill_models(
+        [model],
+        session,
+        {party.name: (party, party.selected) for party in parties},
+        settings,
+        _reported(settings, privacy, epochs),
+        on=on,
+        alignment=alignment,
+        minters=minters,
+        interrupted=interrupted,
+        transcript=record,
+    )
     model.privacy_ledger_ = privacy_plan.ledger
-    model._begin_samples(secret)
 
 
 def _settings(model: VFLGANSynthesizer, widths: Sequence[int]) -> Settings:

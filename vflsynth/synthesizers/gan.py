@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
@@ -14,16 +13,15 @@ import pandas as pd
 from sklearn.base import clone
 from torch import Tensor, nn
 
-from vflsynth._device import few_threads, resolve_device
+from vflsynth._device import resolve_device
 from vflsynth._random import RandomState, RandomStreams, secret_from
 from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes, check_parameters
 from vflsynth.exceptions import ParameterError, TooFewRecordsError
 from vflsynth.frames import AlignmentReport, KeyMinter, check_party_frames
-from vflsynth.model import PartyModel
 from vflsynth.networks.layers import one_replica
 from vflsynth.parties import GANParty, Settings
 from vflsynth.protocol import LocalChannel, Schedule, Transcript
-from vflsynth.samplers import GeneratorSampler
+from vflsynth.synthesizers._fitting import fill_models, train_to_the_end
 from vflsynth.synthesizers._memory import check_memory, estimate_memory
 from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
 from vflsynth.training import (
@@ -332,62 +330,42 @@ class GANSynthesizer(BaseSynthesizer):
             replica_rows=rows,
             device=device,
         )
-        with few_threads(len(models) * _largest_product(settings, widths), device):
-            interrupted = session.train(
-                callbacks=callbacks,
-                checkpoint=checkpoint,
-                checkpoint_every=checkpoint_every,
-                resume=resume,
-                verbose=self.verbose > 0,
-            )
-        if interrupted:
-            warnings.warn(
-                f"training was interrupted in epoch {len(session.history.records) + 1} of "
-                f"{epochs}; the model so far was kept",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-        samplers = {
-            party.name: GeneratorSampler.of_replicas(
-                settings, party.transformer.spans_, self._weights(party, trainees)
-            )
-            for party in parties
-        }
-        for replica, model in enumerate(models):
-            model.parties_ = {
-                party.name: PartyModel(
-                    party.name,
-                    party.transformer,
-                    samplers[party.name][replica],
-                    on=on,
-                    minter=minters[party.name],
-                )
-                for party in parties
-            }
-            model.alignment_ = alignment
-            model.history_ = session.history.to_frame(replica)
-            model.settings_ = {**asdict(settings), "epochs": epochs}
-            model.device_ = str(device)
-            model.interrupted_ = interrupted
-            model.transcript_ = None if record is None else record.to_frame()
-            if keep_discriminators:
-                model.local_discriminators_ = {
-                    party.name: one_replica(party.discriminator, replica) for party in trainees
-                }
-            model._begin_samples(secrets[replica])
+        interrupted = train_to_the_end(
+            session,
+            len(models) * largest_product(settings, widths),
+            callbacks=callbacks,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            verbose=self.verbose > 0,
+        )
+        fill_models(
+            models,
+            session,
+            {party.name: (party, self._weights(party, trainees)) for party in parties},
+            settings,
+            {**asdict(settings), "epochs": epochs},
+            on=on,
+            alignment=alignment,
+            minters=minters,
+            interrupted=interrupted,
+            transcript=record,
+        )
+        if keep_discriminators:
+            keep_local_discriminators(models, trainees)
         return list(models)
 
     def _settings(self, n_records: int, widths: Sequence[int]) -> Settings:
         """Fill in the defaults that depend on the data."""
         batch_size = self.batch_size
         if batch_size is None:
-            batch_size = _power_of_two(n_records / 16, 8, 256)
+            batch_size = power_of_two(n_records / 16, 8, 256)
         if n_records < batch_size:
             raise TooFewRecordsError(
                 f"{n_records} matched records are fewer than one batch of {batch_size}",
                 fix="lower batch_size, or check why so few records matched",
             )
-        scale = _power_of_two(2 * max(widths), 32, 256)
+        scale = power_of_two(2 * max(widths), 32, 256)
         return Settings(
             batch_size=batch_size,
             latent_dim=self.latent_dim or min(128, max(16, sum(widths))),
@@ -407,7 +385,17 @@ class GANSynthesizer(BaseSynthesizer):
         return self.epochs or max(1, round(_DEFAULT_STEPS * batch_size / n_records))
 
 
-def _largest_product(settings: Settings, widths: Sequence[int]) -> int:
+def keep_local_discriminators(
+    models: Sequence[GANSynthesizer], trainees: Sequence[GANParty]
+) -> None:
+    """Give every model its replica of the discriminators as training left them."""
+    for replica, model in enumerate(models):
+        model.local_discriminators_ = {
+            party.name: one_replica(party.discriminator, replica) for party in trainees
+        }
+
+
+def largest_product(settings: Settings, widths: Sequence[int]) -> int:
     """Multiply-adds of the largest layer on a batch of real, fake and interpolated records."""
     networks = [
         (len(widths) * settings.first_part[-1], *settings.shared_hidden),
@@ -418,6 +406,6 @@ def _largest_product(settings: Settings, widths: Sequence[int]) -> int:
     return 3 * settings.batch_size * max(products)
 
 
-def _power_of_two(value: float, low: int, high: int) -> int:
+def power_of_two(value: float, low: int, high: int) -> int:
     """Round down to a power of two, within bounds."""
     return max(low, min(high, 1 << max(0, int(value).bit_length() - 1)))

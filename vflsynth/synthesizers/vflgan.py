@@ -15,6 +15,7 @@ from vflsynth.privacy import GaussianPrivacy
 from vflsynth.protocol import LocalChannel, Shape
 from vflsynth.protocol.channel import Verb
 from vflsynth.synthesizers._mean_embedding import fit_mean_embedding
+from vflsynth.synthesizers._private_gradients import fit_private_gradients
 from vflsynth.synthesizers.base import PartyFrames, privacy_to_json
 from vflsynth.synthesizers.gan import RULES, GANSynthesizer
 from vflsynth.training import VFLGAN
@@ -218,22 +219,15 @@ class VFLGANSynthesizer(GANSynthesizer):
             return super()._train(models, random_states, party_frames, on, **options)
         check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
         self.privacy.validate()
-        if self.privacy.mechanism != "kernel_mean_embedding":
-            raise ParameterError(
-                f"VFLGANSynthesizer does not train with the mechanism {self.privacy.mechanism!r} "
-                "yet; use 'kernel_mean_embedding'. `vflsynth.privacy` has its accounting"
-            )
-        chosen = {"callbacks": options.pop("callbacks"), "transcript": options.pop("transcript")}
         del options["checkpoint_every"]
-        refused = sorted(name for name, value in options.items() if value not in (None, False))
-        if len(models) > 1 or refused:
-            raise ParameterError(
-                "the mechanism 'kernel_mean_embedding' does not support "
-                + (", ".join(refused) or "several models at once")
-                + ": every fit and every resumed fit releases anew, at the full budget, and the "
-                "ledger counts one release. Call fit once per model; it takes a minute or so"
-            )
-        fit_mean_embedding(models[0], self.privacy, party_frames, on, **chosen)
+        _refuse_repeated_releases(self.privacy.mechanism, len(models), options)
+        if self.privacy.mechanism == "kernel_mean_embedding":
+            chosen = {name: options[name] for name in ("callbacks", "transcript")}
+            fit_mean_embedding(models[0], self.privacy, party_frames, on, **chosen)
+        else:
+            for name in ("checkpoint", "resume"):
+                del options[name]
+            fit_private_gradients(models, self.privacy, random_states, party_frames, on, **options)
         return list(models)
 
     def estimate_memory(
@@ -279,3 +273,21 @@ class VFLGANSynthesizer(GANSynthesizer):
             "private_heads": self.private_heads,
             "gradient_penalty": self.gradient_penalty,
         }
+
+
+def _refuse_repeated_releases(mechanism: str, n_models: int, options: Mapping[str, Any]) -> None:
+    """Refuse what would release more than the ledger counts."""
+    kept = ["checkpoint", "resume"]
+    if mechanism == "kernel_mean_embedding":
+        kept += ["replica_rows", "keep_discriminators"]
+    refused = [
+        name for name in kept if options.get(name) is not None and options[name] is not False
+    ]
+    if mechanism == "kernel_mean_embedding" and n_models > 1:
+        refused.append("several models at once")
+    if refused:
+        raise ParameterError(
+            f"the mechanism {mechanism!r} does not support {', '.join(refused)}: every fit and "
+            "every resumed fit releases anew, and the ledger counts one release. Call fit once "
+            "per model"
+        )

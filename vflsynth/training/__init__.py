@@ -3,6 +3,7 @@
 from vflsynth.training.algorithm import Algorithm
 from vflsynth.training.callbacks import Callback, EarlyStopping, EpochState
 from vflsynth.training.checkpoint import Checkpointer, load_checkpoint
+from vflsynth.training.dpsgd import DPSGD
 from vflsynth.training.gan import GANAlgorithm
 from vflsynth.training.history import History, history_from_json, history_to_json
 from vflsynth.training.loop import Plan, run
@@ -13,6 +14,7 @@ from vflsynth.training.vertigan import VertiGAN
 from vflsynth.training.vflgan import VFLGAN
 
 __all__ = [
+    "DPSGD",
     "VFLGAN",
     "Algorithm",
     "Callback",

@@ -48,6 +48,8 @@ class Session:
         Training records per replica.
     replica_rows : Tensor of int64, shape (replica, n_records), optional
     device : torch.device
+    make_schedule : callable, default=Schedule
+        Called with what `Schedule` takes.
     """
 
     def __init__(
@@ -61,12 +63,13 @@ class Session:
         n_records: int,
         replica_rows: Tensor | None,
         device: torch.device,
+        make_schedule: Callable[..., Schedule] = Schedule,
     ) -> None:
         self.parties = {party.name: party for party in parties}
         self.settings, self.plan = settings, plan
         self.secrets, self.device = secrets, device
         streams = RandomStreams(secrets, device)
-        schedule = Schedule(
+        schedule = make_schedule(
             # The server never gets this one: it would know which record is in which batch.
             streams.child("shared by the parties"),
             n_records=n_records,

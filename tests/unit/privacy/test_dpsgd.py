@@ -8,13 +8,14 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.networks import MLP
+from vflsynth.parties.dpsgd import layer_traces
 from vflsynth.privacy.dpsgd import (
     clip_factors,
     clipped_gradient_sum,
     joint_sensitivity,
-    mlp_backward,
-    mlp_forward,
     noisy_mean,
     per_example_norms,
 )
@@ -38,10 +39,25 @@ def batch(replicas, size, dim, seed=1, scale=1.0):
     return scale * torch.randn(replicas, size, dim, generator=rng, dtype=torch.float64)
 
 
+def mlp_of(weights, biases, *, activate_last=False):
+    """The package's network with these weights: what is clipped in training."""
+    streams = RandomStreams([bytes([r]) * 32 for r in range(len(weights[0]))])
+    dims = [weights[0].shape[1], *(weight.shape[2] for weight in weights)]
+    made = MLP(
+        dims, bias=biases[0] is not None, activate_last=activate_last, streams=streams, name="n"
+    ).to(weights[0].dtype)
+    for (weight, bias), w, b in zip(made.layers, weights, biases, strict=True):
+        weight.data = w.detach()
+        if bias is not None:
+            bias.data = b.detach()
+    return made
+
+
+@torch.no_grad()
 def traces_of(weights, biases, inputs, *, activate_last=False):
-    outputs, layer_inputs = mlp_forward(weights, biases, inputs, activate_last=activate_last)
-    upstream = torch.ones_like(outputs)
-    return mlp_backward(weights, biases, layer_inputs, upstream, activate_last=activate_last)[1]
+    made = mlp_of(weights, biases, activate_last=activate_last)
+    trace = made.trace(inputs)
+    return layer_traces(made, trace, made.cotangents(trace, torch.ones_like(trace[-1])))
 
 
 def score(parameters, record, n_layers, activate_last):
@@ -121,20 +137,20 @@ def test_norms_equal_torch_func():
     torch.testing.assert_close(per_example_norms(traces_of(weights, biases, inputs))[0], expected)
 
 
+@torch.no_grad()
 def test_networks_chain_like_one_network():
     """A local first part under a shared discriminator: norms over both are those of the whole."""
     weights, biases = network([4, 6, 5, 1], 2)
     inputs = batch(2, 7, 4)
-    features, lower = mlp_forward(weights[:1], biases[:1], inputs, activate_last=True)
-    outputs, upper = mlp_forward(weights[1:], biases[1:], features)
-    at_features, upper_traces = mlp_backward(
-        weights[1:], biases[1:], upper, torch.ones_like(outputs)
-    )
-    _, lower_traces = mlp_backward(weights[:1], biases[:1], lower, at_features, activate_last=True)
+    lower = mlp_of(weights[:1], biases[:1], activate_last=True)
+    upper = mlp_of(weights[1:], biases[1:])
+    below = lower.trace(inputs)
+    above = upper.trace(below[-1])
+    slopes = upper.cotangents(above, torch.ones_like(above[-1]))
+    lower_slopes = lower.cotangents(below, upper.input_gradient(slopes))
+    traces = [*layer_traces(lower, below, lower_slopes), *layer_traces(upper, above, slopes)]
     whole = traces_of(weights, biases, inputs)
-    torch.testing.assert_close(
-        per_example_norms([*lower_traces, *upper_traces]), per_example_norms(whole)
-    )
+    torch.testing.assert_close(per_example_norms(traces), per_example_norms(whole))
 
 
 def as_vector(sums):
@@ -199,15 +215,11 @@ def test_padding_rows_do_not_count():
 def test_infinite_bound_is_the_ordinary_gradient():
     weights, biases = network([3, 5, 1], 1)
     inputs = batch(1, 8, 3)
-    for parameter in (*weights, *biases):
-        parameter.requires_grad_()
-    outputs, _ = mlp_forward(weights, biases, inputs)
-    expected = torch.autograd.grad(
-        outputs.sum(), [p for pair in zip(weights, biases) for p in pair]
-    )
-    with torch.no_grad():
-        traces = traces_of(weights, biases, inputs)
-        sums = clipped_gradient_sum(traces, clip_factors(per_example_norms(traces), math.inf))
+    made = mlp_of(weights, biases)
+    parameters = [p for layer in made.layers for p in layer]
+    expected = torch.autograd.grad(made(inputs).sum(), parameters)
+    traces = traces_of(weights, biases, inputs)
+    sums = clipped_gradient_sum(traces, clip_factors(per_example_norms(traces), math.inf))
     for actual, wanted in zip([p for pair in sums for p in pair], expected):
         torch.testing.assert_close(actual, wanted)
 

@@ -10,8 +10,8 @@ from vflsynth import VFLGANSynthesizer
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
 from vflsynth.parties import MeanEmbeddingServer
-from vflsynth.parties import mean_embedding_party as party_module
 from vflsynth.parties import mean_embedding_server as server_module
+from vflsynth.parties import public_encoding as encoding_module
 from vflsynth.privacy import GaussianPrivacy, NeighbouringRelation, PublicSchema
 from vflsynth.protocol import LocalChannel, Schedule, Transcript
 from vflsynth.protocol.channel import Verb
@@ -147,9 +147,9 @@ def test_histograms_have_the_noise_of_all_parties_columns(frames):
 
 
 def test_histograms_without_noise_are_noticed(frames, monkeypatch):
-    honest = party_module.release_histograms
+    honest = encoding_module.release_histograms
     monkeypatch.setattr(
-        party_module,
+        encoding_module,
         "release_histograms",
         lambda *a, **rest: honest(*a, **rest | {"noise_std": 1e-9}),
     )
@@ -276,12 +276,6 @@ def test_what_would_release_twice_is_refused(frames, tmp_path):
         synthesizer().fit_replicas(frames, random_states=[0, 1])
     with pytest.raises(ParameterError, match="estimate_memory"):
         synthesizer().estimate_memory(frames)
-
-
-@pytest.mark.parametrize("mechanism", ["dpsgd", "first_layer"])
-def test_a_mechanism_that_is_not_wired_is_refused(frames, mechanism):
-    with pytest.raises(ParameterError, match=mechanism):
-        synthesizer(clone(PRIVACY).set_params(mechanism=mechanism)).fit(frames)
 
 
 def test_replacing_a_record_makes_their_number_public(frames):

@@ -1,0 +1,38 @@
+"""VFLGAN with DP-SGD on all discriminators, from the coordinator's chair."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from vflsynth.parties import DPSGDServer
+from vflsynth.protocol import SampledFeatures
+from vflsynth.protocol.channel import Verb
+from vflsynth.training.vflgan import VFLGAN
+
+
+class DPSGD(VFLGAN):
+    """Algorithm 1 of VFLGAN with Poisson batches of real records.
+
+    Notes
+    -----
+    Reports hold what is computed from fakes only: the mean score of fakes, which is half of the
+    Wasserstein estimate, and the penalty. The other half would be one more release.
+    """
+
+    server: DPSGDServer
+
+    def update_discriminators(self, step: int) -> None:
+        """Train D_1..D_M and D_s."""
+        features = self.channel.gather(Verb.DISCRIMINATOR_FEATURES, step, SampledFeatures)
+        cut_gradients = self.server.update_on_sample(step, features)
+        self.channel.scatter(Verb.UPDATE_DISCRIMINATOR, cut_gradients)
+
+    def report(self, epoch: int) -> dict[str, Tensor]:
+        """Gather mean losses since the last report by name, each of shape (replica,)."""
+        values = {}
+        for name, value in super().report(epoch).items():
+            kind, _, who = name.partition("_")
+            if kind == "wasserstein":
+                name, value = f"fake_score_{who}", -value
+            values[name] = value
+        return values
