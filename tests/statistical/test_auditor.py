@@ -19,7 +19,7 @@ from vflsynth.audit import (
     audit_with_canaries,
 )
 from vflsynth.audit.intervals import auc_interval
-from vflsynth.privacy import dpsgd, first_layer
+from vflsynth.privacy import PublicSchema, dpsgd, first_layer, histograms, mean_embedding
 from vflsynth.privacy.gaussian_dp import delta_of_gaussian, epsilon_of_gaussian
 
 QUICK = RegularisedLogistic(inverse_penalties=(1.0,), n_folds=3)
@@ -206,6 +206,28 @@ def _first_layer_step(inside: bool) -> np.ndarray:
     return noisy.flatten().numpy()
 
 
+_SCHEMA = PublicSchema(bounds={"a": (0.0, 8.0), "b": (0.0, 8.0)})
+
+
+def _histogram_step(inside: bool) -> np.ndarray:
+    """Noisy histograms of two columns; their joint sensitivity is the root of two."""
+    table = pd.DataFrame({"a": np.arange(8.0), "b": np.arange(8.0)})
+    if inside:
+        table.loc[8] = [6.5, 1.5]
+    released = histograms.release_histograms(table, _SCHEMA, n_bins=8, noise_std=np.sqrt(2.0))
+    return np.concatenate([histogram.counts for histogram in released.values()])
+
+
+def _mean_embedding_step(inside: bool) -> np.ndarray:
+    """A noisy sum of random features of two parties' records; every record's have norm 1."""
+    rng = np.random.default_rng(0)
+    records = torch.from_numpy(rng.normal(size=(9, 5)))[: 8 + inside]
+    frequencies = mean_embedding.random_frequencies(5, 20, (2.0,), rng)
+    projections = [records[:, :2] @ frequencies[:2], records[:, 2:] @ frequencies[2:]]
+    total = mean_embedding.feature_sum(projections)
+    return mean_embedding.release_mean_embedding(total, noise_std=1.0, n_records=9.0).numpy()
+
+
 def _without_noise(shape, std, **options):
     return torch.zeros(tuple(shape), dtype=options.get("dtype", torch.float64))
 
@@ -216,7 +238,12 @@ def _one_scalar(shape, std, **options):
     return one.expand(tuple(shape)).to(options.get("dtype", torch.float64))
 
 
-STEPS = {dpsgd: _dpsgd_step, first_layer: _first_layer_step}
+STEPS = {
+    dpsgd: _dpsgd_step,
+    first_layer: _first_layer_step,
+    histograms: _histogram_step,
+    mean_embedding: _mean_embedding_step,
+}
 CLAIM = Claim(epsilon_of_gaussian(1.0, 1e-3), 1e-3)
 
 

@@ -7,8 +7,9 @@ shows that this attack failed, not that a record is safe.
 from vflsynth.audit.adversary import Adversary, RandomForest, RegularisedLogistic
 from vflsynth.audit.attacks import ATTACKS, attack_auc
 from vflsynth.audit.canaries import CanaryAudit, audit_with_canaries
+from vflsynth.audit.findings import Attack, Claim, TargetAudit
 from vflsynth.audit.mechanism import audit_mechanism
-from vflsynth.audit.results import Attack, AuditReport, Claim, TargetAudit
+from vflsynth.audit.results import AuditReport
 from vflsynth.audit.schemes import audit_intermediate_features, audit_synthetic_data
 from vflsynth.audit.statistics import (
     DEFAULT_STATISTICS,

@@ -7,30 +7,28 @@ the same mechanism, and holds for whichever records the canaries are.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binom
 
 from vflsynth._validation import Number, Optional, check_parameters
 from vflsynth.audit._distances import nearest_distances
-from vflsynth.audit._encoding import Booleans, Encoding, Floats
+from vflsynth.audit._encoding import Encoding, Floats
+from vflsynth.audit.findings import RELATION_WORDS, Claim
 from vflsynth.audit.game import THREAT_MODELS, PartyFrames, train
 from vflsynth.audit.intervals import Estimate, auc_interval
-from vflsynth.audit.results import Claim, vars_of
+from vflsynth.audit.observers import claim_of
+from vflsynth.audit.one_run import GUESS_SHARES, best_bound, one_run_epsilon
+from vflsynth.audit.results import RELEASES, vars_of
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import align_party_frames, learn_key_minters, party_keys
 from vflsynth.privacy import NeighbouringRelation
 
 Score = Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], Floats]
 """``score(synthetic, candidates, known)``: one number per candidate, higher for "was put in"."""
-
-GUESS_SHARES = (1.0, 0.8, 0.5, 0.2, 0.05)
-"""Shares of canaries that are guessed, the others passed over; the bound pays for trying all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +69,7 @@ class CanaryAudit:
     @property
     def contradicts_claim(self) -> bool:
         """Whether the bound is above the claimed epsilon."""
-        return self.claim is not None and self.epsilon > self.claim.epsilon
+        return self.claim is not None and self.claim.contradicted_by(self.epsilon, self.relation)
 
     def conclusion(self) -> list[str]:
         """Say in sentences what may, and what may not, be concluded."""
@@ -80,8 +78,9 @@ class CanaryAudit:
             f"right, where guessing gets {self.n_guesses / 2:g}.",
             f"Measured lower bound: ε ≥ {self.epsilon:.2f}"
             + (f" at δ = {self.delta:g}" if self.delta else "")
-            + f" ({self.relation.value}) with {self.confidence:.0%} confidence; this many canaries "
-            f"cannot show more than {self.epsilon_ceiling:.2f}.",
+            + f" with {self.confidence:.0%} confidence, about {RELATION_WORDS[self.relation]}, for "
+            f"whoever sees {RELEASES['canaries']}; this many canaries cannot show more than "
+            f"{self.epsilon_ceiling:.2f}.",
         ]
         if self.epsilon == 0.0:
             sentences.append(
@@ -89,11 +88,7 @@ class CanaryAudit:
                 "safety: other scores, other canaries or an audit of a single record may succeed."
             )
         if self.claim is not None:
-            sentences.append(
-                f"This contradicts the claimed {self.claim}."
-                if self.contradicts_claim
-                else f"The claimed {self.claim} is not contradicted; an audit cannot confirm it."
-            )
+            sentences.append(self.claim.verdict(self.epsilon, self.relation, self.confidence))
         return sentences
 
     def to_json(self) -> str:
@@ -152,7 +147,8 @@ def audit_with_canaries(
     n_synthetic : int, optional
         Synthetic records. Default: as many as there are always-in records.
     claim : Claim, optional
-        What the synthesizer says of its privacy; the bound is computed at its δ.
+        What the synthesizer says of its privacy; the bound is computed at its δ. Default: what the
+        model's `privacy_ledger_` says, if it has one that covers the synthetic data.
     confidence : float, default=0.95
     random_state : int, default=0
 
@@ -217,8 +213,9 @@ def audit_with_canaries(
     scores = _score(score, synthetic, candidates, known, categorical)
     if replace:
         scores = scores[:n_canaries] - scores[n_canaries:]
+    claim = claim_of(model) if claim is None else claim
     delta = 0.0 if claim is None else claim.delta
-    epsilon, n_guesses, n_correct = _best_bound(scores, heads, delta, confidence)
+    epsilon, n_guesses, n_correct = best_bound(scores, heads, delta, confidence)
     return CanaryAudit(
         n_canaries,
         n_guesses,
@@ -259,82 +256,6 @@ def closeness(
         np.log(nearest_distances(encoded, encoding.encode(known)) + tiny)
         - np.log(nearest_distances(encoded, encoding.encode(synthetic)) + tiny)
     )
-
-
-def one_run_p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
-    """Return how likely so many right guesses are at most under (ε, δ)-differential privacy.
-
-    Parameters
-    ----------
-    m, r, v : int
-        Canaries, guesses about them, right guesses.
-    epsilon, delta : float
-
-    Returns
-    -------
-    float
-
-    Notes
-    -----
-    Source: Steinke et al. 2023, Theorem 5.2 in the form of its Appendix D: the binomial tail of
-    randomised response, plus ``2 m δ`` times the largest mean of the probabilities just below v.
-    """
-    rate = 1.0 / (1.0 + math.exp(-epsilon))
-    tail = float(binom.sf(v - 1, r, rate))
-    if delta == 0.0 or v == 0:
-        return min(1.0, tail)
-    below = np.cumsum(binom.pmf(np.arange(v - 1, -1, -1), r, rate))
-    return min(1.0, tail + 2.0 * m * delta * float((below / np.arange(1, v + 1)).max()))
-
-
-def one_run_epsilon(m: int, r: int, v: int, *, delta: float, p_value: float) -> float:
-    """Return the largest epsilon that so many right guesses contradict.
-
-    Parameters
-    ----------
-    m, r, v : int
-        Canaries, guesses about them, right guesses.
-    delta : float
-    p_value : float
-        One minus the confidence.
-
-    Returns
-    -------
-    float
-        Rounded down; 0 if nothing is contradicted.
-    """
-    if one_run_p_value(m, r, v, 0.0, delta) >= p_value:
-        return 0.0
-    low, high = 0.0, 1.0
-    while one_run_p_value(m, r, v, high, delta) < p_value:
-        low, high = high, 2.0 * high
-    for _ in range(50):
-        middle = (low + high) / 2.0
-        if one_run_p_value(m, r, v, middle, delta) < p_value:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def _best_bound(
-    scores: Floats, is_in: Booleans, delta: float, confidence: float
-) -> tuple[float, int, int]:
-    """Return the largest bound over `GUESS_SHARES`, with its guesses and right ones."""
-    m = len(scores)
-    order = np.argsort(scores, kind="stable")
-    best = (0.0, 0, 0)
-    for share in GUESS_SHARES:
-        each = max(1, round(share * m / 2))
-        low, high = order[: min(each, m // 2)], order[-min(each, m - m // 2) :]
-        guesses = len(low) + len(high)
-        right = int(is_in[high].sum() + (~is_in[low]).sum())
-        bound = one_run_epsilon(
-            m, guesses, right, delta=delta, p_value=(1.0 - confidence) / len(GUESS_SHARES)
-        )
-        if bound > best[0] or not best[1]:
-            best = (bound, guesses, right)
-    return best
 
 
 def _shuffled(known: pd.DataFrame, n: int, rng: np.random.Generator) -> pd.DataFrame:

@@ -218,10 +218,10 @@ def train(
     """
     if not hasattr(synthesizer, "fit"):
         return [_Published(synthesizer(party_frames, state)) for state in random_states]
-    parameters = synthesizer.get_params(deep=False) if hasattr(synthesizer, "get_params") else {}
+    parameters = _parameters(synthesizer)
     quiet = {"verbose": 0} if "verbose" in parameters else {}
     template = clone(synthesizer).set_params(**quiet)
-    if hasattr(template, "fit_replicas"):
+    if trains_many(template):
         keep = {"keep_discriminators": True} if keep_discriminators else {}
         models = template.fit_replicas(party_frames, on, random_states=list(random_states), **keep)
     else:
@@ -232,3 +232,13 @@ def train(
     if any(getattr(model, "interrupted_", False) for model in models):
         raise KeyboardInterrupt
     return list(models)
+
+
+def trains_many(synthesizer: Any) -> bool:
+    """Whether a synthesizer can train many models at once: not if each must release by itself."""
+    private = _parameters(synthesizer).get("privacy") is not None
+    return hasattr(synthesizer, "fit_replicas") and not private
+
+
+def _parameters(synthesizer: Any) -> dict[str, Any]:
+    return synthesizer.get_params(deep=False) if hasattr(synthesizer, "get_params") else {}

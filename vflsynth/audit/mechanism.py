@@ -11,9 +11,10 @@ import numpy.typing as npt
 from vflsynth._validation import Number, check_parameters
 from vflsynth.audit._encoding import Floats
 from vflsynth.audit.adversary import Adversary, default_adversaries
+from vflsynth.audit.findings import Claim, TargetAudit
 from vflsynth.audit.game import THREAT_MODELS
-from vflsynth.audit.results import AuditReport, Claim, TargetAudit
-from vflsynth.audit.schemes import judge_attack
+from vflsynth.audit.judging import judge_attack
+from vflsynth.audit.results import AuditReport
 from vflsynth.exceptions import ParameterError
 
 Release = Callable[[bool], npt.ArrayLike]
@@ -46,7 +47,7 @@ def audit_mechanism(
         Default: the paper's random forest, and a regularised linear one, which also finds
         directions without noise.
     claim : Claim, optional
-        What the mechanism is said to guarantee.
+        What the mechanism is said to guarantee, about inputs that differ as those of `release` do.
     confidence : float, default=0.95
         Of all intervals and bounds.
     random_state : int, default=0
@@ -89,6 +90,7 @@ def audit_mechanism(
             random_state,
             delta=0.0 if claim is None else claim.delta,
             confidence=confidence,
+            bound_confidence=confidence,
         )
         for adversary in (default_adversaries() if adversaries is None else adversaries)
     )

@@ -11,7 +11,8 @@ from vflsynth.evaluation._pictures import INK, REAL, SYNTHETIC, Picture, encode_
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from vflsynth.audit.results import AuditReport, TargetAudit
+    from vflsynth.audit.findings import TargetAudit
+    from vflsynth.audit.results import AuditReport
 
 _HEADINGS = {
     "ASSD": "What the synthetic table tells about single records",

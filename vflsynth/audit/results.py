@@ -1,191 +1,30 @@
-"""What an audit found: numbers with intervals, and sentences that claim no more than they may."""
+"""The answer of an audit: numbers with intervals, sentences that claim no more than they may."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from vflsynth.audit._encoding import Booleans, Floats
-from vflsynth.audit.intervals import (
-    Estimate,
-    auc_interval,
-    best_threshold,
-    binomial_interval,
-    epsilon_lower_bound,
-    most_epsilon,
-    tpr_at_fpr,
-)
+from vflsynth.audit.findings import LOW_FPRS, RELATION_WORDS, Claim, TargetAudit
+from vflsynth.audit.intervals import Estimate, most_epsilon
 from vflsynth.audit.report import make_page, make_section
 from vflsynth.evaluation._page import Page
+from vflsynth.privacy import NeighbouringRelation
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-LOW_FPRS = (0.01, 0.1)
-"""False positive rates at which the true positive rate is reported."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a model says of its own privacy.
-
-    Parameters
-    ----------
-    epsilon : float
-    delta : float, default=0
-    """
-
-    epsilon: float
-    delta: float = 0.0
-
-    def roc(self) -> tuple[Floats, Floats]:
-        """Return the largest true positive rates that the claim allows, and at which rates.
-
-        Returns
-        -------
-        fpr, tpr : ndarray, shape (point,)
-        """
-        fpr = np.linspace(0.0, 1.0, 201)
-        scale = np.exp(self.epsilon)
-        most = np.minimum(scale * fpr + self.delta, 1.0 - (1.0 - fpr - self.delta) / scale)
-        return fpr, np.clip(most, 0.0, 1.0)
-
-    def __str__(self) -> str:
-        return f"ε = {self.epsilon:g}" + (f" at δ = {self.delta:g}" if self.delta else "")
-
-
-@dataclass(frozen=True, eq=False)
-class Attack:
-    """One adversary with one statistic, on test models that it was not trained on.
-
-    Parameters
-    ----------
-    statistic, adversary : str
-    accuracy, auc : Estimate
-        Chance is 0.5 for both.
-    tpr : dict of float to Estimate
-        True positive rate by false positive rate; chance is the false positive rate.
-    epsilon : float
-        Lower bound, see `vflsynth.audit.intervals.epsilon_lower_bound`.
-    training_auc : float
-        On the training models, cross-validated: what the strongest attack is chosen by.
-    scores : ndarray, shape (model,)
-        Of the test models.
-    is_member : ndarray of bool, shape (model,)
-        Whether each was trained with the target.
-    """
-
-    statistic: str
-    adversary: str
-    accuracy: Estimate
-    auc: Estimate
-    tpr: dict[float, Estimate]
-    epsilon: float
-    training_auc: float
-    scores: Floats = field(repr=False)
-    is_member: Booleans = field(repr=False)
-
-    @classmethod
-    def judge(
-        cls,
-        statistic: str,
-        adversary: str,
-        scores: Floats,
-        is_member: Booleans,
-        *,
-        boundary: float,
-        training_scores: Floats,
-        training_members: Booleans,
-        training_auc: float,
-        delta: float,
-        confidence: float,
-    ) -> Attack:
-        """Compute every number from scores; all choices come from the training models."""
-        guesses = scores >= boundary
-        threshold = best_threshold(
-            training_scores, training_members, delta=delta, confidence=confidence
-        )
-        called = scores >= threshold
-        return cls(
-            statistic,
-            adversary,
-            binomial_interval(int((guesses == is_member).sum()), len(scores), confidence),
-            auc_interval(scores, is_member, confidence),
-            {fpr: tpr_at_fpr(scores, is_member, fpr, confidence) for fpr in LOW_FPRS},
-            epsilon_lower_bound(
-                int(called[is_member].sum()),
-                int(is_member.sum()),
-                int(called[~is_member].sum()),
-                int((~is_member).sum()),
-                delta=delta,
-                confidence=confidence,
-            ),
-            training_auc,
-            scores,
-            is_member,
-        )
-
-
-@dataclass(frozen=True)
-class PaperAccuracy:
-    """One cell of the VFLGAN paper's Tables 2 and 4.
-
-    Parameters
-    ----------
-    statistic, adversary : str
-    mean, two_deviations : float
-        Of the accuracies over five overlapping splits. The deviation is not a standard error: the
-        splits share models, and more of them would not shrink it.
-    """
-
-    statistic: str
-    adversary: str
-    mean: float
-    two_deviations: float
-
-
-@dataclass(frozen=True)
-class TargetAudit:
-    """What all attacks found out about one target, from one source.
-
-    Parameters
-    ----------
-    target : hashable
-        Key of the record; None if it has none.
-    chosen_by : tuple of str
-    source : str
-        What was looked at: "synthetic data", or whose intermediate features.
-    attacks : tuple of Attack
-        Every statistic with every adversary.
-    paper_protocol : tuple of PaperAccuracy, default ()
-    """
-
-    target: Hashable
-    chosen_by: tuple[str, ...]
-    source: str
-    attacks: tuple[Attack, ...]
-    paper_protocol: tuple[PaperAccuracy, ...] = ()
-
-    @property
-    def record(self) -> str:
-        """The target in words."""
-        return "the target" if self.target is None else f"record {self.target!r}"
-
-    @property
-    def title(self) -> str:
-        """The target, how it was chosen, and what was looked at."""
-        chosen = f" ({', '.join(self.chosen_by)})" if self.chosen_by else ""
-        return f"{self.record[0].upper()}{self.record[1:]}{chosen}, {self.source}"
-
-    @property
-    def strongest(self) -> Attack:
-        """The attack that was best on the training models; its test results are unbiased."""
-        return max(self.attacks, key=lambda attack: attack.training_auc)
+RELEASES = {
+    "ASSD": "one synthetic table",
+    "ASIF": "one party's intermediate features of all records, once, after training",
+    "mechanism": "one release",
+    "canaries": "one synthetic table",
+}
+"""What an attacker is shown once, by scheme."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,6 +47,8 @@ class AuditReport:
         Wall time of training and observing shadow models, and processor time of all workers.
     n_trained : int
         Shadow models that this took; others came from a cache.
+    memory : int or None, default=None
+        Estimate of what all workers took together, in bytes; None if there is none.
     """
 
     scheme: str
@@ -220,19 +61,36 @@ class AuditReport:
     seconds: float
     cpu_seconds: float
     n_trained: int
+    memory: int | None = None
+
+    @property
+    def bound_confidence(self) -> float:
+        """Confidence of each bound on epsilon, so that all of them hold at once with `confidence`.
+
+        One strongest attack per target and source; Bonferroni.
+        """
+        return joint_confidence(self.confidence, len(self.targets))
+
+    @property
+    def relation(self) -> NeighbouringRelation | None:
+        """What the bounds on epsilon are about; None if only the mechanism's owner knows."""
+        if self.scheme == "mechanism":
+            return None if self.claim is None else self.claim.relation
+        return NeighbouringRelation.ADD_OR_REMOVE_ONE
 
     @property
     def epsilon_ceiling(self) -> float:
         """The bound on epsilon if the attack never erred: no audit of this size shows more."""
         n_in = int(self.targets[0].attacks[0].is_member.sum())
         n_out = len(self.targets[0].attacks[0].is_member) - n_in
-        return most_epsilon(n_in, n_out, delta=self.delta, confidence=self.confidence)
+        return most_epsilon(n_in, n_out, delta=self.delta, confidence=self.bound_confidence)
 
     @property
     def contradicts_claim(self) -> bool:
         """Whether the bound of some target's strongest attack is above the claimed epsilon."""
         return self.claim is not None and any(
-            target.strongest.epsilon > self.claim.epsilon for target in self.targets
+            self.claim.contradicted_by(audit.strongest.epsilon, self.relation)
+            for audit in self.targets
         )
 
     @property
@@ -274,20 +132,19 @@ class AuditReport:
                     f"With {len(best.scores)} test models, an attacker who is right up to "
                     f"{best.accuracy.high:.0%} of the time cannot be ruled out."
                 )
+        jointly = f" in all {len(self.targets)} audits at once" if len(self.targets) > 1 else ""
+        about = (
+            "the two inputs compared" if self.relation is None else RELATION_WORDS[self.relation]
+        )
         sentences.append(
             f"Measured lower bound: ε ≥ {best.epsilon:.2f}"
             + (f" at δ = {self.delta:g}" if self.delta else "")
-            + f" with {sure} confidence; this many models cannot show more than "
+            + f" with {sure} confidence{jointly}, about {about}, for whoever sees "
+            f"{RELEASES[self.scheme]}; this many models cannot show more than "
             f"{self.epsilon_ceiling:.2f}."
         )
         if self.claim is not None:
-            sentences.append(
-                f"This contradicts the claimed {self.claim}: the mechanism, its code or its "
-                f"accounting is wrong, or this is one of the {1 - self.confidence:.0%} of audits "
-                "that err."
-                if best.epsilon > self.claim.epsilon
-                else f"The claimed {self.claim} is not contradicted; an audit cannot confirm it."
-            )
+            sentences.append(self.claim.verdict(best.epsilon, self.relation, self.confidence))
         return sentences
 
     def to_frame(self) -> pd.DataFrame:
@@ -342,11 +199,14 @@ class AuditReport:
             "n_models": self.n_models,
             "n_records": self.n_records,
             "confidence": self.confidence,
+            "chance": {"accuracy": 0.5, "auc": 0.5, "tpr": {f"{f:g}": f for f in LOW_FPRS}},
+            "relation": self.relation,
             "claim": None if self.claim is None else vars_of(self.claim),
             "epsilon_ceiling": self.epsilon_ceiling,
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
             "n_trained": self.n_trained,
+            "memory": self.memory,
             "targets": [
                 {
                     "target": _plain(audit.target),
@@ -405,6 +265,11 @@ class AuditReport:
             lines += ["", audit.title]
             lines += [f"  {sentence}" for sentence in self.conclusion(audit)]
         return "\n".join([*lines, "", self.threat_model])
+
+
+def joint_confidence(confidence: float, n: int) -> float:
+    """Confidence that each of n bounds needs so that all hold at once with `confidence`."""
+    return 1.0 - (1.0 - confidence) / n
 
 
 def vars_of(value: Any) -> dict[str, Any]:

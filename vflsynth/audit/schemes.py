@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from typing import Any, Literal
 
+import joblib
 import numpy as np
-import pandas as pd
-import torch
 
 from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
-from vflsynth.audit._encoding import Booleans, Floats
+from vflsynth.audit._encoding import Floats
 from vflsynth.audit.adversary import Adversary, default_adversaries
-from vflsynth.audit.game import THREAT_MODELS, LeaveOneOutGame, PartyFrames
-from vflsynth.audit.intervals import auc
-from vflsynth.audit.results import Attack, AuditReport, Claim, PaperAccuracy, TargetAudit
-from vflsynth.audit.shadow import Observation, Observer, describe_frames, run_shadow_models
+from vflsynth.audit.findings import Attack, Claim, PaperAccuracy, TargetAudit
+from vflsynth.audit.game import THREAT_MODELS, LeaveOneOutGame, PartyFrames, trains_many
+from vflsynth.audit.judging import judge_attack, paper_accuracy
+from vflsynth.audit.observers import FeatureObserver, TableObserver, label_of, weakest_claim
+from vflsynth.audit.results import AuditReport, joint_confidence
+from vflsynth.audit.shadow import Observer, run_shadow_models
 from vflsynth.audit.statistics import (
     DEFAULT_STATISTICS,
     Correlation,
@@ -24,11 +26,10 @@ from vflsynth.audit.statistics import (
     Neighbourhood,
     Statistic,
 )
-from vflsynth.exceptions import ParameterError, UnseenValueError
+from vflsynth.exceptions import ParameterError
 
 Protocol = Literal["holdout", "paper"]
 
-PAPER_SPLITS, PAPER_TRAINING_SHARE = 5, 0.7
 _RULES: dict[str, Rule] = {
     "n_models": Number(10, whole=True),
     "n_synthetic": Optional(Number(2, whole=True)),
@@ -91,16 +92,17 @@ def audit_synthetic_data(
     protocol : {"holdout", "paper"}, default="holdout"
         "paper" adds the paper's five splits, with mean and two standard deviations of accuracy.
     claim : Claim, optional
-        What the synthesizer says of its privacy, to be compared with.
+        What the synthesizer says of its privacy, to be compared with. Default: what the models'
+        `privacy_ledger_` says, if they have one that covers the synthetic data.
     confidence : float, default=0.95
-        Of all intervals and bounds.
+        Of each interval, and of all bounds on epsilon at once.
     pair_seeds : bool, default=False
         Give model j the same seed in all worlds, which is not what an attacker faces.
     block_size : int, optional
         Models trained at once. Default: what is fast and fits into memory.
     n_jobs : int, optional
-        Blocks trained at a time, as joblib understands it; ``joblib.parallel_config`` decides by
-        default, and chooses where they run.
+        Blocks trained, and attacks judged, at a time, as joblib understands it;
+        ``joblib.parallel_config`` decides by default, and chooses where they run.
     cache : path-like, optional
         Directory for what was observed of each model, so that an interrupted audit can continue.
     random_state : int, default=0
@@ -124,6 +126,9 @@ def audit_synthetic_data(
     seed for everything, the test models are used once, the world with all records serves all
     targets, and encodings are learned anew in every world, as a publisher would.
 
+    Synthesizers with ``privacy=...`` release anew in every fit, so that their models are trained
+    one by one; the noise comes from the operating system, whatever the seed.
+
     Examples
     --------
     >>> from vflsynth import VFLGANSynthesizer
@@ -139,7 +144,7 @@ def audit_synthetic_data(
     _check(locals(), "audit_synthetic_data")
     game = LeaveOneOutGame(party_frames, on)
     chosen = game.choose(targets, categorical)
-    observer = _TableObserver(
+    observer = TableObserver(
         [statistic.fit(game.table, categorical) for statistic in statistics],
         {target: game.record(target) for target in chosen},
         n_synthetic or len(game.table),
@@ -222,9 +227,15 @@ def audit_intermediate_features(
     The features are those after training; an attacker who collects them in every step sees more.
     """
     _check(locals(), "audit_intermediate_features")
+    if not trains_many(synthesizer):
+        raise ParameterError(
+            "audit_intermediate_features looks at local discriminators, which only synthesizers "
+            "with fit_replicas(keep_discriminators=True) show, and none with privacy= does; "
+            f"got {synthesizer!r}"
+        )
     game = LeaveOneOutGame(party_frames, on)
     chosen = game.choose(targets, categorical, encodable_without=True)
-    observer = _FeatureObserver(list(statistics), game.aligned, list(chosen))
+    observer = FeatureObserver(list(statistics), game.aligned, list(chosen))
     return _audit(
         "ASIF",
         game,
@@ -245,125 +256,6 @@ def audit_intermediate_features(
         random_state=random_state,
         verbose=verbose,
     )
-
-
-class _TableObserver:
-    """Statistics of one synthetic table per model.
-
-    Parameters
-    ----------
-    statistics : sequence of Statistic
-        Fitted.
-    targets : dict of key to DataFrame
-        The targets' records.
-    n_synthetic : int
-    """
-
-    keep_discriminators = False
-
-    def __init__(
-        self,
-        statistics: Sequence[Statistic],
-        targets: Mapping[Hashable, pd.DataFrame],
-        n_synthetic: int,
-    ) -> None:
-        self._statistics, self._targets = statistics, targets
-        self._n_synthetic = n_synthetic
-
-    def labels(self) -> dict[str, str]:
-        """Name of each statistic, by the label that goes before the target's in observations."""
-        return {repr(statistic): statistic.name for statistic in self._statistics}
-
-    def describe(self) -> str:
-        """Say what is observed."""
-        records = describe_frames({repr(key): row for key, row in self._targets.items()})
-        return f"{self._n_synthetic} records: {list(map(repr, self._statistics))} of {records}"
-
-    def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
-        """Return statistics of a table of each model."""
-        observations = []
-        for model in models:
-            table = model.sample(self._n_synthetic)
-            observations.append(
-                {
-                    _label(repr(statistic), target): statistic.measure(table, self._targets[target])
-                    for statistic in self._statistics
-                    for target in targets
-                }
-            )
-        return observations
-
-
-class _FeatureObserver:
-    """Statistics of each party's intermediate features of all records.
-
-    Parameters
-    ----------
-    statistics : sequence of Statistic
-    frames : mapping of str to DataFrame
-        All matched records, keys as the index.
-    targets : sequence of hashable
-    """
-
-    keep_discriminators = True
-
-    def __init__(
-        self,
-        statistics: Sequence[Statistic],
-        frames: Mapping[str, pd.DataFrame],
-        targets: Sequence[Hashable],
-    ) -> None:
-        self._statistics, self._frames, self._targets = statistics, frames, targets
-
-    def labels(self, party: str) -> dict[str, str]:
-        """Name of each statistic, by the label that goes before the target's in observations."""
-        return {f"{party}: {statistic!r}": statistic.name for statistic in self._statistics}
-
-    def describe(self) -> str:
-        """Say what is observed."""
-        return f"features of {describe_frames(self._frames)}: {list(map(repr, self._statistics))}"
-
-    def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
-        """Return statistics of the features that each model's parties would send."""
-        observations: list[Observation] = [{} for _ in models]
-        for party, frame in self._frames.items():
-            encoded = _encode(models[0].parties_[party].transformer, frame)
-            for model, observation in zip(models, observations):
-                features = _features(model, party, encoded).set_axis(frame.index, axis=0)
-                for statistic in self._statistics:
-                    fitted = statistic.fit(features)
-                    for target in targets:
-                        observation[_label(f"{party}: {statistic!r}", target)] = fitted.measure(
-                            features, features.loc[[target]]
-                        )
-        return observations
-
-
-def _encode(transformer: Any, frame: pd.DataFrame) -> torch.Tensor:
-    try:
-        return torch.from_numpy(transformer.transform(frame)).unsqueeze(0)
-    except UnseenValueError as error:
-        raise UnseenValueError(
-            f"{error.problem}; it occurs in the target only, so that the world without the target "
-            "has no code for it",
-            fix="audit another record here: this value alone in the synthetic data tells that this "
-            "one was used, see audit_synthetic_data",
-            party=error.party,
-            column=error.column,
-        ) from error
-
-
-def _features(model: Any, party: str, encoded: torch.Tensor) -> pd.DataFrame:
-    """Intermediate features of all records, shape (record, feature)."""
-    discriminator = model.local_discriminators_.get(party)
-    if not hasattr(discriminator, "first_part"):
-        raise ParameterError(
-            f"{type(model).__name__} sends no intermediate features; there is nothing to audit"
-        )
-    with torch.no_grad():
-        features = discriminator.first_part.trace(encoded.to(model.device_))[-1][0]
-    columns = [f"feature {i}" for i in range(features.shape[1])]
-    return pd.DataFrame(features.cpu().numpy().astype(np.float64), columns=columns)
 
 
 def _audit(
@@ -388,32 +280,33 @@ def _audit(
     run = run_shadow_models(
         synthesizer, worlds, on, observer, n_models=n_models, random_state=random_state, **options
     )
+    claim = weakest_claim(run.observations.values()) if claim is None else claim
     full = run.observations[worlds[0].name]
-    adversaries = default_adversaries() if adversaries is None else tuple(adversaries)
+    asked = [(world, source) for world in worlds[1:] for source in sources]
+    tasks = [
+        joblib.delayed(_judge)(
+            name,
+            adversary,
+            np.concatenate([full[key], run.observations[world.name][key]]),
+            random_state,
+            protocol,
+            delta=0.0 if claim is None else claim.delta,
+            confidence=confidence,
+            bound_confidence=joint_confidence(confidence, len(asked)),
+        )
+        for world, source in asked
+        for label, name in sources[source].items()
+        for key in [label_of(label, world.targets[0])]
+        for adversary in (default_adversaries() if adversaries is None else adversaries)
+    ]
+    judged = joblib.Parallel(n_jobs=options["n_jobs"])(tasks)
+    each = len(judged) // len(asked)
     audits = []
-    for world in worlds[1:]:
+    for i, (world, source) in enumerate(asked):
+        attacks, paper = zip(*judged[i * each : (i + 1) * each], strict=True)
         (target,) = world.targets
-        for source, labels in sources.items():
-            attacks, paper = [], []
-            for label, name in labels.items():
-                key = _label(label, target)
-                features = np.concatenate([full[key], run.observations[world.name][key]])
-                for adversary in adversaries:
-                    attacks.append(
-                        judge_attack(
-                            name,
-                            adversary,
-                            features,
-                            random_state,
-                            delta=0.0 if claim is None else claim.delta,
-                            confidence=confidence,
-                        )
-                    )
-                    if protocol == "paper":
-                        paper.append(_paper_accuracy(name, adversary, features, random_state))
-            audits.append(
-                TargetAudit(target, tuple(chosen[target]), source, tuple(attacks), tuple(paper))
-            )
+        cells = tuple(cell for cell in paper if cell is not None)
+        audits.append(TargetAudit(target, tuple(chosen[target]), source, attacks, cells))
     return AuditReport(
         scheme,
         THREAT_MODELS[scheme],
@@ -425,81 +318,24 @@ def _audit(
         run.seconds,
         run.cpu_seconds,
         run.n_trained,
+        run.memory,
     )
 
 
-def judge_attack(
+def _judge(
     statistic: str,
     adversary: Adversary,
     features: Floats,
     random_state: int,
-    *,
-    delta: float,
-    confidence: float,
-) -> Attack:
-    """Train an adversary on half of the models of each world and judge it on the others.
-
-    Parameters
-    ----------
-    statistic : str
-        What the features are called.
-    adversary : Adversary
-    features : ndarray, shape (2 * model, feature)
-        Of models trained with the target, then of as many trained without.
-    random_state : int
-        Of the split.
-    delta, confidence : float
-
-    Returns
-    -------
-    Attack
-    """
-    n_models = len(features) // 2
-    is_member = np.repeat([True, False], n_models)
-    rng = np.random.default_rng([random_state, 1])
-    for_training = np.zeros(2 * n_models, bool)
-    for start in (0, n_models):
-        for_training[start + rng.permutation(n_models)[: n_models // 2]] = True
-    adversary.fit(features[for_training], is_member[for_training])
-    training_scores = adversary.training_scores
-    return Attack.judge(
-        statistic,
-        adversary.name,
-        adversary.score(features[~for_training]),
-        is_member[~for_training],
-        boundary=adversary.boundary,
-        training_scores=training_scores,
-        training_members=is_member[for_training],
-        training_auc=auc(training_scores, is_member[for_training]),
-        delta=delta,
-        confidence=confidence,
-    )
-
-
-def _paper_accuracy(
-    statistic: str, adversary: Adversary, features: Floats, random_state: int
-) -> PaperAccuracy:
-    """Five splits of 70 % and 30 %, the same models' numbers in both worlds."""
-    n_models = len(features) // 2
-    is_member = np.repeat([True, False], n_models)
-    rng = np.random.default_rng([random_state, 2])
-    accuracies = []
-    for _ in range(PAPER_SPLITS):
-        order = rng.permutation(n_models)
-        in_training: Booleans = np.isin(
-            np.arange(n_models), order[: round(PAPER_TRAINING_SHARE * n_models)]
-        )
-        training = np.tile(in_training, 2)
-        adversary.fit(features[training], is_member[training])
-        guesses = adversary.score(features[~training]) >= adversary.boundary
-        accuracies.append(float((guesses == is_member[~training]).mean()))
-    return PaperAccuracy(
-        statistic, adversary.name, float(np.mean(accuracies)), 2.0 * float(np.std(accuracies))
-    )
-
-
-def _label(statistic: str, target: Hashable) -> str:
-    return f"{statistic} | {target!r}"
+    protocol: Protocol,
+    **options: float,
+) -> tuple[Attack, PaperAccuracy | None]:
+    """Judge one adversary with one statistic; runs in a worker."""
+    adversary = copy(adversary)  # workers may be threads
+    attack = judge_attack(statistic, adversary, features, random_state, **options)
+    if protocol == "holdout":
+        return attack, None
+    return attack, paper_accuracy(statistic, adversary, features, random_state)
 
 
 def _check(values: Mapping[str, Any], owner: str) -> None:

@@ -26,7 +26,7 @@ from tqdm import tqdm
 from vflsynth._device import available_memory
 from vflsynth._version import __version__
 from vflsynth.audit._encoding import Floats
-from vflsynth.audit.game import PartyFrames, World, train
+from vflsynth.audit.game import PartyFrames, World, train, trains_many
 from vflsynth.exceptions import ParameterError
 
 logger = logging.getLogger("vflsynth")
@@ -255,7 +255,7 @@ def _plan(
     n_models: int,
 ) -> tuple[int, int | None]:
     """Decide on the block size, and estimate the memory of all workers."""
-    if not hasattr(synthesizer, "fit_replicas"):
+    if not trains_many(synthesizer):
         return block_size or 1, None
     on_gpu = getattr(synthesizer, "device", "cpu") != "cpu" and torch.cuda.is_available()
     most = n_models if on_gpu else BLOCK_SIZE

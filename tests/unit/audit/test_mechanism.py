@@ -21,7 +21,10 @@ def test_the_report_reads_like_one():
     )
     assert audit.contradicts_claim
     assert "can tell whether the target was used" in str(audit)
-    assert "The claimed ε = 0.1 is contradicted." in audit.page().html
+    assert (
+        "The claimed ε = 0.1 (one record across all parties, added or removed) is contradicted."
+        in audit.page().html
+    )
     assert audit.to_frame()["target"].isna().all()
 
 

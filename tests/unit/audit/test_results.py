@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from vflsynth.audit import Attack, AuditReport, Claim, TargetAudit
 from vflsynth.audit.game import THREAT_MODELS
+from vflsynth.audit.intervals import most_epsilon
 from vflsynth.evaluation import report
 
 
@@ -27,6 +29,7 @@ def _attack(separation: float, *, training_auc: float = 0.5, name: str = "naive"
         training_auc=training_auc,
         delta=0.0,
         confidence=0.95,
+        bound_confidence=0.95,
     )
 
 
@@ -67,12 +70,34 @@ def test_perfect_attacks_reach_the_ceiling():
     assert audit.targets[0].strongest.epsilon == pytest.approx(audit.epsilon_ceiling)
 
 
+def test_a_claim_about_other_tables_is_neither_contradicted_nor_supported():
+    audit = _audit(_attack(6.0), claim=Claim(0.1, relation="replace_one"))
+    assert not audit.contradicts_claim
+    assert "one record across all parties, replaced) is about other tables" in str(audit)
+    assert "contradicts" not in str(audit)
+
+
+def test_bounds_of_several_targets_hold_at_once():
+    """With 5 % for both, each gets 2.5 %."""
+    both = _audit(_attack(50.0))
+    both = replace(both, targets=both.targets * 2)
+    assert both.bound_confidence == pytest.approx(0.975)
+    assert both.epsilon_ceiling == pytest.approx(most_epsilon(30, 30, confidence=0.975))
+    assert "95% confidence in all 2 audits at once" in str(both)
+
+
 def test_json_has_every_number_and_no_nan():
     content = json.loads(_audit(_attack(1.0), claim=Claim(2.0, 1e-5)).to_json())
     attack = content["targets"][0]["attacks"][0]
     assert set(attack["accuracy"]) == {"value", "low", "high", "confidence"}
     assert attack["n_test"] == 60
-    assert content["claim"] == {"epsilon": 2.0, "delta": 1e-5}
+    assert content["claim"] == {
+        "epsilon": 2.0,
+        "delta": 1e-5,
+        "relation": "add_or_remove_one",
+    }
+    assert content["relation"] == "add_or_remove_one"
+    assert content["chance"] == {"accuracy": 0.5, "auc": 0.5, "tpr": {"0.01": 0.01, "0.1": 0.1}}
 
 
 def test_the_page_stands_alone(tmp_path):

@@ -8,8 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import clone
 
-from vflsynth import VertiGANSynthesizer, WGANGPSynthesizer
+from vflsynth import (
+    GaussianCopulaSynthesizer,
+    VertiGANSynthesizer,
+    VFLGANSynthesizer,
+    WGANGPSynthesizer,
+)
 from vflsynth.audit import (
     Claim,
     Correlation,
@@ -18,9 +24,11 @@ from vflsynth.audit import (
     RegularisedLogistic,
     audit_intermediate_features,
     audit_synthetic_data,
+    audit_with_canaries,
 )
-from vflsynth.audit.schemes import _FeatureObserver
+from vflsynth.audit.observers import FeatureObserver
 from vflsynth.exceptions import ParameterError, PartyDataError, UnseenValueError
+from vflsynth.privacy import GaussianPrivacy, PublicSchema
 
 QUICK = [RandomForest(n_trees=20)]
 
@@ -117,7 +125,74 @@ def test_bounds_are_computed_at_the_claimed_delta(small_frames, tiny):
     )
     assert audit.delta == 1e-3
     assert not audit.contradicts_claim
-    assert "ε = 3 at δ = 0.001 is not contradicted" in str(audit)
+    assert (
+        "ε = 3 at δ = 0.001 (one record across all parties, added or removed) is not contradicted"
+        in str(audit)
+    )
+
+
+@pytest.fixture
+def private(number_frames):
+    """A synthesizer with differential privacy, and frames within its public bounds."""
+    frames = {name: frame.clip(-3.0, 3.0) for name, frame in number_frames.items()}
+    privacy = GaussianPrivacy(
+        epsilon=2.0,
+        delta=1e-3,
+        public_schema=PublicSchema(bounds=dict.fromkeys("abcd", (-3.0, 3.0))),
+        n_features=4,
+        n_bins=4,
+    )
+    synthesizer = VFLGANSynthesizer(
+        privacy=privacy, epochs=1, batch_size=2, generator_hidden=(2,), latent_dim=2, device="cpu"
+    )
+    return synthesizer, frames
+
+
+def test_a_private_model_is_audited_beside_its_own_claim(private, tmp_path):
+    synthesizer, frames = private
+    options = {
+        "targets": [3], "n_models": 10, "statistics": [Naive()], "adversaries": QUICK, "verbose": 0,
+    }  # fmt: skip
+    audit = audit_synthetic_data(synthesizer, frames, cache=tmp_path, **options)
+    assert audit.claim.epsilon == pytest.approx(2.0)
+    assert (audit.claim.delta, audit.claim.relation) == (1e-3, "add_or_remove_one")
+    assert audit.delta == 1e-3
+    assert "The claimed ε = 2 at δ = 0.001 (one record across all parties, added" in str(audit)
+    again = audit_synthetic_data(synthesizer, frames, cache=tmp_path, **options)
+    assert (again.n_trained, again.claim) == (0, audit.claim)
+    stated = audit_synthetic_data(synthesizer, frames, cache=tmp_path, claim=Claim(9.0), **options)
+    assert stated.claim == Claim(9.0)
+
+
+def test_a_claim_about_replaced_records_is_not_compared_with_worlds_that_lack_one(private):
+    synthesizer, frames = private
+    synthesizer = clone(synthesizer).set_params(privacy__neighbouring_relation="replace_one")
+    audit = audit_synthetic_data(
+        synthesizer,
+        frames,
+        targets=[3],
+        n_models=10,
+        statistics=[Naive()],
+        adversaries=QUICK,
+        verbose=0,
+    )
+    assert audit.claim.relation == "replace_one"
+    assert not audit.contradicts_claim
+    assert "neither contradicted nor supported" in str(audit)
+
+
+def test_canaries_take_the_claim_of_the_model_too(private):
+    synthesizer, frames = private
+    audit = audit_with_canaries(synthesizer, frames, n_canaries=20)
+    assert audit.claim.epsilon == pytest.approx(2.0)
+    assert audit.delta == 1e-3
+
+
+@pytest.mark.parametrize("kind", ["private", "copula"])
+def test_nothing_is_trained_for_intermediate_features_that_nobody_sends(private, kind):
+    synthesizer = private[0] if kind == "private" else GaussianCopulaSynthesizer()
+    with pytest.raises(ParameterError, match="local discriminators"):
+        audit_intermediate_features(synthesizer, private[1], targets=[3], n_models=10)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +253,7 @@ def test_features_are_those_of_encoded_records_in_the_order_of_keys(small_frames
             return super().fit(table, categorical)
 
     aligned = {name: frame.set_index("record_id").sort_index() for name, frame in shuffled.items()}
-    _FeatureObserver([Record()], aligned, []).observe([model], [])
+    FeatureObserver([Record()], aligned, []).observe([model], [])
     for features, (name, frame) in zip(recorded.values(), aligned.items()):
         encoded = torch.from_numpy(model.parties_[name].transformer.transform(frame))
         network = model.local_discriminators_[name].first_part

@@ -1,0 +1,232 @@
+"""What one attack, and all attacks together, found out about one record."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vflsynth.audit._encoding import Booleans, Floats
+from vflsynth.audit.intervals import (
+    Estimate,
+    auc_interval,
+    best_threshold,
+    binomial_interval,
+    epsilon_lower_bound,
+    tpr_at_fpr,
+)
+from vflsynth.privacy import NeighbouringRelation
+
+LOW_FPRS = (0.01, 0.1)
+"""False positive rates at which the true positive rate is reported."""
+
+RELATION_WORDS = {
+    NeighbouringRelation.ADD_OR_REMOVE_ONE: "one record across all parties, added or removed",
+    NeighbouringRelation.REPLACE_ONE: "one record across all parties, replaced",
+}
+"""What ε is about: the unit of privacy, and what is done to it."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a model says of its own privacy.
+
+    Parameters
+    ----------
+    epsilon : float
+    delta : float, default=0
+    relation : NeighbouringRelation, default=NeighbouringRelation.ADD_OR_REMOVE_ONE
+        Which tables the claim says are hard to tell apart. An audit of other tables says nothing
+        about it.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    relation: NeighbouringRelation = NeighbouringRelation.ADD_OR_REMOVE_ONE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
+
+    def roc(self) -> tuple[Floats, Floats]:
+        """Return the largest true positive rates that the claim allows, and at which rates.
+
+        Returns
+        -------
+        fpr, tpr : ndarray, shape (point,)
+        """
+        fpr = np.linspace(0.0, 1.0, 201)
+        scale = np.exp(self.epsilon)
+        most = np.minimum(scale * fpr + self.delta, 1.0 - (1.0 - fpr - self.delta) / scale)
+        return fpr, np.clip(most, 0.0, 1.0)
+
+    def contradicted_by(self, bound: float, relation: NeighbouringRelation | None) -> bool:
+        """Whether a lower bound on epsilon, about tables that differ so, is above the claim."""
+        return relation is self.relation and bound > self.epsilon
+
+    def verdict(
+        self, bound: float, relation: NeighbouringRelation | None, confidence: float
+    ) -> str:
+        """Say in a sentence what a lower bound on epsilon means for the claim.
+
+        Parameters
+        ----------
+        bound : float
+            At the claim's delta.
+        relation : NeighbouringRelation or None
+            How the tables differed that were told apart.
+        confidence : float
+            Of the bound.
+
+        Returns
+        -------
+        str
+        """
+        if relation is not self.relation:
+            return (
+                f"The claimed {self} is about other tables than those compared here, and neither "
+                "contradicted nor supported."
+            )
+        if self.contradicted_by(bound, relation):
+            return (
+                f"This contradicts the claimed {self}: the mechanism, its code or its accounting "
+                f"is wrong, or this is one of the {1 - confidence:.0%} of audits that err."
+            )
+        return f"The claimed {self} is not contradicted; an audit cannot confirm it."
+
+    def __str__(self) -> str:
+        return (
+            f"ε = {self.epsilon:.4g}"
+            + (f" at δ = {self.delta:g}" if self.delta else "")
+            + f" ({RELATION_WORDS[self.relation]})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Attack:
+    """One adversary with one statistic, on test models that it was not trained on.
+
+    Parameters
+    ----------
+    statistic, adversary : str
+    accuracy, auc : Estimate
+        Chance is 0.5 for both.
+    tpr : dict of float to Estimate
+        True positive rate by false positive rate; chance is the false positive rate.
+    epsilon : float
+        Lower bound, see `vflsynth.audit.intervals.epsilon_lower_bound`.
+    training_auc : float
+        On the training models, cross-validated: what the strongest attack is chosen by.
+    scores : ndarray, shape (model,)
+        Of the test models.
+    is_member : ndarray of bool, shape (model,)
+        Whether each was trained with the target.
+    """
+
+    statistic: str
+    adversary: str
+    accuracy: Estimate
+    auc: Estimate
+    tpr: dict[float, Estimate]
+    epsilon: float
+    training_auc: float
+    scores: Floats = field(repr=False)
+    is_member: Booleans = field(repr=False)
+
+    @classmethod
+    def judge(
+        cls,
+        statistic: str,
+        adversary: str,
+        scores: Floats,
+        is_member: Booleans,
+        *,
+        boundary: float,
+        training_scores: Floats,
+        training_members: Booleans,
+        training_auc: float,
+        delta: float,
+        confidence: float,
+        bound_confidence: float,
+    ) -> Attack:
+        """Compute every number from scores; all choices come from the training models."""
+        guesses = scores >= boundary
+        threshold = best_threshold(
+            training_scores, training_members, delta=delta, confidence=bound_confidence
+        )
+        called = scores >= threshold
+        return cls(
+            statistic,
+            adversary,
+            binomial_interval(int((guesses == is_member).sum()), len(scores), confidence),
+            auc_interval(scores, is_member, confidence),
+            {fpr: tpr_at_fpr(scores, is_member, fpr, confidence) for fpr in LOW_FPRS},
+            epsilon_lower_bound(
+                int(called[is_member].sum()),
+                int(is_member.sum()),
+                int(called[~is_member].sum()),
+                int((~is_member).sum()),
+                delta=delta,
+                confidence=bound_confidence,
+            ),
+            training_auc,
+            scores,
+            is_member,
+        )
+
+
+@dataclass(frozen=True)
+class PaperAccuracy:
+    """One cell of the VFLGAN paper's Tables 2 and 4.
+
+    Parameters
+    ----------
+    statistic, adversary : str
+    mean, two_deviations : float
+        Of the accuracies over five overlapping splits. The deviation is not a standard error: the
+        splits share models, and more of them would not shrink it.
+    """
+
+    statistic: str
+    adversary: str
+    mean: float
+    two_deviations: float
+
+
+@dataclass(frozen=True)
+class TargetAudit:
+    """What all attacks found out about one target, from one source.
+
+    Parameters
+    ----------
+    target : hashable
+        Key of the record; None if it has none.
+    chosen_by : tuple of str
+    source : str
+        What was looked at: "synthetic data", or whose intermediate features.
+    attacks : tuple of Attack
+        Every statistic with every adversary.
+    paper_protocol : tuple of PaperAccuracy, default ()
+    """
+
+    target: Hashable
+    chosen_by: tuple[str, ...]
+    source: str
+    attacks: tuple[Attack, ...]
+    paper_protocol: tuple[PaperAccuracy, ...] = ()
+
+    @property
+    def record(self) -> str:
+        """The target in words."""
+        return "the target" if self.target is None else f"record {self.target!r}"
+
+    @property
+    def title(self) -> str:
+        """The target, how it was chosen, and what was looked at."""
+        chosen = f" ({', '.join(self.chosen_by)})" if self.chosen_by else ""
+        return f"{self.record[0].upper()}{self.record[1:]}{chosen}, {self.source}"
+
+    @property
+    def strongest(self) -> Attack:
+        """The attack that was best on the training models; its test results are unbiased."""
+        return max(self.attacks, key=lambda attack: attack.training_auc)

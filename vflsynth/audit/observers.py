@@ -1,0 +1,175 @@
+"""What is written down about shadow models: statistics of what they would publish or send."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from vflsynth.audit._encoding import Floats
+from vflsynth.audit.findings import Claim
+from vflsynth.audit.shadow import Observation, describe_frames
+from vflsynth.audit.statistics import Statistic
+from vflsynth.exceptions import ParameterError, UnseenValueError
+from vflsynth.privacy import NeighbouringRelation
+
+_CLAIM, _RELATIONS = "claimed privacy", tuple(NeighbouringRelation)
+
+
+class TableObserver:
+    """Statistics of one synthetic table per model.
+
+    Parameters
+    ----------
+    statistics : sequence of Statistic
+        Fitted.
+    targets : dict of key to DataFrame
+        The targets' records.
+    n_synthetic : int
+    """
+
+    keep_discriminators = False
+
+    def __init__(
+        self,
+        statistics: Sequence[Statistic],
+        targets: Mapping[Hashable, pd.DataFrame],
+        n_synthetic: int,
+    ) -> None:
+        self._statistics, self._targets = statistics, targets
+        self._n_synthetic = n_synthetic
+
+    def labels(self) -> dict[str, str]:
+        """Name of each statistic, by the label that goes before the target's in observations."""
+        return {repr(statistic): statistic.name for statistic in self._statistics}
+
+    def describe(self) -> str:
+        """Say what is observed."""
+        records = describe_frames({repr(key): row for key, row in self._targets.items()})
+        return f"{self._n_synthetic} records: {list(map(repr, self._statistics))} of {records}"
+
+    def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
+        """Return statistics of a table of each model."""
+        observations = []
+        for model in models:
+            table = model.sample(self._n_synthetic)
+            observations.append(
+                {
+                    label_of(repr(statistic), target): statistic.measure(
+                        table, self._targets[target]
+                    )
+                    for statistic in self._statistics
+                    for target in targets
+                }
+                | _as_numbers(claim_of(model))
+            )
+        return observations
+
+
+class FeatureObserver:
+    """Statistics of each party's intermediate features of all records.
+
+    Parameters
+    ----------
+    statistics : sequence of Statistic
+    frames : mapping of str to DataFrame
+        All matched records, keys as the index.
+    targets : sequence of hashable
+    """
+
+    keep_discriminators = True
+
+    def __init__(
+        self,
+        statistics: Sequence[Statistic],
+        frames: Mapping[str, pd.DataFrame],
+        targets: Sequence[Hashable],
+    ) -> None:
+        self._statistics, self._frames, self._targets = statistics, frames, targets
+
+    def labels(self, party: str) -> dict[str, str]:
+        """Name of each statistic, by the label that goes before the target's in observations."""
+        return {f"{party}: {statistic!r}": statistic.name for statistic in self._statistics}
+
+    def describe(self) -> str:
+        """Say what is observed."""
+        return f"features of {describe_frames(self._frames)}: {list(map(repr, self._statistics))}"
+
+    def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
+        """Return statistics of the features that each model's parties would send."""
+        observations: list[Observation] = [{} for _ in models]
+        for party, frame in self._frames.items():
+            encoded = _encode(models[0].parties_[party].transformer, frame)
+            for model, observation in zip(models, observations):
+                features = _features(model, party, encoded).set_axis(frame.index, axis=0)
+                for statistic in self._statistics:
+                    fitted = statistic.fit(features)
+                    for target in targets:
+                        observation[label_of(f"{party}: {statistic!r}", target)] = fitted.measure(
+                            features, features.loc[[target]]
+                        )
+        return observations
+
+
+def _encode(transformer: Any, frame: pd.DataFrame) -> torch.Tensor:
+    try:
+        return torch.from_numpy(transformer.transform(frame)).unsqueeze(0)
+    except UnseenValueError as error:
+        raise UnseenValueError(
+            f"{error.problem}; it occurs in the target only, so that the world without the target "
+            "has no code for it",
+            fix="audit another record here: this value alone in the synthetic data tells that this "
+            "one was used, see audit_synthetic_data",
+            party=error.party,
+            column=error.column,
+        ) from error
+
+
+def _features(model: Any, party: str, encoded: torch.Tensor) -> pd.DataFrame:
+    """Intermediate features of all records, shape (record, feature)."""
+    discriminator = model.local_discriminators_.get(party)
+    if not hasattr(discriminator, "first_part"):
+        raise ParameterError(
+            f"{type(model).__name__} sends no intermediate features; there is nothing to audit"
+        )
+    with torch.no_grad():
+        features = discriminator.first_part.trace(encoded.to(model.device_))[-1][0]
+    columns = [f"feature {i}" for i in range(features.shape[1])]
+    return pd.DataFrame(features.cpu().numpy().astype(np.float64), columns=columns)
+
+
+def label_of(statistic: str, target: Hashable) -> str:
+    """Name the observation of a statistic that looks for a target."""
+    return f"{statistic} | {target!r}"
+
+
+def claim_of(model: Any) -> Claim | None:
+    """Return what a model's privacy ledger says of its synthetic data; None if nothing."""
+    ledger = getattr(model, "privacy_ledger_", None)
+    if ledger is None or not ledger.covers_synthetic_data or not math.isfinite(ledger.epsilon()):
+        return None
+    return Claim(ledger.epsilon(), ledger.delta, ledger.relation)
+
+
+def _as_numbers(claim: Claim | None) -> Observation:
+    if claim is None:
+        return {}
+    return {_CLAIM: np.array([claim.epsilon, claim.delta, _RELATIONS.index(claim.relation)])}
+
+
+def weakest_claim(worlds: Iterable[Mapping[str, Floats]]) -> Claim | None:
+    """Return what all observed models claim; None if they claim nothing.
+
+    Parameters
+    ----------
+    worlds : iterable of dict of str to ndarray, shape (model, feature)
+    """
+    claims = [world[_CLAIM] for world in worlds if _CLAIM in world]
+    if not claims:
+        return None
+    epsilon, delta, relation = np.concatenate(claims).max(axis=0).tolist()
+    return Claim(epsilon, delta, _RELATIONS[int(relation)])
