@@ -18,6 +18,9 @@ from vflsynth.splitdefense.leakage.scores import BATCH_MEASURES, batch_measures,
 
 _RIDGE = 1e-6
 
+_BLOCK = 1 << 18
+"""Numbers of gradients that are taken note of at once: small operations cost more than sums."""
+
 Floats = npt.NDArray[np.float32]
 
 
@@ -26,9 +29,9 @@ class LeakageMonitor(Part):
 
     Parameters
     ----------
-    every : int, default=5
+    every : int, default=10
         Steps between two batches that the per-batch attacks look at. Sums over the transcript are
-        updated at every step in any case.
+        of every step in any case.
     residual_epochs : int, default=10
         Epochs from the start over which the residual attack collects: it works best while the model
         still changes little with the labels.
@@ -39,7 +42,7 @@ class LeakageMonitor(Part):
         "residual_epochs": Number(1, whole=True),
     }
 
-    def __init__(self, every: int = 5, residual_epochs: int = 10) -> None:
+    def __init__(self, every: int = 10, residual_epochs: int = 10) -> None:
         self.every = every
         self.residual_epochs = residual_epochs
 
@@ -84,6 +87,18 @@ class Evidence:
     batches: pd.DataFrame
 
 
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """One message, as `LeakageRecord.add` documents it."""
+
+    step: int
+    rows: Tensor
+    features: Tensor
+    clean: Tensor
+    sent: Tensor
+    labels: Tensor
+
+
 class LeakageRecord:
     """A monitor at work for one party and R replicas.
 
@@ -126,6 +141,7 @@ class LeakageRecord:
         }
         self._offset = torch.arange(n_replicas, device=device).unsqueeze(1) * n_records
         self._batches: list[Tensor] = []  # (1 + measure, replica) each
+        self._pending: list[_Noted] = []
 
     @torch.no_grad()
     def add(
@@ -143,40 +159,73 @@ class LeakageRecord:
         labels : Tensor of int64, shape (replica, batch)
             True classes.
         """
-        epoch = step // self.steps_per_epoch
-        where = (rows + self._offset).flatten()
-        one = torch.ones(1, 1, device=where.device).expand(len(where), 1)
+        self._pending.append(_Noted(step, rows, features, clean, sent, labels))
+        if len(self._pending) * sent.numel() >= _BLOCK:
+            self._sum_up()
+
+    @torch.no_grad()
+    def _sum_up(self) -> None:
+        """Add what is pending to the sums, all messages in one go."""
+        noted, self._pending = self._pending, []
+        if not noted:
+            return
+        where = torch.cat([note.rows + self._offset for note in noted]).flatten()
+        sent = torch.cat([note.sent for note in noted])  # (message · replica, batch, feature)
+        features = torch.cat([note.features for note in noted])
         unit = sent.square().mean((1, 2), keepdim=True).sqrt().clamp_min(1e-30)
         scaled = sent / unit
-        self._sums["gradients"].index_add_(0, where, scaled.flatten(0, 1))
-        self._counts["gradients"].index_add_(0, where, one)
-        self._sums["last_gradients"][where] = scaled.flatten(0, 1)
-        self._sums["last_features"][where] = features.flatten(0, 1)
-        if epoch < self.monitor.residual_epochs:
-            left = residual(scaled, features, scalar_probability=self.scalar_probability)
-            self._sums["residuals"].index_add_(0, where, left.flatten(0, 1))
-            self._counts["residuals"].index_add_(0, where, one)
-        if step % self.monitor.every == 0:
-            found = one_against_rest(
-                lambda positive: batch_measures(sent, clean, positive), labels, self.n_classes
+        self._add("gradients", where, scaled)
+
+        position = torch.arange(len(where), device=where.device)
+        latest = torch.full_like(self._counts["gradients"][:, 0], -1, dtype=torch.int64)
+        latest.scatter_reduce_(0, where, position, "amax")
+        seen = (latest >= 0).nonzero()[:, 0]
+        self._sums["last_gradients"][seen] = scaled.flatten(0, 1)[latest[seen]]
+        self._sums["last_features"][seen] = features.flatten(0, 1)[latest[seen]]
+
+        first_steps = self.monitor.residual_epochs * self.steps_per_epoch
+        early = self.n_replicas * sum(note.step < first_steps for note in noted)
+        if early:
+            left = residual(
+                scaled[:early], features[:early], scalar_probability=self.scalar_probability
             )
-            number = torch.full((1, self.n_replicas), float(epoch + 1), device=found.device)
-            self._batches.append(torch.cat([number, found]))
+            self._add("residuals", where[: left.shape[0] * left.shape[1]], left)
+        self._look_at([note for note in noted if note.step % self.monitor.every == 0])
+
+    def _add(self, name: str, where: Tensor, values: Tensor) -> None:
+        self._sums[name].index_add_(0, where, values.flatten(0, 1))
+        self._counts[name].index_add_(0, where, torch.ones_like(where[:, None], dtype=values.dtype))
+
+    def _look_at(self, noted: list[_Noted]) -> None:
+        """Run the attacks on single batches."""
+        if not noted:
+            return
+        clean, sent = (torch.cat([getattr(n, k) for n in noted]) for k in ("clean", "sent"))
+        labels = torch.cat([note.labels for note in noted])
+        found = one_against_rest(
+            lambda positive: batch_measures(sent, clean, positive), labels, self.n_classes
+        )
+        for note, measures in zip(noted, torch.split(found, self.n_replicas, 1)):
+            epoch = note.step // self.steps_per_epoch + 1
+            self._batches.append(torch.cat([torch.full_like(measures[:1], epoch), measures]))
 
     def batches(self, replica: int) -> pd.DataFrame:
         """Per-batch measures, one row per batch looked at that had all classes."""
+        self._sum_up()
         rows = torch.stack([b[:, replica] for b in self._batches]).cpu().numpy()
         frame = pd.DataFrame(rows, columns=["epoch", *BATCH_MEASURES]).dropna(ignore_index=True)
         return frame.astype({"epoch": int})
 
     def mean(self, name: str, replica: int) -> Floats:
         """Mean over messages per record, (record, feature)."""
+        self._sum_up()
         total, count = self._of(self._sums[name], replica), self._of(self._counts[name], replica)
         found: Floats = (total / count.clamp_min(1.0)).cpu().numpy()
         return found
 
     def last(self, name: str, replica: int) -> Floats:
         """Value of the last message per record, (record, feature)."""
+        self._sum_up()
         found: Floats = self._of(self._sums[f"last_{name}"], replica).cpu().numpy()
         return found
 
@@ -185,6 +234,7 @@ class LeakageRecord:
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that a resumed run needs."""
+        self._sum_up()
         state = {f"sum {name}": value for name, value in self._sums.items()}
         state |= {f"count {name}": value for name, value in self._counts.items()}
         if self._batches:
@@ -196,6 +246,7 @@ class LeakageRecord:
         for group, values in (("sum", self._sums), ("count", self._counts)):
             for name in values:
                 values[name].copy_(state[f"{group} {name}"])
+        self._pending = []
         self._batches = list(state["batches"]) if "batches" in state else []
 
 
