@@ -101,7 +101,6 @@ def run(table: BenchmarkTable, n: int, arguments: argparse.Namespace) -> dict[st
         targets=["most_outlying"],
         categorical=table.categorical,
         n_models=arguments.models,
-        protocol="paper",
         n_jobs=arguments.jobs,
         cache=arguments.cache,
     )
