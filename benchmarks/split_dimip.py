@@ -316,10 +316,10 @@ def _print_order(rows: dict[str, Any]) -> None:
         }
         if near:
             best = min(near, key=lambda n: near[n])
-            below = row[attack]["mean"] < near[best]
+            verdict = "met" if row[attack]["mean"] < near[best] else "MISSED"
             print(
                 f"  {name}: {100 * row[attack]['mean']:.1f}, gradient baselines as "
-                f"accurate (within .5): {best}, {100 * near[best]:.1f}: {'met' if below else 'MISSED'}"
+                f"accurate (within .5): {best}, {100 * near[best]:.1f}: {verdict}"
             )
 
 

@@ -50,7 +50,7 @@ class MaxNorm(Protection):
     -----
     Source: Marvell §4.1 ("max_norm"). Hides the norm on average, and leaves the direction as it is.
     Our figure for its norm leak is far below that of GAFM's table 1, which is what gradients give
-    *before* the noise; see ``benchmarks/split_gafm.py``.
+    *before* the noise; see ``benchmarks/split_defences.py``.
     """
 
     def protect(self, gradients: Tensor, context: Context) -> Tensor:
