@@ -231,7 +231,7 @@ def audit_intermediate_features(
         raise ParameterError(
             "audit_intermediate_features looks at local discriminators, which only synthesizers "
             "with fit_replicas(keep_discriminators=True) show, and none with privacy= does; "
-            f"got {synthesizer!r}"
+            f"got a {type(synthesizer).__name__}"
         )
     game = LeaveOneOutGame(party_frames, on)
     chosen = game.choose(targets, categorical, encodable_without=True)

@@ -9,7 +9,8 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -226,17 +227,29 @@ def _run_block(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # parallel blocks, not parallel operations: the networks are small
     try:
-        models = train(
-            synthesizer,
-            world.party_frames,
-            on,
-            random_states,
-            keep_discriminators=observer.keep_discriminators,
-        )
+        with _quiet():
+            models = train(
+                synthesizer,
+                world.party_frames,
+                on,
+                random_states,
+                keep_discriminators=observer.keep_discriminators,
+            )
         observations = observer.observe(models, world.targets)
         return world.name, numbers, observations, time.process_time() - started
     finally:
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Log warnings only: what hundreds of fits say of themselves is of no interest."""
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _seed(random_state: int, world: str, number: int) -> int:
@@ -263,7 +276,8 @@ def _plan(
     size = block_size or math.ceil(n_models / math.ceil(n_models / most))
     if not hasattr(synthesizer, "estimate_memory"):
         return size, None
-    one, two = (synthesizer.estimate_memory(world.party_frames, on, n_models=n) for n in (1, 2))
+    with _quiet():
+        one, two = (synthesizer.estimate_memory(world.party_frames, on, n_models=n) for n in (1, 2))
     fixed, each = 2 * one - two, two - one
     free = available_memory(torch.device("cpu"))
     if block_size is None and free is not None and not on_gpu:

@@ -233,15 +233,31 @@ class Means:
         ]
 
 
+class Blind(Means):
+    """Fails as soon as a model is there."""
+
+    def observe(self, models, targets):
+        raise RuntimeError("nothing is observed")
+
+
 def test_memory_is_estimated_before_anything_is_trained(small_frames, tiny, caplog):
     worlds = LeaveOneOutGame(small_frames, "record_id").worlds([small_frames["party_1"].iloc[0, 0]])
-    with caplog.at_level(logging.INFO, "vflsynth"):
-        result = run_shadow_models(
-            tiny, worlds, "record_id", Means(), n_models=2, block_size=2, verbose=0
-        )
+    options = {"n_models": 2, "block_size": 2, "verbose": 0}
+    result = run_shadow_models(tiny, worlds, "record_id", Means(), **options)
     estimated = tiny.estimate_memory(small_frames, "record_id", n_models=2)
     assert result.memory == pytest.approx(estimated + 400 * 2**20, rel=0.01)
-    assert caplog.text.index("GiB") < caplog.text.index("training 2 model(s)")
+    with caplog.at_level(logging.INFO, "vflsynth"), pytest.raises(RuntimeError, match="observed"):
+        run_shadow_models(tiny, worlds, "record_id", Blind(), **options)
+    assert "GiB" in caplog.text
+
+
+def test_single_fits_say_nothing_and_the_log_is_as_before(small_frames, tiny, caplog):
+    worlds = LeaveOneOutGame(small_frames, "record_id").worlds([small_frames["party_1"].iloc[0, 0]])
+    with caplog.at_level(logging.INFO, "vflsynth"):
+        run_shadow_models(tiny, worlds, "record_id", Means(), n_models=2, verbose=0)
+        assert len(caplog.messages) == 1
+        logging.getLogger("vflsynth").info("still here")
+    assert caplog.messages[-1] == "still here"
 
 
 def test_blocks_shrink_to_fit_into_memory(small_frames, tiny, monkeypatch):
