@@ -187,6 +187,10 @@ class PartyLostError(ExchangeError):
     """A party, or the server, did not answer in time."""
 
 
+class PartyStoppedError(ExchangeError):
+    """A party met an error of its own and stopped the run."""
+
+
 class MisalignedError(ExchangeError):
     """Parties disagree about secret, records or batch, as their keyed tags show."""
 

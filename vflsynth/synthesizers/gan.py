@@ -20,7 +20,7 @@ from vflsynth.exceptions import ParameterError, TooFewRecordsError
 from vflsynth.frames import AlignmentReport, KeyMinter, check_party_frames
 from vflsynth.networks.layers import one_replica
 from vflsynth.parties import GANParty, Settings
-from vflsynth.protocol import LocalChannel, Schedule, Transcript
+from vflsynth.protocol import Channel, LocalChannel, Schedule, Transcript
 from vflsynth.synthesizers._fitting import fill_models, train_to_the_end
 from vflsynth.synthesizers._memory import check_memory, estimate_memory
 from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
@@ -95,7 +95,7 @@ class GANSynthesizer(BaseSynthesizer):
 
     @abstractmethod
     def _make_algorithm(
-        self, channel: LocalChannel, settings: Settings, streams: RandomStreams
+        self, channel: Channel, settings: Settings, streams: RandomStreams
     ) -> GANAlgorithm:
         """Make the algorithm and its server, once all parties are built."""
 

@@ -10,7 +10,7 @@ import pandas as pd
 from vflsynth._random import RandomState, RandomStreams
 from vflsynth._validation import Optional, Rule, Sizes
 from vflsynth.parties import Settings, VertiGANParty, VertiGANServer
-from vflsynth.protocol import LocalChannel
+from vflsynth.protocol import Channel
 from vflsynth.synthesizers.gan import RULES, GANSynthesizer
 from vflsynth.training import VertiGAN
 from vflsynth.transformers import TableTransformer
@@ -164,7 +164,7 @@ class VertiGANSynthesizer(GANSynthesizer):
         return VertiGANParty(name, frame, on, transformer)
 
     def _make_algorithm(
-        self, channel: LocalChannel, settings: Settings, streams: RandomStreams
+        self, channel: Channel, settings: Settings, streams: RandomStreams
     ) -> VertiGAN:
         return VertiGAN(
             channel,

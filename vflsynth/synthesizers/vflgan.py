@@ -12,7 +12,7 @@ from vflsynth._validation import Choice, Optional, Rule, Sizes, check_parameters
 from vflsynth.exceptions import ParameterError
 from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
 from vflsynth.privacy import GaussianPrivacy
-from vflsynth.protocol import LocalChannel, Shape
+from vflsynth.protocol import Channel, Shape
 from vflsynth.protocol.channel import Verb
 from vflsynth.synthesizers._mean_embedding import fit_mean_embedding
 from vflsynth.synthesizers._private_gradients import fit_private_gradients
@@ -255,7 +255,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         return VFLGANParty(name, frame, on, transformer)
 
     def _make_algorithm(
-        self, channel: LocalChannel, settings: Settings, streams: RandomStreams
+        self, channel: Channel, settings: Settings, streams: RandomStreams
     ) -> VFLGAN:
         shapes = channel.gather(Verb.SHAPE, 0, Shape)
         return VFLGAN(

@@ -1,0 +1,87 @@
+"""A node's checkpoints: its own state, taken after the same epoch as everybody else's."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflsynth import _artefacts as artefacts
+from vflsynth.exceptions import ArtefactError
+
+KIND = "vflsynth checkpoint of one site"
+_KEPT = 2  # a node that is killed while it writes still has the one that all others have too
+
+
+class NodeCheckpoints:
+    """Checkpoints of one node for one run; the last two are kept.
+
+    Parameters
+    ----------
+    folder : Path
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def epochs(self) -> list[int]:
+        """Return the epochs after which there is a complete checkpoint, in order."""
+        found = []
+        for path in self._folder.glob("epoch-*"):
+            try:
+                artefacts.open_directory(path, KIND)
+                found.append(int(path.name.removeprefix("epoch-")))
+            except (ArtefactError, ValueError):
+                continue  # damaged: as good as none
+        return sorted(found)
+
+    def write(
+        self,
+        epoch: int,
+        tensors: Mapping[str, Tensor],
+        fingerprint: Mapping[str, Any],
+        history: list[dict[str, Any]],
+    ) -> None:
+        """Write aside and rename; then drop what is older than the last two."""
+        with artefacts.new_directory(self._path(epoch), KIND) as root:
+            progress = {"epoch": epoch, "run": dict(fingerprint), "history": history}
+            artefacts.write_json(root / "progress.json", progress)
+            artefacts.write_tensors(root / "state.safetensors", tensors)
+        for old in self.epochs()[:-_KEPT]:
+            shutil.rmtree(self._path(old))
+
+    def load(
+        self, epoch: int, fingerprint: Mapping[str, Any], device: torch.device
+    ) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+        """Return state and history.
+
+        Raises
+        ------
+        ArtefactError
+            If it is of other records or settings.
+        """
+        root = artefacts.open_directory(self._path(epoch), KIND)
+        progress = artefacts.read_json(root / "progress.json")
+        with artefacts.reading(root, "a run"):
+            saved, now = dict(progress["run"]), artefacts.json_equal(dict(fingerprint))
+            for key in [*now, *saved]:
+                if saved.get(key) != now.get(key):
+                    raise ArtefactError(
+                        f"{root} belongs to another run: {key} was {saved.get(key)!r} and is "
+                        f"{now.get(key)!r}. Give the job another name to start anew"
+                    )
+            tensors = artefacts.read_tensors(root / "state.safetensors", device)
+            return tensors, list(progress["history"])
+
+    def forget_after(self, epoch: int) -> None:
+        """Drop checkpoints that other nodes do not have."""
+        for later in self.epochs():
+            if later > epoch:
+                shutil.rmtree(self._path(later))
+
+    def _path(self, epoch: int) -> Path:
+        return self._folder / f"epoch-{epoch:06d}"

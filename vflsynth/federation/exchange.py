@@ -1,0 +1,359 @@
+"""The server's end: a channel whose parties are reached by frames, and answer when they can.
+
+Parties dial, the server never does: a party posts its answer as a frame and the reply, which waits
+until every party has answered, brings what the server sends back and what to compute next. A
+training step is therefore one exchange, and the algorithms see an ordinary `Channel`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from vflsynth.exceptions import (
+    ExchangeError,
+    MisalignedError,
+    PartyLostError,
+    PartyStoppedError,
+    PayloadRejectedError,
+    ProtocolError,
+    ProtocolMismatchError,
+    RunAbortedError,
+    VFLSynthError,
+)
+from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
+from vflsynth.protocol import Message, Transcript
+from vflsynth.protocol.channel import Verb
+from vflsynth.protocol.messages import SERVER
+
+logger = logging.getLogger("vflsynth")
+
+M = TypeVar("M", bound=Message)
+
+GRACE = 5.0
+"""Seconds that a party waits longer than the server, so that the server's reason arrives first."""
+
+SLOW_VERBS = {
+    Verb.HELLO,
+    Verb.BLIND_KEYS,
+    Verb.REBLIND_KEYS,
+    Verb.ENCODED_SIZE,
+    Verb.SHAPE,
+    Verb.MASKED_REAL,
+    Verb.ALL_BOTTOM_OUTPUTS,
+}
+"""Asked once and long: reading tables, blinding keys, encoding. They have `Limits.setup`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long anybody waits, and how much anybody reads.
+
+    Parameters
+    ----------
+    exchange : float, default=60.0
+        Seconds that the server waits for all parties in an exchange.
+    setup : float, default=300.0
+        The same for joining, matching and encoding.
+    max_bytes : int, default=256 MiB
+        Of a frame.
+    """
+
+    exchange: float = 60.0
+    setup: float = 300.0
+    max_bytes: int = 1 << 28
+
+    def of(self, verb: Verb) -> float:
+        """Return the seconds that the server waits for answers to `verb`."""
+        return self.setup if verb in SLOW_VERBS else self.exchange
+
+
+@dataclass(slots=True)
+class _Seat:
+    """What the server knows of a party at any moment."""
+
+    number: int = -1  # of the exchange that is going on or was the last
+    received: bytes = b""
+    answer: tuple[Message, str] | None = None
+    outgoing: list[tuple[Verb, Message]] = field(default_factory=list)
+    reply: bytes | None = None
+
+
+class RemoteChannel:
+    """Reaches parties that post frames.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The parties.
+    run : str
+        Identifies the run.
+    limits : Limits, optional
+    transcript : Transcript, optional
+        Records every message.
+
+    Notes
+    -----
+    `gather` and `scatter` are called by one thread, the algorithm's; `exchange` by those of the
+    transport, with a sender whose identity the transport has verified. Every wait ends: after
+    `Limits` the run is stopped, and whoever waits or asks afterwards gets the reason.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        run: str,
+        limits: Limits | None = None,
+        transcript: Transcript | None = None,
+    ) -> None:
+        self._seats = {name: _Seat() for name in sorted(names)}
+        self._run, self._transcript = run, transcript
+        self.limits = limits or Limits()
+        self._changed = threading.Condition()
+        self._request, self._opened = Request(Verb.HELLO, 0), False
+        self._asked = time.monotonic()
+        self._failure: VFLSynthError | None = None
+        self._done = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parties it reaches, sorted."""
+        return tuple(self._seats)
+
+    # -- the algorithm's side --------------------------------------------------------------------
+
+    def gather(self, verb: Verb, step: int, kind: type[M]) -> dict[str, M]:
+        """Ask every party; return their messages by party name, in name order.
+
+        Raises
+        ------
+        PartyLostError
+            If a party does not answer in time.
+        MisalignedError
+            If the parties' tags differ.
+        ExchangeError
+            If a party's frame was refused, or a party stopped.
+        """
+        request = Request(verb, step)
+        with self._changed:
+            if self._opened:
+                self._release(request)
+            self._opened = True  # every party begins with its hello, unasked
+            deadline = self._asked + self.limits.of(verb)
+            while not self._all_answered():
+                if self._failure is not None:
+                    raise self._failure
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise self._lost(verb, step)
+                self._changed.wait(left)
+            answers = {name: seat.answer for name, seat in self._seats.items() if seat.answer}
+        self._check_tags({name: tag for name, (_, tag) in answers.items()}, verb, step)
+        messages: dict[str, M] = {}
+        for name, (message, _) in answers.items():
+            if not isinstance(message, kind):
+                raise PayloadRejectedError(
+                    f"answered {verb.value!r} with {type(message).__name__}; expected "
+                    f"{kind.__name__}",
+                    fix="install the same version of vflsynth at every site",
+                    party=name,
+                    step=step,
+                )
+            if self._transcript is not None:
+                self._transcript.record(message)
+            messages[name] = message
+        return messages
+
+    def scatter(self, verb: Verb, messages: Mapping[str, Message]) -> None:
+        """Send each party its message, with the reply to the exchange that is going on."""
+        for name, seat in self._seats.items():
+            message = messages[name]
+            if message.receiver != name or message.sender != SERVER:
+                raise ProtocolError(
+                    f"a message from {message.sender!r} to {message.receiver!r} was about to be "
+                    f"delivered to party {name!r}"
+                )
+            if self._transcript is not None:
+                self._transcript.record(message)
+            seat.outgoing.append((verb, message))
+
+    def finish(self) -> None:
+        """Let the parties go, with whatever is still to be delivered."""
+        with self._changed:
+            self._release(None)
+            self._done = True
+
+    def abort(self, error: BaseException) -> None:
+        """Stop the run: every party that waits or asks from now on gets the reason."""
+        with self._changed:
+            if self._failure is None and not self._done:
+                if isinstance(error, VFLSynthError):
+                    self._failure = error
+                else:
+                    self._failure = RunAbortedError(
+                        f"the server stopped with {type(error).__name__}",
+                        fix="look at the server's log",
+                    )
+            self._changed.notify_all()
+
+    def _all_answered(self) -> bool:
+        return all(seat.answer is not None for seat in self._seats.values())
+
+    def _release(self, request: Request | None) -> None:
+        """Reply to every party: deliveries, and what to do next."""
+        for seat in self._seats.values():
+            status = Status.DONE if request is None else Status.GO
+            frame = Frame(
+                self._run, seat.number, tuple(seat.outgoing), request=request, status=status
+            )
+            seat.reply, seat.answer, seat.outgoing = encode(frame), None, []
+        if request is not None:
+            self._request, self._asked = request, time.monotonic()
+        self._changed.notify_all()
+
+    def _lost(self, verb: Verb, step: int) -> PartyLostError:
+        silent = [name for name, seat in self._seats.items() if seat.answer is None]
+        return PartyLostError(
+            f"no answer to {verb.value!r} within {self.limits.of(verb):g} s from "
+            + ", ".join(map(repr, silent)),
+            fix=f"restart {' and '.join(silent)}, then start the same job again: it resumes from "
+            "the last checkpoint that all nodes have",
+            party=silent[0],
+            step=step,
+        )
+
+    def _check_tags(self, tags: Mapping[str, str], verb: Verb, step: int) -> None:
+        if len(set(tags.values())) == 1:
+            return
+        values = list(tags.values())
+        common = max(values, key=values.count)
+        odd = [name for name, tag in tags.items() if tag != common]
+        who = f"{odd[0]!r}" if values.count(common) > 1 else " and ".join(map(repr, tags))
+        raise MisalignedError(
+            f"the keyed tags of {who} do not match in {verb.value!r}: "
+            + (
+                "they have different shared secrets"
+                if verb is Verb.HELLO
+                else "they use different records, batches or latents"
+            ),
+            fix="write the same shared secret into every site's file"
+            if verb is Verb.HELLO
+            else "check that no table changed since the keys were matched, then start again",
+            party=odd[0] if values.count(common) > 1 else None,
+            step=step,
+        )
+
+    # -- the transport's side --------------------------------------------------------------------
+
+    def exchange(self, sender: str, data: bytes) -> bytes:
+        """Take a party's frame and return the reply, when there is one.
+
+        Parameters
+        ----------
+        sender : str
+            Who it is, as the transport knows from its certificate; not what the frame says.
+        data : bytes
+
+        Returns
+        -------
+        bytes
+            A frame in any case; with the reason if the run was stopped.
+        """
+        try:
+            number = self._accept(sender, data)
+        except ExchangeError as error:
+            logger.error("%s", error)
+            if sender in self._seats and not isinstance(error, RunAbortedError):
+                self.abort(error)
+            return self._refusal(error)
+        return self._await_reply(sender, number)
+
+    def _accept(self, sender: str, data: bytes) -> int:
+        """Check a frame and put its message on the party's seat; return the frame's number."""
+        seat = self._seats.get(sender)
+        if seat is None:
+            raise ProtocolMismatchError(
+                f"is not one of the parties of this run, which are {', '.join(self._seats)}",
+                fix="name the party in the job, or use the certificate of one of them",
+                party=sender,
+            )
+        try:
+            frame = decode(data, self.limits.max_bytes)
+        except ExchangeError as error:
+            with self._changed:
+                step = self._request.step
+            raise type(error)(error.problem, fix=error.fix, party=sender, step=step) from error
+        with self._changed:
+            if frame.run != self._run:
+                # A process that was left over from another run must not stop this one.
+                raise RunAbortedError(
+                    f"belongs to run {frame.run!r}; this is run {self._run!r}",
+                    fix="stop the old process and start the site again",
+                    party=sender,
+                )
+            if frame.number == seat.number and data == seat.received:
+                return frame.number  # sent again: computed once, answered as often as asked
+            if frame.reason is not None:
+                raise PartyStoppedError(
+                    f"stopped with {frame.reason.error}: {frame.reason.text}",
+                    fix="mend what the message names at that site, then start the same job again",
+                    party=sender,
+                    step=frame.reason.step,
+                )
+            self._check_message(frame, seat, sender)
+            ((_, message),) = frame.messages
+            seat.number, seat.received, seat.reply = frame.number, data, None
+            seat.answer = message, frame.tag
+            self._changed.notify_all()
+        return frame.number
+
+    def _check_message(self, frame: Frame, seat: _Seat, sender: str) -> None:
+        asked = self._request
+        if frame.number == 0 and seat.number >= 0:
+            raise PartyLostError(
+                "joined again in the middle of the run: its process was restarted",
+                fix="start the same job again: it resumes from the last common checkpoint",
+                party=sender,
+                step=asked.step,
+            )
+        envelope = [(v, m.sender, m.receiver, m.step) for v, m in frame.messages]
+        if frame.number != seat.number + 1 or envelope != [
+            (asked.verb, sender, SERVER, asked.step)
+        ]:
+            said = ", ".join(f"{v.value!r} of step {s} from {who!r}" for v, who, _, s in envelope)
+            raise PayloadRejectedError(
+                f"sent frame {frame.number} with {said or 'nothing'}; expected frame "
+                f"{seat.number + 1} with {asked.verb.value!r} of step {asked.step}",
+                fix="install the same version of vflsynth at every site and start the job again",
+                party=sender,
+                step=asked.step,
+            )
+
+    def _await_reply(self, sender: str, number: int) -> bytes:
+        seat = self._seats[sender]
+        with self._changed:
+            deadline = time.monotonic() + self.limits.of(self._request.verb) + GRACE
+            while seat.reply is None or seat.number != number:
+                if self._failure is not None:
+                    return self._refusal(self._failure)
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            else:
+                return seat.reply
+        return self._refusal(
+            PartyLostError(
+                "the server did not finish the step in time",
+                fix="look at the server's log",
+            )
+        )
+
+    def _refusal(self, error: VFLSynthError) -> bytes:
+        party, step = getattr(error, "party", None), getattr(error, "step", None)
+        reason = Reason(type(error).__name__, str(error)[:2000], party, step)
+        return encode(Frame(self._run, 0, status=Status.ABORT, reason=reason))

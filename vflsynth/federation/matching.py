@@ -1,0 +1,208 @@
+"""How a party's records are matched across processes: facts, blinded keys, positions."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vflsynth._random import derive
+from vflsynth._version import __version__
+from vflsynth.exceptions import (
+    ExchangeError,
+    KeyTypeError,
+    NoOverlapError,
+    PayloadRejectedError,
+    ProtocolMismatchError,
+    SharedColumnError,
+)
+from vflsynth.federation.psi import KeyBlinder, common_positions, key_text, rounds
+from vflsynth.frames import AlignmentReport, KeyMinter, intersect, learn_key_minters, party_keys
+from vflsynth.frames.alignment import check_no_repeated_key, key_kind
+from vflsynth.protocol import BlindedKeys, Channel, CommonPositions, Hello
+from vflsynth.protocol.channel import Verb
+from vflsynth.protocol.messages import SERVER
+
+
+class Matching:
+    """One party's side of the matching.
+
+    Parameters
+    ----------
+    name : str
+    frame : DataFrame
+    on : hashable
+        Key column; None for the index.
+    shared : bytes
+        The secret that parties share.
+
+    Raises
+    ------
+    DuplicateKeyError
+    """
+
+    def __init__(self, name: str, frame: pd.DataFrame, on: Hashable, shared: bytes) -> None:
+        self.name, self._frame, self._on = name, frame, on
+        self._secret = derive(shared, "matching")
+        self.keys = party_keys(frame, on)
+        check_no_repeated_key(name, self.keys)
+        self.minter: KeyMinter = learn_key_minters({name: self.keys})[name]
+        self._blinder: KeyBlinder | None = None
+        self.digest = b""
+
+    def facts(self, job: str, checkpoints: list[int]) -> dict[str, Any]:
+        """Return what the server needs to know, and no more."""
+        columns = [label for label in self._frame.columns if label != self._on]
+        return {
+            "vflsynth": __version__,
+            "job": job,
+            "rows": len(self.keys),
+            "key_kind": key_kind(self.keys),
+            "key_offset": str(self.minter.offset),
+            # Whoever lacks the secret cannot even try names.
+            "columns": sorted(self._keyed(f"column|{label!r}")[:16] for label in columns),
+            "checkpoints": checkpoints,
+        }
+
+    def blind(self, step: int) -> BlindedKeys:
+        """Return the party's blinded keys, in random order."""
+        order = np.random.default_rng().permutation(len(self.keys))
+        self._blinder = KeyBlinder(self.keys, order)
+        return BlindedKeys(self.name, SERVER, step, self._blinder.blind())
+
+    def reblind(self, message: BlindedKeys) -> BlindedKeys:
+        """Blind another party's list as well."""
+        return BlindedKeys(self.name, SERVER, message.step, self._blinding.reblind(message.points))
+
+    def common(self, message: CommonPositions) -> pd.Index:
+        """Return the common keys in the common order."""
+        common = intersect({self.name: self._blinding.common(message.positions)})
+        text = "\n".join(map(key_text, common))
+        self.digest = bytes.fromhex(self._keyed(f"records|{text}"))
+        return common
+
+    def minter_of_all(self, offset: str) -> KeyMinter:
+        """Return the minter that gives a record the same fresh key at every party."""
+        return replace(self.minter, offset=max(self.minter.offset, int(offset)))
+
+    @property
+    def _blinding(self) -> KeyBlinder:
+        if self._blinder is None:
+            raise PayloadRejectedError(
+                "the server sent keys before it asked for any",
+                fix="install the same version of vflsynth at every site",
+                party=self.name,
+            )
+        return self._blinder
+
+    def _keyed(self, text: str) -> str:
+        return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
+
+
+def check_facts(hellos: Mapping[str, Hello], job: str) -> None:
+    """Check that the parties can work together.
+
+    Raises
+    ------
+    ProtocolMismatchError
+        Another version or job.
+    KeyTypeError, SharedColumnError
+    PayloadRejectedError
+        If facts are missing or not what they must be.
+    """
+    kinds: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for name, hello in hellos.items():
+        version = fact(hello, "vflsynth", str)
+        if version != __version__:
+            raise ProtocolMismatchError(
+                f"runs vflsynth {version}; the server runs {__version__}",
+                fix=f"pip install 'vflsynth[flare]=={__version__}' at every site",
+                party=name,
+            )
+        if fact(hello, "job", str) != job:
+            raise ProtocolMismatchError(
+                "runs a job with other parameters", fix="submit one job to all sites", party=name
+            )
+        kinds[name] = fact(hello, "key_kind", str)
+        for column in fact(hello, "columns", list):
+            other = owners.setdefault(str(column), name)
+            if other != name:
+                raise SharedColumnError(
+                    f"a column of this name belongs to party {other!r} too",
+                    fix="leave it with one of them, or rename one",
+                    party=name,
+                )
+    first, *others = kinds
+    for name in others:
+        if kinds[name] != kinds[first]:
+            raise KeyTypeError(
+                f"keys are {kinds[name]}, but {kinds[first]} at party {first!r}",
+                fix="convert one of them, so that both have the same type",
+                party=name,
+            )
+
+
+def fact(hello: Hello, name: str, kind: type) -> Any:
+    """Return one fact, of the type that it must have."""
+    value = hello.facts.get(name)
+    if type(value) is not kind:
+        raise PayloadRejectedError(
+            f"its hello says {name} = {str(value)[:80]!r}",
+            fix="install the same version of vflsynth at every site",
+            party=hello.sender,
+        )
+    return value
+
+
+def match_blinded(
+    channel: Channel, hellos: Mapping[str, Hello], matched_by: str
+) -> AlignmentReport:
+    """Let every party know which of its records all others have; the server sees no key.
+
+    Raises
+    ------
+    NoOverlapError
+    """
+    received = channel.gather(Verb.BLIND_KEYS, 0, BlindedKeys)
+    lists = {name: message.points for name, message in received.items()}
+    for name, points in lists.items():
+        if len(points) != fact(hellos[name], "rows", int):
+            raise _wrong_number(name)
+    for step, owner_of in enumerate(rounds(channel.names), start=1):
+        sent = {
+            receiver: BlindedKeys(SERVER, receiver, step, lists[owner])
+            for receiver, owner in owner_of.items()
+        }
+        channel.scatter(Verb.REBLIND_KEYS, sent)
+        received = channel.gather(Verb.REBLIND_KEYS, step, BlindedKeys)
+        for receiver, owner in owner_of.items():
+            if received[receiver].points.shape != lists[owner].shape:
+                raise _wrong_number(receiver)
+            lists[owner] = received[receiver].points
+    found = common_positions(lists)
+    n_matched = len(next(iter(found.values())))
+    if not n_matched:
+        raise NoOverlapError(
+            "the parties have no key in common",
+            fix="check that the tables are about the same records and write keys in the same way",
+        )
+    channel.scatter(
+        Verb.ALIGN,
+        {name: CommonPositions(SERVER, name, 0, places) for name, places in found.items()},
+    )
+    n_rows = {name: len(points) for name, points in lists.items()}
+    return AlignmentReport(matched_by, n_matched, n_rows, dict.fromkeys(n_rows, 0))
+
+
+def _wrong_number(party: str) -> ExchangeError:
+    return PayloadRejectedError(
+        "sent another number of blinded keys than it was to",
+        fix="install the same version of vflsynth at every site",
+        party=party,
+    )

@@ -1,0 +1,187 @@
+"""The party's end: a loop that answers what the server asks, within what the party agreed to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from vflsynth.exceptions import (
+    ExchangeError,
+    PartyLostError,
+    PayloadRejectedError,
+    ProtocolError,
+    RunAbortedError,
+    VFLSynthError,
+)
+from vflsynth.federation.exchange import GRACE, Limits
+from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
+from vflsynth.protocol import Transcript
+from vflsynth.protocol.channel import Participant, Verb
+from vflsynth.protocol.messages import SERVER
+
+logger = logging.getLogger("vflsynth")
+
+
+class Link(Protocol):
+    """What a party needs of a transport."""
+
+    def exchange(self, frame: bytes, timeout: float) -> bytes:
+        """Send a frame to the server and return its reply.
+
+        Raises
+        ------
+        TimeoutError
+            If there is none within `timeout` seconds.
+        """
+        ...
+
+
+class Rules:
+    """What a server may ask of a party, and how often; a party's protection against its server.
+
+    Parameters
+    ----------
+    once : set of Verb
+        Asked at most once.
+    steps : mapping of Verb to int
+        Asked for rising steps below this number.
+    """
+
+    def __init__(self, once: set[Verb], steps: dict[Verb, int] | None = None) -> None:
+        self._once, self._steps = set(once), dict(steps or {})
+        self._last: dict[Verb, int] = {}
+
+    def allow(self, steps: dict[Verb, int]) -> None:
+        """Allow verbs whose number of steps is known only later."""
+        self._steps |= steps
+
+    def check(self, request: Request) -> None:
+        """Refuse what was not agreed to.
+
+        Raises
+        ------
+        ProtocolError
+        """
+        verb, step = request.verb, request.step
+        if verb in self._once:
+            self._once.discard(verb)
+        elif not self._last.get(verb, -1) < step < self._steps.get(verb, 0):
+            raise ProtocolError(
+                f"the server asked for {verb.value!r} of step {step}, which is not part of this "
+                "run, or was asked before. Nothing was sent"
+            )
+        self._last[verb] = step
+
+
+def take_part(
+    party: Participant,
+    link: Link,
+    rules: Rules,
+    *,
+    run: str,
+    tag: Callable[[Verb, int], str],
+    limits: Limits,
+    transcript: Transcript | None = None,
+) -> None:
+    """Answer the server until the run is over.
+
+    Parameters
+    ----------
+    party : Participant
+    link : Link
+    rules : Rules
+    run : str
+        Identifies the run.
+    tag : callable
+        Keyed digest, for a verb and a step, of what all parties must agree on.
+    limits : Limits
+        The server's; the party waits a little longer.
+    transcript : Transcript, optional
+        Records what leaves and what arrives.
+
+    Raises
+    ------
+    PartyLostError
+        If the server does not answer in time.
+    RunAbortedError
+        If another node stopped the run.
+    PayloadRejectedError
+        If the server's frame is not what it must be.
+    """
+    request: Request | None = Request(Verb.HELLO, 0)
+    number = 0
+    try:
+        while request is not None:
+            rules.check(request)
+            message = party.answer(request.verb, request.step)
+            frame = Frame(
+                run, number, ((request.verb, message),), tag=tag(request.verb, request.step)
+            )
+            if transcript is not None:
+                transcript.record(message)
+            reply = _ask(link, frame, request, limits)
+            for verb, delivery in reply.messages:
+                if delivery.receiver != party.name or delivery.sender != SERVER:
+                    raise _odd(f"a message for {delivery.receiver!r}", request)
+                if transcript is not None:
+                    transcript.record(delivery)
+                party.take(verb, delivery)
+            if (reply.request is None) != (reply.status is Status.DONE):
+                raise _odd("an order that neither goes on nor ends", request)
+            request, number = reply.request, number + 1
+    except (RunAbortedError, PartyLostError):
+        raise
+    except Exception as error:
+        _say_why(link, run, number, party.name, request, error)
+        raise
+
+
+def _ask(link: Link, frame: Frame, request: Request, limits: Limits) -> Frame:
+    timeout = limits.of(request.verb) + 2 * GRACE
+    try:
+        data = link.exchange(encode(frame), timeout)
+    except TimeoutError as error:
+        raise PartyLostError(
+            f"no reply from the server to {request.verb.value!r} within {timeout:g} s",
+            fix="look at the server's log; once it runs, start the same job again: it resumes from "
+            "the last checkpoint that all nodes have",
+            step=request.step,
+        ) from error
+    reply = decode(data, limits.max_bytes)
+    if reply.reason is not None:
+        why = reply.reason
+        raise RunAbortedError(
+            f"the run was stopped: {why.error}: {why.text}",
+            fix="do what the message says; this site keeps its last checkpoint",
+            step=request.step,
+        )
+    if (reply.run, reply.number) != (frame.run, frame.number):
+        raise _odd(f"a reply to exchange {reply.number} of run {reply.run!r}", request)
+    return reply
+
+
+def _odd(what: str, request: Request) -> PayloadRejectedError:
+    return PayloadRejectedError(
+        f"the server sent {what} in answer to {request.verb.value!r}",
+        fix="install the same version of vflsynth at every site",
+        step=request.step,
+    )
+
+
+def _say_why(
+    link: Link, run: str, number: int, name: str, request: Request | None, error: Exception
+) -> None:
+    """Tell the server that this party stops; details, which may hold data, stay in its own log."""
+    logger.error("%s", error)
+    text = (
+        error.problem
+        if isinstance(error, ExchangeError)
+        else f"the log of site {name!r} has the details"
+    )
+    step = None if request is None else request.step
+    reason = Reason(type(error).__name__, text, name, step)
+    try:
+        link.exchange(encode(Frame(run, number, status=Status.ABORT, reason=reason)), GRACE)
+    except (TimeoutError, OSError, VFLSynthError):
+        logger.error("the server could not be told that this site stops")

@@ -1,0 +1,155 @@
+"""Private set intersection of record keys, for any number of parties.
+
+Every party blinds its keys with a secret of its own (OpenMined PSI: a key is hashed to a point of
+the curve P-256, which is multiplied by the secret), in random order. The lists go round until every
+list has been blinded by every party. Multiplication commutes, so equal keys have then become equal
+points, which the server finds without having any of the secrets, and each party is told which of
+its own keys they are.
+
+What is learned, if nobody colludes and everybody follows the protocol:
+
+- a party: the keys that all parties have, which *is* a disclosure (that this person is known to
+  every other party), and how many keys every other party has; nothing about other keys;
+- the server: how many keys each party has, and how many each group of parties has in common.
+
+In split learning the active party is the server and has keys of its own in the comparison: with
+several passive parties it also learns which of its own keys each of them has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from vflsynth.exceptions import MissingExtraError, ProtocolError
+
+POINT = 33
+"""Bytes of a compressed point."""
+
+Positions = npt.NDArray[np.int64]
+
+
+class KeyBlinder:
+    """One party's secret of the intersection; a fresh one for every run.
+
+    Parameters
+    ----------
+    keys : pandas.Index
+        The party's keys, without duplicates.
+    order : ndarray of int
+        A random permutation: the order in which the keys are shown to others.
+
+    Raises
+    ------
+    MissingExtraError
+        If OpenMined PSI is not installed.
+    """
+
+    def __init__(self, keys: pd.Index, order: Positions) -> None:
+        self._psi = _library()
+        self._keys, self._order = keys, order
+        self._client = self._psi.client.CreateWithNewKey(True)
+        secret = self._client.GetPrivateKeyBytes()
+        # As a server it keeps the order of what it blinds for others.
+        self._server = self._psi.server.CreateFromKey(secret, True)
+
+    def blind(self) -> Tensor:
+        """Return the party's own keys, blinded by it alone: uint8, (key, 33)."""
+        texts = [key_text(key) for key in self._keys.take(self._order)]
+        return _to_tensor(self._client.CreateRequest(texts).encrypted_elements)
+
+    def reblind(self, points: Tensor) -> Tensor:
+        """Blind other parties' points too, in their order.
+
+        Raises
+        ------
+        ProtocolError
+            If they are not points of the curve.
+        """
+        request = self._psi.Request()
+        request.reveal_intersection = True
+        request.encrypted_elements.extend(_to_bytes(points))
+        try:
+            response = self._server.ProcessRequest(request)
+        except RuntimeError as error:
+            raise ProtocolError("received blinded keys that are not points of the curve") from error
+        return _to_tensor(response.encrypted_elements)
+
+    def common(self, positions: Tensor) -> pd.Index:
+        """Return the party's own keys at positions of the list that `blind` returned."""
+        found = positions.numpy()
+        if (
+            len(np.unique(found)) != len(found)
+            or not ((found >= 0) & (found < len(self._keys))).all()
+        ):
+            raise ProtocolError("received positions of common keys that the party does not have")
+        return self._keys.take(self._order[found])
+
+
+def common_positions(lists: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Find the points that are in every list, in an order that is the same for all parties.
+
+    Parameters
+    ----------
+    lists : mapping of party name to Tensor of uint8, shape (key, 33)
+        Blinded by every party.
+
+    Returns
+    -------
+    dict of str to Tensor of int64
+    """
+    where = {
+        name: {p: i for i, p in enumerate(_to_bytes(points))} for name, points in lists.items()
+    }
+    first, *others = where.values()
+    common = sorted(point for point in first if all(point in other for other in others))
+    return {
+        name: torch.tensor([found[point] for point in common], dtype=torch.int64)
+        for name, found in where.items()
+    }
+
+
+def rounds(names: Sequence[str]) -> list[dict[str, str]]:
+    """Say whose list each party blinds, round by round: by receiver, the list's owner."""
+    n = len(names)
+    return [{names[(i + r) % n]: names[i] for i in range(n)} for r in range(1, n)]
+
+
+def key_text(key: Any) -> str:
+    """Write a key so that equal keys are equal texts, whatever the width they are stored in."""
+    if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+        return f"i{int(key)}"
+    if isinstance(key, (float, np.floating)):
+        return f"f{float(key)!r}"
+    if isinstance(key, pd.Timestamp):
+        return f"d{(key if key.tz is None else key.tz_convert('UTC')).isoformat()}"
+    return f"s{key}"
+
+
+def _library() -> Any:
+    try:
+        import private_set_intersection.python as library
+    except ImportError as error:
+        raise MissingExtraError(
+            "matching records across processes", "openmined-psi", "flare"
+        ) from error
+    return library
+
+
+def _to_tensor(points: Sequence[bytes]) -> Tensor:
+    if any(len(point) != POINT for point in points):
+        raise ProtocolError(f"a blinded key is not {POINT} bytes long")
+    return torch.from_numpy(np.frombuffer(b"".join(points), np.uint8).reshape(-1, POINT).copy())
+
+
+def _to_bytes(points: Tensor) -> list[bytes]:
+    if points.dtype != torch.uint8 or points.dim() != 2 or points.shape[1] != POINT:
+        raise ProtocolError(f"blinded keys of shape {tuple(points.shape)}; expected (key, {POINT})")
+    data = points.numpy().tobytes()
+    return [data[i : i + POINT] for i in range(0, len(data), POINT)]

@@ -1,0 +1,209 @@
+"""The server as a process of its own: the same algorithm and loop, over a remote channel."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from vflsynth import _artefacts as artefacts
+from vflsynth._device import few_threads, resolve_device
+from vflsynth._random import RandomStreams
+from vflsynth._version import __version__
+from vflsynth.exceptions import NoCommonCheckpointError
+from vflsynth.federation.checkpoints import NodeCheckpoints
+from vflsynth.federation.exchange import RemoteChannel
+from vflsynth.federation.job import Job, Site
+from vflsynth.federation.matching import check_facts, fact, match_blinded
+from vflsynth.federation.party_node import kept_secret
+from vflsynth.federation.programs import GANProgram
+from vflsynth.frames import AlignmentReport
+from vflsynth.protocol import Channel, CheckpointNotice, EncodedSize, Hello, Terms, Transcript
+from vflsynth.protocol.channel import Verb
+from vflsynth.protocol.messages import SERVER
+from vflsynth.training import Algorithm, EpochState, History, Plan, run
+
+logger = logging.getLogger("vflsynth")
+
+
+class ServerNode(ABC):
+    """Runs one job with parties that are elsewhere.
+
+    Parameters
+    ----------
+    job : Job
+    site : Site
+        The server's own: a folder, and at an active party table and secret.
+    """
+
+    def __init__(self, job: Job, site: Site) -> None:
+        self.job, self.site = job, site
+        self.folder = site.folder / job.name
+        self.checkpoints = NodeCheckpoints(self.folder / "checkpoints")
+        self.transcript = Transcript()
+        self.remote = RemoteChannel(job.parties, job.name, job.limits, self.transcript)
+        self.history = History(1)
+
+    @property
+    def channel(self) -> Channel:
+        """Reaches everybody who matches records."""
+        return self.remote
+
+    @abstractmethod
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> Any:
+        """Fill in what depends on the data."""
+
+    @abstractmethod
+    def plan(self, n_records: int, settings: Any) -> Plan:
+        """Say how long to train."""
+
+    @abstractmethod
+    def multiply_adds(self, settings: Any, widths: Mapping[str, int]) -> float:
+        """Return the size of a step."""
+
+    @abstractmethod
+    def algorithm(self, settings: Any, plan: Plan, streams: RandomStreams) -> Algorithm:
+        """Make the algorithm and the server's network."""
+
+    def save(self, algorithm: Algorithm) -> None:  # noqa: B027 (VFLGAN's server keeps nothing)
+        """Write the server's part of the model, if it has one."""
+
+    def run(self) -> None:
+        """Run the job; whatever goes wrong, every party gets the reason."""
+        try:
+            self._run()
+        except BaseException as error:
+            self.remote.abort(error)
+            raise
+
+    def _run(self) -> None:
+        channel = self.channel
+        hellos = channel.gather(Verb.HELLO, 0, Hello)
+        check_facts(hellos, self.job.digest)
+        matched_by = "index" if self.job.on is None else f"key column {self.job.on!r}"
+        alignment = match_blinded(channel, hellos, matched_by)
+        logger.info("%s", alignment)
+        sizes = self.remote.gather(Verb.ENCODED_SIZE, 0, EncodedSize)
+        widths = self._all_widths({name: size.encoded_dim for name, size in sizes.items()})
+        settings = self.settings(alignment.n_matched, widths)
+        plan = self.plan(alignment.n_matched, settings)
+        done = self._newest_common(hellos)
+        terms = {
+            "widths": widths,
+            "key_offset": str(max(int(fact(h, "key_offset", str)) for h in hellos.values())),
+            "epoch": done,
+        }
+        self.remote.scatter(
+            Verb.TERMS, {name: Terms(SERVER, name, 0, terms) for name in self.remote.names}
+        )
+        device = resolve_device(self.site.device)
+        own = self.site.own or kept_secret(self.folder / "own-secret")
+        with few_threads(self.multiply_adds(settings, widths), device):
+            algorithm = self.algorithm(settings, plan, RandomStreams([own], device))
+            fingerprint = {
+                "version of vflsynth": __version__,
+                "job": self.job.digest,
+                "settings": asdict(settings),
+                "widths": widths,
+                **algorithm.fingerprint(),
+            }
+            self.checkpoints.forget_after(done)
+            if done:
+                state, records = self.checkpoints.load(done, fingerprint, device)
+                algorithm.load_state(state)
+                self.history.records[:] = records
+            saver = _Checkpointing(self, algorithm, fingerprint)
+            run(algorithm, plan, self.history, [saver], done)
+            algorithm.end(len(self.history.records))
+        self._save_report(alignment, settings)
+        self.save(algorithm)
+        self.remote.finish()
+
+    def _all_widths(self, widths: dict[str, int]) -> dict[str, int]:
+        return widths
+
+    def _newest_common(self, hellos: Mapping[str, Hello]) -> int:
+        """Choose the epoch to go on from, 0 to start."""
+        available = {name: set(fact(h, "checkpoints", list)) for name, h in hellos.items()}
+        available[SERVER] = set(self.checkpoints.epochs())
+        common = set.intersection(*available.values())
+        if common:
+            return int(max(common))
+        latest = max((epoch for epochs in available.values() for epoch in epochs), default=0)
+        if latest > self.job.checkpoint_every:
+            having = {name: sorted(epochs) for name, epochs in available.items()}
+            raise NoCommonCheckpointError(
+                f"run {self.job.name!r} was at epoch {latest}, but no checkpoint is at all nodes: "
+                f"{having}",
+                fix="bring back the lost checkpoints, or give the job another name to start anew",
+            )
+        return 0
+
+    def _save_report(self, alignment: AlignmentReport, settings: Any) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        content = {
+            "job": self.job.to_dict(),
+            "version": __version__,
+            "alignment": asdict(alignment),
+            "settings": asdict(settings),
+            "history": self.history.records,
+            "messages": self.transcript.to_frame().to_dict("records"),
+        }
+        side = self.folder / ".run.json"
+        artefacts.write_json(side, content)
+        side.rename(self.folder / "run.json")
+
+
+class _Checkpointing:
+    """Has all nodes write a checkpoint after the same epoch."""
+
+    def __init__(
+        self, node: ServerNode, algorithm: Algorithm, fingerprint: Mapping[str, Any]
+    ) -> None:
+        self._node, self._algorithm, self._fingerprint = node, algorithm, fingerprint
+
+    def on_epoch_end(self, state: EpochState) -> None:
+        """Write, and tell the parties to, if it is time."""
+        node = self._node
+        if state.epoch % node.job.checkpoint_every and state.epoch != state.n_epochs:
+            return
+        remote = node.remote
+        remote.scatter(
+            Verb.CHECKPOINT,
+            {name: CheckpointNotice(SERVER, name, state.epoch) for name in remote.names},
+        )
+        node.checkpoints.write(
+            state.epoch, self._algorithm.state(), self._fingerprint, node.history.records
+        )
+
+
+class GANServerNode(ServerNode):
+    """The server of VFLGAN.
+
+    Parameters
+    ----------
+    job, site
+        See `ServerNode`.
+    """
+
+    def __init__(self, job: Job, site: Site) -> None:
+        super().__init__(job, site)
+        self.program = GANProgram(job)
+
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> Any:
+        """Fill in what depends on the data."""
+        return self.program.settings(n_records, widths)
+
+    def plan(self, n_records: int, settings: Any) -> Plan:
+        """Say how long to train."""
+        return self.program.plan(n_records, settings)
+
+    def multiply_adds(self, settings: Any, widths: Mapping[str, int]) -> float:
+        """Return the size of a step."""
+        return self.program.multiply_adds(settings, widths)
+
+    def algorithm(self, settings: Any, plan: Plan, streams: RandomStreams) -> Algorithm:
+        """Make the algorithm and the shared discriminator."""
+        return self.program.algorithm(self.remote, settings, streams)
