@@ -223,7 +223,7 @@ class TargetAudit:
     @property
     def title(self) -> str:
         """The target, how it was chosen, and what was looked at."""
-        chosen = f" ({', '.join(self.chosen_by)})" if self.chosen_by else ""
+        chosen = f" ({', '.join(self.chosen_by).replace('_', ' ')})" if self.chosen_by else ""
         return f"{self.record[0].upper()}{self.record[1:]}{chosen}, {self.source}"
 
     @property

@@ -54,7 +54,9 @@ def _headline(audit: AuditReport) -> str:
         return f"The claimed {audit.claim} is contradicted."
     if not caught:
         return "These attacks were not shown to beat guessing. That is no proof of safety."
-    return f"{len(caught)} of {len(audit.targets)} attacks beat guessing."
+    if len(audit.targets) == 1:
+        return "An attacker beats guessing."
+    return f"In {len(caught)} of {len(audit.targets)} audits an attacker beats guessing."
 
 
 def _facts(audit: AuditReport) -> list[str]:

@@ -122,10 +122,10 @@ class AuditReport:
             )
         else:
             sentences.append(
-                f"From the {audit.source} this attacker {how} told whether {audit.record} was "
-                f"used {share}: not shown to be better than guessing (50%). That is no proof of "
-                "safety: another attack, other statistics or more models may succeed, and this "
-                "says nothing about other records."
+                f"From the {audit.source} this attacker {how} was right {share} about whether "
+                f"{audit.record} was used: not shown to be better than guessing (50%). That is no "
+                "proof of safety: another attack, other statistics or more models may succeed, and "
+                "this says nothing about other records."
             )
             if best.accuracy.high > 0.5:
                 sentences.append(
