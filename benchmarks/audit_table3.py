@@ -4,9 +4,10 @@
 
 The first rows of the shuffled table are members, the next as many are not, the last are the
 reference table. Several generators are trained on the members, at once, and every attack is judged
-on each: the spread over generators is what a single run, such as the paper's, does not show. The
-paper does not say how long it trained on so few records. By default it is as many epochs as on the
-whole table, which with 100 red wines are 1,050 steps instead of 15,000; see ``--epochs``.
+on each: the spread over generators is what a single run, such as the paper's, does not show. ASSD
+sees tables of the same size, 10,000 rows. The paper does not say how long it trained on so few
+records. By default it is as many epochs as on the whole table, which with 100 red wines are 1,050
+steps instead of 15,000; see ``--epochs``.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ def run(table: BenchmarkTable, n: int, arguments: argparse.Namespace) -> dict[st
         targets=["most_outlying"],
         categorical=table.categorical,
         n_models=arguments.models,
+        n_synthetic=SYNTHETIC_ROWS,
         n_jobs=arguments.jobs,
         cache=arguments.cache,
     )
