@@ -7,8 +7,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from vflsynth.splitdefense import (
     DIMIPClassifier,
     GAFMClassifier,
+    IsotropicClassifier,
     Marvell,
     MarvellClassifier,
+    MaxNormClassifier,
     SplitNNClassifier,
 )
 
@@ -20,6 +22,8 @@ QUICK = {"epochs": 30, "learning_rate": 0.02, "bottom_hidden": (16,), "batch_siz
     [
         SplitNNClassifier(**QUICK),
         SplitNNClassifier(protection=Marvell(1.0), monitor=False, **QUICK),
+        IsotropicClassifier(power_scale=1.0, **QUICK),
+        MaxNormClassifier(**QUICK),
         MarvellClassifier(**QUICK),
         DIMIPClassifier(**QUICK),
         GAFMClassifier(**(QUICK | {"epochs": 100})),

@@ -18,6 +18,7 @@ from vflsynth.splitdefense.classifiers import (
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import Evidence, LeakageMonitor
 from vflsynth.splitdefense.leakage.report import LeakageReport, leakage_report
+from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.objectives import (
     DIMIP,
     GAFM,
@@ -54,6 +55,7 @@ __all__ = [
     "IsotropicClassifier",
     "LeakageMonitor",
     "LeakageReport",
+    "MaliciousSGD",
     "Marvell",
     "MarvellClassifier",
     "MaxNorm",

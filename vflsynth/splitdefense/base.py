@@ -14,13 +14,10 @@ import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomState
 from vflsynth._validation import Choice, Number, Rule, Sizes, check_parameters
-from vflsynth._version import __version__
-from vflsynth.exceptions import ArtefactError, ParameterError
-from vflsynth.frames import AlignmentReport
-from vflsynth.splitdefense._parts import Part, from_plain, to_plain
+from vflsynth.exceptions import ParameterError
+from vflsynth.splitdefense._parts import Part
 from vflsynth.splitdefense.fitting import RunOptions, Trained, train
 from vflsynth.splitdefense.inputs import (
     are_party_frames,
@@ -31,17 +28,18 @@ from vflsynth.splitdefense.inputs import (
 )
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
+from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.model import BottomModel, TopModel
 from vflsynth.splitdefense.objectives import CrossEntropy, Objective
 from vflsynth.splitdefense.protections import Protection
+from vflsynth.splitdefense.saving import read_classifier, write_classifier
 from vflsynth.splitdefense.settings import Fusion, SplitSettings
-from vflsynth.training import Callback, history_from_json, history_to_json
+from vflsynth.training import Callback
 from vflsynth.transformers import TableTransformer
 
 PartyFrames = Mapping[str, pd.DataFrame]
 Probabilities = npt.NDArray[np.float64]
 
-_KIND = "vflsynth split classifier"
 _POSITIVE = Number(0, closed=(False, True))
 
 
@@ -59,6 +57,7 @@ class Shared(TypedDict, total=False):
     joint_protection: bool
     party_dropout: float | Mapping[str, float]
     absent: Literal["zero", "multihead"]
+    malicious: Mapping[str, MaliciousSGD] | None
     monitor: LeakageMonitor | bool
     epochs: int
     batch_size: int
@@ -132,6 +131,9 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     absent : {"zero", "multihead"}, default="zero"
         What takes the place of a party that has quit: zeros, or a top model of its own for every
         subset of passive parties (at most 4 parties).
+    malicious : mapping of str to MaliciousSGD, optional
+        For audits: passive parties that amplify their updates, so that the completion attacks of
+        `leakage_report` are active ones.
     monitor : LeakageMonitor or bool, default=True
         Whether and how closely leakage is watched; see `leakage_report`.
     epochs : int, default=50
@@ -219,6 +221,7 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         joint_protection: bool = False,
         party_dropout: float | Mapping[str, float] = 0.0,
         absent: Literal["zero", "multihead"] = "zero",
+        malicious: Mapping[str, MaliciousSGD] | None = None,
         monitor: LeakageMonitor | bool = True,
         epochs: int = 50,
         batch_size: int = 256,
@@ -240,6 +243,7 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.joint_protection = joint_protection
         self.party_dropout = party_dropout
         self.absent = absent
+        self.malicious = malicious
         self.monitor = monitor
         self.epochs = epochs
         self.batch_size = batch_size
@@ -542,30 +546,7 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save as a directory of JSON and safetensors, without records, labels and evidence."""
         check_is_fitted(self, "parties_")
-        parameters = self.get_params(deep=False)
-        del parameters["transformer"]  # each party's fitted encoding has it
-        if not isinstance(self.random_state, (int, np.integer)):
-            parameters["random_state"] = None
-        content = {
-            "class": type(self).__name__,
-            "version": __version__,
-            "parameters": to_plain(parameters),
-            "classes": {"dtype": self.classes_.dtype.str, "values": self.classes_.tolist()},
-            "settings": to_plain(self.settings_),
-            "alignment": asdict(self.alignment_),
-            "history": history_to_json(self.history_),
-            "device": self.device_,
-            "interrupted": self.interrupted_,
-            "on": self._on,
-            "n_features": self.n_features_in_,
-            "feature_names": list(getattr(self, "feature_names_in_", [])),
-            "parties": list(self.parties_),
-        }
-        with artefacts.new_directory(path, _KIND) as root:
-            artefacts.write_json(root / "classifier.json", content)
-            self.top_.write(root / "active")
-            for name, model in self.parties_.items():
-                model.write(root / "parties" / name)
+        write_classifier(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -578,33 +559,4 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ArtefactVersionError
             If a newer version wrote it.
         """
-        root = artefacts.open_directory(path, _KIND)
-        content = artefacts.read_json(root / "classifier.json")
-        if content.get("class") != cls.__name__:
-            raise ArtefactError(f"{root} holds a {content.get('class')}, not a {cls.__name__}")
-        try:
-            found = cls(**from_plain(content["parameters"]))
-            settings_: dict[str, Any] = dict(content["settings"])
-            found.settings_ = settings_
-            sizes: dict[str, Any] = {
-                k: tuple(v) if isinstance(v, list) else v for k, v in settings_.items()
-            }
-            sizes.pop("epochs")
-            settings = SplitSettings(**sizes)
-            classes = content["classes"]
-            found.classes_ = np.array(classes["values"], dtype=classes["dtype"])
-            found.alignment_ = AlignmentReport(**content["alignment"])
-            found.history_ = history_from_json(content["history"])
-            found.device_, found.interrupted_ = content["device"], content["interrupted"]
-            found._on, found.n_features_in_ = content["on"], content["n_features"]
-            names = content["parties"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArtefactError(f"{root} does not describe a {cls.__name__}: {error}") from error
-        if content["feature_names"]:
-            found.feature_names_in_ = np.array(content["feature_names"], dtype=object)
-        found.top_ = TopModel.read(root / "active", settings)
-        found.parties_ = {
-            name: BottomModel.read(root / "parties" / name, settings) for name in names
-        }
-        found.evidence_, found.transcript_ = {}, None
-        return found
+        return read_classifier(cls, path)

@@ -27,6 +27,7 @@ from vflsynth.splitdefense.active import ActiveParty
 from vflsynth.splitdefense.algorithm import SplitLearning
 from vflsynth.splitdefense.inputs import LABEL_HOLDER, check_labels
 from vflsynth.splitdefense.leakage.monitor import Evidence, LeakageMonitor, LeakageRecord
+from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.objectives import CrossEntropy, Surroundings
 from vflsynth.splitdefense.passive import SplitParty, outputs_of
 from vflsynth.splitdefense.protections import Protection
@@ -133,7 +134,7 @@ def train(
     first = models[0]
     labels, label_table = check_labels(y, frames, first.active, on)
     classes, codes = np.unique(labels, return_inverse=True)
-    _check_classes(models, classes)
+    check_classes(models, classes)
 
     template = TableTransformer() if first.transformer is None else first.transformer
     parties = [SplitParty(name, frame, on, template) for name, frame in frames.items()]
@@ -159,13 +160,15 @@ def train(
     for model in models:
         model.method().objective.check_architecture(settings)
     epochs = _same(models, lambda m: m.epochs, "epochs")
+    malicious = _malicious(models, [party.name for party in passive])
     plan = Plan(epochs, -(-n_records // settings.batch_size))
     channel = LocalChannel(passive, record)
 
     def build(schedule: Schedule, streams: RandomStreams) -> SplitLearning:
         for party in parties:
-            party.build(settings, schedule, streams.child(f"party {party.name}"))
-        active = _active_party(
+            own_streams = streams.child(f"party {party.name}")
+            party.build(settings, schedule, own_streams, malicious.get(party.name))
+        active = make_active_party(
             models,
             settings,
             schedule,
@@ -182,7 +185,11 @@ def train(
         parties,
         build,
         plan,
-        settings={**asdict(settings), "methods": [m.method().to_dict() for m in models]},
+        settings={
+            **asdict(settings),
+            "methods": [m.method().to_dict() for m in models],
+            "malicious": to_plain(malicious),
+        },
         secrets=[secret_from(model.random_state) for model in models],
         n_records=n_records,
         replica_rows=rows,
@@ -221,7 +228,7 @@ def train(
     )
 
 
-def _active_party(
+def make_active_party(
     models: Sequence[BaseSplitClassifier],
     settings: SplitSettings,
     schedule: Schedule,
@@ -302,7 +309,7 @@ def _same(items: Sequence[Any], of: Callable[[Any], Any], what: str) -> Any:
     return found[0]
 
 
-def _check_classes(models: Sequence[BaseSplitClassifier], classes: npt.NDArray[Any]) -> None:
+def check_classes(models: Sequence[BaseSplitClassifier], classes: npt.NDArray[Any]) -> None:
     if len(classes) < 2:
         raise ParameterError(
             f"y has only one class, {classes[0]!r}; a classifier needs at least two"
@@ -357,6 +364,27 @@ def _groups(
     return [(p, torch.tensor(members, device=device)) for p, members in groups]
 
 
+def _malicious(
+    models: Sequence[BaseSplitClassifier], passive: Sequence[str]
+) -> Mapping[str, MaliciousSGD]:
+    found: Mapping[str, MaliciousSGD] = _same(models, lambda m: m.malicious or {}, "malicious")
+    for name, rule in found.items():
+        _check_passive(name, passive, "malicious")
+        if not isinstance(rule, MaliciousSGD):
+            raise ParameterError(f"malicious: {name!r} has {rule!r}; give it a MaliciousSGD()")
+        rule.check()
+    return found
+
+
+def _check_passive(name: str, passive: Sequence[str], parameter: str) -> None:
+    if name not in passive:
+        raise PartyNameError(
+            f"{parameter} names a party that is not passive",
+            fix=f"the passive parties are {', '.join(map(repr, passive))}",
+            party=name,
+        )
+
+
 def _dropout(
     models: Sequence[BaseSplitClassifier], passive: tuple[str, ...], device: torch.device
 ) -> dict[str, Tensor]:
@@ -369,12 +397,7 @@ def _dropout(
     ]
     for probabilities in given:
         for name, value in probabilities.items():
-            if name not in passive:
-                raise PartyNameError(
-                    "party_dropout names a party that is not passive",
-                    fix=f"the passive parties are {', '.join(map(repr, passive))}",
-                    party=name,
-                )
+            _check_passive(name, passive, "party_dropout")
             rule = Number(0, 1, closed=(True, False))
             check_parameters("party_dropout", {name: value}, {name: rule})
     return {

@@ -16,6 +16,7 @@ from vflsynth.parties.settings import load_network_state, network_state
 from vflsynth.protocol import CutGradients, IntermediateFeatures, Message, Schedule
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
+from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.networks import Perceptron
 from vflsynth.splitdefense.settings import SplitSettings
 
@@ -37,7 +38,13 @@ class SplitParty(TrainableParty):
     its bottom model. The active party uses the same object for its own columns.
     """
 
-    def build(self, settings: SplitSettings, schedule: Schedule, streams: RandomStreams) -> None:
+    def build(
+        self,
+        settings: SplitSettings,
+        schedule: Schedule,
+        streams: RandomStreams,
+        malicious: MaliciousSGD | None = None,
+    ) -> None:
         """Encode the records, and make the bottom model and its optimiser."""
         self.schedule = schedule
         self.records = torch.from_numpy(self.encode()).to(streams.device)
@@ -47,7 +54,7 @@ class SplitParty(TrainableParty):
             name="bottom",
             output=settings.bottom_output,
         )
-        self.optimizer = settings.optimizer(self.bottom_model)
+        self.optimizer = (settings if malicious is None else malicious).optimizer(self.bottom_model)
         self.untrained = copy.deepcopy(self.bottom_model)
         self._pending: Tensor | None = None
 

@@ -9,6 +9,8 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from vflsynth.exceptions import ArtefactError, ParameterError, PartyDataError, PartyNameError
 from vflsynth.protocol import LocalChannel
@@ -246,6 +248,16 @@ def test_grid_search_reaches_into_protections():
     search = GridSearchCV(base, {"protection__power_scale": [1.0, 400.0]}, cv=2).fit(X, y)
     assert search.best_params_ == {"protection__power_scale": 1.0}
     assert base.protection.power_scale == 4.0, "the search changed the estimator it was given"
+
+
+def test_last_step_of_a_pipeline():
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    columns = {"bank": list(X.columns[:5]), "shop": list(X.columns[5:])}
+    scaler = StandardScaler().set_output(transform="pandas")
+    classifier = MarvellClassifier(party_columns=columns, active="bank", **FAST)
+    pipeline = make_pipeline(scaler, classifier).fit(X, y)
+    assert pipeline.score(X, y) > 0.9
+    assert set(pipeline[-1].evidence_) == {"shop"}
 
 
 def test_parameters_of_nested_parts():

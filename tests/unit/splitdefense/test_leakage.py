@@ -19,6 +19,7 @@ from vflsynth.splitdefense import (
     SplitNNClassifier,
     leakage_report,
 )
+from vflsynth.splitdefense.leakage import monitor
 from vflsynth.splitdefense.leakage.attacks import transcript_attacks
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord, residual
 from vflsynth.splitdefense.leakage.scores import (
@@ -131,9 +132,9 @@ def test_folding():
 # -- the monitor ---------------------------------------------------------------------------------
 
 
-def record(n_records=10, dim=2, n_replicas=2, **monitor):
+def record(n_records=10, dim=2, n_replicas=2, **options):
     return LeakageRecord(
-        LeakageMonitor(**{"every": 1} | monitor),
+        LeakageMonitor(**{"every": 1} | options),
         n_records=n_records,
         dim=dim,
         n_replicas=n_replicas,
@@ -162,6 +163,25 @@ def test_running_sums_are_what_a_log_would_give():
             assert mean[row] == pytest.approx(values.mean(0).numpy(), abs=1e-5)
             assert last[row] == pytest.approx(values[-1].numpy(), abs=1e-6)
     assert list(kept.batches(0)["epoch"]) == list(range(1, 31))
+
+
+def test_taking_note_of_many_messages_at_once_changes_nothing(monkeypatch):
+    kept = {}
+    for block in (1, 10**9):
+        monkeypatch.setattr(monitor, "_BLOCK", block)
+        kept[block] = record(every=2, residual_epochs=4)
+        for step in range(9):
+            rows = torch.stack([torch.randperm(10, generator=generator(s)) for s in (step, -step)])
+            features, sent = torch.randn(2, 2, 10, 2, generator=generator(step)).unbind()
+            kept[block].add(step, rows, features, sent, sent, rows % 2)
+    one_by_one, together = kept.values()
+    for replica in range(2):
+        for name in ("gradients", "residuals"):
+            expected = pytest.approx(one_by_one.mean(name, replica), abs=1e-5)
+            assert together.mean(name, replica) == expected
+        for name in ("gradients", "features"):
+            assert (together.last(name, replica) == one_by_one.last(name, replica)).all()
+        pd.testing.assert_frame_equal(together.batches(replica), one_by_one.batches(replica))
 
 
 def test_single_class_batches_are_left_out():

@@ -153,9 +153,12 @@ def completion_attacks(
     Notes
     -----
     Features are always standardised: an attacker who does not do so is fooled by their scale. Few
-    labels train a logistic head on the frozen bottom model, or head and bottom model together; all
-    labels of one half of the records, measured on the other, train a logistic head and a
-    perceptron; the floor there is the better of the two.
+    labels train a logistic head on the frozen bottom model, or head and bottom model together. All
+    labels of one half of the records, measured on the other, train the same two and a perceptron
+    on the frozen bottom model; the floor there is the better of logistic head and perceptron.
+
+    The attack is a passive one where the party followed the protocol, and an active one where it
+    trained its bottom model with `MaliciousSGD`.
     """
     rng = np.random.default_rng(random_state)
     labels, n_classes = evidence.labels, evidence.n_classes
@@ -172,16 +175,13 @@ def completion_attacks(
     def whole(features: npt.NDArray[np.float32], model: str) -> float:
         return _completion(features, labels, half, model, random_state)
 
+    def tuned(rows: Rows) -> float:
+        return _fine_tuned(evidence, bottom_model, rows, random_state)
+
     floor = max(frozen(evidence.encoded), frozen(evidence.random_features))
     found = [
         Attack("completion, frozen", knows, "accuracy", frozen(evidence.features), floor),
-        Attack(
-            "completion, fine-tuned",
-            knows,
-            "accuracy",
-            mean(lambda rows: _fine_tuned(evidence, bottom_model, rows, random_state)),
-            floor,
-        ),
+        Attack("completion, fine-tuned", knows, "accuracy", mean(tuned), floor),
     ]
     models = {"logistic": "completion, frozen", "perceptron": "completion, MLP"}
     floor = max(
@@ -189,10 +189,12 @@ def completion_attacks(
         for features in (evidence.encoded, evidence.random_features)
         for model in models
     )
+    many = "half of the labels"
     found += [
-        Attack(name, "half of the labels", "accuracy", whole(evidence.features, model), floor)
+        Attack(name, many, "accuracy", whole(evidence.features, model), floor)
         for model, name in models.items()
     ]
+    found.append(Attack("completion, fine-tuned", many, "accuracy", tuned(half), floor))
     return _frame(evidence.party, found)
 
 

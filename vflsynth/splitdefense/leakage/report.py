@@ -93,9 +93,7 @@ def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> Le
         frames += [
             transcript.assign(sees="whole training"),
             _batch_attacks(evidence, forward).assign(sees="one message"),
-            completion_attacks(evidence, classifier.parties_[name].network, random_state).assign(
-                sees="trained bottom model"
-            ),
+            _completion(classifier, name, random_state).assign(sees="trained bottom model"),
         ]
     frame = pd.concat(frames, ignore_index=True)
     open_ = (1.0 - frame["baseline"]).clip(lower=1e-9)
@@ -251,6 +249,14 @@ def _batch_attacks(evidence: Evidence, forward: float) -> pd.DataFrame:
     return frame.assign(gain=frame["value"] - frame["baseline"])
 
 
+def _completion(classifier: BaseSplitClassifier, party: str, random_state: int) -> pd.DataFrame:
+    network = classifier.parties_[party].network
+    frame = completion_attacks(classifier.evidence_[party], network, random_state)
+    if party in (classifier.malicious or {}):
+        frame["attack"] = "active " + frame["attack"]
+    return frame
+
+
 def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str]:
     sentences = []
     method = classifier.method()
@@ -281,6 +287,11 @@ def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str
                 else "not more than the outputs tell anyway."
             )
         )
+        if party in (classifier.malicious or {}):
+            sentences.append(
+                f"{party} did not follow the protocol: it amplified its updates, and nothing in "
+                "its messages showed it."
+            )
         completion = rows[rows["sees"] == "trained bottom model"]
         best = _top(completion, "gain")
         sentences.append(
