@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -95,6 +95,8 @@ class RemoteChannel:
     limits : Limits, optional
     transcript : Transcript, optional
         Records every message.
+    own_tag : callable, optional
+        At an active party, which is the server and shares the secret: its own tag.
 
     Notes
     -----
@@ -109,7 +111,9 @@ class RemoteChannel:
         run: str,
         limits: Limits | None = None,
         transcript: Transcript | None = None,
+        own_tag: Callable[[Verb, int], str] | None = None,
     ) -> None:
+        self._own_tag = own_tag
         self._seats = {name: _Seat() for name in sorted(names)}
         self._run, self._transcript = run, transcript
         self.limits = limits or Limits()
@@ -152,7 +156,10 @@ class RemoteChannel:
                     raise self._lost(verb, step)
                 self._changed.wait(left)
             answers = {name: seat.answer for name, seat in self._seats.items() if seat.answer}
-        self._check_tags({name: tag for name, (_, tag) in answers.items()}, verb, step)
+        tags = {name: tag for name, (_, tag) in answers.items()}
+        if self._own_tag is not None:
+            tags[SERVER] = self._own_tag(verb, step)
+        self._check_tags(tags, verb, step)
         messages: dict[str, M] = {}
         for name, (message, _) in answers.items():
             if not isinstance(message, kind):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import tomllib
 from collections.abc import Collection, Hashable, Mapping
@@ -16,7 +17,11 @@ from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.exchange import Limits
 
+SITE_FILE = "vflsynth.toml"
+"""Name of the site file in the folder ``local`` of a FLARE start-up kit."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_RESERVED = {"active", "server", "shared"}
 _SECRET_BYTES = 32
 _SECONDS = Number(0, closed=(False, True))
 
@@ -75,6 +80,8 @@ class Job:
             or not all(isinstance(p, str) and _NAME.fullmatch(p) for p in parties)
         ):
             raise ParameterError(f"job: parties must be a list of different names, got {parties!r}")
+        if set(parties) & _RESERVED:
+            raise ParameterError(f"job: no party may be called {', '.join(sorted(_RESERVED))}")
         if not isinstance(content.get("parameters", {}), dict):
             raise ParameterError("job: parameters must be a table of names and values")
         on = content.get("on")
@@ -163,6 +170,23 @@ class Site:
         keys = {name: _secret(path, name, text) for name, text in secrets.items()}
         return cls(**(content | paths | keys))
 
+    def write(self, path: Path) -> None:
+        """Write a site file that only its owner can read."""
+        # Texts of JSON are texts of TOML.
+        lines = [f"party = {_quoted(self.party)}", f"folder = {_quoted(self.folder.resolve())}"]
+        if self.table is not None:
+            lines.append(f"table = {_quoted(self.table.resolve())}")
+        if self.labels is not None:
+            lines.append(f"labels = {_quoted(self.labels)}")
+        lines += [f"device = {_quoted(self.device)}", "", "[column_kinds]"]
+        lines += [f"{_quoted(k)} = {_quoted(kind)}" for k, kind in self.column_kinds.items()]
+        lines += ["", "[secrets]"]
+        secrets = {"shared": self.shared, "own": self.own, "schedule": self.schedule}
+        lines += [f"{k} = {_quoted(secret.hex())}" for k, secret in secrets.items() if secret]
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+
     def schedule_secret(self, run: str) -> bytes:
         """Return the secret of batches, latents and rotations of a run."""
         return self.schedule or derive(self.the_shared, f"schedule|{run}")
@@ -198,6 +222,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ParameterError(f"{path} cannot be read: {error}") from error
 
 
+def _quoted(value: object) -> str:
+    return json.dumps(str(value), ensure_ascii=False)
+
+
 def _known(content: Mapping[str, Any], names: Collection[str], where: str) -> None:
     for name in content:
         if name not in names:
@@ -215,3 +243,14 @@ def _secret(path: Path, name: str, text: Any) -> bytes:
             "for example from 'openssl rand -hex 32'"
         )
     return secret
+
+
+def kept_secret(path: Path) -> bytes:
+    """Return a node's own secret of a run, fresh from the operating system on the first start."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        side = path.with_name(f".{path.name}")
+        side.touch(mode=0o600)
+        side.write_text(os.urandom(_SECRET_BYTES).hex())
+        side.rename(path)
+    return bytes.fromhex(path.read_text())

@@ -18,13 +18,21 @@ from vflsynth.exceptions import (
     KeyTypeError,
     NoOverlapError,
     PayloadRejectedError,
+    ProtocolError,
     ProtocolMismatchError,
     SharedColumnError,
 )
 from vflsynth.federation.psi import KeyBlinder, common_positions, key_text, rounds
 from vflsynth.frames import AlignmentReport, KeyMinter, intersect, learn_key_minters, party_keys
 from vflsynth.frames.alignment import check_no_repeated_key, key_kind
-from vflsynth.protocol import BlindedKeys, Channel, CommonPositions, Hello
+from vflsynth.protocol import (
+    AlignmentNotice,
+    BlindedKeys,
+    Channel,
+    CommonPositions,
+    Hello,
+    Message,
+)
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
 
@@ -53,7 +61,7 @@ class Matching:
         check_no_repeated_key(name, self.keys)
         self.minter: KeyMinter = learn_key_minters({name: self.keys})[name]
         self._blinder: KeyBlinder | None = None
-        self.digest = b""
+        self._reblinded: BlindedKeys | None = None
 
     def facts(self, job: str, checkpoints: list[int]) -> dict[str, Any]:
         """Return what the server needs to know, and no more."""
@@ -69,36 +77,37 @@ class Matching:
             "checkpoints": checkpoints,
         }
 
-    def blind(self, step: int) -> BlindedKeys:
-        """Return the party's blinded keys, in random order."""
-        order = np.random.default_rng().permutation(len(self.keys))
-        self._blinder = KeyBlinder(self.keys, order)
-        return BlindedKeys(self.name, SERVER, step, self._blinder.blind())
+    def answer(self, verb: Verb, step: int) -> Message:
+        """Compute the message that `verb` asks for at `step`."""
+        if verb is Verb.BLIND_KEYS:
+            order = np.random.default_rng().permutation(len(self.keys))
+            self._blinder = KeyBlinder(self.keys, order)
+            return BlindedKeys(self.name, SERVER, step, self._blinder.blind())
+        if verb is Verb.REBLIND_KEYS and self._reblinded is not None:
+            return self._reblinded
+        raise ProtocolError(f"party {self.name!r} cannot answer {verb.value!r} while matching")
 
-    def reblind(self, message: BlindedKeys) -> BlindedKeys:
-        """Blind another party's list as well."""
-        return BlindedKeys(self.name, SERVER, message.step, self._blinding.reblind(message.points))
+    def take(self, verb: Verb, message: Message) -> None:
+        """Blind another party's list as well; `common` takes what comes after it."""
+        if self._blinder is None or not isinstance(message, BlindedKeys):
+            raise ProtocolError(f"party {self.name!r} cannot take {verb.value!r} while matching")
+        points = self._blinder.reblind(message.points)
+        self._reblinded = BlindedKeys(self.name, SERVER, message.step, points)
 
-    def common(self, message: CommonPositions) -> pd.Index:
-        """Return the common keys in the common order."""
-        common = intersect({self.name: self._blinding.common(message.positions)})
-        text = "\n".join(map(key_text, common))
-        self.digest = bytes.fromhex(self._keyed(f"records|{text}"))
-        return common
+    def common(self, message: CommonPositions) -> AlignmentNotice:
+        """Return the common keys in the common order; they stay inside the party."""
+        if self._blinder is None:
+            raise ProtocolError(f"party {self.name!r} was told of common keys before it sent any")
+        common = intersect({self.name: self._blinder.common(message.positions)})
+        return AlignmentNotice(SERVER, self.name, message.step, common)
+
+    def digest(self, common: pd.Index) -> bytes:
+        """Return a keyed digest of the matched keys, in their order."""
+        return bytes.fromhex(self._keyed("records|" + "\n".join(map(key_text, common))))
 
     def minter_of_all(self, offset: str) -> KeyMinter:
         """Return the minter that gives a record the same fresh key at every party."""
         return replace(self.minter, offset=max(self.minter.offset, int(offset)))
-
-    @property
-    def _blinding(self) -> KeyBlinder:
-        if self._blinder is None:
-            raise PayloadRejectedError(
-                "the server sent keys before it asked for any",
-                fix="install the same version of vflsynth at every site",
-                party=self.name,
-            )
-        return self._blinder
 
     def _keyed(self, text: str) -> str:
         return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
-import os
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
 from vflsynth._random import RandomStreams, derive
 from vflsynth._version import __version__
 from vflsynth.exceptions import ParameterError, ProtocolError
 from vflsynth.federation.checkpoints import NodeCheckpoints
-from vflsynth.federation.job import Job, Site
+from vflsynth.federation.job import Job, Site, kept_secret
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
 from vflsynth.federation.programs import Program, program_of
+from vflsynth.federation.reports import write_report
+from vflsynth.federation.tags import Tags
 from vflsynth.frames import check_party_frames, read_table
 from vflsynth.protocol import (
-    AlignmentNotice,
-    BlindedKeys,
     CheckpointNotice,
     CommonPositions,
     EncodedSize,
@@ -40,10 +35,6 @@ from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
 
 logger = logging.getLogger("vflsynth")
-
-_BATCHES = {Verb.DISCRIMINATOR_FEATURES, Verb.GENERATOR_FEATURES, Verb.BOTTOM_OUTPUT}
-_NOISED: frozenset[str] = frozenset()
-"""Kinds of messages that carry noise; in this version nothing across processes does."""
 
 
 class PartyNode:
@@ -80,8 +71,7 @@ class PartyNode:
         self.rules = Rules({Verb.HELLO, Verb.BLIND_KEYS, Verb.ENCODED_SIZE})
         self.rules.allow({Verb.REBLIND_KEYS: len(job.parties) + 1})
         self.transcript = Transcript()
-        self._schedule: Schedule | None = None
-        self._tag_secret = derive(site.the_shared, f"tags|{job.name}")
+        self.tags = Tags(site.the_shared, job.name)
         self._widths: dict[str, int] = {}
         self._settings: Any = None
         self._minter = self.matching.minter
@@ -101,7 +91,7 @@ class PartyNode:
                     link,
                     self.rules,
                     run=self.job.name,
-                    tag=self.tag,
+                    tag=self.tags,
                     limits=self.job.limits,
                     transcript=self.transcript,
                 )
@@ -111,37 +101,7 @@ class PartyNode:
             outcome = f"{type(error).__name__}: {error}"
             raise
         finally:
-            self._report(started, outcome)
-
-    def _report(self, started: str, outcome: str) -> None:
-        """Write what left and what arrived in this attempt, beside those of earlier ones."""
-        rows = self.transcript.to_frame().to_dict("records")
-        for row in rows:
-            row["noised"] = row["message"] in _NOISED
-        content = {
-            "party": self.name,
-            "job": self.job.to_dict(),
-            "version": __version__,
-            "started": started,
-            "outcome": outcome,
-            "left": [row for row in rows if row["sender"] == self.name],
-            "arrived": [row for row in rows if row["receiver"] == self.name],
-        }
-        self.folder.mkdir(parents=True, exist_ok=True)
-        number = 1 + len(list(self.folder.glob("report-*.json")))
-        side = self.folder / f".report-{number:03d}"
-        artefacts.write_json(side, content)
-        side.rename(self.folder / f"report-{number:03d}.json")
-
-    def tag(self, verb: Verb, step: int) -> str:
-        """Digest, under the shared secret, of records, batch and latents: equal at all parties."""
-        mac = hmac.new(self._tag_secret, f"{verb.value}|{step}|".encode(), hashlib.sha256)
-        mac.update(self.matching.digest)
-        if verb in _BATCHES and self._schedule is not None:
-            mac.update(self._schedule.rows(step).cpu().numpy().tobytes())
-            if self._schedule.latent_dim:
-                mac.update(self._schedule.latent(step).cpu().numpy().tobytes())
-        return mac.hexdigest()[:16]
+            write_report(self.folder, self.name, self.job, self.transcript, started, outcome)
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -151,10 +111,8 @@ class PartyNode:
             case Verb.HELLO:
                 facts = self.matching.facts(self.job.digest, self.checkpoints.epochs())
                 return Hello(self.name, SERVER, step, facts)
-            case Verb.BLIND_KEYS:
-                return self.matching.blind(step)
-            case Verb.REBLIND_KEYS:
-                return self._reblinded
+            case Verb.BLIND_KEYS | Verb.REBLIND_KEYS:
+                return self.matching.answer(verb, step)
             case Verb.ENCODED_SIZE:
                 return EncodedSize(self.name, SERVER, step, self.party.transformer.width_)
             case _:
@@ -163,12 +121,13 @@ class PartyNode:
     def take(self, verb: Verb, message: Message) -> None:
         """Act on a message from the server."""
         match verb, message:
-            case Verb.REBLIND_KEYS, BlindedKeys():
-                self._reblinded = self.matching.reblind(message)
+            case Verb.REBLIND_KEYS, _:
+                self.matching.take(verb, message)
             case Verb.ALIGN, CommonPositions():
-                common = self.matching.common(message)
-                self.party.take(verb, AlignmentNotice(SERVER, self.name, 0, common))
-                logger.info("%s: %d records matched", self.name, len(common))
+                notice = self.matching.common(message)
+                self.tags.records = self.matching.digest(notice.common_keys)
+                self.party.take(verb, notice)
+                logger.info("%s: %d records matched", self.name, len(notice.common_keys))
                 self.party.prepare()
             case Verb.TERMS, Terms():
                 self._build(message.terms)
@@ -186,14 +145,14 @@ class PartyNode:
         settings = self._settings = self.program.settings(n_records, self._widths)
         self._minter = self.matching.minter_of_all(terms["key_offset"])
         device = resolve_device(self.site.device)
-        self._schedule = Schedule(
+        schedule = self.tags.schedule = Schedule(
             RandomStreams([self.site.schedule_secret(self.job.name)], device),
             n_records=n_records,
             batch_size=settings.batch_size,
             latent_dim=getattr(settings, "latent_dim", 0),
         )
         own = self.site.own or kept_secret(self.folder / "own-secret")
-        self.party.build(settings, self._schedule, RandomStreams([own], device))
+        self.program.build(self.party, settings, schedule, RandomStreams([own], device))
         plan = self.program.plan(n_records, settings)
         self.rules.allow(self.program.steps(plan))
         epoch = int(terms["epoch"])
@@ -214,14 +173,3 @@ class PartyNode:
             "widths": self._widths,
             "records": self.party.digest(derive(self.site.the_shared, "fingerprint"))[:16],
         }
-
-
-def kept_secret(path: Path) -> bytes:
-    """Return this run's own secret, made from the operating system's entropy on the first start."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        side = path.with_name(f".{path.name}")
-        side.touch(mode=0o600)
-        side.write_text(os.urandom(32).hex())
-        side.rename(path)
-    return bytes.fromhex(path.read_text())

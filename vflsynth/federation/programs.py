@@ -19,7 +19,7 @@ from vflsynth.federation.job import Job
 from vflsynth.frames import KeyMinter
 from vflsynth.model import PartyModel
 from vflsynth.parties import Settings, TrainableParty, VFLGANParty
-from vflsynth.protocol import Channel
+from vflsynth.protocol import Channel, Schedule
 from vflsynth.protocol.channel import Verb
 from vflsynth.samplers import GeneratorSampler
 from vflsynth.splitdefense import BaseSplitClassifier
@@ -50,6 +50,10 @@ class Program(ABC):
         self, name: str, frame: pd.DataFrame, kinds: Mapping[Hashable, str]
     ) -> TrainableParty:
         """Make the object that owns a party's table."""
+
+    def build(self, party: Any, settings: Any, schedule: Schedule, streams: RandomStreams) -> None:
+        """Make a party's networks."""
+        party.build(settings, schedule, streams)
 
     @abstractmethod
     def settings(self, n_records: int, widths: Mapping[str, int]) -> Any:
@@ -159,7 +163,8 @@ class SplitProgram(Program):
                 "job: set monitor = false in parameters: nobody has what leakage is measured with "
                 "when parties are in processes of their own"
             )
-        self.classifier.check()
+        check_parameters("job", self.classifier.get_params(deep=False), BaseSplitClassifier._rules)
+        self.classifier.method().check()
 
     def make_party(
         self, name: str, frame: pd.DataFrame, kinds: Mapping[Hashable, str]

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import logging
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
 from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
 from vflsynth.exceptions import NoCommonCheckpointError
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.exchange import RemoteChannel
-from vflsynth.federation.job import Job, Site
+from vflsynth.federation.job import Job, Site, kept_secret
 from vflsynth.federation.matching import check_facts, fact, match_blinded
-from vflsynth.federation.party_node import kept_secret
 from vflsynth.federation.programs import GANProgram
-from vflsynth.frames import AlignmentReport
+from vflsynth.federation.reports import write_report
 from vflsynth.protocol import Channel, CheckpointNotice, EncodedSize, Hello, Terms, Transcript
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
@@ -43,8 +42,15 @@ class ServerNode(ABC):
         self.folder = site.folder / job.name
         self.checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         self.transcript = Transcript()
-        self.remote = RemoteChannel(job.parties, job.name, job.limits, self.transcript)
+        self.remote = RemoteChannel(
+            job.parties, job.name, job.limits, self.transcript, self.own_tag()
+        )
         self.history = History(1)
+        self._found: dict[str, Any] = {}
+
+    def own_tag(self) -> Callable[[Verb, int], str] | None:
+        """Return what makes the server's own tags, if it shares the parties' secret."""
+        return None
 
     @property
     def channel(self) -> Channel:
@@ -72,23 +78,28 @@ class ServerNode(ABC):
 
     def run(self) -> None:
         """Run the job; whatever goes wrong, every party gets the reason."""
+        started, outcome = time.strftime("%Y-%m-%dT%H:%M:%S"), "finished"
         try:
             self._run()
         except BaseException as error:
             self.remote.abort(error)
+            outcome = f"{type(error).__name__}: {error}"
             raise
+        finally:
+            more = {"history": self.history.records, **self._found}
+            write_report(self.folder, SERVER, self.job, self.transcript, started, outcome, more)
 
     def _run(self) -> None:
-        channel = self.channel
-        hellos = channel.gather(Verb.HELLO, 0, Hello)
+        hellos = self.channel.gather(Verb.HELLO, 0, Hello)
         check_facts(hellos, self.job.digest)
         matched_by = "index" if self.job.on is None else f"key column {self.job.on!r}"
-        alignment = match_blinded(channel, hellos, matched_by)
+        alignment = match_blinded(self.channel, hellos, matched_by)
         logger.info("%s", alignment)
         sizes = self.remote.gather(Verb.ENCODED_SIZE, 0, EncodedSize)
         widths = self._all_widths({name: size.encoded_dim for name, size in sizes.items()})
         settings = self.settings(alignment.n_matched, widths)
         plan = self.plan(alignment.n_matched, settings)
+        self._found = {"alignment": asdict(alignment), "settings": asdict(settings)}
         done = self._newest_common(hellos)
         terms = {
             "widths": widths,
@@ -117,7 +128,6 @@ class ServerNode(ABC):
             saver = _Checkpointing(self, algorithm, fingerprint)
             run(algorithm, plan, self.history, [saver], done)
             algorithm.end(len(self.history.records))
-        self._save_report(alignment, settings)
         self.save(algorithm)
         self.remote.finish()
 
@@ -140,20 +150,6 @@ class ServerNode(ABC):
                 fix="bring back the lost checkpoints, or give the job another name to start anew",
             )
         return 0
-
-    def _save_report(self, alignment: AlignmentReport, settings: Any) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        content = {
-            "job": self.job.to_dict(),
-            "version": __version__,
-            "alignment": asdict(alignment),
-            "settings": asdict(settings),
-            "history": self.history.records,
-            "messages": self.transcript.to_frame().to_dict("records"),
-        }
-        side = self.folder / ".run.json"
-        artefacts.write_json(side, content)
-        side.rename(self.folder / "run.json")
 
 
 class _Checkpointing:

@@ -4,13 +4,14 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from vflsynth._random import derive, secret_from
 from vflsynth.datasets import make_party_frames
 from vflsynth.federation.job import Job, Site
 from vflsynth.federation.party_node import PartyNode
-from vflsynth.federation.server_node import GANServerNode
+from vflsynth.federation.server_nodes import server_node
 
 pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
 
@@ -60,7 +61,7 @@ class Trial:
     def change(self, party, **changes):
         self.sites[party] = replace(self.sites[party], **changes)
 
-    def run(self, link=Direct, make_server=GANServerNode, make_party=PartyNode):
+    def run(self, link=Direct, make_server=server_node, make_party=PartyNode):
         server = self.server = make_server(self.job, self.server_site)
 
         def party(name):
@@ -106,6 +107,42 @@ def make_trial(tmp_path):
         root = None if random_state is None else secret_from(random_state)
         trial = Trial(tmp_path, frames, Job.from_dict(content | job), root)
         trial.frames = frames
+        return trial
+
+    return make
+
+
+@pytest.fixture
+def make_split_trial(tmp_path):
+    """Make a trial of a fast split classifier, whose server has the labels."""
+
+    def make(n_parties=2, *, method="SplitNNClassifier", parameters=None, n_records=60, **job):
+        frames = make_party_frames(n_records, n_parties + 1, random_state=2)
+        *passive, last = frames
+        labels = (frames[last].iloc[:, -1].rank() > n_records / 2).astype(int)
+        table = pd.DataFrame({KEY: frames.pop(last)[KEY], "label": labels})
+        content = {
+            "name": "trial",
+            "parties": passive,
+            "method": method,
+            "on": KEY,
+            "parameters": {"epochs": 4, "batch_size": 16, "monitor": False} | (parameters or {}),
+            "exchange_timeout": 5.0,
+            "setup_timeout": 10.0,
+            "checkpoint_every": 2,
+        }
+        root = secret_from(0)
+        trial = Trial(tmp_path, frames, Job.from_dict(content | job), root)
+        table.to_parquet(tmp_path / "labels.parquet")
+        trial.server_site = replace(
+            next(iter(trial.sites.values())),
+            party="server",
+            folder=tmp_path / "server",
+            table=tmp_path / "labels.parquet",
+            labels="label",
+            own=derive(root, "active party"),
+        )
+        trial.frames, trial.labels = frames, table.set_index(KEY)["label"]
         return trial
 
     return make

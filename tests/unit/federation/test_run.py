@@ -4,8 +4,11 @@ import json
 
 import pandas as pd
 import pytest
+import torch
 
-from vflsynth import PartyModel, VFLGANSynthesizer
+from vflsynth import PartyModel, VFLGANSynthesizer, splitdefense
+from vflsynth._artefacts import read_tensors
+from vflsynth.splitdefense.model import TopModel
 
 KEY = "record_id"
 
@@ -40,7 +43,28 @@ def test_a_run_over_frames_gives_the_bytes_of_a_run_in_one_process(
     assert set(trial.outcome.values()) == {None}
     synth = in_process(trial)
     assert_same(trial, synth)
-    run = json.loads((trial.folder / "server" / "trial" / "run.json").read_text())
+    run = json.loads((trial.folder / "server" / "trial" / "report-001.json").read_text())
     history = synth.history_.drop(columns=["seconds", "chosen"])
     for column in history:
         assert [r[column][0] for r in run["history"]] == history[column].tolist()
+
+
+@pytest.mark.parametrize("n_parties", [1, 2])
+@pytest.mark.parametrize("method", ["SplitNNClassifier", "MarvellClassifier"])
+def test_a_split_classifier_too(make_split_trial, n_parties, method):
+    trial = make_split_trial(n_parties, method=method).run()
+    assert set(trial.outcome.values()) == {None}
+    kind = getattr(splitdefense, method)
+    model = kind(**trial.job.parameters, random_state=0, device="cpu")
+    model.fit(trial.frames, trial.labels, KEY)
+    for name, half in model.parties_.items():
+        path = trial.folder / name / "trial" / "half"
+        ours, theirs = read_tensors(path / "bottom.safetensors"), half.network.state_dict()
+        for key, value in theirs.items():
+            assert torch.equal(value, ours[key].double()), (name, key)
+    path = trial.folder / "server" / "trial" / "half"
+    settings = trial.server.settings(model.alignment_.n_matched, {})
+    top = TopModel.read(path, settings)
+    assert top.calibration == model.top_.calibration
+    for key, value in model.top_.networks["top"].state_dict().items():
+        assert torch.equal(value, top.networks["top"].state_dict()[key]), key

@@ -1,0 +1,60 @@
+"""What left a node and what arrived, attempt by attempt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vflsynth import _artefacts as artefacts
+from vflsynth._version import __version__
+from vflsynth.federation.job import Job
+from vflsynth.protocol import Transcript
+
+NOISED: frozenset[str] = frozenset()
+"""Kinds of messages that carry noise; in this version nothing across processes does."""
+
+
+def write_report(
+    folder: Path,
+    node: str,
+    job: Job,
+    transcript: Transcript,
+    started: str,
+    outcome: str,
+    more: dict[str, Any] | None = None,
+) -> None:
+    """Write the report of one attempt beside those of earlier ones.
+
+    Parameters
+    ----------
+    folder : Path
+        Gets ``report-001.json`` and so on: what left in an attempt that failed has left.
+    node : str
+        Party name, or ``"server"``.
+    job : Job
+    transcript : Transcript
+    started : str
+        When the attempt began.
+    outcome : str
+        ``"finished"``, or the error.
+    more : dict, optional
+        Further entries, JSON-safe.
+    """
+    rows = transcript.to_frame().to_dict("records")
+    for row in rows:
+        row["noised"] = row["message"] in NOISED
+    content = {
+        "node": node,
+        "job": job.to_dict(),
+        "version": __version__,
+        "started": started,
+        "outcome": outcome,
+        "left": [row for row in rows if row["sender"] == node],
+        "arrived": [row for row in rows if row["receiver"] == node],
+        **(more or {}),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 1 + len(list(folder.glob("report-*.json")))
+    side = folder / f".report-{number:03d}"
+    artefacts.write_json(side, content)
+    side.rename(folder / f"report-{number:03d}.json")

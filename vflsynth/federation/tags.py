@@ -1,0 +1,45 @@
+"""Keyed tags: proof, in every frame, that parties use the same secret, records and batches."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from vflsynth._random import derive
+from vflsynth.protocol import Schedule
+from vflsynth.protocol.channel import Verb
+
+_OF_BATCHES = {Verb.DISCRIMINATOR_FEATURES, Verb.GENERATOR_FEATURES, Verb.BOTTOM_OUTPUT}
+
+
+class Tags:
+    """Makes the tags of one node; the server can compare them and learns nothing from them.
+
+    Parameters
+    ----------
+    shared : bytes
+        The secret that parties share.
+    run : str
+
+    Attributes
+    ----------
+    records : bytes
+        Digest of the matched keys in the common order, once they are known.
+    schedule : Schedule or None
+        Once it is known; batches and latents then enter the tags.
+    """
+
+    def __init__(self, shared: bytes, run: str) -> None:
+        self._secret = derive(shared, f"tags|{run}")
+        self.records = b""
+        self.schedule: Schedule | None = None
+
+    def __call__(self, verb: Verb, step: int) -> str:
+        """Return the tag of an answer."""
+        mac = hmac.new(self._secret, f"{verb.value}|{step}|".encode(), hashlib.sha256)
+        mac.update(self.records)
+        if verb in _OF_BATCHES and self.schedule is not None:
+            mac.update(self.schedule.rows(step).cpu().numpy().tobytes())
+            if self.schedule.latent_dim:
+                mac.update(self.schedule.latent(step).cpu().numpy().tobytes())
+        return mac.hexdigest()[:16]
