@@ -79,8 +79,9 @@ class LocalDiscriminator(nn.Module):
             critic's slope is constant around them.
         penalty_weight : float
         upstream : Tensor, shape (replica, judged, 1), optional
-            Derivative of L_{D_i} with respect to the head's scores, where the rows before the
-            interpolated ones are others: `fake_upstream` for fakes alone.
+            Derivative of L_{D_i} with respect to the head's scores of the rows before the
+            interpolated ones. Default: `critic_upstream`. With no such rows it is empty and the
+            gradient is that of the penalty alone.
 
         Returns
         -------

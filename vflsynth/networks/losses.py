@@ -27,18 +27,6 @@ def critic_upstream(
     return upstream
 
 
-@functools.lru_cache(maxsize=16)
-def fake_upstream(n_replicas: int, batch: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Make the derivative of ``E[D(x~)]``, the part of a critic's loss that reads no record.
-
-    Returns
-    -------
-    Tensor, shape (replica, batch, 1)
-        Shared between calls: not to be changed in place.
-    """
-    return torch.full((n_replicas, batch, 1), 1.0 / batch, device=device, dtype=dtype)
-
-
 def wasserstein_estimate(scores: Tensor, upstream: Tensor) -> Tensor:
     """Estimate ``E[D(x)] - E[D(x~)]`` per replica; the critic's loss is its negative.
 

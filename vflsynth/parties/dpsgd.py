@@ -48,18 +48,24 @@ class DPSGDSettings:
 
 
 class NoisyDescent:
-    """Adds to a loss's gradient the part that real records have in it, clipped and with noise.
+    """Adds to a loss's gradient the part of real and fake records: the former clipped and noisy.
 
-    A discriminator's loss is ``-E[F(x)]`` plus terms of fakes, F being the sum of all scores that a
-    record gets. Each owner of parameters clips its own part of every record's gradient of F.
+    A discriminator's loss is ``E[F(x~)] - E[F(x)]`` plus a penalty, F being the sum of all scores
+    that a record gets. Each owner of parameters clips its own part of every record's gradient of F.
 
     Parameters
     ----------
     settings : DPSGDSettings
     batch_size : int
-        Expected number of real records: sample rate times a public number of records.
+        Number of fakes, and expected number of real records: sample rate times a public number.
     noise : torch.Generator, optional
         For tests only; see `vflsynth.privacy.noise`.
+
+    Notes
+    -----
+    Source: Abadi et al. 2016, Algorithm 1, for the real records. Fakes need no privacy, being
+    computed from earlier releases, but are clipped alike: if only the real records' gradients were,
+    the two would not cancel where the distributions are equal.
     """
 
     def __init__(
@@ -69,27 +75,30 @@ class NoisyDescent:
         self.budget = StepBudget(settings.steps)
 
     def add(self, layers: Sequence[Layer], traces: Sequence[LayerTrace], n_real: Tensor) -> None:
-        """Add the noisy mean gradient of -F to the layers' ``.grad``.
+        """Add the gradient of ``E[F(x~)] - E[F(x)]`` to the layers' ``.grad``.
 
         Parameters
         ----------
         layers : sequence of (weight, bias)
             Every one is changed, in its bias too if the trace says that it has one.
         traces : sequence of LayerTrace
-            One per layer, of real records, with respect to each record's own F.
+            One per layer, of real records and then `batch_size` fakes, with respect to each
+            record's own F.
         n_real : Tensor, shape (replica,)
-            Rows from this one on do not count.
+            Real records; the rows between them and the fakes do not count.
         """
         settings = self.settings
         factors = clip_factors(per_example_norms(traces), settings.max_grad_norm)
         rows = torch.arange(factors.shape[1], device=factors.device)
-        factors = factors * (rows < n_real.unsqueeze(1))
-        for layer, sums in zip(layers, clipped_gradient_sum(traces, factors), strict=True):
-            for parameter, total in zip(layer, sums):
-                if total is None:
+        real = clipped_gradient_sum(traces, factors * (rows < n_real.unsqueeze(1)))
+        fake = clipped_gradient_sum(traces, factors * (rows >= len(rows) - self.batch_size))
+        for layer, of_real, of_fakes in zip(layers, real, fake, strict=True):
+            for parameter, total, at_fakes in zip(layer, of_real, of_fakes):
+                if total is None or at_fakes is None:
                     continue
                 assert parameter is not None
                 assert parameter.grad is not None
+                parameter.grad += at_fakes / self.batch_size
                 parameter.grad -= noisy_mean(
                     total,
                     sensitivity=settings.sensitivity,

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.networks.losses import fake_upstream
 from vflsynth.parties.dpsgd import (
     DPSGDSettings,
     NoisyDescent,
@@ -35,7 +34,7 @@ class DPSGDParty(VFLGANParty):
     Notes
     -----
     Source: Abadi et al. 2016, Algorithm 1, in place of VFLGAN Eqs. 14-16. Real records enter by
-    ``E[D(x)]`` alone, through `NoisyDescent`. The gradient penalty is taken between fakes, which
+    ``E[F(x)]`` alone, through `NoisyDescent`. The gradient penalty is taken between fakes, which
     are post-processing of earlier steps, as are the generators.
 
     The head's bias is left at its initial value: it adds the same to all scores.
@@ -79,32 +78,39 @@ class DPSGDParty(VFLGANParty):
 
     @torch.no_grad()
     def update_discriminator(self, message: CutGradients) -> None:
-        """Descend L_{D_i} + L_{D_s}, real records by `NoisyDescent` and fakes as they are."""
-        batch = self.schedule.batch_size
+        """Descend L_{D_i} + L_{D_s}: the penalty as it is, everything else by `NoisyDescent`."""
         assert self._pending is not None
-        trace = self._answered(message, self._pending[1][-1].shape[1] - batch)
-        n_rows = message.gradients.shape[1] - batch
-        cut_real, cut_fake = message.gradients[:, :n_rows], message.gradients[:, n_rows:]
-        fakes = [outputs[:, n_rows:] for outputs in trace]
-        upstream = fake_upstream(cut_fake.shape[0], batch, cut_fake.device, cut_fake.dtype)
-        wasserstein, penalty = self.discriminator.write_gradient(
-            fakes, cut_fake, self.settings.gradient_penalty_weight, upstream
+        trace = self._answered(message, self._pending[1][-1].shape[1] - self.schedule.batch_size)
+        rows = message.gradients.shape[1]
+        nothing = message.gradients[:, :0]
+        _, penalty = self.discriminator.write_gradient(
+            [outputs[:, rows:] for outputs in trace],
+            nothing,
+            self.settings.gradient_penalty_weight,
+            upstream=nothing[..., :1],
         )
-        self._add_real([outputs[:, :n_rows] for outputs in trace], cut_real, message.step)
+        judged = [outputs[:, :rows] for outputs in trace]
+        fake_score = self._add_records(judged, message.gradients, message.step)
         self.discriminator_optimizer.step()
-        self.losses.add(wasserstein, penalty)
+        self.losses.add(fake_score, penalty)
 
-    def _add_real(self, trace: list[Tensor], cut_gradients: Tensor, step: int) -> None:
-        """Add the real records' part, whose upstream is dD_s/df_i plus the head's weight."""
+    def _add_records(self, trace: list[Tensor], cut_gradients: Tensor, step: int) -> Tensor:
+        """Add the part of real and fake records; returns the head's mean score of the fakes.
+
+        F is D_s plus the head: its gradient at the features is dD_s/df_i plus the head's weight.
+        """
         first, head = self.discriminator.first_part, self.discriminator.second_part
-        layers, traces = layers_of(first), []
+        layers, fake_score = layers_of(first), trace[-1].new_zeros(len(trace[-1]))
         if head is not None:
             cut_gradients = cut_gradients + head.weight.mT
-            layers.append((head.weight, None))
+        traces = layer_traces(first, trace, first.cotangents(trace, cut_gradients))
+        if head is not None:
             ones = torch.ones_like(trace[-1][..., :1])
+            layers.append((head.weight, None))
             traces.append(LayerTrace(trace[-1], ones, has_bias=False))
-        traces = [*layer_traces(first, trace, first.cotangents(trace, cut_gradients)), *traces]
+            fake_score = head.forward(trace[-1][:, -self.schedule.batch_size :]).mean((1, 2))
         self.descent.add(layers, traces, self.schedule.n_real(step))
+        return fake_score
 
     # -- messages --------------------------------------------------------------------------------
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.networks.losses import fake_upstream
 from vflsynth.parties.dpsgd import (
     DPSGDSettings,
     NoisyDescent,
@@ -19,7 +19,6 @@ from vflsynth.parties.dpsgd import (
 )
 from vflsynth.parties.settings import Settings
 from vflsynth.parties.vflgan_server import VFLGANServer
-from vflsynth.privacy.dpsgd import LayerTrace
 from vflsynth.protocol import CutGradients, SampledFeatures, Shape
 
 
@@ -57,44 +56,32 @@ class DPSGDServer(VFLGANServer):
     def update_on_sample(
         self, step: int, received: Mapping[str, SampledFeatures]
     ) -> dict[str, CutGradients]:
-        """Take one step of D_s; the replies are those of each record's own score, and of fakes.
+        """Take one step of D_s; the replies are dD_s(f)/df_i of real and fake records.
 
-        The rows of real records are dD_s(f)/df_i, neither averaged nor negated, because each party
-        clips per record; those of fakes are dL_{D_s}/df~_i.
+        They are neither averaged nor negated, because each party clips per record.
         """
         self.descent.budget.take()
-        real, public, n_real = self._blocks(received)
-        discriminator, weight = self.discriminator, self.settings.gradient_penalty_weight
-        replicas, batch = public.shape[0], self.settings.batch_size
-        upstream = fake_upstream(replicas, batch, public.device, public.dtype)
-        wasserstein, penalty, at_fakes = discriminator.critic_gradient(
-            self._with_mixed(step, public), weight, upstream
+        judged, mixed, n_real = self._blocks(step, received)
+        discriminator, batch = self.discriminator, self.settings.batch_size
+        _, penalty, _ = discriminator.critic_gradient(
+            mixed, self.settings.gradient_penalty_weight, upstream=mixed[:, :0, :1]
         )
-        trace = discriminator.trace(real)
+        trace = discriminator.trace(judged)
         cotangents = discriminator.cotangents(trace, torch.ones_like(trace[-1]))
         traces = layer_traces(discriminator, trace, cotangents)
-        last = traces[-1]
-        traces[-1] = LayerTrace(last.inputs, last.output_gradients, has_bias=False)
-        layers = layers_of(discriminator)
-        if (bias := layers[-1][1]) is not None and bias.grad is not None:
-            bias.grad.zero_()
-        self.descent.add(layers, traces, n_real)
-        at_real = discriminator.input_gradient(cotangents)
+        traces[-1] = replace(traces[-1], has_bias=False)
+        self.descent.add(layers_of(discriminator), traces, n_real)
+        gradients = discriminator.input_gradient(cotangents)
         self.optimizer.step()
-        self.losses.add(wasserstein, penalty)
-        return self._split(step, torch.cat([at_real, at_fakes], 1))
+        self.losses.add(trace[-1][:, -batch:].mean((1, 2)), penalty)
+        return self._split(step, gradients)
 
-    def _with_mixed(self, step: int, public: Tensor) -> Tensor:
-        """Features of fakes and between fakes; for the paper's penalty, mix features here."""
-        if self.settings.gradient_penalty == "layerwise":
-            return public
-        weights = self.streams.uniform("interpolation", step, (self.settings.batch_size, 1))
-        return torch.cat([public, between_fakes(public, weights)], 1)
-
-    def _blocks(self, received: Mapping[str, SampledFeatures]) -> tuple[Tensor, Tensor, Tensor]:
-        """Join the parties' features: real rows, rows computed from fakes, and the sample sizes."""
-        first = received[min(received)]
-        n_public = (self.settings.sent_blocks - 1) * self.settings.batch_size
+    def _blocks(
+        self, step: int, received: Mapping[str, SampledFeatures]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Join the parties' features: of real and fake records, between fakes; and sample sizes."""
+        first, batch = received[min(received)], self.settings.batch_size
+        n_public = (self.settings.sent_blocks - 1) * batch
         n_rows = first.features.shape[1] - n_public
         for name, message in received.items():
             if n_rows < int(message.n_real.max()) or not torch.equal(message.n_real, first.n_real):
@@ -103,4 +90,8 @@ class DPSGDServer(VFLGANServer):
                     f"{n_rows} rows, where party {first.sender!r} sampled {first.n_real.tolist()}"
                 )
         features = self._join(received, n_rows + n_public)
-        return features[:, :n_rows], features[:, n_rows:], first.n_real
+        judged = features[:, : n_rows + batch]
+        if self.settings.gradient_penalty == "layerwise":
+            return judged, features[:, n_rows + batch :], first.n_real
+        weights = self.streams.uniform("interpolation", step, (batch, 1))  # features, not records
+        return judged, between_fakes(judged[:, n_rows:], weights), first.n_real

@@ -74,7 +74,7 @@ _Party = TypeVar("_Party", bound=VFLGANParty)
 DISCRIMINATOR_RATE = 10.0
 """Learning rate of DP-SGD's discriminators over that of the generators."""
 
-_DPSGD_STEPS = 6_000
+_DPSGD_STEPS = 3_000
 
 
 class GradientMechanism(ABC):

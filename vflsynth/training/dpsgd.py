@@ -15,8 +15,8 @@ class DPSGD(VFLGAN):
 
     Notes
     -----
-    Reports hold what is computed from fakes only: the mean score of fakes, which is half of the
-    Wasserstein estimate, and the penalty. The other half would be one more release.
+    In place of the Wasserstein estimate reports hold its half that is computed from fakes, their
+    mean score. The other half would be one more release.
     """
 
     server: DPSGDServer
@@ -29,10 +29,7 @@ class DPSGD(VFLGAN):
 
     def report(self, epoch: int) -> dict[str, Tensor]:
         """Gather mean losses since the last report by name, each of shape (replica,)."""
-        values = {}
-        for name, value in super().report(epoch).items():
-            kind, _, who = name.partition("_")
-            if kind == "wasserstein":
-                name, value = f"fake_score_{who}", -value
-            values[name] = value
-        return values
+        return {
+            name.replace("wasserstein_", "fake_score_"): value
+            for name, value in super().report(epoch).items()
+        }
