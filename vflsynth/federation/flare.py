@@ -7,6 +7,7 @@ sender's name is the one in the certificate. Importing this module needs the ext
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from pathlib import Path
@@ -68,11 +69,11 @@ class PartyExecutor(Executor):  # type: ignore[misc]
 
     Parameters
     ----------
-    job : dict
-        See `Job`.
+    job : str
+        A `Job` as JSON. (FLARE would take a nested mapping for something to build.)
     """
 
-    def __init__(self, job: dict[str, Any]) -> None:
+    def __init__(self, job: str) -> None:
         super().__init__()
         self._job = job
 
@@ -87,7 +88,7 @@ class PartyExecutor(Executor):  # type: ignore[misc]
                     f"the site file is of party {site.party!r}; the certificate is of "
                     f"{fl_ctx.get_identity_name()!r}"
                 )
-            PartyNode(Job.from_dict(self._job), site).run(FlareLink(fl_ctx))
+            PartyNode(Job.from_dict(json.loads(self._job)), site).run(FlareLink(fl_ctx))
         except Exception as error:
             # Its text may show values of the table, so it stays here.
             logger.error("%s: %s", type(error).__name__, error)
@@ -100,13 +101,13 @@ class ServerController(Controller):  # type: ignore[misc]
 
     Parameters
     ----------
-    job : dict
-        See `Job`.
+    job : str
+        A `Job` as JSON. (FLARE would take a nested mapping for something to build.)
     """
 
-    def __init__(self, job: dict[str, Any]) -> None:
+    def __init__(self, job: str) -> None:
         super().__init__(task_check_period=0.1)
-        self._job = Job.from_dict(job)
+        self._job = Job.from_dict(json.loads(job))
         self._ended = threading.Event()
 
     def start_controller(self, fl_ctx: FLContext) -> None:

@@ -1,0 +1,166 @@
+"""What turns FLARE's own start-up kits into ours: project, site policy, job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vflsynth.exceptions import ParameterError
+from vflsynth.federation.job import SITE_FILE, Job, Site
+
+EXECUTOR = "vflsynth.federation.flare.PartyExecutor"
+CONTROLLER = "vflsynth.federation.flare.ServerController"
+ADMIN = "admin@vflsynth.org"
+PROJECT = "vflsynth"
+
+_STREAMS_LOGS = "site_log_streamer"
+
+
+def project(job: Job, host: str, port: int) -> str:
+    """Return the project file for ``nvflare provision``: YAML, which JSON is.
+
+    Parameters
+    ----------
+    job : Job
+    host : str
+        Name under which the parties reach the server; the only address that anybody dials.
+    port : int
+    """
+    participants: list[dict[str, Any]] = [
+        {
+            "name": host,
+            "type": "server",
+            "org": "server",
+            "fed_learn_port": port,
+            "admin_port": port,
+        }
+    ]
+    participants += [{"name": name, "type": "client", "org": _org(name)} for name in job.parties]
+    participants.append({"name": ADMIN, "type": "admin", "org": "server", "role": "project_admin"})
+    builders = "nvflare.lighter.impl"
+    content = {
+        "api_version": 3,
+        "name": PROJECT,
+        "description": "training across organisations with vflsynth",
+        "participants": participants,
+        "builders": [
+            {"path": f"{builders}.workspace.WorkspaceBuilder"},
+            {
+                "path": f"{builders}.static_file.StaticFileBuilder",
+                "args": {"config_folder": "config", "scheme": "tcp"},
+            },
+            {"path": f"{builders}.cert.CertBuilder"},
+            {"path": f"{builders}.signature.SignatureBuilder"},
+        ],
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def prepare(kit: Path, site: Site) -> None:
+    """Write a site's own policy and site file into its start-up kit.
+
+    Parameters
+    ----------
+    kit : Path
+        As ``nvflare provision`` or ``nvflare package`` made it.
+    site : Site
+
+    Raises
+    ------
+    ParameterError
+        If it is no start-up kit.
+
+    Notes
+    -----
+    The policy: the only class that a job can have built here is ours; no role may send code
+    (``byoc: none``); FLARE does not send the site's logs to the server, which it does by default,
+    since an error about a table may show values of it.
+    """
+    local = kit / "local"
+    is_server = (kit / "startup" / "fed_server.json").is_file()
+    try:
+        resources = json.loads((local / "resources.json.default").read_text())
+        authorization = json.loads((local / "authorization.json.default").read_text())
+        logs = json.loads((local / "log_config.json.default").read_text())
+    except (OSError, ValueError) as error:
+        raise ParameterError(f"{kit} is not a start-up kit of FLARE: {error}") from error
+    resources["class_list_enforcement_mode"] = "enforce"
+    resources["class_allow_list"] = [CONTROLLER if is_server else EXECUTOR]
+    resources["allow_log_streaming"] = False
+    resources["components"] = [
+        _in_folder(c, kit) for c in resources["components"] if c["id"] != _STREAMS_LOGS
+    ]
+    if is_server:
+        resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(
+            kit.resolve() / "storage" / "snapshots"
+        )
+    for role, rights in authorization["permissions"].items():
+        if rights == "any":
+            authorization["permissions"][role] = rights = dict.fromkeys(_RIGHTS, "any")
+        rights["byoc"] = "none"
+    logs["loggers"]["root"]["level"] = "WARNING"  # every exchange would be a line
+    logs["loggers"]["vflsynth"] = {"level": "INFO"}
+    for name, content in (
+        ("resources.json", resources),
+        ("authorization.json", authorization),
+        ("log_config.json", logs),
+    ):
+        (local / name).write_text(json.dumps(content, indent=1) + "\n")
+    site.write(local / SITE_FILE)
+
+
+_RIGHTS = (
+    "submit_job",
+    "clone_job",
+    "manage_job",
+    "download_job",
+    "view",
+    "operate",
+    "shell_commands",
+)
+
+
+def write_job(job: Job, folder: Path) -> Path:
+    """Write a job for FLARE: three files of configuration and not a line of code."""
+    content = json.dumps(job.to_dict())
+    meta = {
+        "name": job.name,
+        "resource_spec": {},
+        "min_clients": len(job.parties),
+        "mandatory_clients": list(job.parties),
+        "deploy_map": {"server": ["server"], "party": list(job.parties)},
+    }
+    filters: dict[str, Any] = {"task_data_filters": [], "task_result_filters": [], "components": []}
+    server = {
+        "format_version": 2,
+        "workflows": [{"id": "run", "path": CONTROLLER, "args": {"job": content}}],
+        **filters,
+    }
+    party = {
+        "format_version": 2,
+        "executors": [{"tasks": ["*"], "executor": {"path": EXECUTOR, "args": {"job": content}}}],
+        **filters,
+    }
+    target = folder / job.name
+    for path, text in (
+        ("meta.json", meta),
+        ("server/config/config_fed_server.json", server),
+        ("party/config/config_fed_client.json", party),
+    ):
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        (target / path).write_text(json.dumps(text, indent=1) + "\n")
+    return target
+
+
+def _in_folder(component: Mapping[str, Any], kit: Path) -> Mapping[str, Any]:
+    """Keep the server's jobs in its kit instead of the system's temporary directory."""
+    if component["id"] != "job_manager":
+        return component
+    arguments = component["args"] | {"uri_root": str(kit.resolve() / "storage" / "jobs")}
+    return {**component, "args": arguments}
+
+
+def _org(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name)

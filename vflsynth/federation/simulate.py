@@ -1,0 +1,270 @@
+"""Server and parties as processes of this machine, on FLARE, with throw-away certificates."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vflsynth._random import derive, secret_from
+from vflsynth.exceptions import MissingExtraError, ProtocolError
+from vflsynth.federation.job import Job, Site
+from vflsynth.federation.kit import ADMIN, PROJECT, prepare, project, write_job
+from vflsynth.federation.programs import SplitProgram, program_of
+
+logger = logging.getLogger("vflsynth")
+
+HOST = "localhost"
+_START_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+_DONE = "FINISHED:COMPLETED"
+
+
+def provision(job: Job, folder: Path, port: int) -> Path:
+    """Make certificates and start-up kits with FLARE's own tool; return their folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "project.yml"
+    file.write_text(project(job, HOST, port))
+    command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(file), "-w", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    kits = folder / PROJECT / "prod_00"
+    if done.returncode or not kits.is_dir():
+        raise ProtocolError(f"nvflare provision failed: {done.stderr.strip() or done.stdout}")
+    return kits
+
+
+def reproducible(job: Job, sites: Mapping[str, Site], random_state: int) -> dict[str, Site]:
+    """Give sites the secrets that an estimator with this ``random_state`` uses in one process."""
+    root = secret_from(random_state)
+    labels = {"server": "active party" if isinstance(program_of(job), SplitProgram) else "server"}
+    schedule = derive(root, "shared by the parties")
+    return {
+        name: replace(
+            site,
+            own=derive(root, labels.get(name, f"party {name}")),
+            schedule=None if site.shared is None else schedule,
+        )
+        for name, site in sites.items()
+    }
+
+
+class Federation:
+    """Processes of one federation on this machine.
+
+    Parameters
+    ----------
+    job : Job
+    kits : Path
+        From `provision`.
+    sites : mapping of str to Site
+        Of every party, and of the ``"server"``.
+    """
+
+    def __init__(self, job: Job, kits: Path, sites: Mapping[str, Site]) -> None:
+        _check_installed()
+        self.job, self.sites = job, dict(sites)
+        self.kits = {name: kits / (HOST if name == "server" else name) for name in sites}
+        self.admin = kits / ADMIN
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._open_session: Any = None
+        for name, site in self.sites.items():
+            prepare(self.kits[name], site)
+
+    def start(self, name: str) -> None:
+        """Start one node's process, in a process group of its own."""
+        kit = self.kits[name]
+        kind = "server" if name == "server" else "client"
+        own = ["org=server"] if name == "server" else [f"uid={name}", f"org={name}"]
+        command = [
+            sys.executable,
+            "-m",
+            f"nvflare.private.fed.app.{kind}.{kind}_train",
+            *("-m", str(kit), "-s", f"fed_{kind}.json", "--set", "secure_train=true"),
+            *own,
+            "config_folder=config",
+        ]
+        (kit / "transfer").mkdir(exist_ok=True)
+        one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        with (kit / "console.txt").open("ab") as console:
+            self.processes[name] = subprocess.Popen(
+                command,
+                cwd=kit,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                env=one_thread | os.environ | {"HOME": str(kit)},
+                start_new_session=True,
+            )
+
+    def kill(self, name: str) -> None:
+        """Kill a node and the processes that it started, as a power failure would."""
+        process = self.processes.pop(name)
+        for pid in [process.pid, *_children(process.pid)]:
+            _signal(pid, signal.SIGKILL)
+        process.wait()
+
+    def stop(self) -> None:
+        """End all processes: parties first."""
+        if self._open_session is not None:
+            self._open_session.close()
+            self._open_session = None
+        for name in sorted(self.processes, key=lambda name: name == "server"):
+            process = self.processes[name]
+            pids = [process.pid, *_children(process.pid)]
+            for pid in pids:
+                _signal(pid, signal.SIGCONT)
+                _signal(pid, signal.SIGTERM)
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                pass
+            for pid in pids:
+                _signal(pid, signal.SIGKILL)
+            process.wait()
+        self.processes.clear()
+
+    @contextmanager
+    def running(self) -> Iterator[Federation]:
+        """Run all nodes for a while."""
+        try:
+            for name in sorted(self.sites, key=lambda name: name != "server"):
+                self.start(name)
+                if name == "server":
+                    self._wait_for_port()
+            yield self
+        finally:
+            self.stop()
+
+    def submit(self, folder: Path) -> str:
+        """Submit the job, once all parties are there; return FLARE's name for it."""
+        return self._session().submit_job(str(write_job(self.job, folder)))  # type: ignore[no-any-return]
+
+    def status(self, job_id: str) -> str:
+        """Return FLARE's status of a job."""
+        return str(self._session().get_job_meta(job_id).get("status"))
+
+    def wait(self, job_id: str, seconds: float) -> str:
+        """Wait for the end of a job; return its status."""
+        deadline = time.monotonic() + seconds
+        while True:
+            status = self.status(job_id)
+            if status.startswith("FINISHED") or status.startswith("FAILED"):
+                return status
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"job {self.job.name!r} is still {status} after {seconds:g} s")
+            time.sleep(0.5)
+
+    def outcomes(self) -> dict[str, str]:
+        """Return what every node's last report says."""
+        found = {}
+        for name, site in self.sites.items():
+            reports = sorted((site.folder / self.job.name).glob("report-*.json"))
+            found[name] = json.loads(reports[-1].read_text())["outcome"] if reports else "no report"
+        return found
+
+    def _session(self) -> Any:
+        """Return a session of the administrator's, once all parties have joined."""
+        from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+        if self._open_session is None:
+            deadline = time.monotonic() + _START_SECONDS
+            self._open_session = new_secure_session(ADMIN, str(self.admin), timeout=_START_SECONDS)
+            while len(self._open_session.get_system_info().client_info) < len(self.job.parties):
+                if time.monotonic() > deadline:
+                    raise ProtocolError(
+                        f"not all parties joined within {_START_SECONDS:g} s; see console.txt in "
+                        "their start-up kits"
+                    )
+                time.sleep(0.2)
+        return self._open_session
+
+    def _wait_for_port(self) -> None:
+        content = json.loads((self.kits["server"] / "startup" / "fed_server.json").read_text())
+        host, port = content["servers"][0]["service"]["target"].split(":")
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                probe.settimeout(1.0)
+                if probe.connect_ex((host, int(port))) == 0:
+                    return
+            time.sleep(0.1)
+        raise ProtocolError(f"the server does not listen on {host}:{port}; see its console.txt")
+
+
+def free_port() -> int:
+    """Find a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def simulate(
+    job: Job, sites: Mapping[str, Site], folder: Path, *, seconds: float
+) -> dict[str, str]:
+    """Run a job with all its nodes as processes of this machine.
+
+    Parameters
+    ----------
+    job : Job
+    sites : mapping of str to Site
+        Of every party, and of the ``"server"``.
+    folder : Path
+        For certificates and start-up kits.
+    seconds : float
+        Longest time for the run.
+
+    Returns
+    -------
+    dict of str to str
+        What every node ended with: ``"finished"`` or its error.
+    """
+    _check_installed()
+    kits = provision(job, folder, free_port())
+    federation = Federation(job, kits, sites)
+    with federation.running():
+        logger.info("server and %d parties are running", len(job.parties))
+        job_id = federation.submit(folder / "jobs")
+        status = federation.wait(job_id, seconds)
+        logger.info("FLARE says %s", status)
+    return federation.outcomes()
+
+
+def _check_installed() -> None:
+    try:
+        import nvflare  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("running parties as processes", "nvflare", "flare") from error
+
+
+def _children(pid: int) -> list[int]:
+    """Find all descendants of a process."""
+    parents: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(folder.name))
+    found, waiting = [], [pid]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        found += children
+        waiting += children
+    return found
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
