@@ -3,8 +3,8 @@
     python -m benchmarks.dp run --data red-wine --mechanism dpsgd --epsilon 10 --seeds 0 1
     python -m benchmarks.dp show        # everything measured, beside Table 1's lower half
 
-Public schemas are those of ``benchmarks/_schemas.py``; nothing else is tuned per table. Each seed is
-a release of its own. Results are in ``results/dp/``; seeds that are there are not run again. The
+Public schemas are those of ``benchmarks/_schemas.py``; nothing else is tuned per table. Each seed
+is a release of its own. Results are in ``results/dp/``; seeds that are there are not run again. The
 Fréchet distance is that of the *sampled* table, decoded and encoded again.
 
 ``first_layer`` is the paper's mechanism, whose epsilon is not one of the synthetic table.

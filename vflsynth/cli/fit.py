@@ -183,6 +183,7 @@ def training_sentence(training: Mapping[str, Any]) -> str:
 
 
 def _summary(synth: VFLGANSynthesizer, output: Path) -> str:
+    assert synth.alignment_ is not None  # only loading can lose it
     columns = sum(len(half.transformer.kinds_) for half in synth.parties_.values())
     return (
         f"trained on {synth.alignment_.n_matched:,} records of {len(synth.parties_)} parties, "

@@ -23,7 +23,8 @@ from vflsynth.transformers import TableTransformer
 SUMMARY = "show what is in a model, or how tables would be read"
 DESCRIPTION = """\
 Show what is in a saved model: parties, columns and how they are encoded, sizes, how it was trained,
-and what crossed each party's boundary if it was fitted with --transcript.
+what crossed each party's boundary if it was fitted with --transcript, and the privacy ledger if
+there is one.
 
 Of tables: rows, kinds of columns as they would be inferred, distinct and missing values, width of
 the encoding, and every column that could not be used as it is. With --on, what could be matched.
@@ -77,7 +78,7 @@ def describe_model(path: Path) -> dict[str, Any]:
     if isinstance(model, PartyModel):
         return about | {"class": "PartyModel", "parties": [_describe_half(model)]}
     content = artefacts.read_json(path / "synthesizer.json")
-    alignment = model.alignment_
+    alignment, ledger = model.alignment_, model.privacy_ledger_
     return about | {
         "class": content["class"],
         "version": content["version"],
@@ -85,11 +86,16 @@ def describe_model(path: Path) -> dict[str, Any]:
         "interrupted": model.interrupted_,
         "training": training_summary(model.history_),
         "settings": model.settings_,
-        "alignment": {
+        "alignment": None
+        if alignment is None
+        else {
             "matched_by": alignment.matched_by,
             "matched": alignment.n_matched,
             "dropped": alignment.n_dropped,
         },
+        "privacy_ledger": None
+        if ledger is None
+        else {**ledger.to_dict(), "text": str(ledger).splitlines()},
         "parties": [_describe_half(half) for half in model.parties_.values()],
         "transcript": None if model.transcript_ is None else model.transcript_.to_dict("records"),
     }
@@ -101,10 +107,8 @@ def model_text(model: Mapping[str, Any]) -> str:
     if "version" in model:
         lines[0] += f" (saved by vflsynth {model['version']})"
         matched = model["alignment"]
-        dropped = ", ".join(f"{party} {n:,}" for party, n in matched["dropped"].items())
         lines += [
-            f"records: {matched['matched']:,} matched by {matched['matched_by']}; "
-            f"dropped: {dropped}",
+            _matched_sentence(matched),
             f"training: {training_sentence(model['training'])}, on {model['device']}"
             + ("; interrupted" if model["interrupted"] else ""),
         ]
@@ -118,6 +122,8 @@ def model_text(model: Mapping[str, Any]) -> str:
             f"{half['parameters']:,} parameters; key: {half['key'] or 'the index'}",
             table(half["columns"]),
         ]
+    if model.get("privacy_ledger"):
+        lines += ["", *model["privacy_ledger"]["text"]]
     if model.get("transcript"):
         rows = [
             {
@@ -134,6 +140,13 @@ def model_text(model: Mapping[str, Any]) -> str:
     elif "version" in model:
         lines += ["", "What crossed each boundary was not counted; 'fit --transcript' does."]
     return "\n".join(lines)
+
+
+def _matched_sentence(matched: Mapping[str, Any] | None) -> str:
+    if matched is None:
+        return "records: their number is private and not in the model"
+    dropped = ", ".join(f"{party} {n:,}" for party, n in matched["dropped"].items())
+    return f"records: {matched['matched']:,} matched by {matched['matched_by']}; dropped: {dropped}"
 
 
 def _describe_half(half: PartyModel) -> dict[str, Any]:

@@ -7,7 +7,7 @@ between parties is their column names, the type of their keys, and, in
 
 from vflsynth.frames.alignment import AlignmentReport, align_keys, intersect, positions
 from vflsynth.frames.io import read_table, write_table
-from vflsynth.frames.keys import KeyMinter, learn_key_minters
+from vflsynth.frames.keys import KeyMinter, learn_key_minters, public_key_minters
 from vflsynth.frames.party_frames import (
     align_party_frames,
     check_no_empty_column,
@@ -27,6 +27,7 @@ __all__ = [
     "learn_key_minters",
     "party_keys",
     "positions",
+    "public_key_minters",
     "read_table",
     "vertical_split",
     "write_table",

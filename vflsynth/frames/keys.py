@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from vflsynth.exceptions import ArtefactError, KeyTypeError
 
+_LARGEST_INTEGER = 2**63 - 1
 _KINDS = ("integer", "float", "text", "uuid", "unsupported")
 
 
@@ -169,6 +170,37 @@ def learn_key_minters(keys_by_party: Mapping[str, pd.Index]) -> dict[str, KeyMin
         party: KeyMinter(str(keys.dtype), kinds[party], offset, _storage(keys))
         for party, keys in keys_by_party.items()
     }
+
+
+def public_key_minters(keys_by_party: Mapping[str, pd.Index]) -> dict[str, KeyMinter]:
+    """Make minters that say nothing about the keys but their type, for private models.
+
+    Parameters
+    ----------
+    keys_by_party : mapping of str to pandas.Index
+        Only their types are looked at.
+
+    Returns
+    -------
+    dict of str to KeyMinter
+        With one offset for all parties: the largest power of ten that all their types can hold, as
+        far above usual keys as can be. That no real record has one of these keys is likely, not
+        certain: making sure would reveal something about the keys.
+
+    Examples
+    --------
+    >>> keys = pd.Index([7, 512, 33], dtype="int32")
+    >>> public_key_minters({"lab": keys})["lab"].mint(2).tolist()
+    [1000000000, 1000000001]
+    """
+    minters = {
+        party: KeyMinter(str(keys.dtype), _kind(_values(keys)), 0, _storage(keys))
+        for party, keys in keys_by_party.items()
+    }
+    numeric = [m for m in minters.values() if m.kind in ("integer", "float")]
+    largest = min((m._largest() or _LARGEST_INTEGER for m in numeric), default=1)
+    offset = 10 ** (len(str(largest)) - 1)
+    return {party: replace(minter, offset=offset) for party, minter in minters.items()}
 
 
 def _values(keys: pd.Index) -> pd.Index:

@@ -33,6 +33,10 @@ _SYNTHETIC_DATA_CLAIM = (
 )
 _RECIPIENTS = "recipients of the synthetic data and of the generators"
 _PARTIES = "the other parties: they know the batches and see protocol messages without noise"
+_COUNTS = (
+    "alignment report, transcript and log of a fit: they tell numbers of records, which a saved "
+    "model holds only under replace_one"
+)
 _FLOATING_POINT = "rounding of floating-point numbers: ε is computed for real numbers"
 
 
@@ -104,8 +108,7 @@ def plan_mean_embedding(
         ),
         not_covered=(
             "which individuals the parties have in common",
-            "numbers of records in the alignment report and in transcripts, and the format of "
-            "keys: a saved model carries them",
+            _COUNTS,
             _FLOATING_POINT,
         ),
         public=_public(privacy, "random frequencies"),
@@ -175,8 +178,13 @@ def plan_dpsgd(
             "the server: it sees intermediate features of every record in a batch without noise",
             _PARTIES,
         ),
-        not_covered=("which individuals the parties have in common", _FLOATING_POINT),
-        public=_public(privacy, "sample rate and number of steps"),
+        not_covered=(
+            "which individuals the parties have in common",
+            _COUNTS,
+            "running times of epochs in the history, which depend a little on the batches",
+            _FLOATING_POINT,
+        ),
+        public=_public(privacy, "rough number of records", "sample rate and number of steps"),
     )
     return PrivacyPlan(noise, histogram_noise, ledger)
 
@@ -306,7 +314,7 @@ def _histogram_event(
 def _public(privacy: GaussianPrivacy, *more: str) -> tuple[str, ...]:
     known = [
         "bounds of numeric columns and lists of categories, given by the user",
-        "names and types of columns",
+        "names and types of columns, the type of the keys",
     ]
     if privacy.relation is NeighbouringRelation.REPLACE_ONE:
         known.append("number of records")

@@ -11,7 +11,7 @@ import torch
 
 from vflsynth._device import resolve_device
 from vflsynth._random import RandomStreams, secret_from
-from vflsynth.frames import check_party_frames
+from vflsynth.frames import check_party_frames, public_key_minters
 from vflsynth.parties import (
     MeanEmbeddingParty,
     MeanEmbeddingServer,
@@ -96,7 +96,8 @@ def fit_mean_embedding(
     parties, privacy_plan = make_parties(privacy, frames, on, epochs * STEPS_PER_EPOCH, noise)
     record = Transcript() if transcript else None
     channel = LocalChannel(parties, record)
-    alignment, minters = match_records(channel, frames, on)
+    alignment, _ = match_records(channel, frames, on)
+    minters = public_key_minters({party.name: party.keys for party in parties})
     for party in parties:
         party.prepare()
     settings = _settings(model, [party.transformer.width_ for party in parties])

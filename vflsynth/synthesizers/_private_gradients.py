@@ -17,7 +17,7 @@ import torch
 from vflsynth._device import resolve_device
 from vflsynth._random import RandomState, RandomStreams, secret_from
 from vflsynth.exceptions import NoPrivacyWarning, PrivacyParameterError
-from vflsynth.frames import check_party_frames
+from vflsynth.frames import check_party_frames, public_key_minters
 from vflsynth.parties import (
     DPSGDParty,
     DPSGDServer,
@@ -314,6 +314,8 @@ def fit_private_gradients(
     record = Transcript() if transcript else None
     channel = LocalChannel(parties, record)
     alignment, minters = match_records(channel, frames, on)
+    if privacy.mechanism == "dpsgd":
+        minters = public_key_minters({party.name: party.keys for party in parties})
     rows = check_replica_rows(replica_rows, len(models), alignment.n_matched)
     n_records = alignment.n_matched if rows is None else rows.shape[1]
     mechanism.agree(n_records)

@@ -20,7 +20,7 @@ from vflsynth._version import __version__
 from vflsynth.exceptions import ArtefactError, ColumnKindError, ParameterError
 from vflsynth.frames import AlignmentReport
 from vflsynth.model import PartyModel
-from vflsynth.privacy import GaussianPrivacy, PrivacyLedger, PublicSchema
+from vflsynth.privacy import GaussianPrivacy, NeighbouringRelation, PrivacyLedger, PublicSchema
 from vflsynth.training import history_from_json, history_to_json
 from vflsynth.transformers import TableTransformer
 from vflsynth.transformers.codec import scalar_from_json, scalar_to_json
@@ -42,7 +42,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     transformer: TableTransformer | None
     random_state: RandomState
     parties_: dict[str, PartyModel]
-    alignment_: AlignmentReport
+    alignment_: AlignmentReport | None
     history_: pd.DataFrame
     settings_: dict[str, Any]
     device_: str
@@ -168,18 +168,24 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         -----
         Holds every party's generator and encoding, no record, and no discriminator. To save a
         single party's half use ``parties_[name].save(path)``.
+
+        Where a privacy guarantee makes the number of records private, `alignment_` and
+        `transcript_`, which tell it, are left out and None after loading.
         """
         check_is_fitted(self, "parties_")
+        alignment, transcript = self.alignment_, self.transcript_
+        if self._number_of_records_is_private():
+            alignment = transcript = None
         content = {
             "class": type(self).__name__,
             "version": __version__,
             "parameters": self._parameters_to_json(),
             "settings": self.settings_,
-            "alignment": asdict(self.alignment_),
+            "alignment": None if alignment is None else asdict(alignment),
             "history": history_to_json(self.history_),
             "device": self.device_,
             "interrupted": self.interrupted_,
-            "transcript": None if self.transcript_ is None else self.transcript_.to_dict("records"),
+            "transcript": None if transcript is None else transcript.to_dict("records"),
             "samples": {"secret": self._secret.hex(), "drawn": self._n_samples},
             "privacy_ledger": (
                 None if self.privacy_ledger_ is None else self.privacy_ledger_.to_dict()
@@ -214,7 +220,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             if content["class"] != cls.__name__:
                 raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
             synth = cls(**_parameters_from_json(content["parameters"]))
-            synth.alignment_ = AlignmentReport(**content["alignment"])
+            alignment = content["alignment"]
+            synth.alignment_ = None if alignment is None else AlignmentReport(**alignment)
             synth.history_ = history_from_json(content["history"])
             synth.settings_ = dict(content["settings"])
             synth.device_, synth.interrupted_ = str(content["device"]), bool(content["interrupted"])
@@ -229,6 +236,14 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
                 raise ArtefactError(f"{root} does not hold exactly the parties {names}")
         synth.parties_ = {name: PartyModel.read(root / "parties" / name, where) for name in names}
         return synth
+
+    def _number_of_records_is_private(self) -> bool:
+        ledger = self.privacy_ledger_
+        return (
+            ledger is not None
+            and ledger.covers_synthetic_data
+            and ledger.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE
+        )
 
     def _parameters_to_json(self) -> dict[str, Any]:
         """Return the parameters, so that what is loaded can be fitted anew."""

@@ -83,11 +83,15 @@ class VFLGANSynthesizer(GANSynthesizer):
     verbose : int, default=1
         0 shows no progress bar.
     privacy : GaussianPrivacy, optional
-        Differential privacy. Its default mechanism, "kernel_mean_embedding", replaces the
-        discriminators: the generators learn from one noisy release (Notes), so that everything
-        about discriminators, `learning_rate`, `betas`, `generator_average`, `model_selection`,
-        `evaluate_every`, `column_kinds`, `transformer` and `memory_limit` has no effect. An epoch
-        is then 100 steps (default 25) with batches of 512 fakes.
+        Differential privacy (Notes). Its default mechanism, "kernel_mean_embedding", replaces the
+        discriminators, so that everything about them, `learning_rate`, `betas`,
+        `generator_average`, `model_selection`, `evaluate_every`, `column_kinds`, `transformer` and
+        `memory_limit` has no effect. An epoch is then 100 steps (default 25) with batches of 512
+        fakes. With "dpsgd" `model_selection`, `column_kinds` and `transformer` have no effect,
+        `batch_size` is the expected number of real records in a batch, `learning_rate` is that of
+        the generators and a tenth of the discriminators', and the default is about 3,000 steps. In
+        our experiments ``discriminator_steps=2`` and ``max_grad_norm=2`` did best. With
+        "first_layer" all parameters are as without.
 
     Attributes
     ----------
@@ -125,10 +129,13 @@ class VFLGANSynthesizer(GANSynthesizer):
     features can leak information about single records. With
     ``GaussianPrivacy(epsilon, delta, public_schema=...)`` parties publish noisy histograms of their
     columns and, through a trusted server, the noisy mean of random Fourier features of the joint
-    records (DP-MERF); encodings and generators are computed from these alone. Noise is drawn from
-    the operating system whatever `random_state` is, so that two fits differ and each spends the
-    whole budget anew. The saved model and the alignment report hold numbers of records, which are
-    outside the guarantee: the ledger says what else is.
+    records (DP-MERF); encodings and generators are computed from these alone. The mechanism "dpsgd"
+    publishes the histograms and, at every step, noisy sums of clipped per-record gradients of all
+    discriminator parameters over a Poisson sample, and takes the gradient penalty between fakes.
+    "first_layer", the paper's, gives the synthetic table no guarantee and warns. Noise and samples
+    of records are drawn from the operating system whatever `random_state` is, so that two fits
+    differ and each spends the whole budget anew. Under "add_or_remove_one" `save` leaves out what
+    tells the number of records. The ledger says what is not covered.
 
     Examples
     --------
