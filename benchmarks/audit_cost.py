@@ -80,10 +80,14 @@ def draw(by_models: list[dict[str, Any]], by_records: list[dict[str, Any]]) -> F
     for axes, rows, name in zip(panels, (by_models, by_records), ("models", "records")):
         axes.loglog([row[name] for row in rows], [row["processor_seconds"] for row in rows], "o-")
         axes.set_xlabel("models per world" if name == "models" else "records")
-        axes.grid(visible=True, which="both", alpha=0.3)
+        axes.grid(visible=True, alpha=0.3)
+        axes.set_ylim(1, 100)
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_major_formatter("{x:,g}")
+        axes.minorticks_off()
     panels[0].set_ylabel("processor seconds of the audit")
     panels[0].set_title(f"{FIXED_RECORDS:,} records, {STEPS} steps", fontsize=9)
-    panels[1].set_title(f"{FIXED_MODELS} models, {STEPS} steps or one epoch", fontsize=9)
+    panels[1].set_title(f"{FIXED_MODELS} models per world, {STEPS} steps or one epoch", fontsize=9)
     return figure
 
 
