@@ -19,7 +19,7 @@ from vflsynth.cli.tables import PartyFile
 from vflsynth.frames import read_table, write_table
 
 SMALL = ["--set", "generator_hidden=[8]", "--set", "first_part=[8]", "--seed", "3", "--quiet"]
-COMMANDS = ("fit", "sample", "evaluate", "audit", "inspect", "demo")
+COMMANDS = ("fit", "sample", "evaluate", "audit", "inspect", "parties", "demo")
 
 
 @pytest.fixture(scope="module")

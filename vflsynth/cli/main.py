@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import NoReturn
 
 from vflsynth import __version__
-from vflsynth.cli import audit, demo, evaluate, fit, inspect, sample
+from vflsynth.cli import audit, demo, evaluate, fit, inspect, parties, sample
 from vflsynth.cli.console import reporting
 from vflsynth.exceptions import (
     ArtefactError,
@@ -32,6 +32,7 @@ One synthetic table from several organisations' columns about the same people, w
       --synthetic synthetic.parquet --target diagnosis -o report.html
   vflsynth audit model --real lab=lab.csv clinic=clinic.parquet --on patient_id -o audit.html
   vflsynth inspect model
+  vflsynth parties simulate job.toml
   vflsynth demo --output demo-output
 """
 
@@ -116,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("-q", "--quiet", action="store_true", help="only results and errors")
     group.add_argument("--debug", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (fit, sample, evaluate, audit, inspect, demo):
+    for command in (fit, sample, evaluate, audit, inspect, parties, demo):
         name = command.__name__.rpartition(".")[2]
         own = commands.add_parser(
             name,

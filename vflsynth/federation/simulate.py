@@ -9,12 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import MissingExtraError, ProtocolError
@@ -27,7 +27,6 @@ logger = logging.getLogger("vflsynth")
 HOST = "localhost"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
-_DONE = "FINISHED:COMPLETED"
 
 
 def provision(job: Job, folder: Path, port: int) -> Path:
@@ -76,7 +75,6 @@ class Federation:
         self.kits = {name: kits / (HOST if name == "server" else name) for name in sites}
         self.admin = kits / ADMIN
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._open_session: Any = None
         for name, site in self.sites.items():
             prepare(self.kits[name], site)
 
@@ -115,19 +113,14 @@ class Federation:
 
     def stop(self) -> None:
         """End all processes: parties first."""
-        if self._open_session is not None:
-            self._open_session.close()
-            self._open_session = None
         for name in sorted(self.processes, key=lambda name: name == "server"):
             process = self.processes[name]
             pids = [process.pid, *_children(process.pid)]
             for pid in pids:
                 _signal(pid, signal.SIGCONT)
                 _signal(pid, signal.SIGTERM)
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass
             for pid in pids:
                 _signal(pid, signal.SIGKILL)
             process.wait()
@@ -145,25 +138,6 @@ class Federation:
         finally:
             self.stop()
 
-    def submit(self, folder: Path) -> str:
-        """Submit the job, once all parties are there; return FLARE's name for it."""
-        return self._session().submit_job(str(write_job(self.job, folder)))  # type: ignore[no-any-return]
-
-    def status(self, job_id: str) -> str:
-        """Return FLARE's status of a job."""
-        return str(self._session().get_job_meta(job_id).get("status"))
-
-    def wait(self, job_id: str, seconds: float) -> str:
-        """Wait for the end of a job; return its status."""
-        deadline = time.monotonic() + seconds
-        while True:
-            status = self.status(job_id)
-            if status.startswith("FINISHED") or status.startswith("FAILED"):
-                return status
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"job {self.job.name!r} is still {status} after {seconds:g} s")
-            time.sleep(0.5)
-
     def outcomes(self) -> dict[str, str]:
         """Return what every node's last report says."""
         found = {}
@@ -171,22 +145,6 @@ class Federation:
             reports = sorted((site.folder / self.job.name).glob("report-*.json"))
             found[name] = json.loads(reports[-1].read_text())["outcome"] if reports else "no report"
         return found
-
-    def _session(self) -> Any:
-        """Return a session of the administrator's, once all parties have joined."""
-        from nvflare.fuel.flare_api.flare_api import new_secure_session
-
-        if self._open_session is None:
-            deadline = time.monotonic() + _START_SECONDS
-            self._open_session = new_secure_session(ADMIN, str(self.admin), timeout=_START_SECONDS)
-            while len(self._open_session.get_system_info().client_info) < len(self.job.parties):
-                if time.monotonic() > deadline:
-                    raise ProtocolError(
-                        f"not all parties joined within {_START_SECONDS:g} s; see console.txt in "
-                        "their start-up kits"
-                    )
-                time.sleep(0.2)
-        return self._open_session
 
     def _wait_for_port(self) -> None:
         content = json.loads((self.kits["server"] / "startup" / "fed_server.json").read_text())
@@ -199,6 +157,72 @@ class Federation:
                     return
             time.sleep(0.1)
         raise ProtocolError(f"the server does not listen on {host}:{port}; see its console.txt")
+
+
+class Administrator:
+    """Submits a job and asks how it goes, over mutual TLS as everybody else.
+
+    Parameters
+    ----------
+    kit : Path
+        The administrator's start-up kit.
+    parties : sequence of str
+        Waited for before anything is submitted.
+
+    Raises
+    ------
+    ProtocolError
+        If server or parties are not there.
+    """
+
+    def __init__(self, kit: Path, parties: Sequence[str]) -> None:
+        _check_installed()
+        from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+        deadline = time.monotonic() + _START_SECONDS
+        try:
+            self._session = new_secure_session(ADMIN, str(kit), timeout=_START_SECONDS)
+        except Exception as error:
+            raise ProtocolError(f"the server cannot be reached with {kit}: {error!r}") from error
+        while len(self._session.get_system_info().client_info) < len(parties):
+            if time.monotonic() > deadline:
+                raise ProtocolError(
+                    f"not all of {', '.join(parties)} joined within {_START_SECONDS:g} s; see the "
+                    "logs in their start-up kits"
+                )
+            time.sleep(0.2)
+
+    def submit(self, folder: Path) -> str:
+        """Submit a job's folder; return FLARE's name for it."""
+        return str(self._session.submit_job(str(folder)))
+
+    def status(self, job_id: str) -> str:
+        """Return FLARE's status of a job."""
+        return str(self._session.get_job_meta(job_id).get("status"))
+
+    def wait(self, job_id: str, seconds: float) -> str:
+        """Wait for the end of a job; return its status."""
+        deadline = time.monotonic() + seconds
+        while not (status := self.status(job_id)).startswith(("FINISHED", "FAILED")):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"job {job_id} is still {status} after {seconds:g} s")
+            time.sleep(0.5)
+        return status
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.close()
+
+
+def submit(job: Job, admin: Path, seconds: float) -> str:
+    """Submit a job, wait for its end and return FLARE's status of it."""
+    administrator = Administrator(admin, job.parties)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            job_id = administrator.submit(write_job(job, Path(folder)))
+        return administrator.wait(job_id, seconds)
+    finally:
+        administrator.close()
 
 
 def free_port() -> int:
@@ -233,9 +257,7 @@ def simulate(
     federation = Federation(job, kits, sites)
     with federation.running():
         logger.info("server and %d parties are running", len(job.parties))
-        job_id = federation.submit(folder / "jobs")
-        status = federation.wait(job_id, seconds)
-        logger.info("FLARE says %s", status)
+        logger.info("FLARE says %s", submit(job, federation.admin, seconds))
     return federation.outcomes()
 
 
@@ -264,7 +286,5 @@ def _children(pid: int) -> list[int]:
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass

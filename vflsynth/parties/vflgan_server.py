@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.exceptions import ProtocolError
+from vflsynth.exceptions import PayloadRejectedError
 from vflsynth.networks import SharedDiscriminator
 from vflsynth.parties.gan_server import GANServer
 from vflsynth.parties.settings import Settings, load_network_state, network_state
@@ -85,9 +85,11 @@ class VFLGANServer(GANServer):
             shape = tuple(received[name].features.shape)
             expected = (len(self.streams.secrets), rows, dim)
             if shape != expected:
-                raise ProtocolError(
-                    f"party {name!r} sent intermediate features of shape {shape}; "
-                    f"expected {expected}"
+                raise PayloadRejectedError(
+                    f"sent intermediate features of shape {shape}; expected {expected}",
+                    fix="give all parties the same settings and version of vflsynth",
+                    party=name,
+                    step=received[name].step,
                 )
         return torch.cat([received[name].features for name in self.feature_dims], -1)
 

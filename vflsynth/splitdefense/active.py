@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.exceptions import ProtocolError
-from vflsynth.parties.settings import labelled, section
+from vflsynth.exceptions import PayloadRejectedError
+from vflsynth.parties.settings import RunningMeans, labelled, section
 from vflsynth.protocol import CutGradients, IntermediateFeatures, Schedule
 from vflsynth.protocol.messages import SERVER
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
 from vflsynth.splitdefense.objectives import Batch, Task
 from vflsynth.splitdefense.passive import SplitParty
 from vflsynth.splitdefense.protections import Context, Draws, Protection
-from vflsynth.splitdefense.settings import RunningMeans, SplitSettings
+from vflsynth.splitdefense.settings import SplitSettings
 
 
 class ActiveParty:
@@ -111,9 +111,12 @@ class ActiveParty:
             else:
                 found = received[name].features
                 if tuple(found.shape) != shape:
-                    raise ProtocolError(
-                        f"party {name!r} sent intermediate features of shape "
-                        f"{tuple(found.shape)}; expected {shape}"
+                    raise PayloadRejectedError(
+                        f"sent intermediate features of shape {tuple(found.shape)}; "
+                        f"expected {shape}",
+                        fix="give all parties the same settings and version of vflsynth",
+                        party=name,
+                        step=step,
                     )
             features[name] = found.detach().requires_grad_()
         return features

@@ -1,17 +1,14 @@
-"""Runs with every party in a thread of its own, over frames: all but the transport."""
+"""Small jobs to try."""
 
-import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from tests.unit.federation.trial import Trial
 from vflsynth._random import derive, secret_from
 from vflsynth.datasets import make_party_frames
-from vflsynth.federation.job import Job, Site
-from vflsynth.federation.party_node import PartyNode
-from vflsynth.federation.server_nodes import server_node
+from vflsynth.federation.job import Job
 
 pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
 
@@ -25,68 +22,6 @@ FAST = {
     "shared_hidden": [8],
     "discriminator_steps": 2,
 }
-
-
-class Direct:
-    """A link that hands a party's frame to the server's exchange, in this process."""
-
-    def __init__(self, node, name):
-        self._node, self._name = node, name
-
-    def exchange(self, frame, timeout):
-        return self._node.remote.exchange(self._name, frame)
-
-
-class Trial:
-    """One job at sites of this machine.
-
-    `outcome` has what each node ended with: None, or its error.
-    """
-
-    def __init__(self, folder: Path, frames, job: Job, root: bytes | None = None):
-        self.folder, self.job = folder, job
-        shared = bytes(range(32))
-        exact = {} if root is None else {"schedule": derive(root, "shared by the parties")}
-        self.sites = {}
-        for name, frame in frames.items():
-            table = folder / f"{name}.parquet"
-            frame.to_parquet(table)
-            own = None if root is None else derive(root, f"party {name}")
-            self.sites[name] = Site(name, folder / name, table, shared=shared, own=own, **exact)
-        own = None if root is None else derive(root, "server")
-        self.server_site = Site("server", folder / "server", own=own)
-        self.outcome = {}
-        self.nodes = {}
-
-    def change(self, party, **changes):
-        self.sites[party] = replace(self.sites[party], **changes)
-
-    def run(self, link=Direct, make_server=server_node, make_party=PartyNode):
-        server = self.server = make_server(self.job, self.server_site)
-
-        def party(name):
-            node = self.nodes[name] = make_party(self.job, self.sites[name])
-            node.run(link(server, name))
-
-        def caught(name, work):
-            try:
-                work()
-            except Exception as error:
-                self.outcome[name] = error
-            else:
-                self.outcome[name] = None
-
-        works = {name: (lambda name=name: party(name)) for name in self.sites}
-        works["server"] = server.run
-        threads = [
-            threading.Thread(target=caught, args=item, daemon=True) for item in works.items()
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-            assert not thread.is_alive(), "a node hangs"
-        return self
 
 
 @pytest.fixture

@@ -1,0 +1,430 @@
+"""Whatever goes wrong, every node ends soon, with an error that says who, when and what to do."""
+
+import threading
+import time
+from contextlib import suppress
+
+import pandas as pd
+import pytest
+import torch
+
+from tests.unit.federation.trial import Dead, Direct
+from vflsynth import PartyModel
+from vflsynth.exceptions import (
+    ArtefactError,
+    MisalignedError,
+    NoCommonCheckpointError,
+    NoOverlapError,
+    PartyLostError,
+    PartyStoppedError,
+    PayloadRejectedError,
+    ProtocolError,
+    ProtocolMismatchError,
+    RunAbortedError,
+    SharedColumnError,
+)
+from vflsynth.federation import matching, wire
+from vflsynth.federation.exchange import GRACE, Limits, RemoteChannel
+from vflsynth.federation.participant import Rules
+from vflsynth.federation.party_node import PartyNode
+from vflsynth.federation.wire import Frame, Request, Status, decode, encode
+from vflsynth.protocol import CutGradients, IntermediateFeatures
+from vflsynth.protocol.channel import Verb
+
+STEP = 5
+TIMEOUT = 3.0
+
+
+class Tampering(Direct):
+    """A link that does something at the exchange of discriminator step 5 of one party."""
+
+    culprit = "party_1"
+
+    def exchange(self, frame, timeout):
+        (verb, message), *_ = decode(frame, 1 << 28).messages or [(None, None)]
+        if (
+            self._name == self.culprit
+            and verb is Verb.DISCRIMINATOR_FEATURES
+            and message.step == STEP
+        ):
+            frame = self.tamper(decode(frame, 1 << 28))
+        return super().exchange(frame, timeout)
+
+    def tamper(self, frame):
+        raise NotImplementedError
+
+
+def changed(frame, features):
+    ((verb, message),) = frame.messages
+    sent = IntermediateFeatures(message.sender, message.receiver, message.step, features(message))
+    return Frame(frame.run, frame.number, ((verb, sent),), tag=frame.tag)
+
+
+class Killed(Tampering):
+    def tamper(self, frame):
+        raise Dead
+
+
+class Hung(Tampering):
+    def tamper(self, frame):
+        time.sleep(TIMEOUT + 2)
+        return encode(frame)
+
+
+class WrongShape(Tampering):
+    def tamper(self, frame):
+        return encode(changed(frame, lambda m: m.features[..., :-1]))
+
+
+class NotFinite(Tampering):
+    def tamper(self, frame):
+        return encode(changed(frame, lambda m: m.features * float("nan")))
+
+
+class Oversized(Tampering):
+    def tamper(self, frame):
+        return encode(frame) + bytes(1 << 17)
+
+
+class Garbage(Tampering):
+    def tamper(self, frame):
+        return b"\x80\x04cos\nsystem\n(S'true'\ntR."  # a pickle
+
+
+class OtherVersion(Tampering):
+    def tamper(self, frame):
+        data = bytearray(encode(frame))
+        data[4] += 1
+        return bytes(data)
+
+
+class Restarted(Tampering):
+    def tamper(self, frame):
+        return encode(Frame(frame.run, 0, frame.messages, tag=frame.tag))
+
+
+class InAnothersName(Tampering):
+    def tamper(self, frame):
+        ((verb, m),) = frame.messages
+        forged = IntermediateFeatures("party_2", m.receiver, m.step, m.features)
+        return encode(Frame(frame.run, frame.number, ((verb, forged),), tag=frame.tag))
+
+
+class Skipping(Tampering):
+    def tamper(self, frame):
+        ((verb, m),) = frame.messages
+        later = IntermediateFeatures(m.sender, m.receiver, m.step + 1, m.features)
+        return encode(Frame(frame.run, frame.number, ((verb, later),), tag=frame.tag))
+
+
+class OtherBatch(Tampering):
+    def tamper(self, frame):
+        return encode(Frame(frame.run, frame.number, frame.messages, tag="0" * 16))
+
+
+@pytest.fixture
+def make_failing_trial(make_trial):
+    return lambda **job: make_trial(
+        **{"exchange_timeout": TIMEOUT, "max_frame_bytes": 1 << 17} | job
+    )
+
+
+@pytest.mark.parametrize(
+    ("link", "kind", "words"),
+    [
+        (Killed, PartyLostError, "no answer to 'discriminator_features' within 3 s"),
+        (Hung, PartyLostError, "no answer to 'discriminator_features' within 3 s"),
+        (WrongShape, ProtocolError, "shape"),
+        (NotFinite, PayloadRejectedError, "not finite"),
+        (Oversized, PayloadRejectedError, "larger than 131,072"),
+        (Garbage, PayloadRejectedError, "not a frame"),
+        (OtherVersion, ProtocolMismatchError, "version 2"),
+        (Restarted, PartyLostError, "restarted"),
+        (InAnothersName, PayloadRejectedError, "from 'party_2'"),
+        (Skipping, PayloadRejectedError, "of step 6"),
+        (OtherBatch, MisalignedError, "different records, batches or latents"),
+    ],
+)
+def test_every_node_ends_in_an_error_that_says_who_when_and_what_next(
+    make_failing_trial, link, kind, words
+):
+    trial = make_failing_trial()
+    started = time.monotonic()
+    trial.run(link)
+    assert time.monotonic() - started < TIMEOUT + 10 + 5  # five to get there
+    error = trial.outcome["server"]
+    assert isinstance(error, kind)
+    assert words in str(error)
+    assert "party_1" in str(error)
+    assert f"{STEP}" in str(error)
+    other = trial.outcome["party_2"]
+    assert isinstance(other, RunAbortedError)
+    assert words in str(other)
+    assert "party_1" in str(other)
+    assert "Next:" in str(other)
+    if link is not Killed:
+        assert isinstance(trial.outcome["party_1"], ProtocolError)
+
+
+def test_three_parties_know_who_is_odd(make_failing_trial):
+    trial = make_failing_trial(n_parties=3).run(OtherBatch)
+    assert trial.outcome["server"].party == "party_1"
+
+
+def test_the_reports_of_a_failed_run_say_how_it_ended(make_failing_trial):
+    trial = make_failing_trial().run(NotFinite)
+    for name in ("server", "party_1", "party_2"):
+        text = (trial.folder / name / "trial" / "report-001.json").read_text()
+        assert "not finite" in text
+
+
+# -- before training ------------------------------------------------------------------------------
+
+
+def test_another_secret(make_trial):
+    trial = make_trial()
+    trial.change("party_2", shared=bytes(32))
+    trial.run()
+    assert isinstance(trial.outcome["server"], MisalignedError)
+    for error in trial.outcome.values():
+        assert "different shared secrets" in str(error)
+        assert "every site's file" in str(error)
+
+
+def test_another_version_of_the_package(make_trial, monkeypatch):
+    facts = matching.Matching.facts
+
+    def old(self, *arguments):
+        found = facts(self, *arguments)
+        return found | {"vflsynth": "0.0.1"} if self.name == "party_1" else found
+
+    monkeypatch.setattr(matching.Matching, "facts", old)
+    trial = make_trial().run()
+    for error in trial.outcome.values():
+        assert "party 'party_1': runs vflsynth 0.0.1" in str(error)
+        assert "pip install" in str(error)
+
+
+def test_a_column_of_two_parties_is_found_without_its_name(make_trial):
+    trial = make_trial()
+    table = pd.read_parquet(trial.sites["party_2"].table)
+    column = pd.read_parquet(trial.sites["party_1"].table).columns[1]
+    table.rename(columns={table.columns[1]: column}).to_parquet(trial.sites["party_2"].table)
+    trial.run()
+    assert isinstance(trial.outcome["server"], SharedColumnError)
+    assert column not in str(trial.outcome["server"])
+
+
+def test_no_common_record(make_trial):
+    trial = make_trial()
+    table = pd.read_parquet(trial.sites["party_2"].table)
+    table["record_id"] += 10**6
+    table.to_parquet(trial.sites["party_2"].table)
+    trial.run()
+    assert isinstance(trial.outcome["server"], NoOverlapError)
+
+
+def test_a_party_with_an_unusable_table_stops_everybody_and_shows_no_value(make_trial):
+    trial = make_trial()
+    table = pd.read_parquet(trial.sites["party_2"].table)
+    table["shout"] = float("inf")
+    table.to_parquet(trial.sites["party_2"].table)
+    trial.run()
+    assert "shout" in str(trial.outcome["party_2"])
+    assert isinstance(trial.outcome["server"], PartyStoppedError)
+    for name in ("server", "party_1"):
+        assert "InfiniteValueError" in str(trial.outcome[name])
+        assert "shout" not in str(trial.outcome[name])
+
+
+def test_a_party_that_never_joins(make_trial):
+    class Absent(PartyNode):
+        def run(self, link):
+            if self.name == "party_1":
+                raise Dead
+            super().run(link)
+
+    trial = make_trial(setup_timeout=1.0).run(make_party=Absent)
+    error = trial.outcome["server"]
+    assert isinstance(error, PartyLostError)
+    assert "no answer to 'hello' within 1 s from 'party_1'" in str(error)
+    assert isinstance(trial.outcome["party_2"], RunAbortedError)
+
+
+def test_a_server_that_is_gone(make_trial):
+    class Gone(Direct):
+        def exchange(self, frame, timeout):
+            raise TimeoutError
+
+    trial = make_trial(setup_timeout=1.0).run(Gone)
+    error = trial.outcome["party_1"]
+    assert isinstance(error, PartyLostError)
+    assert "no reply from the server to 'hello' within 11 s" in str(error)
+    assert "start the same job again" in str(error)
+
+
+# -- what a party may be asked --------------------------------------------------------------------
+
+
+def test_a_party_answers_no_step_twice_and_none_that_is_not_planned():
+    rules = Rules({Verb.HELLO}, {Verb.DISCRIMINATOR_FEATURES: 3})
+    for verb, step in [(Verb.HELLO, 0), *((Verb.DISCRIMINATOR_FEATURES, i) for i in range(3))]:
+        rules.check(Request(verb, step))
+    for verb, step in [
+        (Verb.HELLO, 0),
+        (Verb.DISCRIMINATOR_FEATURES, 2),
+        (Verb.DISCRIMINATOR_FEATURES, 3),
+        (Verb.KEYS, 0),
+        (Verb.MASKED_REAL, 0),
+    ]:
+        with pytest.raises(ProtocolError, match=f"asked for '{verb.value}' of step {step}"):
+            rules.check(Request(verb, step))
+
+
+def test_a_server_that_asks_for_keys_is_refused(make_trial):
+    class Curious(Direct):
+        def exchange(self, frame, timeout):
+            reply = decode(super().exchange(frame, timeout), 1 << 28)
+            if reply.request is not None and reply.request.verb is Verb.ENCODED_SIZE:
+                asked = Request(Verb.KEYS, 0)
+                reply = Frame(reply.run, reply.number, reply.messages, asked)
+            return encode(reply)
+
+    trial = make_trial().run(Curious)
+    assert "asked for 'keys'" in str(trial.outcome["party_1"])
+    assert isinstance(trial.outcome["server"], PartyStoppedError)
+
+
+# -- exchanges ------------------------------------------------------------------------------------
+
+
+def hello(number=0, run="r", **tag):
+    message = wire.KINDS["Hello"]("a", "server", 0, {})
+    return encode(Frame(run, number, ((Verb.HELLO, message),), **tag))
+
+
+def in_thread(work):
+    found = []
+
+    def caught():
+        with suppress(ProtocolError):
+            found.append(work())
+
+    thread = threading.Thread(target=caught, daemon=True)
+    thread.start()
+    return thread, found
+
+
+def test_a_frame_that_is_sent_again_gets_the_same_reply_and_is_computed_once():
+    channel = RemoteChannel(["a"], "r", Limits(2, 2))
+    first, one = in_thread(lambda: channel.exchange("a", hello()))
+    channel.gather(Verb.HELLO, 0, wire.KINDS["Hello"])
+    again, two = in_thread(lambda: channel.exchange("a", hello()))
+    channel.scatter(
+        Verb.UPDATE_DISCRIMINATOR, {"a": CutGradients("server", "a", 1, torch.ones(1, 2))}
+    )
+    asking, _ = in_thread(lambda: channel.gather(Verb.SHAPE, 0, wire.KINDS["Shape"]))
+    first.join(5)
+    again.join(5)
+    third = channel.exchange("a", hello())
+    assert one[0] == two[0] == third
+    reply = decode(third, 1 << 20)
+    assert reply.request == Request(Verb.SHAPE, 0)
+    assert len(reply.messages) == 1
+    channel.abort(RuntimeError())
+    asking.join(5)
+
+
+def test_a_process_left_over_from_another_run_does_not_stop_this_one():
+    channel = RemoteChannel(["a"], "r", Limits(2, 2))
+    reply = decode(channel.exchange("a", hello(run="old")), 1 << 20)
+    assert reply.status is Status.ABORT
+    assert "belongs to run 'old'; this is run 'r'" in reply.reason.text
+    _, found = in_thread(lambda: channel.exchange("a", hello()))
+    assert channel.gather(Verb.HELLO, 0, wire.KINDS["Hello"])
+    assert not found
+
+
+def test_somebody_who_is_no_party_is_refused_and_stops_nobody():
+    channel = RemoteChannel(["a"], "r", Limits(2, 2))
+    assert "not one of the parties" in decode(channel.exchange("x", hello()), 1 << 20).reason.text
+    in_thread(lambda: channel.exchange("a", hello()))
+    assert channel.gather(Verb.HELLO, 0, wire.KINDS["Hello"])
+
+
+def test_nobody_waits_for_ever_for_a_server_that_computes_for_ever():
+    channel = RemoteChannel(["a"], "r", Limits(0.2, 0.2))
+    started = time.monotonic()
+    reply = decode(channel.exchange("a", hello()), 1 << 20)
+    assert time.monotonic() - started < 0.2 + GRACE + 1
+    assert "did not finish the step in time" in reply.reason.text
+
+
+# -- going on -------------------------------------------------------------------------------------
+
+
+class KilledLater(Killed):
+    """At the exchange of step 10, in epoch 4 of 4: there is a checkpoint of epoch 2."""
+
+    def exchange(self, frame, timeout):
+        (verb, message), *_ = decode(frame, 1 << 28).messages or [(None, None)]
+        if (
+            self._name == self.culprit
+            and verb is Verb.DISCRIMINATOR_FEATURES
+            and message.step == 10
+        ):
+            raise Dead
+        return Direct.exchange(self, frame, timeout)
+
+
+def half(trial):
+    return {
+        (name, key): value.numpy().tobytes()
+        for name in trial.sites
+        for key, value in PartyModel.load(trial.folder / name / "trial" / "half")
+        .sampler.tensors()
+        .items()
+    }
+
+
+@pytest.mark.parametrize("random_state", [0, None])
+def test_a_resumed_run_ends_with_the_bytes_of_one_that_was_never_interrupted(
+    make_trial, random_state
+):
+    trial = make_trial(exchange_timeout=TIMEOUT, random_state=random_state).run(KilledLater)
+    assert isinstance(trial.outcome["server"], PartyLostError)
+    nodes = ("server", "party_1", "party_2")
+    saved = [trial.folder / name / "trial" / "checkpoints" for name in nodes]
+    assert [[p.name for p in folder.iterdir()] for folder in saved] == [["epoch-000002"]] * 3
+    trial.run()
+    assert set(trial.outcome.values()) == {None}
+    resumed = half(trial)
+    for folder in saved:  # start again, with the same secrets
+        for path in list(folder.iterdir()):
+            path.rename(trial.folder / f"away-{folder.parent.parent.name}-{path.name}")
+    trial.run()
+    assert set(trial.outcome.values()) == {None}
+    assert half(trial) == resumed
+    reports = sorted(p.name for p in (trial.folder / "party_1" / "trial").glob("report-*"))
+    assert reports == ["report-001.json", "report-002.json", "report-003.json"]
+
+
+def test_a_changed_table_is_not_continued(make_trial):
+    trial = make_trial(exchange_timeout=TIMEOUT).run(KilledLater)
+    table = pd.read_parquet(trial.sites["party_2"].table)
+    table.iloc[0, 1] += 1
+    table.to_parquet(trial.sites["party_2"].table)
+    trial.run()
+    assert isinstance(trial.outcome["party_2"], ArtefactError)
+    assert "records was" in str(trial.outcome["party_2"])
+    assert isinstance(trial.outcome["server"], PartyStoppedError)
+
+
+def test_checkpoints_that_one_node_lost(make_trial):
+    trial = make_trial(checkpoint_every=1).run(KilledLater)
+    for path in (trial.folder / "party_2" / "trial" / "checkpoints").iterdir():
+        path.rename(trial.folder / path.name)
+    trial.run()
+    error = trial.outcome["server"]
+    assert isinstance(error, NoCommonCheckpointError)
+    assert "'party_2': []" in str(error)

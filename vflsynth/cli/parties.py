@@ -1,0 +1,162 @@
+"""``vflsynth parties``: the same run with every party in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+from vflsynth.cli.console import say
+from vflsynth.exceptions import ParameterError, ProtocolError
+from vflsynth.federation.job import Job, Site, read_toml
+from vflsynth.federation.kit import prepare, project
+from vflsynth.federation.sampling import draw_part, join_parts
+from vflsynth.federation.simulate import reproducible, simulate, submit
+from vflsynth.frames import read_table, write_table
+
+logger = logging.getLogger("vflsynth")
+
+SUMMARY = "train with every party in its own process, in other organisations if need be"
+DESCRIPTION = """\
+Train with every party in a process of its own, on NVIDIA FLARE (pip install 'vflsynth[flare]').
+
+A job file says what all sites agree on, a site file what one site alone decides: where its table
+is, the kinds of its columns, the secret that the parties share and the server never learns.
+"""
+EPILOG = """\
+examples, on one machine, with lab.toml and clinic.toml beside job.toml:
+  vflsynth parties simulate job.toml
+
+examples, really apart:
+  vflsynth parties project job.toml --host vfl.example.org --port 8102 -o project.yml
+  nvflare provision -p project.yml -w kits
+  vflsynth parties prepare kits/vflsynth/prod_00/lab lab.toml       # at every site
+  kits/vflsynth/prod_00/lab/startup/start.sh                        # at every site
+  vflsynth parties submit job.toml --admin kits/vflsynth/prod_00/admin@vflsynth.org
+  vflsynth parties sample job.toml lab.toml -n 5000 --request one -o lab.parquet   # at every party
+  vflsynth parties join lab.parquet clinic.parquet -o synthetic.parquet
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    actions = parser.add_subparsers(
+        title="actions", metavar="ACTION", dest="action", required=True, help="what to do"
+    )
+
+    one = actions.add_parser("simulate", help="server and parties as processes of this machine")
+    _job(one)
+    one.add_argument(
+        "--sites",
+        metavar="DIR",
+        type=Path,
+        help="where PARTY.toml, and server.toml if there is one, are (default: beside the job)",
+    )
+    one.add_argument(
+        "--kits", metavar="DIR", type=Path, help="for certificates (default: kits beside the job)"
+    )
+    one.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="use the secrets of a fit in one process with this random_state, to compare with it",
+    )
+    _timeout(one)
+
+    one = actions.add_parser("project", help="write the project file for 'nvflare provision'")
+    _job(one)
+    one.add_argument("--host", required=True, help="the server's name, as the parties dial it")
+    one.add_argument("--port", required=True, type=int, help="the one port that is dialled")
+    one.add_argument("-o", "--output", required=True, metavar="FILE", type=Path)
+
+    one = actions.add_parser("prepare", help="write site policy and site file into a start-up kit")
+    one.add_argument("kit", metavar="KIT", type=Path, help="folder made by nvflare")
+    one.add_argument("site", metavar="SITE", type=Path, help="site file")
+
+    one = actions.add_parser("submit", help="start a job and wait for its end")
+    _job(one)
+    one.add_argument(
+        "--admin", required=True, metavar="KIT", type=Path, help="start-up kit of the administrator"
+    )
+    _timeout(one)
+
+    one = actions.add_parser("sample", help="draw one party's part of a sample")
+    _job(one)
+    one.add_argument("site", metavar="SITE", type=Path, help="site file")
+    one.add_argument("-n", required=True, type=int, metavar="N", help="how many records")
+    one.add_argument("--request", required=True, metavar="NAME", help="names the sample")
+    one.add_argument("--keys", action="store_true", help="add fresh keys; at one party only")
+    one.add_argument("-o", "--output", required=True, metavar="FILE", type=Path, help=".parquet")
+
+    one = actions.add_parser("join", help="put all parties' parts of a sample side by side")
+    one.add_argument("parts", nargs="+", metavar="FILE", type=Path)
+    one.add_argument("-o", "--output", required=True, metavar="FILE", type=Path)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do one action; 1 if a run across processes failed."""
+    match options.action:
+        case "simulate":
+            return _simulate(options)
+        case "project":
+            options.output.write_text(project(_read(options.job), options.host, options.port))
+            say(f"{options.output}: for 'nvflare provision -p {options.output} -w kits'")
+        case "prepare":
+            prepare(options.kit, Site.read(options.site))
+            say(f"{options.kit}: prepared; start it with {options.kit}/startup/start.sh")
+        case "submit":
+            status = submit(_read(options.job), options.admin, options.timeout)
+            say(f"FLARE says {status}; every node's folder has a report of the run")
+            return 0 if status.endswith("COMPLETED") else 1
+        case "sample":
+            site, job = Site.read(options.site), _read(options.job)
+            part = draw_part(job, site, options.n, options.request, keys=options.keys)
+            _write(part, options.output)
+        case "join":
+            parts = {path.name: read_table(path) for path in options.parts}
+            _write(join_parts(parts), options.output)
+    return 0
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    job = _read(options.job)
+    beside = options.job.resolve().parent
+    folder = options.sites or beside
+    sites = {name: Site.read(folder / f"{name}.toml") for name in job.parties}
+    server = folder / "server.toml"
+    sites["server"] = (
+        Site.read(server) if server.exists() else Site("server", beside / "server-folder")
+    )
+    for name, site in sites.items():
+        if site.party != name:
+            raise ParameterError(f"{name}.toml is the site file of {site.party!r}")
+    if options.seed is not None:
+        sites = reproducible(job, sites, options.seed)
+    outcomes = simulate(job, sites, options.kits or beside / "kits", seconds=options.timeout)
+    for name, outcome in outcomes.items():
+        say(f"{name}: {outcome}; see {sites[name].folder / job.name}")
+    if set(outcomes.values()) != {"finished"}:
+        failed = next(
+            text for text in [outcomes["server"], *outcomes.values()] if text != "finished"
+        )
+        raise ProtocolError(failed)
+    return 0
+
+
+def _read(path: Path) -> Job:
+    return Job.from_dict(read_toml(path))
+
+
+def _write(table: object, path: Path) -> None:
+    write_table(table, path)  # type: ignore[arg-type]
+    say(f"{path}: {len(table):,} rows")  # type: ignore[arg-type]
+
+
+def _job(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB", type=Path, help="job file")
+
+
+def _timeout(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--timeout", type=float, default=86400.0, metavar="S", help="seconds (default: a day)"
+    )
