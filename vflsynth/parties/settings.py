@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from vflsynth.exceptions import ProtocolError
 from vflsynth.networks.adam import FlatAdam
 
+_RECENT = 64
+"""Steps whose losses are kept before they are summed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -46,35 +49,57 @@ class Settings:
         return FlatAdam(module, learning_rate=self.learning_rate, betas=self.betas)
 
 
+class RunningMeans:
+    """Means by name over the steps since the last look."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+        self._recent: dict[str, list[Tensor]] = {}  # of a few steps, summed now and then
+
+    def add(self, values: Mapping[str, Tensor]) -> None:
+        """Add one step's values, each of shape (replica,)."""
+        for name, value in values.items():
+            recent = self._recent.setdefault(name, [])
+            recent.append(value.detach())
+            if len(recent) == _RECENT:
+                self._sum_up(name)
+
+    def pop(self) -> dict[str, Tensor]:
+        """Return the means, each of shape (replica,), and start again."""
+        for name in self._recent:
+            self._sum_up(name)
+        means = {name: total / self._counts[name] for name, total in self._sums.items()}
+        self._sums, self._counts, self._recent = {}, {}, {}
+        return means
+
+    def _sum_up(self, name: str) -> None:
+        recent = self._recent[name]
+        if not recent:
+            return
+        total = torch.stack(recent).sum(0)
+        past = self._sums.get(name)
+        self._sums[name] = total if past is None else past + total
+        self._counts[name] = self._counts.get(name, 0) + len(recent)
+        recent.clear()
+
+
 class RunningLosses:
     """Means of the Wasserstein estimate and the penalty over the steps since the last look."""
 
     def __init__(self) -> None:
-        self._sum: Tensor | None = None
-        self._recent: list[Tensor] = []  # two of each step, summed now and then
-        self._steps = 0
+        self._means = RunningMeans()
 
     def add(self, wasserstein: Tensor, penalty: Tensor) -> None:
         """Add one step's values, each of shape (replica,)."""
-        self._recent += wasserstein, penalty
-        self._steps += 1
-        if len(self._recent) == 128:
-            self._flush()
+        self._means.add({"wasserstein": wasserstein, "penalty": penalty})
 
     def pop(self) -> tuple[Tensor, Tensor]:
         """Return the two means, each of shape (replica,), and start again."""
-        self._flush()
-        if self._sum is None:
+        means = self._means.pop()
+        if not means:
             raise ProtocolError("a report was asked for before any training step")
-        wasserstein, penalty = self._sum / self._steps
-        self._sum, self._steps = None, 0
-        return wasserstein, penalty
-
-    def _flush(self) -> None:
-        if self._recent:
-            total = torch.stack(self._recent).view(len(self._recent) // 2, 2, -1).sum(0)
-            self._sum = total if self._sum is None else self._sum + total
-            self._recent.clear()
+        return means["wasserstein"], means["penalty"]
 
 
 def network_state(label: str, module: nn.Module, optimizer: FlatAdam) -> dict[str, Tensor]:

@@ -240,6 +240,22 @@ def make_active_party(
     n_classes: int,
     steps_per_epoch: int,
 ) -> ActiveParty:
+    """Build the active party for classifiers trained at once, whose methods may differ.
+
+    Parameters
+    ----------
+    models : sequence of BaseSplitClassifier
+        One per replica.
+    settings, schedule, streams, own, truth, n_classes, steps_per_epoch
+        See `ActiveParty` and `LeakageRecord`; `streams` are the active party's own.
+    parties : tuple of str
+        All that contribute features, in the order in which they are fused.
+
+    Raises
+    ------
+    ParameterError, PartyNameError
+        If methods cannot be trained at once, or name parties that there are not.
+    """
     methods = [model.method() for model in models]
     passive = tuple(name for name in parties if own is None or name != own.name)
     labels = torch.stack(
@@ -310,6 +326,12 @@ def _same(items: Sequence[Any], of: Callable[[Any], Any], what: str) -> Any:
 
 
 def check_classes(models: Sequence[BaseSplitClassifier], classes: npt.NDArray[Any]) -> None:
+    """Refuse classes that a classifier's method is not defined for.
+
+    Raises
+    ------
+    ParameterError
+    """
     if len(classes) < 2:
         raise ParameterError(
             f"y has only one class, {classes[0]!r}; a classifier needs at least two"

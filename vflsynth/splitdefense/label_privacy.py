@@ -25,12 +25,17 @@ class RandomizedResponse(Part):
 
     Notes
     -----
-    Source: Warner 1965; as label privacy, Ghazi et al. 2021. Everything that the parties see in
-    training is computed from the randomised labels, which are drawn once per record. So the whole
-    transcript, for any number of epochs, is ε-differentially private with respect to each single
-    label, and no attack on it can tell a label with higher accuracy than the mechanism keeps it
-    plus what the columns tell anyway. It does not protect columns, nor labels that are given to
-    `fit` again with another seed.
+    Source: Warner 1965; as label privacy, Ghazi et al. 2021. Everything that the passive parties
+    see in training is computed from the randomised labels, which are drawn once per record. So
+    what they see, for any number of epochs, is ε-differentially private with respect to each single
+    label: the unit is one label, the relation is its replacement by another, the release is one
+    training. No attack can tell a label with higher accuracy than the mechanism keeps it plus what
+    the columns tell anyway.
+
+    It does not protect columns. A training with other draws is a release of its own, and epsilons
+    add up; one with the same ``random_state`` draws the same responses. The guarantee takes that
+    state to be unknown to those it protects against: a number such as 0 can be guessed, None draws
+    it from the operating system.
     """
 
     _rules: ClassVar = {"epsilon": Number(0, closed=(False, True))}

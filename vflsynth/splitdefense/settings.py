@@ -40,24 +40,3 @@ class SplitSettings:
             return torch.cat(features, -1)
         total = torch.stack(features).sum(0)
         return total / len(features) if self.fusion == "mean" else total
-
-
-class RunningMeans:
-    """Means by name over the steps since the last look."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, Tensor] = {}
-        self._counts: dict[str, int] = {}
-
-    def add(self, values: dict[str, Tensor]) -> None:
-        """Add one step's values, each of shape (replica,)."""
-        for name, value in values.items():
-            past = self._sums.get(name)
-            self._sums[name] = value.detach().clone() if past is None else past + value.detach()
-            self._counts[name] = self._counts.get(name, 0) + 1
-
-    def pop(self) -> dict[str, Tensor]:
-        """Return the means, each of shape (replica,), and start again."""
-        means = {name: total / self._counts[name] for name, total in self._sums.items()}
-        self._sums, self._counts = {}, {}
-        return means

@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 BROKEN, PARTLY = 0.5, 0.15
 """Share disclosed of what outputs leave open, from which labels are called disclosed, or partly."""
 
-LEVELS = {"broken": "Labels disclosed", "partly": "Partly disclosed", "held": "Held"}
-_ANSWERS = {**LEVELS, "held": "Not by these attacks"}
+LEVELS = {
+    "broken": "Labels disclosed",
+    "partly": "Partly disclosed",
+    "held": "Nothing beyond the baseline",
+}
 _CSS_LEVELS = {"broken": "far", "partly": "partly", "held": "close"}
 
 MEANINGS = {
@@ -304,9 +307,16 @@ def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str
         keep = method.label_privacy.keep_probability(len(classifier.classes_))
         sentences.append(
             f"Labels were randomised once with ε = {epsilon:g}: each was kept with probability "
-            f"{keep:.2f}. This bounds what any attack on the whole training can tell about a "
-            "single label beyond what the columns tell; columns are not protected by it."
+            f"{keep:.2f}. Unit of protection: one label, replaced by another; covered: everything "
+            "that this training sent to passive parties, for any number of epochs. It bounds what "
+            "any attack can tell about a single label beyond what the columns tell; columns are "
+            "not protected by it, and a training with other random labels is a release of its own."
         )
+        if isinstance(classifier.random_state, int):
+            sentences.append(
+                f"random_state={classifier.random_state} is a number: whoever knows or guesses it "
+                "can draw the same random responses and undo them. Leave it None where it counts."
+            )
     last = classifier.history_.iloc[-1]
     for party in classifier.evidence_:
         if f"auc_bound_{party}" in last:
@@ -350,9 +360,7 @@ def _card(frame: pd.DataFrame, sees: str) -> dict[str, Any]:
             "trained bottom model": "Is the trained bottom model of use to its owner?",
         }[sees],
         "level": _CSS_LEVELS[worst["verdict"]],
-        "answer": LEVELS[worst["verdict"]]
-        if worst["verdict"] != "held"
-        else "Not by these attacks",
+        "answer": LEVELS[worst["verdict"]],
         "value": f"{worst['value']:.2f}",
         "text": (
             f"{worst['measure']} of {worst['attack']} at {worst['party']}; it knows: "

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.networks.adam import FlatAdam
-from vflsynth.parties.settings import load_network_state, network_state
+from vflsynth.parties.settings import RunningMeans, load_network_state, network_state
 from vflsynth.splitdefense._parts import Part
 from vflsynth.splitdefense.networks import Perceptron
 from vflsynth.splitdefense.protections.base import Draws
-from vflsynth.splitdefense.settings import RunningMeans, SplitSettings
+from vflsynth.splitdefense.settings import SplitSettings
 
 
 @dataclass(frozen=True)
