@@ -1,0 +1,654 @@
+"""Fits with noisy gradients through the real code: what one step releases, what planted bugs do.
+
+The reference computes everything one record at a time, with automatic differentiation of one joint
+network that nobody has.
+"""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.base import clone
+
+from vflsynth import VFLGANSynthesizer
+from vflsynth.exceptions import (
+    NoPrivacyWarning,
+    ParameterError,
+    PartyDataError,
+    PrivacyBudgetError,
+    PrivacyParameterError,
+    ProtocolError,
+)
+from vflsynth.parties import dpsgd as dpsgd_module
+from vflsynth.parties import first_layer_party as first_layer_module
+from vflsynth.privacy import GaussianPrivacy, PublicSchema, Sampler
+from vflsynth.protocol import SampledFeatures, Transcript
+from vflsynth.protocol.channel import Verb
+from vflsynth.synthesizers import _private_gradients as fitting
+
+SCHEMA = PublicSchema(
+    bounds={"age": (0, 100), "income": (0.0, 10.0)},
+    categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
+)
+DPSGD = GaussianPrivacy(
+    noise_multiplier=1.5,
+    delta=1e-3,
+    mechanism="dpsgd",
+    public_schema=SCHEMA,
+    n_records=60,
+    preprocessing_share=0.0,
+    max_grad_norm=0.3,
+)
+FIRST_LAYER = GaussianPrivacy(
+    noise_multiplier=1.5, delta=1e-3, mechanism="first_layer", max_grad_norm=0.2
+)
+BATCH, FEATURES = 16, 5
+
+
+def make_frames(n=60, seed=5):
+    rng = np.random.default_rng(seed)
+    return {
+        "clinic": pd.DataFrame(
+            {
+                "age": rng.integers(18, 90, n),
+                "smoker": pd.Series(rng.choice(["no", "yes"], n), dtype=object),
+            }
+        ),
+        "bank": pd.DataFrame({"income": rng.gamma(2.0, 1.0, n), "grade": rng.integers(1, 4, n)}),
+    }
+
+
+@pytest.fixture
+def frames():
+    return make_frames()
+
+
+def synthesizer(privacy=DPSGD, **parameters):
+    small = {
+        "epochs": 1,
+        "batch_size": BATCH,
+        "latent_dim": 4,
+        "generator_hidden": (8,),
+        "first_part": (6, FEATURES),
+        "shared_hidden": (7,),
+        "discriminator_steps": 1,
+        "device": "cpu",
+        "verbose": 0,
+    }
+    return VFLGANSynthesizer(privacy=privacy, random_state=0, **small | parameters)
+
+
+class Stop(Exception):
+    """Carries a session out of a fit, ready to take its first step."""
+
+
+@pytest.fixture
+def session_of(monkeypatch):
+    """Everything of a fit up to its first step; sampling is the same every time, noise is not."""
+    monkeypatch.setattr(fitting, "_entropy", lambda noise: b"sampling" * 4)
+
+    def make(frames, privacy=DPSGD, n_models=1, **parameters):
+        models = [synthesizer(privacy, **parameters) for _ in range(n_models)]
+        return stopped_before_training(models, privacy, frames)
+
+    return make
+
+
+def stopped_before_training(models, privacy, frames):
+    """The session of a fit that is stopped where training would begin."""
+
+    def stop(session, n_products, **options):
+        raise Stop(session)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "train_to_the_end", stop)
+        with pytest.raises(Stop) as stopped:
+            fitting.fit_private_gradients(models, privacy, range(len(models)), frames, None)
+    return stopped.value.args[0]
+
+
+def without_noise(monkeypatch):
+    honest = dpsgd_module.noisy_mean
+    monkeypatch.setattr(
+        dpsgd_module, "noisy_mean", lambda t, **rest: honest(t, **rest | {"noise_multiplier": 0.0})
+    )
+
+
+def networks(session):
+    """Every owner's discriminator."""
+    own = {name: party.discriminator for name, party in session.parties.items()}
+    return own | {"server": session.algorithm.server.discriminator}
+
+
+def gradients(session):
+    return {
+        owner: {name: p.grad.clone() for name, p in network.named_parameters()}
+        for owner, network in networks(session).items()
+    }
+
+
+# -- the reference ---------------------------------------------------------------------------------
+
+
+def score(session, record):
+    """F of one joint record: the shared discriminator's score plus all heads'."""
+    features, total = [], 0.0
+    for name in sorted(session.parties):
+        discriminator = session.parties[name].discriminator
+        hidden = record[name]
+        for linear in discriminator.first_part.linears:
+            hidden = F.leaky_relu(hidden @ linear.weight[0] + linear.bias[0, 0], 0.2)
+        if discriminator.second_part is not None:
+            total = total + (hidden @ discriminator.second_part.weight[0]).sum()
+        features.append(hidden)
+    hidden, shared = torch.cat(features), session.algorithm.server.discriminator.linears
+    for linear in shared[:-1]:
+        hidden = F.leaky_relu(hidden @ linear.weight[0] + linear.bias[0, 0], 0.2)
+    return total + (hidden @ shared[-1].weight[0]).sum()
+
+
+def clipped(session, records):
+    """Sum over records of each owner's gradient of F, clipped per record and owner."""
+    total = {
+        owner: {name: torch.zeros_like(p) for name, p in network.named_parameters()}
+        for owner, network in networks(session).items()
+    }
+    for record in records:
+        for owner, network in networks(session).items():
+            named = dict(network.named_parameters())
+            found = torch.autograd.grad(
+                score(session, record), list(named.values()), allow_unused=True
+            )
+            norm = math.sqrt(sum(g.double().square().sum().item() for g in found if g is not None))
+            for name, g in zip(named, found):
+                if g is not None:
+                    total[owner][name] += g * min(1.0, DPSGD.max_grad_norm / norm)
+    return total
+
+
+def penalty_gradients(session, mixed, weight=10.0):
+    """Of the layer-wise penalty between fakes, of every owner."""
+    features, found = {}, {}
+    for name in sorted(session.parties):
+        discriminator = session.parties[name].discriminator
+        inputs = mixed[name].detach().requires_grad_()
+        features[name] = discriminator.first_part(inputs)
+        (slope,) = torch.autograd.grad(features[name].sum(), inputs, create_graph=True)
+        penalty = (slope.norm(dim=-1) - 1.0).square().mean()
+        if discriminator.second_part is not None:
+            penalty = penalty + (discriminator.second_part.weight.norm() - 1.0).square()
+        named = dict(discriminator.named_parameters())
+        parts = torch.autograd.grad(weight * penalty, list(named.values()), allow_unused=True)
+        found[name] = dict(zip(named, parts))
+    shared = session.algorithm.server.discriminator
+    joined = torch.cat([features[name] for name in sorted(features)], -1).detach().requires_grad_()
+    (slope,) = torch.autograd.grad(shared(joined).sum(), joined, create_graph=True)
+    named = dict(shared.named_parameters())
+    penalty = weight * (slope.norm(dim=-1) - 1.0).square().mean()
+    parts = torch.autograd.grad(penalty, list(named.values()), allow_unused=True)
+    return found | {"server": dict(zip(named, parts))}
+
+
+def batch_of(session, step=0):
+    """Real, fake and mixed records of a step, by party."""
+    real, fake, mixed = {}, {}, {}
+    for name, party in session.parties.items():
+        own = party.schedule.rows(step)[0, : int(party.schedule.n_real(step)[0])]
+        real[name] = party._records[own]
+        with torch.no_grad():
+            fake[name] = party.fake(step, "discriminator")[0]
+        weights = party.schedule.interpolation(step)[0]
+        previous = torch.cat([fake[name][-1:], fake[name][:-1]])
+        mixed[name] = (fake[name] + weights * (previous - fake[name])).unsqueeze(0)
+    return real, fake, mixed
+
+
+def joint(parts):
+    return [{name: parts[name][k] for name in parts} for k in range(len(parts[min(parts)]))]
+
+
+def assert_step_is_the_clipped_sum(session):
+    real, fake, mixed = batch_of(session)
+    assert 0 < len(real["bank"]) != BATCH  # a Poisson sample
+    of_real = clipped(session, joint(real))
+    of_fake = clipped(session, joint(fake))
+    of_penalty = penalty_gradients(session, mixed)
+    session.algorithm.update_discriminators(0)
+    for owner, parts in gradients(session).items():
+        for name, actual in parts.items():
+            expected = (of_fake[owner][name] - of_real[owner][name]) / BATCH
+            if of_penalty[owner][name] is not None:
+                expected = expected + of_penalty[owner][name]
+            torch.testing.assert_close(
+                actual, expected, atol=2e-5, rtol=2e-4, msg=f"{owner} {name}"
+            )
+
+
+@pytest.mark.parametrize("heads", [True, False])
+def test_a_step_is_the_clipped_sum_one_record_at_a_time(frames, session_of, monkeypatch, heads):
+    without_noise(monkeypatch)
+    assert_step_is_the_clipped_sum(session_of(frames, private_heads=heads))
+
+
+def test_clipping_of_the_whole_batch_is_noticed(frames, session_of, monkeypatch):
+    without_noise(monkeypatch)
+    honest = dpsgd_module.clip_factors
+    monkeypatch.setattr(
+        dpsgd_module, "clip_factors", lambda n, c: honest(n.mean(1, keepdim=True).expand_as(n), c)
+    )
+    with pytest.raises(AssertionError):
+        assert_step_is_the_clipped_sum(session_of(frames))
+
+
+# -- the noise -------------------------------------------------------------------------------------
+
+REPLICAS = 40
+STD = 1.5 * math.sqrt(3.0) * 0.3 / BATCH
+"""Noise multiplier, joint sensitivity of two parties and the server, expected batch size."""
+
+
+def noise_of_a_step(session_of, frames):
+    """What noise adds to every parameter's gradient, in its claimed standard deviation."""
+    noisy = session_of(frames, n_models=REPLICAS)
+    noisy.algorithm.update_discriminators(0)
+    with pytest.MonkeyPatch.context() as patch:
+        without_noise(patch)
+        clean = session_of(frames, n_models=REPLICAS)
+        clean.algorithm.update_discriminators(0)
+    expected = gradients(clean)
+    return {
+        (owner, name): (g - expected[owner][name]).flatten(1) / STD
+        for owner, parts in gradients(noisy).items()
+        for name, g in parts.items()
+    }
+
+
+# Their gradient is zero for ever: a constant in all scores.
+SCORE_BIASES = {("clinic", "second_part.bias"), ("bank", "second_part.bias")} | {
+    ("server", "linears.1.bias")
+}
+
+
+def assert_noise_is_claimed(found):
+    rows = []
+    for key, noise in found.items():  # (replica, coordinate)
+        if key in SCORE_BIASES:
+            assert not noise.any(), key
+            continue
+        n = noise.numel()
+        assert abs(noise.std().item() - 1.0) < 5.0 / math.sqrt(2 * n), key
+        assert abs(noise.mean().item()) < 5.0 / math.sqrt(n), key
+        rows.append(noise[:, :5])  # every layer has at least five coordinates
+    together = torch.cat(rows, 1)
+    correlation = torch.corrcoef(together.T) - torch.eye(together.shape[1])
+    assert correlation.abs().max() < 5.5 / math.sqrt(REPLICAS)
+    between = torch.corrcoef(together) - torch.eye(REPLICAS)
+    assert between.abs().max() < 5.5 / math.sqrt(together.shape[1])
+
+
+def test_every_coordinate_of_every_owner_has_independent_noise(frames, session_of):
+    assert_noise_is_claimed(noise_of_a_step(session_of, frames))
+
+
+def plant_scalar_noise(patch):
+    honest = dpsgd_module.noisy_mean
+
+    def scalar(total, **rest):
+        one = honest(torch.zeros(1), **rest)
+        return honest(total, **rest | {"noise_multiplier": 0.0}) + one
+
+    patch.setattr(dpsgd_module, "noisy_mean", scalar)
+
+
+def plant_forgotten_party(patch):
+    honest = dpsgd_module.NoisyDescent.add
+    seen = []
+
+    def add(self, layers, traces, n_real):
+        if self not in seen:
+            seen.append(self)
+        with pytest.MonkeyPatch.context() as inner:
+            if len(seen) == 2:  # the server comes first, then the parties
+                without_noise(inner)
+            honest(self, layers, traces, n_real)
+
+    patch.setattr(dpsgd_module.NoisyDescent, "add", add)
+
+
+def plant_layer_without_noise(patch):
+    honest = dpsgd_module.noisy_mean
+
+    def raw(total, **rest):
+        exact = total.shape[-1] == 1  # the last layers
+        return honest(total, **rest | ({"noise_multiplier": 0.0} if exact else {}))
+
+    patch.setattr(dpsgd_module, "noisy_mean", raw)
+
+
+def plant_sensitivity_of_one_owner(patch):
+    honest = dpsgd_module.noisy_mean
+    patch.setattr(
+        dpsgd_module, "noisy_mean", lambda t, **rest: honest(t, **rest | {"sensitivity": 0.3})
+    )
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        without_noise,
+        plant_scalar_noise,
+        plant_forgotten_party,
+        plant_layer_without_noise,
+        plant_sensitivity_of_one_owner,
+    ],
+)
+def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, plant, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        assert_noise_is_claimed(noise_of_a_step(session_of, frames))
+
+
+# -- sensitivity -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"age": 40, "smoker": "no", "income": 2.0, "grade": 1},
+        {"age": 10**9, "smoker": "a word that is not public", "income": -1e300, "grade": -7},
+        {"age": 0, "smoker": None, "income": float("nan"), "grade": 3},
+    ],
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
+    session_of, monkeypatch, record, seed
+):
+    """All records in the batch, two tables, the same everything else."""
+    without_noise(monkeypatch)
+    monkeypatch.setattr(
+        fitting.PoissonSchedule, "_drawn", lambda self, step: [np.arange(self.n_records)]
+    )
+    frames = make_frames(10, seed)
+    more = {
+        name: pd.concat(
+            [frame, pd.DataFrame({c: pd.Series([record[c]], dtype=frame[c].dtype) for c in frame})],
+            ignore_index=True,
+        )
+        for name, frame in frames.items()
+    }
+    moved = {}
+    steps = []
+    for table in (frames, more):
+        session = session_of(table)
+        session.algorithm.update_discriminators(0)
+        steps.append(gradients(session))
+    for owner, parts in steps[0].items():
+        moved[owner] = BATCH * math.sqrt(
+            sum((steps[1][owner][name] - g).square().sum().item() for name, g in parts.items())
+        )
+        assert moved[owner] <= 0.3 + 1e-4, owner
+    joint_sensitivity = session.parties["bank"].dpsgd.sensitivity
+    assert 0.05 < math.hypot(*moved.values()) <= joint_sensitivity + 1e-4
+
+
+def test_a_record_that_is_not_clipped_would_be_noticed(session_of, monkeypatch):
+    monkeypatch.setattr(dpsgd_module, "clip_factors", lambda n, c: torch.ones_like(n))
+    with pytest.raises(AssertionError):
+        test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
+            session_of, monkeypatch, {"age": 40, "smoker": "no", "income": 9.0, "grade": 1}, 0
+        )
+
+
+# -- no learning without information ---------------------------------------------------------------
+
+
+def test_with_noise_to_infinity_two_populations_give_the_same_model(frames):
+    """DP-SGD drowns: the very same synthetic table, whatever the records were."""
+    other = {
+        "clinic": pd.DataFrame({"age": [99] * 60, "smoker": ["yes"] * 60}).astype(
+            {"smoker": object}
+        ),
+        "bank": pd.DataFrame({"income": [9.0] * 60, "grade": [3] * 60}),
+    }
+
+    def sample(table, noise_multiplier):
+        privacy = clone(DPSGD).set_params(noise_multiplier=noise_multiplier)
+        model = synthesizer(privacy, epochs=5)
+        noise = torch.Generator().manual_seed(1)
+        fitting.fit_private_gradients([model], privacy, [0], table, None, noise=noise)
+        return model.sample(50, random_state=3)
+
+    pd.testing.assert_frame_equal(sample(frames, 1e12), sample(other, 1e12))
+    assert not sample(frames, 1.0).equals(sample(other, 1.0))  # so the test could fail
+
+
+# -- what is read, sent and kept -------------------------------------------------------------------
+
+
+def test_only_declared_messages_cross_and_no_masked_record_does(frames, monkeypatch):
+    kept = Transcript(keep_messages=True)
+    monkeypatch.setattr(fitting, "Transcript", lambda: kept)
+    synthesizer(model_selection="best").fit(frames, transcript=True)
+    assert {type(message).__name__ for message in kept.messages} == {
+        "KeyList",
+        "AlignmentNotice",
+        "Shape",
+        "SampledFeatures",
+        "IntermediateFeatures",
+        "CutGradients",
+        "SelectionNotice",
+        "TrainingReport",
+    }
+    for message in kept.messages:  # the generators' step sends features of fakes only
+        if type(message).__name__ == "IntermediateFeatures":
+            assert message.features.shape[1] == BATCH
+
+
+def test_a_party_refuses_what_the_ledger_has_no_entry_for(frames, session_of):
+    for party in session_of(frames).parties.values():
+        for verb in (Verb.MASKED_REAL, Verb.MASKED_FAKE):
+            with pytest.raises(ProtocolError, match="no entry"):
+                party.answer(verb, 0)
+
+
+def test_the_history_is_computed_from_fakes(frames, session_of, monkeypatch):
+    """Reports are equal for two tables when everything that they should depend on is."""
+    monkeypatch.setattr(dpsgd_module, "noisy_mean", lambda total, **rest: torch.zeros_like(total))
+    reports = []
+    for table in (frames, make_frames(seed=9)):
+        session = session_of(table)
+        session.algorithm.step(0)
+        reports.append(session.algorithm.report(1))
+    assert set(reports[0]) == {
+        f"{kind}_{who}"
+        for kind in ("fake_score", "penalty")
+        for who in ("shared", "clinic", "bank")
+    }
+    for name, value in reports[0].items():
+        torch.testing.assert_close(value, reports[1][name], rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize("privacy", [DPSGD, FIRST_LAYER])
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+def test_the_step_after_the_last_is_refused_before_records_are_read(frames, session_of, privacy):
+    session = session_of(frames, privacy)
+    for step in range(session.plan.steps_per_epoch):
+        session.algorithm.step(step)
+    for party in session.parties.values():
+        party.real = None  # reading would be another error
+    with pytest.raises(PrivacyBudgetError, match="spent"):
+        session.algorithm.step(session.plan.steps_per_epoch)
+
+
+def test_samples_of_records_do_not_follow_from_the_random_state(frames):
+    sampled, latents = [], []
+    for _ in range(2):
+        session = stopped_before_training([synthesizer()], DPSGD, frames)
+        schedule = session.parties["bank"].schedule
+        sampled.append([schedule.rows(step).tolist() for step in range(5)])
+        latents.append(schedule.latent(0))
+    assert sampled[0] != sampled[1]
+    assert torch.equal(*latents)
+
+
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+def test_batches_are_sampled_as_the_ledger_says(session_of):
+    """Poisson: sizes vary around the right mean. Without replacement: distinct rows, afresh."""
+    frames = make_frames(400)
+    poisson = session_of(frames, clone(DPSGD).set_params(n_records=400)).parties["bank"].schedule
+    sizes = np.array([int(poisson.n_real(step)[0]) for step in range(2000)])
+    assert abs(sizes.mean() - BATCH) < 5 * math.sqrt(BATCH / 2000)
+    assert sizes.var() == pytest.approx(BATCH * (1 - BATCH / 400), rel=0.15)
+    counts = np.bincount(
+        np.concatenate([poisson.rows(s)[0].numpy() for s in range(2000)]), minlength=400
+    )
+    assert abs(counts - 2000 * BATCH / 400).max() < 5.5 * math.sqrt(2000 * BATCH / 400)
+
+    subsets = session_of(frames, FIRST_LAYER).parties["bank"].schedule
+    batches = [subsets.rows(step)[0].tolist() for step in range(300)]
+    assert all(len(set(batch)) == BATCH for batch in batches)
+    # Fresh at every step, not a walk through one permutation.
+    assert any(set(first) & set(second) for first, second in zip(batches, batches[1:]))
+
+
+def test_the_ledger_is_within_budget_and_about_what_was_done(frames, tmp_path):
+    privacy = clone(DPSGD).set_params(
+        epsilon=4.0, noise_multiplier=None, n_records=50, preprocessing_share=0.2
+    )
+    model = synthesizer(privacy, epochs=2).fit(frames, transcript=True)
+    ledger = model.privacy_ledger_
+    assert 3.9 < ledger.epsilon() <= 4.0
+    preprocessing, training = (entry.event for entry in ledger.entries)
+    assert {release.party for release in preprocessing.events} == {"clinic", "bank"}
+    assert training.sampler is Sampler.POISSON
+    assert (training.sample_rate, training.steps) == (BATCH / 50, 2 * 4)  # of the public number
+    assert {release.party for release in training.releases} == {"clinic", "bank", "server"}
+    assert model.settings_["batch_size"] == BATCH
+
+    model.save(tmp_path / "model")
+    loaded = VFLGANSynthesizer.load(tmp_path / "model")
+    assert loaded.privacy_ledger_ == ledger
+    pd.testing.assert_frame_equal(
+        loaded.sample(20, random_state=0), model.sample(20, random_state=0)
+    )
+    assert loaded.alignment_ is None
+    assert loaded.transcript_ is None
+
+
+def test_the_claimed_noise_is_the_noise_of_training(frames, session_of):
+    """Ledger and parties state the same standard deviation, under both relations."""
+    for relation, factor in (("add_or_remove_one", 1.0), ("replace_one", 2.0)):
+        privacy = clone(DPSGD).set_params(neighbouring_relation=relation)
+        session = session_of(frames, privacy)
+        plan = fitting.plan_dpsgd(
+            privacy, {"clinic": ["a"], "bank": ["b"]}, sample_rate=0.1, steps=1
+        )
+        (entry,) = plan.ledger.entries
+        for owner in (*session.parties.values(), session.algorithm.server):
+            used = owner.descent.settings
+            std = used.noise_multiplier * used.sensitivity
+            assert std == pytest.approx(factor * 1.5 * math.sqrt(3.0) * 0.3)
+            assert [r.noise_std for r in entry.event.releases] == pytest.approx([std] * 3)
+
+
+def test_replicas_have_noise_and_samples_of_their_own(frames):
+    models = synthesizer(epochs=2).fit_replicas(frames, random_states=[0, 0])
+    first, second = (model.sample(20, random_state=1) for model in models)
+    assert not first.equals(second)
+    assert all(model.privacy_ledger_ is not None for model in models)
+
+
+@pytest.mark.parametrize("penalty", ["paper", "layerwise"])
+def test_penalties_heads_and_biases_can_be_chosen(frames, penalty):
+    model = synthesizer(gradient_penalty=penalty, private_heads=False, bias=False).fit(frames)
+    assert len(model.sample(7)) == 7
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def test_an_unknown_number_of_records_is_refused(frames):
+    with pytest.raises(PrivacyParameterError, match="n_records"):
+        synthesizer(clone(DPSGD).set_params(n_records=None)).fit(frames)
+    public = clone(DPSGD).set_params(n_records=None, neighbouring_relation="replace_one")
+    assert "number of records" in synthesizer(public).fit(frames).privacy_ledger_.public
+
+
+def test_a_column_without_public_bounds_is_named(frames):
+    frames["bank"]["debt"] = 1.0
+    with pytest.raises(PartyDataError, match=r"'bank', column 'debt'.*public bounds"):
+        synthesizer().fit(frames)
+
+
+def test_what_would_release_twice_is_refused(frames, tmp_path):
+    with pytest.raises(ParameterError, match="resume"):
+        synthesizer().fit(frames, resume=tmp_path / "c")
+
+
+def test_parties_that_sampled_differently_are_named(frames, session_of):
+    session = session_of(frames)
+    channel = session.algorithm.channel
+    received = channel.gather(Verb.DISCRIMINATOR_FEATURES, 0, SampledFeatures)
+    received["clinic"].n_real.add_(1)
+    with pytest.raises(ProtocolError, match="sampled"):
+        session.algorithm.server.update_on_sample(0, received)
+
+
+# -- the paper's mechanism -------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+def test_first_layer_changes_the_gradient_of_the_first_layer_alone(frames, session_of, monkeypatch):
+    steps = []
+    for noisy in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not noisy:
+                patch.setattr(first_layer_module, "perturb_gradient", lambda parts, *a, **k: parts)
+            session = session_of(frames, FIRST_LAYER, n_models=REPLICAS)
+            session.algorithm.update_discriminators(0)
+            steps.append(gradients(session))
+    for owner, parts in steps[0].items():
+        for name, g in parts.items():
+            raw = steps[1][owner][name]
+            if owner == "server" or not name.startswith("first_part.linears.0"):
+                torch.testing.assert_close(g, raw, rtol=0.0, atol=0.0)
+            else:
+                whole = [steps[1][owner][f"first_part.linears.0.{p}"] for p in ("weight", "bias")]
+                norm = torch.cat([p.flatten(1) for p in whole], 1).norm(dim=1).view(-1, 1, 1)
+                noise = (g - raw / (norm / 0.2).clamp_min(1.0)) / (2 * 1.5 * 0.2)  # Eqs. 20, 21
+                assert abs(noise.std().item() - 1.0) < 5.0 / math.sqrt(2 * noise.numel())
+                replica_means = noise.flatten(1).mean(1) * math.sqrt(noise[0].numel())
+                assert 0.5 < replica_means.std().item() < 1.5  # not one scalar per matrix
+
+
+def test_first_layer_warns_and_its_ledger_says_what_epsilon_is_not(frames):
+    with pytest.warns(NoPrivacyWarning, match="does not protect the synthetic data"):
+        model = synthesizer(clone(FIRST_LAYER)).fit(frames)
+    assert "NOT A GUARANTEE FOR THE SYNTHETIC DATA" in str(model.privacy_ledger_)
+    assert model.history_["frechet_distance"].notna().all()  # as without privacy
+
+
+def correlated(n=256, seed=0):
+    """Two parties whose one column each is nearly the same number."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    return {"a": pd.DataFrame({"x": x}), "b": pd.DataFrame({"y": x + 0.1 * rng.normal(size=n)})}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+def test_first_layer_learns_with_noise_to_infinity():
+    """A claimed epsilon of nearly zero, and the synthetic table shows the relation all the same."""
+    privacy = GaussianPrivacy(noise_multiplier=1e4, delta=1e-3, mechanism="first_layer")
+    found = []
+    for seed in range(3):
+        model = VFLGANSynthesizer(
+            privacy=privacy, epochs=120, batch_size=32, random_state=seed, device="cpu", verbose=0
+        ).fit(correlated())
+        assert model.privacy_ledger_.epsilon() < 0.5
+        table = model.sample(2000, random_state=0)
+        found.append(table["x"].corr(table["y"]))
+    assert min(found) > 0.5
