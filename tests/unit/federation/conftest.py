@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from tests.unit.federation.trial import Trial
+from vflsynth import VFLGANSynthesizer
 from vflsynth._random import derive, secret_from
 from vflsynth.datasets import make_party_frames
 from vflsynth.federation.job import Job
@@ -24,8 +25,15 @@ FAST = {
 }
 
 
+@pytest.fixture(scope="session")
+def _warm():
+    """The first training step of a process loads parts of torch, longer than the timeouts here."""
+    frames = make_party_frames(40, 2, random_state=2)
+    VFLGANSynthesizer(epochs=1, device="cpu", verbose=0).fit(frames, KEY)
+
+
 @pytest.fixture
-def make_trial(tmp_path):
+def make_trial(tmp_path, _warm):
     """Make a trial of a fast VFLGAN, with some parameters of the job changed."""
 
     def make(n_parties=2, *, parameters=None, random_state=0, n_records=40, **job):
