@@ -144,42 +144,47 @@ def principal_direction(rows: Tensor) -> Tensor:
 
 
 def total_variation(scores: Tensor, positive: Tensor, bins: int = TVD_BINS) -> Tensor:
-    """Total variation distance of the classes' scores by histogram, less the histogram's bias.
+    """Total variation distance of the classes' scores by histogram, without the histogram's bias.
 
     Parameters
     ----------
     scores : Tensor, shape (..., record)
+        In random order.
     positive : Tensor of bool, shape (..., record)
     bins : int, default=20
+        Of equal numbers of records.
 
     Returns
     -------
     Tensor, shape (...)
-        At least 0; NaN where only one class is present.
+        NaN where only one class is present. Zero on average where there is no difference, so that a
+        single value may be negative.
 
     Notes
     -----
     Two samples of the same distribution have different histograms: 1028 records in 20 bins read
-    about .09. What is taken off is the mean over permutations of the labels, in the normal
-    approximation of the hypergeometric counts. Where the classes are far apart that is too much,
-    and the result errs low.
+    about .10. Here every other record says in which bins the positive class has more, and the rest
+    says how much more, and the other way round. Where classes differ little the result errs low,
+    since some bins are mistaken: .36 for a true .38 with 1028 records, .05 for .10.
     """
     n = scores.shape[-1]
-    low, high = scores.amin(-1, keepdim=True), scores.amax(-1, keepdim=True)
-    width = (high - low).clamp_min(torch.finfo(scores.dtype).tiny)
-    which = ((scores - low) / width * bins).nan_to_num().long().clamp_max(bins - 1)
+    ordered = scores.sort(-1).values
+    which = (torch.searchsorted(ordered, scores) * bins // n).clamp_max(bins - 1)
     is_positive = positive.expand_as(scores).to(scores.dtype)
-    empty = scores.new_zeros((*scores.shape[:-1], bins))
-    of_all = empty.scatter_add(-1, which, torch.ones_like(scores))
-    of_positive = empty.scatter_add(-1, which, is_positive)
-    n_positive = is_positive.sum(-1, keepdim=True)
-    n_negative = n - n_positive
-    difference = of_positive / n_positive - (of_all - of_positive) / n_negative
-    share = of_all / n
-    variance = n_positive * share * (1.0 - share) * n_negative / max(1, n - 1)
-    chance = variance.sqrt() * (1.0 / n_positive + 1.0 / n_negative) * (2.0 / torch.pi) ** 0.5
-    found: Tensor = 0.5 * (difference.abs() - chance).sum(-1)
-    return found.clamp_min(0.0)
+    second = (torch.arange(n, device=scores.device) % 2).to(scores.dtype)
+    differences = []
+    for half in (1.0 - second, second):
+        empty = scores.new_zeros((*scores.shape[:-1], bins))
+        of_positive = empty.scatter_add(-1, which, half * is_positive)
+        of_negative = empty.scatter_add(-1, which, half * (1.0 - is_positive))
+        differences.append(
+            of_positive / of_positive.sum(-1, keepdim=True).clamp_min(1.0)
+            - of_negative / of_negative.sum(-1, keepdim=True).clamp_min(1.0)
+        )
+    a, b = differences
+    found: Tensor = 0.25 * (a.sign() * b + b.sign() * a).sum(-1)
+    count = is_positive.sum(-1)
+    return found.masked_fill((count == 0) | (count == n), torch.nan)
 
 
 def one_against_rest(attack: Callable[[Tensor], Tensor], labels: Tensor, n_classes: int) -> Tensor:
