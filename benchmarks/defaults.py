@@ -93,7 +93,8 @@ def main() -> None:
         file = RESULTS / f"{name}.json"
         before = json.loads(file.read_text()) if file.exists() else {}
         rows = before["vflgan"] if args.peers_only else ours(table, args.seeds)
-        methods = {"vflgan": rows, **peers(table)}
+        scored = {method: before[method] for method in ("tvae", "ctgan") if method in before}
+        methods = {"vflgan": rows, **scored, **peers(table)}
         made = (
             {key: before[key] for key in _runs.environment()}
             if args.peers_only

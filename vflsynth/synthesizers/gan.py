@@ -368,7 +368,7 @@ class GANSynthesizer(BaseSynthesizer):
         scale = power_of_two(2 * max(widths), 32, 256)
         return Settings(
             batch_size=batch_size,
-            latent_dim=self.latent_dim or min(128, max(16, sum(widths))),
+            latent_dim=self.latent_dim or min(32, max(16, sum(widths))),
             generator_hidden=tuple(self.generator_hidden or (scale, scale)),
             bias=self.bias,
             batch_norm_eps=self.batch_norm_eps,
