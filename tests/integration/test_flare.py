@@ -3,19 +3,32 @@
 import json
 import re
 import shlex
+import signal
+import socket
+import ssl
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from vflsynth import PartyModel, VFLGANSynthesizer
+from vflsynth._artefacts import read_tensors
 from vflsynth.cli import main
 from vflsynth.datasets import load_breast_cancer_parties, make_party_frames
 from vflsynth.federation.job import Job, Site
 from vflsynth.federation.kit import write_job
-from vflsynth.federation.simulate import Administrator, Federation, free_port, provision
+from vflsynth.federation.simulate import (
+    Administrator,
+    Federation,
+    free_port,
+    provision,
+    reproducible,
+)
+from vflsynth.splitdefense import MarvellClassifier
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 
@@ -66,32 +79,56 @@ def test_the_commands_of_the_readme(tmp_path, monkeypatch, capfd):
 
 
 class Running:
-    """A federation of two parties that tests submit jobs to."""
+    """A federation that tests submit jobs to; its secrets are those of ``random_state=0``."""
 
-    def __init__(self, folder):
-        self.folder = folder
-        frames = make_party_frames(40, 2, random_state=2)
-        self.sites = {"server": Site("server", folder / "server")}
+    def __init__(self, folder, n_parties=2, kind="VFLGANSynthesizer"):
+        self.folder, self.kind = folder, kind
+        frames = self.frames = make_party_frames(40, n_parties, random_state=2)
+        sites = {"server": Site("server", folder / "server")}
+        if kind != "VFLGANSynthesizer":
+            last = frames.popitem()[1]
+            self.labels = (last.set_index(KEY).iloc[:, -1].rank() > 20).astype(int).rename("label")
+            self.labels.reset_index().to_parquet(folder / "labels.parquet")
+            labels = {"table": folder / "labels.parquet", "labels": "label"}
+            sites["server"] = replace(sites["server"], shared=bytes(range(32)), **labels)
         for name, frame in frames.items():
             frame.to_parquet(folder / f"{name}.parquet")
             table = folder / f"{name}.parquet"
-            self.sites[name] = Site(name, folder / name, table, shared=bytes(range(32)))
-        kits = provision(self.job("any"), folder / "fed", free_port())
-        self.federation = Federation(self.job("any"), kits, self.sites)
+            sites[name] = Site(name, folder / name, table, shared=bytes(range(32)))
+        self.sites = reproducible(self.job("any"), sites, 0)
+        self.kits = provision(self.job("any"), folder / "fed", free_port())
+        self.federation = Federation(self.job("any"), self.kits, self.sites)
 
     def job(self, name, **parameters):
-        small = {"batch_size": 16, "generator_hidden": [8], "first_part": [8], "latent_dim": 4}
+        gan = {"batch_size": 16, "generator_hidden": [8], "first_part": [8], "latent_dim": 4}
+        split = {"batch_size": 16, "monitor": False}
         return Job.from_dict(
             {
                 "name": name,
-                "parties": ["party_1", "party_2"],
+                "method": self.kind,
+                "parties": sorted(self.frames),
                 "on": KEY,
-                "parameters": small | parameters,
+                "parameters": (gan if self.kind == "VFLGANSynthesizer" else split) | parameters,
                 "exchange_timeout": EXCHANGE,
                 "setup_timeout": 90.0,
                 "checkpoint_every": 5,
             }
         )
+
+    def in_process(self, job):
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in job.parameters.items()}
+        synth = VFLGANSynthesizer(**values, random_state=0, device="cpu", verbose=0)
+        return synth.fit(self.frames, KEY)
+
+    def half(self, name, job):
+        return PartyModel.load(self.folder / name / job.name / "half")
+
+    @contextmanager
+    def open(self):
+        with self.federation.running():
+            self.administrator = Administrator(self.federation.admin, sorted(self.frames))
+            yield self
+            self.administrator.close()
 
     def outcome(self, node, name, number=1):
         path = self.folder / node / name / f"report-{number:03d}.json"
@@ -112,10 +149,15 @@ class Running:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     running = Running(tmp_path_factory.mktemp("federation"))
-    with running.federation.running():
-        running.administrator = Administrator(running.federation.admin, ["party_1", "party_2"])
+    # A server that would allow everything: what is refused below, the parties refuse.
+    local = running.federation.kits["server"] / "local"
+    for name in ("authorization.json", "resources.json"):
+        (local / name).write_text((local / f"{name}.default").read_text())
+    resources = json.loads((local / "resources.json").read_text())
+    resources["class_allow_list"] = ["*"]
+    (local / "resources.json").write_text(json.dumps(resources))
+    with running.open():
         yield running
-        running.administrator.close()
 
 
 def with_code(folder):
@@ -138,8 +180,30 @@ def test_foreign_code_is_refused(running, change):
     status = running.administrator.wait(job_id, 120)
     assert status != "FINISHED:COMPLETED"
     assert running.outcome("party_1", job.name) is None  # nothing of ours ran either
-    logs = "".join(p.read_text() for p in running.folder.rglob("log.txt"))
-    assert ("BYOC not permitted" if change is with_code else "not in allow_list") in logs
+    said = "".join(p.read_text() for p in running.folder.rglob("log.txt"))
+    said += str(running.administrator.details(job_id))
+    refused = "BYOC not permitted" if change is with_code else "not in allow_list"
+    assert re.search(rf"party_\d.*{refused}", said, re.S)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "alert"), [(None, "certificate required"), ("foreign", "unknown ca")]
+)
+def test_who_has_no_certificate_of_this_federation_is_refused(
+    running, tmp_path, certificate, alert
+):
+    kit = running.federation.kits["party_1"] / "startup"
+    context = ssl.create_default_context(cafile=kit / "rootCA.pem")
+    if certificate:
+        foreign = provision(running.job("any"), tmp_path, free_port()) / "party_1" / "startup"
+        context.load_cert_chain(foreign / "client.crt", foreign / "client.key")
+    port = json.loads((kit / "fed_client.json").read_text())["servers"][0]["service"]["target"]
+    with (
+        socket.create_connection(("localhost", int(port.split(":")[1])), 10) as plain,
+        pytest.raises(ssl.SSLError, match=alert),
+        context.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        secure.recv(1)
 
 
 @pytest.mark.timeout(300)
@@ -178,3 +242,70 @@ def test_a_party_that_is_killed(running):
         assert "Next:" in outcome
     assert running.administrator.wait(job_id, 60) != "FINISHED:COMPLETED"
     federation.start("party_2")
+
+
+# -- minutes rather than seconds ------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_party_that_hangs(running):
+    federation, job = running.federation, running.job("hung", epochs=100_000)
+    job_id = running.submit(job)
+    checkpoints = running.folder / "party_1" / "hung" / "checkpoints"
+    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()), 200)
+    federation.signal("party_2", signal.SIGSTOP)
+    running.wait_for(
+        lambda: all(running.outcome(node, "hung") for node in ("server", "party_1")),
+        EXCHANGE + 10,
+    )
+    federation.signal("party_2", signal.SIGCONT)
+    assert "party 'party_2', step" in running.outcome("server", "hung")
+    running.wait_for(lambda: running.outcome("party_2", "hung"), 60)  # it wakes up, and is told
+    running.administrator.wait(job_id, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(running):
+    federation, job = running.federation, running.job("goes-on", epochs=200)
+    job_id = running.submit(job)
+    checkpoints = running.folder / "party_1" / "goes-on" / "checkpoints"
+    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()), 200)
+    federation.kill("party_2")
+    running.administrator.wait(job_id, 200)
+    assert "finished" not in (running.outcome(node, job.name) for node in running.sites)
+    federation.start("party_2")
+    running.wait_for(lambda: len(running.administrator.clients()) == 2, 60)
+    status = running.administrator.wait(running.submit(job), 400)
+    assert status == "FINISHED:COMPLETED"
+    assert running.outcome("server", job.name, 2) == "finished"
+    for name, half in running.in_process(job).parties_.items():
+        assert same_bytes(running.half(name, job), half)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_three_parties_and_600_steps_give_the_bytes_of_one_process(tmp_path):
+    running = Running(tmp_path, n_parties=3)
+    job = running.job("three", epochs=200)  # of three steps
+    with running.open():
+        assert running.administrator.wait(running.submit(job), 600) == "FINISHED:COMPLETED"
+    for name, half in running.in_process(job).parties_.items():
+        assert same_bytes(running.half(name, job), half)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("n_passive", [1, 2])
+def test_a_split_classifier_gives_the_bytes_of_one_process(tmp_path, n_passive):
+    running = Running(tmp_path, n_passive + 1, "MarvellClassifier")
+    job = running.job("split", epochs=200)
+    with running.open():
+        assert running.administrator.wait(running.submit(job), 600) == "FINISHED:COMPLETED"
+    model = MarvellClassifier(**job.parameters, random_state=0, device="cpu")
+    model.fit(running.frames, running.labels, KEY)
+    for name, half in model.parties_.items():
+        ours = read_tensors(tmp_path / name / "split" / "half" / "bottom.safetensors")
+        for key, value in half.network.state_dict().items():
+            assert torch.equal(value, ours[key].double()), (name, key)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import MissingExtraError, ProtocolError
@@ -106,10 +107,14 @@ class Federation:
 
     def kill(self, name: str) -> None:
         """Kill a node and the processes that it started, as a power failure would."""
-        process = self.processes.pop(name)
+        self.signal(name, signal.SIGKILL)
+        self.processes.pop(name).wait()
+
+    def signal(self, name: str, number: int) -> None:
+        """Send a signal to a node and the processes that it started."""
+        process = self.processes[name]
         for pid in [process.pid, *_children(process.pid)]:
-            _signal(pid, signal.SIGKILL)
-        process.wait()
+            _signal(pid, number)
 
     def stop(self) -> None:
         """End all processes: parties first."""
@@ -184,7 +189,7 @@ class Administrator:
             self._session = new_secure_session(ADMIN, str(kit), timeout=_START_SECONDS)
         except Exception as error:
             raise ProtocolError(f"the server cannot be reached with {kit}: {error!r}") from error
-        while len(self._session.get_system_info().client_info) < len(parties):
+        while set(parties) - set(self.clients()):
             if time.monotonic() > deadline:
                 raise ProtocolError(
                     f"not all of {', '.join(parties)} joined within {_START_SECONDS:g} s; see the "
@@ -192,13 +197,21 @@ class Administrator:
                 )
             time.sleep(0.2)
 
+    def clients(self) -> list[str]:
+        """Return the parties that are there."""
+        return [client.name for client in self._session.get_system_info().client_info]
+
     def submit(self, folder: Path) -> str:
         """Submit a job's folder; return FLARE's name for it."""
         return str(self._session.submit_job(str(folder)))
 
+    def details(self, job_id: str) -> dict[str, Any]:
+        """Return what FLARE says of a job."""
+        return dict(self._session.get_job_meta(job_id))
+
     def status(self, job_id: str) -> str:
         """Return FLARE's status of a job."""
-        return str(self._session.get_job_meta(job_id).get("status"))
+        return str(self.details(job_id).get("status"))
 
     def wait(self, job_id: str, seconds: float) -> str:
         """Wait for the end of a job; return its status."""
