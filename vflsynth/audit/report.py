@@ -42,6 +42,7 @@ def make_page(audit: AuditReport, title: str) -> Page:
             "vflsynth.audit",
             "page.html",
             title=title,
+            facts=(),
             headline=_headline(audit),
             section=make_section(audit),
         )

@@ -70,7 +70,8 @@ def render(package: str, template: str, **values: Any) -> Markup:
     Parameters
     ----------
     package, template : str
-        Where the template is, and its file name. It may use ``css``, the style of all pages.
+        Where the template is, and its file name. It may extend ``base.html``, the frame of all
+        pages, and use ``css``, their style.
     **values
         What else it uses; all of it must be given.
 
@@ -79,11 +80,15 @@ def render(package: str, template: str, **values: Any) -> Markup:
     Markup
         Not escaped again where another template uses it.
     """
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import DictLoader, Environment, StrictUndefined
     from markupsafe import Markup
 
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=DictLoader({"base.html": _read("vflsynth.evaluation", "base.html")}),
     )
     css = Markup(_read("vflsynth.evaluation", "page.css"))
     return Markup(environment.from_string(_read(package, template)).render(css=css, **values))
