@@ -145,7 +145,9 @@ def test_the_server_checks_what_it_is_sent(streams):
         return IntermediateFeatures("a", "server", 0, torch.randn(replicas, rows, dim))
 
     for wrong in (features(16), features(24, dim=5), features(24, replicas=1)):
-        with pytest.raises(ProtocolError, match=r"party 'b', step 0: sent .* expected \(2, 24, 4\)"):
+        with pytest.raises(
+            ProtocolError, match=r"party 'b', step 0: sent .* expected \(2, 24, 4\)"
+        ):
             server.update_discriminator(0, {"a": features(24), "b": wrong})
     replies = server.update_discriminator(0, {"b": features(24), "a": features(24)})
     assert {name: tuple(reply.gradients.shape) for name, reply in replies.items()} == {
