@@ -1,11 +1,12 @@
 """Differentially private synthesis: quality against epsilon, on the paper's five tables.
 
-    python -m benchmarks.dp run --data red-wine --mechanism dpsgd --epsilon 10 --seeds 0 1
+    python -m benchmarks.dp run --data red-wine --method dpsgd --epsilon 10 --seeds 0 1
     python -m benchmarks.dp show        # everything measured, beside Table 1's lower half
 
-Public schemas are those of ``benchmarks/_schemas.py``; nothing else is tuned per table. Each seed
-is a release of its own. Results are in ``results/dp/``; seeds that are there are not run again. The
-Fréchet distance is that of the *sampled* table, decoded and encoded again.
+Public schemas are those of ``benchmarks/_schemas.py``, methods those of ``benchmarks/_private.py``;
+nothing is tuned per table. Each seed is a release of its own. Results are in ``results/dp/``; seeds
+that are there are not run again. The Fréchet distance is that of the *sampled* table, decoded and
+encoded again.
 
 ``first_layer`` is the paper's mechanism, whose epsilon is not one of the synthetic table.
 """
@@ -14,26 +15,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks import _runs
-from benchmarks._data import BenchmarkTable, load_table
-from benchmarks._schemas import DELTAS, N_RECORDS, SCHEMAS
-from vflsynth import VFLGANSynthesizer
+from benchmarks._data import load_table
+from benchmarks._private import METHODS, synthesise
+from benchmarks._schemas import DELTAS, SCHEMAS
 from vflsynth.evaluation import frechet_distance
-from vflsynth.exceptions import NoPrivacyWarning
-from vflsynth.privacy import GaussianPrivacy
 
 FOLDER = _runs.RESULTS / "dp"
-
-# Found on red wine at epsilon 10 without counting that search as spent: somewhat favourable there.
-DPSGD: dict[str, Any] = {"max_grad_norm": 2.0, "preprocessing_share": 0.15}
-DPSGD_MODEL: dict[str, Any] = {"discriminator_steps": 2}
+DEFAULT = "kernel_mean_embedding"
+EPSILONS = (10.0, 5.0, 1.0)
 
 # Total difference, from the lower half of the paper's Table 1 (one run each). Their epsilon of 10
 # is what the paper claims; for its own mechanism it does not hold for the synthetic table.
@@ -44,84 +40,122 @@ PAPER = {
     "south-german-credit": {"WGAN-GP": 0.19, "VertiGAN": 0.89, "DPLT": 1.08, "VFLGAN": 0.45},
     "hcv": {"WGAN-GP": 0.22, "VertiGAN": 0.22, "DPLT": 0.44, "VFLGAN": 0.14},
 }
-MECHANISMS = ("kernel_mean_embedding", "dpsgd", "first_layer")
+
+# Without privacy, from ``results/table1``: file name, label.
+NOT_PRIVATE = {
+    "vflgan.paper": "VFLGAN, paper's settings",
+    "vflgan.ours": "VFLGAN, two changed",
+    "independent": "independent columns",
+}
+
+Result = Mapping[str, Any]
 
 
-def make_model(table: BenchmarkTable, mechanism: str, epsilon: float) -> VFLGANSynthesizer:
-    """Make the synthesizer of one cell."""
-    options: dict[str, Any] = {"mechanism": mechanism, "delta": DELTAS[table.name]}
-    model: dict[str, Any] = {}
-    if mechanism != "first_layer":
-        options["public_schema"] = SCHEMAS[table.name]
-    if mechanism == "dpsgd":
-        options |= {"n_records": N_RECORDS[table.name], **DPSGD}
-        model = DPSGD_MODEL
-    privacy = GaussianPrivacy(epsilon=epsilon, **options)
-    return VFLGANSynthesizer(privacy=privacy, device="cpu", verbose=0, **model)
-
-
-def run(data: str, mechanism: str, epsilon: float, seeds: list[int]) -> None:
-    """Fit and judge one cell, one seed after the other; what is measured is written at once."""
-    path = FOLDER / f"{data}.{mechanism.replace('_', '-')}.epsilon-{epsilon:g}.json"
+def run(data: str, method: str, epsilon: float, seeds: list[int]) -> None:
+    """Fit and judge the seeds of one cell that are missing; each is written at once."""
+    path = FOLDER / f"{data}.{method.replace('_', '-')}.epsilon-{epsilon:g}.json"
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"seeds": []}
+    missing = [seed for seed in seeds if seed not in result["seeds"]]
+    if not missing:
+        return
     table = load_table(data)
     real = table.joined()
-    for seed in seeds:
-        if seed in result["seeds"]:
-            continue
-        started = time.perf_counter()
-        model = make_model(table, mechanism, epsilon).set_params(random_state=seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoPrivacyWarning)
-            model.fit(table.party_frames)
-        fitted = time.perf_counter() - started
-        sample = model.sample(len(real), random_state=seed)
-        distance = float(frechet_distance(real, sample, categorical=table.categorical))
-        assert model.privacy_ledger_ is not None
+    for seed, release in zip(missing, synthesise(table, method, epsilon, missing), strict=True):
+        distance = float(frechet_distance(real, release.sample, categorical=table.categorical))
         entry = {
             "frechet_distance": round(distance, 4),
-            **_runs.judge(table, real, sample),
-            "fit_seconds": round(fitted, 1),
+            **_runs.judge(table, real, release.sample),
+            "fit_seconds": round(release.seconds, 1),
         }
         done = {name: [*result.get(name, []), value] for name, value in entry.items()}
         result = {
             "data": data,
-            "mechanism": mechanism,
+            "method": method,
             "epsilon": epsilon,
-            "epsilon_spent": round(model.privacy_ledger_.epsilon(), 6),
+            "epsilon_spent": round(release.epsilon, 6),
             "delta": DELTAS[data],
             "seeds": [*result["seeds"], seed],
-            "parameters": model.settings_,
+            "parameters": release.parameters,
             **done,
             **_runs.environment(),
         }
         _runs.write(path, result)
         print(
-            f"{path.stem} seed {seed}: FD {distance:.3f}, TD {entry['total_difference']}",
+            f"{path.stem} seed {seed}: FD {distance:.3f}, TD {entry['total_difference']}, "
+            f"{release.seconds:.0f} s",
             flush=True,
         )
 
 
 def show() -> None:
-    """Print all results beside the paper's."""
-    results = _runs.read_all(FOLDER)
+    """Print all results beside the paper's, and which of our aims they meet."""
+    found = {(r["data"], r["method"], r["epsilon"]): r for r in _runs.read_all(FOLDER)}
     for data, paper in PAPER.items():
-        print(f"\n{data} (delta {DELTAS[data]:g})")
-        print(f"  {'mechanism':24}{'epsilon':>8}{'FD':>16}{'TD':>16}{'seeds':>7}")
-        own = [result for result in results if result["data"] == data]
-        for result in sorted(own, key=lambda r: (r["mechanism"], -r["epsilon"])):
-            cells = [_cell(result[name]) for name in ("frechet_distance", "total_difference")]
-            print(
-                f"  {result['mechanism']:24}{result['epsilon']:8g}{cells[0]:>16}{cells[1]:>16}"
-                f"{len(result['seeds']):7}"
-            )
+        print(f"\n{data} (delta {DELTAS[data]:g}): FD / total difference, mean ± deviation (seeds)")
+        print(f"  {'':26}" + "".join(f"{f'epsilon {e:g}':>30}" for e in EPSILONS))
+        for method in METHODS:
+            cells = [found.get((data, method, epsilon)) for epsilon in EPSILONS]
+            if any(cells):
+                print(f"  {method:26}" + "".join(f"{_cell(cell):>30}" for cell in cells))
+        for name, label in NOT_PRIVATE.items():
+            if (measured := _not_private(data, name)) is not None:
+                print(f"  {'no DP: ' + label:34}{_cell(measured):>22}")
         for method, value in paper.items():
-            print(f"  {'paper: ' + method:24}{'claim 10':>8}{'':16}{value:>16.2f}{1:7}")
+            print(f"  {'paper, claiming 10: ' + method:34}{f'- / {value:.2f} (1)':>22}")
+    _show_curve(found)
+    _show_aims(found)
 
 
-def _cell(values: list[float]) -> str:
-    spread = f" ± {np.std(values, ddof=1):.2g}" if len(values) > 1 else ""
-    return f"{np.mean(values):.2g}{spread}"
+def _show_curve(found: Mapping[tuple[str, str, float], Result]) -> None:
+    curve = sorted(e for data, method, e in found if (data, method) == ("red-wine", DEFAULT))
+    print(f"\nred-wine, {DEFAULT}, by epsilon")
+    for epsilon in curve:
+        print(f"  {epsilon:8g}{_cell(found['red-wine', DEFAULT, epsilon]):>30}")
+
+
+def _show_aims(found: Mapping[tuple[str, str, float], Result]) -> None:
+    """Say which of the aims that were set before measuring hold; a miss is printed as a miss."""
+    print(f"\naims for {DEFAULT} at epsilon 10")
+    for data, paper in PAPER.items():
+        own = found.get((data, DEFAULT, 10.0))
+        if own is not None:
+            most = paper["VFLGAN"] / 2
+            _verdict(f"TD on {data}, half the paper's", _mean(own, "total_difference"), most)
+    for data in ("red-wine", "white-wine"):
+        own = found.get((data, DEFAULT, 10.0))
+        for name in ("vflgan.paper", "vflgan.ours"):
+            other = _not_private(data, name)
+            if own is not None and other is not None:
+                most = _mean(other, "frechet_distance")
+                what = f"FD on {data}, that of {NOT_PRIVATE[name]}, no DP"
+                _verdict(what, _mean(own, "frechet_distance"), most)
+
+
+def _not_private(data: str, name: str) -> Result | None:
+    path = _runs.RESULTS / "table1" / f"{data}.{name}.json"
+    if not path.exists():
+        return None
+    result = json.loads(path.read_text(encoding="utf-8"))
+    return {**result, "frechet_distance": result["frechet_distance"]["best"]}
+
+
+def _verdict(what: str, value: float, most: float) -> None:
+    print(f"  {what}: {value:.3f} (at most {most:.3f}: {'met' if value <= most else 'MISSED'})")
+
+
+def _mean(result: Result, name: str) -> float:
+    return float(np.mean(result[name]))
+
+
+def _cell(result: Result | None) -> str:
+    if result is None:
+        return "-"
+    parts = []
+    for name in ("frechet_distance", "total_difference"):
+        values = result[name]
+        spread = f"±{np.std(values, ddof=1):.2g}" if len(values) > 1 else ""
+        parts.append(f"{np.mean(values):.3g}{spread}")
+    return f"{' / '.join(parts)} ({len(result['seeds'])})"
 
 
 def main() -> None:
@@ -129,18 +163,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("action", choices=("run", "show"))
     parser.add_argument("--data", nargs="+", choices=SCHEMAS, default=list(SCHEMAS))
-    parser.add_argument("--mechanism", nargs="+", choices=MECHANISMS, default=list(MECHANISMS))
-    parser.add_argument("--epsilon", type=float, nargs="+", default=[10.0, 5.0, 1.0])
+    parser.add_argument("--method", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     arguments = parser.parse_args()
     if arguments.action == "show":
         show()
         return
     torch.set_num_threads(1)
-    for mechanism in arguments.mechanism:
+    for method in arguments.method:
         for epsilon in arguments.epsilon:
             for data in arguments.data:
-                run(data, mechanism, epsilon, arguments.seeds)
+                run(data, method, epsilon, arguments.seeds)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks._data import LOADERS, load_table
 
 HERE = Path(__file__).parent
-ENVIRONMENT = HERE.parent / ".envs" / "external"
+ENVIRONMENTS = HERE.parent / ".envs"
 CACHE = HERE.parent / "cache" / "external"
 
 # Quick ones first; the large tables take one seed because a fit takes up to 40 minutes.
@@ -54,7 +54,7 @@ def main() -> None:
         for table, method, seeds in PLAN
         if args.table in (None, table) and args.method in (None, method)
     ]
-    python = prepare_environment()
+    python = prepare_environment("external", HERE / "requirements.txt")
     for table, method, seeds in plan:
         for seed in seeds:
             train(python, table, method, seed, args.max_minutes)
@@ -81,13 +81,13 @@ def train(python: Path, name: str, method: str, seed: int, max_minutes: float) -
     )
 
 
-def prepare_environment() -> Path:
+def prepare_environment(name: str, requirements: Path) -> Path:
     """Return the Python of the environment that has the pinned packages, made if necessary."""
-    python = ENVIRONMENT / "bin" / "python"
-    requirements = HERE / "requirements.txt"
-    installed = ENVIRONMENT / "requirements.txt"
+    environment = ENVIRONMENTS / name
+    python = environment / "bin" / "python"
+    installed = environment / "requirements.txt"
     if not installed.exists() or installed.read_text() != requirements.read_text():
-        venv.create(ENVIRONMENT, clear=True, symlinks=True, with_pip=True)
+        venv.create(environment, clear=True, symlinks=True, with_pip=True)
         command = [python, "-m", "pip", "install", "--quiet", "-r", requirements]
         subprocess.run(command, check=True, stdout=sys.stderr)
         installed.write_text(requirements.read_text())
