@@ -31,10 +31,15 @@ _STOP_SECONDS = 10.0
 
 
 def provision(job: Job, folder: Path, port: int) -> Path:
+    """Make certificates and start-up kits for this machine; return their folder."""
+    return make_kits(project(job, HOST, port), folder)
+
+
+def make_kits(project_file: str, folder: Path) -> Path:
     """Make certificates and start-up kits with FLARE's own tool; return their folder."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "project.yml"
-    file.write_text(project(job, HOST, port))
+    file.write_text(project_file)
     command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(file), "-w", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     kits = folder / PROJECT / "prod_00"

@@ -40,15 +40,10 @@ _HIDDEN = (128, 128)
 _LEARNING_RATE, _BETAS, _GENERATOR_AVERAGE = 4e-3, (0.9, 0.999), 0.99
 
 
-def make_parties(
-    privacy: GaussianPrivacy,
-    frames: Mapping[str, pd.DataFrame],
-    on: Hashable,
-    n_steps: int,
-    noise: torch.Generator | None,
-) -> tuple[list[MeanEmbeddingParty], PrivacyPlan]:
-    """Calibrate the noise by names of columns alone, and make the parties that will add it."""
-    columns = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
+def agree(
+    privacy: GaussianPrivacy, columns: Mapping[str, Sequence[Hashable]], n_steps: int
+) -> tuple[MeanEmbeddingSettings, PrivacyPlan]:
+    """Calibrate the noise, by numbers of columns alone, and say what the parties work with."""
     plan = plan_mean_embedding(privacy, columns)
     sensitivity = histogram_sensitivity(sum(map(len, columns.values())), privacy.relation)
     embedding = MeanEmbeddingSettings(
@@ -61,11 +56,39 @@ def make_parties(
         bandwidths=tuple(privacy.bandwidths),
         n_steps=n_steps,
     )
+    return embedding, plan
+
+
+def make_parties(
+    privacy: GaussianPrivacy,
+    frames: Mapping[str, pd.DataFrame],
+    on: Hashable,
+    n_steps: int,
+    noise: torch.Generator | None,
+) -> tuple[list[MeanEmbeddingParty], PrivacyPlan]:
+    """Calibrate the noise by names of columns alone, and make the parties that will add it."""
+    columns = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
+    embedding, plan = agree(privacy, columns, n_steps)
     parties = [
         MeanEmbeddingParty(name, frame, on, TableTransformer(), embedding, noise)
         for name, frame in frames.items()
     ]
     return parties, plan
+
+
+def make_server(
+    privacy: GaussianPrivacy,
+    plan: PrivacyPlan,
+    device: torch.device,
+    noise: torch.Generator | None = None,
+) -> MeanEmbeddingServer:
+    """Make the server that adds noise to the joint records' features."""
+    return MeanEmbeddingServer(
+        noise_std=plan.noise_multiplier * mean_embedding_sensitivity(privacy.relation),
+        relation=privacy.relation,
+        device=device,
+        noise=noise,
+    )
 
 
 def fit_mean_embedding(
@@ -92,21 +115,18 @@ def fit_mean_embedding(
     """
     device = resolve_device(model.device)
     frames = check_party_frames(party_frames, on)
-    epochs = model.epochs or _EPOCHS
-    parties, privacy_plan = make_parties(privacy, frames, on, epochs * STEPS_PER_EPOCH, noise)
+    plan = plan_of(model)
+    n_steps = plan.n_epochs * plan.steps_per_epoch
+    parties, privacy_plan = make_parties(privacy, frames, on, n_steps, noise)
     record = Transcript() if transcript else None
     channel = LocalChannel(parties, record)
     alignment, _ = match_records(channel, frames, on)
     minters = public_key_minters({party.name: party.keys for party in parties})
     for party in parties:
         party.prepare()
-    settings = _settings(model, [party.transformer.width_ for party in parties])
-    server = MeanEmbeddingServer(
-        noise_std=privacy_plan.noise_multiplier * mean_embedding_sensitivity(privacy.relation),
-        relation=privacy.relation,
-        device=device,
-        noise=noise,
-    )
+    widths = [party.transformer.width_ for party in parties]
+    settings = settings_of(model, widths)
+    server = make_server(privacy, privacy_plan, device, noise)
 
     def build(schedule: Schedule, streams: RandomStreams) -> MeanEmbedding:
         for party in parties:
@@ -116,18 +136,16 @@ def fit_mean_embedding(
     session = Session(
         parties,
         build,
-        Plan(epochs, STEPS_PER_EPOCH),
+        plan,
         settings=asdict(settings),
         secrets=[secret_from(model.random_state)],
         n_records=alignment.n_matched,
         replica_rows=None,
         device=device,
     )
-    widest = max(party.transformer.width_ for party in parties)
-    products = settings.batch_size * max(widest, *settings.generator_hidden) ** 2
     interrupted = train_to_the_end(
         session,
-        products,
+        multiply_adds(settings, widths),
         callbacks=callbacks,
         checkpoint=None,
         checkpoint_every=1,
@@ -139,7 +157,7 @@ def fit_mean_embedding(
         session,
         {party.name: (party, party.selected) for party in parties},
         settings,
-        _reported(settings, privacy, epochs),
+        _reported(settings, privacy, plan.n_epochs),
         on=on,
         alignment=alignment,
         minters=minters,
@@ -149,7 +167,17 @@ def fit_mean_embedding(
     model.privacy_ledger_ = privacy_plan.ledger
 
 
-def _settings(model: VFLGANSynthesizer, widths: Sequence[int]) -> Settings:
+def plan_of(model: VFLGANSynthesizer) -> Plan:
+    """Say how long to train."""
+    return Plan(model.epochs or _EPOCHS, STEPS_PER_EPOCH)
+
+
+def multiply_adds(settings: Settings, widths: Sequence[int]) -> int:
+    """Return at least the multiply-adds of the largest layer on a batch."""
+    return settings.batch_size * max(*widths, *settings.generator_hidden) ** 2
+
+
+def settings_of(model: VFLGANSynthesizer, widths: Sequence[int]) -> Settings:
     """Fill in defaults: from the encoded widths, which are published, and from no record."""
     return Settings(
         batch_size=model.batch_size or _BATCH_SIZE,

@@ -46,7 +46,9 @@ class MeanEmbedding(Algorithm):
         return self.server.device
 
     def begin(self) -> None:
-        """Release: the only time that records are read."""
+        """Release: the only time that records are read. A resumed run has the release."""
+        if self.server.target is not None:
+            return
         histograms = self.channel.gather(Verb.NOISY_HISTOGRAMS, 0, NoisyHistograms)
         projections = self.channel.gather(Verb.RECORD_PROJECTIONS, 0, RecordProjections)
         self.server.publish(histograms, projections)

@@ -65,7 +65,7 @@ def release(frames, histograms_of=None, privacy=PRIVACY):
         for party, other in zip(parties, histograms_of, strict=True):
             party.transformer, party.histograms = other.transformer, other.histograms
     streams = RandomStreams([b"secret"])
-    settings = fitting._settings(synthesizer(privacy), [p.transformer.width_ for p in parties])
+    settings = fitting.settings_of(synthesizer(privacy), [p.transformer.width_ for p in parties])
     schedule = Schedule(streams, n_records=1, batch_size=32, latent_dim=settings.latent_dim)
     for party in parties:
         party.build(settings, schedule, streams.child(party.name))
