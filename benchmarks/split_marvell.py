@@ -6,7 +6,7 @@
 
 The cut is 16 wide and linear, columns are standardised. Marvell, isotropic noise and max-norm. The
 leak is the 95 % quantile over batches, as in the paper. ``show`` prints the curves and, at equal
-test AUC, which of Marvell and isotropic noise leaks less; writes ``curves.svg`` too.
+test AUC, which of Marvell and isotropic noise leaks less; ``curves`` draws them too.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ def main() -> None:
         _runs.write(
             path, curves(arguments.data, arguments.width, arguments.seeds, arguments.epochs)
         )
+        picture = FOLDER / "marvell.curves.svg"
+        draw(recorded()).savefig(picture, metadata={"Date": None})
     elif arguments.action == "speed":
         result = {
             "milliseconds per message": milliseconds(),
@@ -245,13 +247,17 @@ def cost_of_the_monitor() -> dict[str, float]:
     return found
 
 
+def recorded() -> list[dict[str, Any]]:
+    """Return the curves that are there."""
+    return [r for path in sorted(FOLDER.glob("marvell.*.*.json")) if (r := read(path))]
+
+
 def show() -> None:
-    """Print and draw."""
+    """Print."""
     speed = read(FOLDER / "marvell.speed.json")
     if speed:
         show_speed(speed)
-    results = [r for path in sorted(FOLDER.glob("marvell.*.*.json")) if (r := read(path))]
-    for result in results:
+    for result in recorded():
         print(f"\n{result['data']}, cut of width {result['width']}, {len(result['seeds'])} seeds")
         columns = ("test AUC", "norm", "cosine", "mean", "mean_threshold", "direction", "spectral")
         print(f"{'':<16}" + "".join(f"{column:>16}" for column in columns))
@@ -262,8 +268,6 @@ def show() -> None:
                 print(f"{'  prototype':<16}" + "".join(f"{value:>11.3f}     " for value in theirs))
         for leak in ("norm", "cosine", "direction"):
             print(f"  {leak}: {compare(result['q95'], leak)}")
-    if results:
-        draw(results).savefig(FOLDER / "marvell.curves.svg", metadata={"Date": None})
 
 
 def compare(rows: dict[str, Any], leak: str) -> str:

@@ -1,0 +1,204 @@
+"""All recorded results as one page: ours beside the papers' figures.
+
+    python -m benchmarks.all_results            # writes docs/results.md
+    python -m benchmarks.all_results --check    # is the page that of the recorded results?
+
+Runs nothing: it prints what ``benchmarks/results`` holds, each table with the command that makes it
+anew. Scripts that have a ``show`` of their own are shown by it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import json
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from benchmarks._runs import RESULTS
+
+PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+OPENING = """\
+# Measured
+
+Written by `python -m benchmarks.all_results` from `benchmarks/results/`, where every number has its
+versions and commit. `VFLSYNTH_DATA` names a folder with the public tables. All of it ran on two
+cores without a GPU, which other programs used too where times are not ratios.
+
+FD is the Fréchet distance (VFLGAN Eq. 23) on standardised and one-hot columns, lower is better;
+total difference is that of TSTS, TRTS and TSTR from TRTR, lower is better. A bound that we set
+ourselves is printed with "met" or "MISSED".
+"""
+
+
+def show(module: str, *arguments: str) -> str:
+    """Return what a script prints about recorded results."""
+    printed = io.StringIO()
+    main = importlib.import_module(f"benchmarks.{module}").main
+    with redirect_stdout(printed), mock.patch.object(sys, "argv", [module, *arguments]):
+        main()
+    return printed.getvalue()
+
+
+def defaults() -> str:
+    """Print the default settings beside TVAE and CTGAN."""
+    lines = [f"{'table':<20}{'method':<9}{'FD':>8}{'TD':>8}{'within':>8}{'across':>8}{'seeds':>7}"]
+    for path in sorted((RESULTS / "defaults").glob("*.json")):
+        result = _read(path)
+        for method in ("vflgan", "tvae", "ctgan"):
+            rows = result.get(method, [])
+            if rows:
+                cells = [_mean(rows, key) for key in MEASURES]
+                lines.append(
+                    f"{result['table']:<20}{method:<9}"
+                    + "".join(f"{cell:>8.3f}" for cell in cells)
+                    + f"{len(rows):>7}"
+                )
+    return "\n".join(lines)
+
+
+MEASURES = (
+    "frechet_distance",
+    "total_difference",
+    "association_error_within",
+    "association_error_across",
+)
+
+
+def penalties() -> str:
+    """Print both gradient penalties with both sizes."""
+    lines = [f"{'':<28}{'penalty':<11}{'FD best':>9}{'FD last':>9}{'TD':>9}"]
+    for row in _read(RESULTS / "penalties.json")["rows"]:
+        keys = ("frechet_distance_best", "frechet_distance_last", "total_difference")
+        cells = "".join(f"{np.mean(row[key]):>9.3f}" for key in keys)
+        lines.append(f"{row['settings']:<28}{row['gradient_penalty']:<11}{cells}")
+    return "\n".join(lines)
+
+
+def step_time() -> str:
+    """Print a training step's time against that of the plain loop."""
+    lines = []
+    for row in _read(RESULTS / "step_time.json")["rows"]:
+        ours, plain, ratio = row["ms_per_model_step"], row["plain_ms_per_step"], row["times_faster"]
+        lines.append(
+            f"{row['replicas']:>4} models at once: {ours:.3f} ms per step and model, plain loop "
+            f"{plain:.2f} ms: {ratio['median']:g} times faster "
+            f"(quartiles {ratio['q25']:g} to {ratio['q75']:g})"
+        )
+    return "\n".join(lines)
+
+
+def transformers() -> str:
+    """Print encoding and decoding."""
+    result = _read(RESULTS / "transformers.json")
+    rows, columns = result["arguments"]["rows"], result["columns"]
+    phases = [
+        f"  {name}: {phase['seconds']:.1f} s, peak {phase['peak_rss_mb'] / 1000:.2f} GB so far"
+        for name, phase in result["phases"].items()
+    ]
+    return "\n".join([f"{rows:,} rows of {columns} columns", *phases])
+
+
+def sampling() -> str:
+    """Print rows per second."""
+    result = _read(RESULTS / "sampling.json")
+    return (
+        f"{result['rows']:,} rows of {result['columns']} columns: "
+        f"{result['rows_per_cpu_second']:,} rows per second of one core"
+    )
+
+
+def audit_speed() -> str:
+    """Print how long the audits took."""
+    lines = []
+    for path in sorted((RESULTS / "audit").glob("as*.json")):
+        result = _read(path)
+        cost, speed = result["cost"], result["cost"].get("speed")
+        if speed:
+            lines.append(
+                f"{path.stem}: {speed['models']} models of {result['epochs']} epochs in "
+                f"{cost['seconds_all']:.0f} s with {cost['jobs']} processes; by wall time "
+                f"{speed['times_faster_by_wall']:g} times faster than the plain loop run one by "
+                f"one, {speed['times_faster_per_core']:g} times by processor time; peak "
+                f"{cost['peak_memory_gib']:g} GiB"
+            )
+    return "\n".join(lines)
+
+
+def mnist() -> str:
+    """Print every length that there is."""
+    results = [_read(path) for path in sorted((RESULTS / "mnist").glob("*.json"))]
+    lengths = sorted({result["parameters"]["epochs"] for result in results})
+    return "\n".join(show("mnist", "show", "--epochs", str(length)) for length in lengths)
+
+
+Section = tuple[str, str, Callable[[], str]]
+SECTIONS: tuple[Section, ...] = (
+    (
+        "VFLGAN Table 1, upper half: synthesizers without differential privacy",
+        "table1 run --settings ours paper",
+        lambda: show("table1", "show", "--settings", "ours", "paper"),
+    ),
+    (
+        "VFLGAN Table 5: quality as an integer",
+        "table5 run",
+        lambda: show("table5", "show"),
+    ),
+    ("Default settings, nothing tuned per table", "defaults", defaults),
+    ("The two gradient penalties, red wine", "penalties", penalties),
+    ("VFLGAN §5.2.1: halves of MNIST", "mnist run --epochs 20", mnist),
+    (
+        "VFLGAN Table 1, lower half: with differential privacy",
+        "dp run",
+        lambda: show("dp", "show"),
+    ),
+    ("VFLGAN Tables 2 to 4: audits", "audit_tables", lambda: show("audit_tables")),
+    ("What audits cost", "audit_assd", audit_speed),
+    (
+        "GAFM Table 1, and all defences against all attacks",
+        "split_defences run",
+        lambda: show("split_defences", "show", "--parties", "1", "3"),
+    ),
+    ("Marvell", "split_marvell curves", lambda: show("split_marvell", "show")),
+    ("DIMIP and Party-wise Dropout", "split_dimip run", lambda: show("split_dimip", "show")),
+    ("A training step", "step_time", step_time),
+    ("Encoding and decoding", "transformers", transformers),
+    ("Sampling", "sampling --rows 200000", sampling),
+)
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [OPENING]
+    for title, command, text in SECTIONS:
+        shown = "\n".join(line.rstrip() for line in text().strip("\n").splitlines())
+        parts.append(f"## {title}\n\n`python -m benchmarks.{command}`\n\n```text\n{shown}\n```\n")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Write or check the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    if parser.parse_args().check:
+        sys.exit(PAGE.read_text(encoding="utf-8") != page())
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _mean(rows: list[dict[str, Any]], key: str) -> float:
+    return float(np.mean([row[key] for row in rows]))
+
+
+if __name__ == "__main__":
+    main()
