@@ -174,20 +174,9 @@ class NoisyHistogram:
         Returns
         -------
         float64 array, shape (cell - 1,)
-            Non-negative, adding up to 1: the counts moved to the nearest such point (in least
-            squares, "norm-sub"), which unlike cutting off negative counts adds no mass to empty
-            cells.
+            See `nearest_shares`.
         """
-        counts = self.counts[:-1]
-        total = counts.sum()
-        if not total > 0.0:
-            return np.full(len(counts), 1.0 / len(counts))
-        descending = np.sort(counts)[::-1]
-        excess = (np.cumsum(descending) - total) / np.arange(1, len(counts) + 1)
-        threshold = excess[np.flatnonzero(descending > excess)[-1]]
-        shares: _FloatArray = np.maximum(counts - threshold, 0.0)
-        shares /= shares.sum()
-        return shares
+        return nearest_shares(self.counts[:-1])
 
     def mean_and_std(self) -> tuple[float, float]:
         """Mean and standard deviation of a numeric column, in its units."""
@@ -240,6 +229,31 @@ class NoisyHistogram:
         if isinstance(self.column, Bounds):
             return self.column
         raise TypeError("A categorical column has no mean.")
+
+
+def nearest_shares(counts: _FloatArray) -> _FloatArray:
+    """Turn noisy counts into shares.
+
+    Parameters
+    ----------
+    counts : float64 array, shape (cell,)
+
+    Returns
+    -------
+    float64 array, shape (cell,)
+        Non-negative, adding up to 1: the counts moved to the nearest such point (in least squares,
+        "norm-sub"), which unlike cutting off negative counts adds no mass to empty cells. Equal
+        shares if the counts add up to nothing.
+    """
+    total = counts.sum()
+    if not total > 0.0:
+        return np.full(len(counts), 1.0 / len(counts))
+    descending = np.sort(counts)[::-1]
+    excess = (np.cumsum(descending) - total) / np.arange(1, len(counts) + 1)
+    threshold = excess[np.flatnonzero(descending > excess)[-1]]
+    shares: _FloatArray = np.maximum(counts - threshold, 0.0)
+    shares /= shares.sum()
+    return shares
 
 
 def estimate_n_records(histograms: Iterable[NoisyHistogram]) -> float:

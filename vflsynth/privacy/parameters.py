@@ -12,13 +12,15 @@ from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.privacy.events import NeighbouringRelation, Sampler
 from vflsynth.privacy.schema import PublicSchema
 
-Mechanism = Literal["kernel_mean_embedding", "dpsgd", "first_layer"]
+Mechanism = Literal["kernel_mean_embedding", "dpsgd", "first_layer", "latent_tree"]
 
 _DEFAULTS = {
     "kernel_mean_embedding": (NeighbouringRelation.ADD_OR_REMOVE_ONE, Sampler.NONE),
     "dpsgd": (NeighbouringRelation.ADD_OR_REMOVE_ONE, Sampler.POISSON),
     "first_layer": (NeighbouringRelation.REPLACE_ONE, Sampler.WITHOUT_REPLACEMENT),
+    "latent_tree": (NeighbouringRelation.ADD_OR_REMOVE_ONE, Sampler.NONE),
 }
+_NEED_HISTOGRAMS = ("kernel_mean_embedding", "latent_tree")
 _POSITIVE = Number(0, closed=(False, True))
 _RULES: dict[str, Rule] = {
     "epsilon": Optional(_POSITIVE),
@@ -46,12 +48,15 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
         Required. Well below one over the number of records; the VFLGAN paper uses 5e-4 for 1,599.
     noise_multiplier : float, optional
         Noise standard deviation over joint sensitivity, instead of ``epsilon``.
-    mechanism : {"kernel_mean_embedding", "dpsgd", "first_layer"}, default="kernel_mean_embedding"
+    mechanism : {"kernel_mean_embedding", "dpsgd", "first_layer", "latent_tree"}
+        Default: "kernel_mean_embedding".
+
         - "kernel_mean_embedding": one noisy release of marginal histograms and of the joint table's
           mean random Fourier features; generators learn from the release alone (after DP-MERF).
         - "dpsgd": per-example clipping and noise for *all* discriminator parameters.
         - "first_layer": the VFLGAN paper's. Its ε is the budget of the first-layer gradients and
           **not a guarantee for the synthetic data** (see `vflsynth.privacy.first_layer`).
+        - "latent_tree": noisy contingency tables, of `DPLTSynthesizer` only.
     neighbouring_relation : {"add_or_remove_one", "replace_one"}, optional
         Default: "replace_one" for "first_layer", else "add_or_remove_one".
     max_grad_norm : float, default=1.0
@@ -149,11 +154,11 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
                 "'replace_one' for the mechanism 'first_layer': its fixed-size batches are not "
                 "accounted for under any other relation",
             )
-        if self.mechanism == "kernel_mean_embedding" and self.preprocessing_share == 0:
+        if self.mechanism in _NEED_HISTOGRAMS and self.preprocessing_share == 0:
             raise PrivacyParameterError(
                 "preprocessing_share",
                 self.preprocessing_share,
-                "more than 0 for the mechanism 'kernel_mean_embedding', which needs histograms",
+                f"more than 0 for the mechanism {self.mechanism!r}, which needs histograms",
             )
         if self.n_features % 2:
             raise PrivacyParameterError("n_features", self.n_features, "even")

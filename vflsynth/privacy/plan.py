@@ -27,17 +27,17 @@ from vflsynth.privacy.parameters import GaussianPrivacy
 
 SERVER = "server"
 
-_SYNTHETIC_DATA_CLAIM = (
+SYNTHETIC_DATA_CLAIM = (
     "ε bounds what the synthetic data, the generators and everything else computed from the "
     "releases below reveal about one record, however long and often they are used."
 )
-_RECIPIENTS = "recipients of the synthetic data and of the generators"
+RECIPIENTS = "recipients of the synthetic data and of the generators"
 _PARTIES = "the other parties: they know the batches and see protocol messages without noise"
-_COUNTS = (
+COUNTS = (
     "alignment report, transcript and log of a fit: they tell numbers of records, which a saved "
     "model holds only under replace_one"
 )
-_FLOATING_POINT = "rounding of floating-point numbers: ε is computed for real numbers"
+FLOATING_POINT = "rounding of floating-point numbers: ε is computed for real numbers"
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def plan_mean_embedding(
     histograms = _histogram_event(privacy, columns, noise["histograms"])
     ledger = PrivacyLedger(
         mechanism="noisy histograms and kernel mean embedding (one-shot)",
-        claim=_SYNTHETIC_DATA_CLAIM,
+        claim=SYNTHETIC_DATA_CLAIM,
         covers_synthetic_data=True,
         delta=delta,
         target_epsilon=privacy.epsilon,
@@ -102,16 +102,16 @@ def plan_mean_embedding(
             LedgerEntry("preprocessing", histograms),
             LedgerEntry("mean embedding", features),
         ),
-        protected_against=(_RECIPIENTS, "the other parties, who see the noisy releases only"),
+        protected_against=(RECIPIENTS, "the other parties, who see the noisy releases only"),
         not_protected_against=(
             "the server: it sees projections of every record's encoded columns without noise",
         ),
         not_covered=(
             "which individuals the parties have in common",
-            _COUNTS,
-            _FLOATING_POINT,
+            COUNTS,
+            FLOATING_POINT,
         ),
-        public=_public(privacy, "random frequencies"),
+        public=public_knowledge(privacy, "random frequencies"),
     )
     return PrivacyPlan(noise["features"], noise["histograms"], ledger)
 
@@ -168,23 +168,25 @@ def plan_dpsgd(
         entries.insert(0, LedgerEntry("preprocessing", histograms))
     ledger = PrivacyLedger(
         mechanism="DP-SGD on all discriminator parameters",
-        claim=_SYNTHETIC_DATA_CLAIM,
+        claim=SYNTHETIC_DATA_CLAIM,
         covers_synthetic_data=True,
         delta=delta,
         target_epsilon=privacy.epsilon,
         entries=tuple(entries),
-        protected_against=(_RECIPIENTS,),
+        protected_against=(RECIPIENTS,),
         not_protected_against=(
             "the server: it sees intermediate features of every record in a batch without noise",
             _PARTIES,
         ),
         not_covered=(
             "which individuals the parties have in common",
-            _COUNTS,
+            COUNTS,
             "running times of epochs in the history, which depend a little on the batches",
-            _FLOATING_POINT,
+            FLOATING_POINT,
         ),
-        public=_public(privacy, "rough number of records", "sample rate and number of steps"),
+        public=public_knowledge(
+            privacy, "rough number of records", "sample rate and number of steps"
+        ),
     )
     return PrivacyPlan(noise, histogram_noise, ledger)
 
@@ -242,7 +244,7 @@ def plan_first_layer(
         entries=(LedgerEntry("training", training(noise)),),
         protected_against=("nobody, as far as the synthetic data are concerned",),
         not_protected_against=(
-            _RECIPIENTS,
+            RECIPIENTS,
             "the server: it sees intermediate features of every record in a batch without noise",
             _PARTIES,
         ),
@@ -250,7 +252,7 @@ def plan_first_layer(
             "all layers above the first, private heads and shared discriminator: raw gradients",
             "the records themselves, which the released features are computed from again",
             "scaling, category lists and the choice of the best epoch: read off the records",
-            _FLOATING_POINT,
+            FLOATING_POINT,
         ),
         public=("number of records", "sample rate and number of steps"),
     )
@@ -311,7 +313,8 @@ def _histogram_event(
     )
 
 
-def _public(privacy: GaussianPrivacy, *more: str) -> tuple[str, ...]:
+def public_knowledge(privacy: GaussianPrivacy, *more: str) -> tuple[str, ...]:
+    """List what the ledger takes as public: the user's schema, labels, types, and `more`."""
     known = [
         "bounds of numeric columns and lists of categories, given by the user",
         "names and types of columns, the type of the keys",

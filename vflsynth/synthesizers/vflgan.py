@@ -226,6 +226,8 @@ class VFLGANSynthesizer(GANSynthesizer):
             return super()._train(models, random_states, party_frames, on, **options)
         check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
         self.privacy.validate()
+        if self.privacy.mechanism == "latent_tree":
+            raise ParameterError("the mechanism 'latent_tree' is that of DPLTSynthesizer")
         del options["checkpoint_every"]
         _refuse_repeated_releases(self.privacy.mechanism, len(models), options)
         if self.privacy.mechanism == "kernel_mean_embedding":

@@ -1,0 +1,269 @@
+"""Latent tree models of discrete tables: groups of columns, latent classes, a spanning tree.
+
+Everything here is computed from tables of counts that are noisy already, so it is post-processing:
+it costs no privacy, and counts may be negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vflsynth.privacy.histograms import nearest_shares
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+Pair = tuple[int, int]
+
+_EM_STEPS, _EM_STARTS = 100, 5
+_SMALLEST = 1e-12
+
+
+def joint_shares(counts: Floats) -> Floats:
+    """Turn a table of noisy counts, shape (a, b), into probabilities that add up to 1."""
+    return nearest_shares(counts.ravel()).reshape(counts.shape)
+
+
+def conditional_shares(counts: Floats) -> Floats:
+    """Turn noisy counts of pairs (a, b), shape (a, b), into p(b | a).
+
+    Rows without any mass get the shares of b over all rows.
+    """
+    joint = joint_shares(counts)
+    rows = joint.sum(1, keepdims=True)
+    shares: Floats = np.where(rows > 0.0, joint / np.maximum(rows, _SMALLEST), joint.sum(0))
+    return shares
+
+
+def mutual_information(counts: Floats) -> float:
+    """Mutual information of two columns in nats, from their noisy counts, shape (a, b)."""
+    joint = joint_shares(counts)
+    apart = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
+    there = joint > 0.0
+    return float(np.sum(joint[there] * np.log(joint[there] / apart[there])))
+
+
+def group_sizes(n_columns: int, group_size: int) -> list[int]:
+    """Sizes of the groups of a party's columns, as equal as possible; depends on numbers only."""
+    n_groups = -(-n_columns // group_size)
+    return [len(part) for part in np.array_split(np.arange(n_columns), n_groups)]
+
+
+def group_columns(information: Floats, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Put columns that tell most about each other into one group.
+
+    Parameters
+    ----------
+    information : float64 array, shape (column, column)
+        Mutual information of each pair, symmetric.
+    sizes : sequence of int
+        Of the groups; they add up to the number of columns.
+
+    Returns
+    -------
+    list of tuple of int
+        Columns of each group. A group begins with the strongest pair that is left and takes, one
+        by one, the column with the largest sum of information about its members.
+    """
+    left = list(range(len(information)))
+    groups = []
+    for size in sizes:
+        between = information[np.ix_(left, left)]
+        np.fill_diagonal(between, -np.inf)
+        first = left[int(between.max(1).argmax())] if len(left) > 1 else left[0]
+        group = [first]
+        left.remove(first)
+        while len(group) < size:
+            best = left[int(information[np.ix_(group, left)].sum(0).argmax())]
+            group.append(best)
+            left.remove(best)
+        groups.append(tuple(group))
+    return groups
+
+
+def spanning_tree(information: Floats) -> list[int]:
+    """Find the tree with the largest sum of mutual information (Chow and Liu 1968).
+
+    Parameters
+    ----------
+    information : float64 array, shape (node, node)
+        Symmetric.
+
+    Returns
+    -------
+    list of int, one per node
+        Parents; -1 for the root, which is node 0. By Prim's algorithm.
+    """
+    n_nodes = len(information)
+    parents = [-1] * n_nodes
+    gain, inside = information[0].copy(), np.zeros(n_nodes, dtype=np.bool_)
+    inside[0] = True
+    for _ in range(n_nodes - 1):
+        node = int(np.where(inside, -np.inf, gain).argmax())
+        inside[node] = True
+        closer = ~inside & (information[node] > gain)
+        gain[closer] = information[node][closer]
+        if parents[node] < 0:
+            parents[node] = 0
+        for other in np.flatnonzero(closer):
+            parents[other] = node
+    return parents
+
+
+def top_down(parents: Sequence[int]) -> list[int]:
+    """Order the nodes such that parents come before their children."""
+    order = [node for node, parent in enumerate(parents) if parent < 0]
+    for node in order:
+        order += [child for child, parent in enumerate(parents) if parent == node]
+    return order
+
+
+def group_distribution(pairs: Mapping[Pair, Floats], group: Sequence[int]) -> Floats:
+    """Approximate the joint distribution of a group of columns by its best tree of pairs.
+
+    Parameters
+    ----------
+    pairs : mapping of (column, column) to float64 array, shape (state, state)
+        Noisy counts of every pair with the smaller column first.
+    group : sequence of int
+        At least two columns.
+
+    Returns
+    -------
+    float64 array, one axis per column of the group
+    """
+
+    def counts(one: int, other: int) -> Floats:
+        return pairs[one, other] if one < other else pairs[other, one].T
+
+    size = len(group)
+    information = np.zeros((size, size))
+    for i in range(size):
+        for j in range(i):
+            information[i, j] = information[j, i] = mutual_information(counts(group[i], group[j]))
+    parents = spanning_tree(information)
+    joint = np.ones([1] * size)
+    for node in top_down(parents):
+        parent = parents[node]
+        shape = [1] * size
+        if parent < 0:
+            factor = joint_shares(counts(group[0], group[1])).sum(1)
+            shape[node] = len(factor)
+        else:
+            factor = conditional_shares(counts(group[parent], group[node]))
+            shape[parent], shape[node] = factor.shape
+            if parent > node:
+                factor = factor.T
+        joint = joint * factor.reshape(shape)
+    return joint
+
+
+@dataclass(frozen=True)
+class LatentClasses:
+    """A latent class model of a group of columns: a latent state, and columns independent given it.
+
+    Parameters
+    ----------
+    shares : float64 array, shape (latent state,)
+    columns : tuple of float64 array, shape (latent state, state)
+        p(column's state | latent state).
+    """
+
+    shares: Floats
+    columns: tuple[Floats, ...]
+
+    @classmethod
+    def fit(cls, joint: Floats, n_latent: int, rng: np.random.Generator) -> LatentClasses:
+        """Fit to a joint distribution by expectation maximisation, the best of five random starts.
+
+        Parameters
+        ----------
+        joint : float64 array, one axis per column
+            Adds up to 1.
+        n_latent : int
+            Latent states.
+        rng : numpy.random.Generator
+        """
+        best: tuple[float, LatentClasses] | None = None
+        for _ in range(_EM_STARTS):
+            model = cls._maximise(joint, rng.dirichlet(np.ones(n_latent), joint.shape))
+            for _ in range(_EM_STEPS):
+                model = cls._maximise(joint, model.posterior())
+            likelihood = float(np.sum(joint * np.log(model._joint().sum(-1) + _SMALLEST)))
+            if best is None or likelihood > best[0]:
+                best = likelihood, model
+        assert best is not None
+        return best[1]
+
+    def posterior(self) -> Floats:
+        """p(latent state | states of all columns), one axis per column and one for the latent."""
+        joint = self._joint() + _SMALLEST
+        posterior: Floats = joint / joint.sum(-1, keepdims=True)
+        return posterior
+
+    def assign(self, codes: Codes) -> Codes:
+        """Return every record's most probable latent state, a function of its columns alone.
+
+        Parameters
+        ----------
+        codes : int64 array, shape (record, column)
+
+        Returns
+        -------
+        int64 array, shape (record,)
+        """
+        most_probable = self.posterior().argmax(-1)
+        latent: Codes = most_probable[tuple(codes.T)]
+        return latent
+
+    def _joint(self) -> Floats:
+        """p(columns, latent state)."""
+        size = len(self.columns)
+        joint = self.shares.reshape([1] * size + [-1])
+        for axis, column in enumerate(self.columns):
+            shape = [1] * size + [len(self.shares)]
+            shape[axis] = column.shape[1]
+            joint = joint * column.T.reshape(shape)
+        return joint
+
+    @classmethod
+    def _maximise(cls, joint: Floats, posterior: Floats) -> LatentClasses:
+        """Best parameters, given how probable each latent state is for every cell."""
+        weights = joint[..., None] * posterior
+        axes = range(joint.ndim)
+        columns = []
+        for axis in axes:
+            counts = weights.sum(tuple(other for other in axes if other != axis)).T + _SMALLEST
+            columns.append(counts / counts.sum(1, keepdims=True))
+        return cls(weights.sum(tuple(axes)), tuple(columns))
+
+
+def merge_cells(shares: Floats, n_states: int, *, ordered: bool) -> Codes:
+    """Merge a histogram's cells into at most `n_states` states of roughly equal mass.
+
+    Parameters
+    ----------
+    shares : float64 array, shape (cell,)
+        Adding up to 1.
+    n_states : int
+    ordered : bool
+        Whether only neighbouring cells may be merged (bins of numbers). Otherwise the rarest
+        categories share the last state.
+
+    Returns
+    -------
+    int64 array, shape (cell,)
+        State of each cell, from 0 without gaps.
+    """
+    if ordered:
+        middle = np.cumsum(shares) - shares / 2.0
+        states = np.minimum((middle * n_states).astype(np.int64), n_states - 1)
+        merged: Codes = np.unique(states, return_inverse=True)[1].astype(np.int64)
+        return merged
+    rank = np.empty(len(shares), dtype=np.int64)
+    rank[np.argsort(-shares, kind="stable")] = np.arange(len(shares))
+    states = np.minimum(rank, n_states - 1)
+    return states
