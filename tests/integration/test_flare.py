@@ -19,7 +19,7 @@ from vflsynth import PartyModel, VFLGANSynthesizer
 from vflsynth._artefacts import read_tensors
 from vflsynth.cli import main
 from vflsynth.datasets import load_breast_cancer_parties, make_party_frames
-from vflsynth.federation.job import Job, Site
+from vflsynth.federation.job import Job
 from vflsynth.federation.kit import write_job
 from vflsynth.federation.simulate import (
     Administrator,
@@ -28,6 +28,7 @@ from vflsynth.federation.simulate import (
     provision,
     reproducible,
 )
+from vflsynth.federation.site import Site
 from vflsynth.splitdefense import MarvellClassifier
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")

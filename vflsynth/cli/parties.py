@@ -8,10 +8,11 @@ from pathlib import Path
 
 from vflsynth.cli.console import say
 from vflsynth.exceptions import ParameterError, ProtocolError
-from vflsynth.federation.job import Job, Site, read_toml
+from vflsynth.federation.job import Job, read_toml
 from vflsynth.federation.kit import prepare, project
 from vflsynth.federation.sampling import draw_part, join_parts
 from vflsynth.federation.simulate import reproducible, simulate, submit
+from vflsynth.federation.site import Site
 from vflsynth.frames import read_table, write_table
 
 logger = logging.getLogger("vflsynth")

@@ -12,10 +12,11 @@ from vflsynth import _artefacts as artefacts
 from vflsynth._device import resolve_device
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ParameterError
-from vflsynth.federation.job import Job, Site
+from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.programs import SplitProgram
 from vflsynth.federation.server_node import ServerNode
+from vflsynth.federation.site import Site
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import read_table
 from vflsynth.parties import Party

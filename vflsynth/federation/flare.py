@@ -23,9 +23,10 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from vflsynth.exceptions import ParameterError, PartyStoppedError, RunAbortedError
-from vflsynth.federation.job import SITE_FILE, Job, Site
+from vflsynth.federation.job import Job
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.server_nodes import server_node
+from vflsynth.federation.site import SITE_FILE, Site
 
 logger = logging.getLogger("vflsynth")
 

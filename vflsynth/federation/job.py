@@ -1,28 +1,22 @@
-"""What all sites agree on (the job), and what each site alone decides (the site file)."""
+"""What all sites of a run agree on: the job."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import tomllib
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from vflsynth._random import derive
 from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.exchange import Limits
 
-SITE_FILE = "vflsynth.toml"
-"""Name of the site file in the folder ``local`` of a FLARE start-up kit."""
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _RESERVED = {"active", "server", "shared"}
-_SECRET_BYTES = 32
 _SECONDS = Number(0, closed=(False, True))
 
 
@@ -67,7 +61,7 @@ class Job:
         ------
         ParameterError
         """
-        _known(content, [f.name for f in fields(cls)], "job")
+        known_keys(content, [f.name for f in fields(cls)], "job")
         name, parties = content.get("name"), content.get("parties")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ParameterError(
@@ -115,100 +109,6 @@ class Job:
         return Limits(self.exchange_timeout, self.setup_timeout, self.max_frame_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """What one site alone decides; nothing of it is sent anywhere.
-
-    Parameters
-    ----------
-    party : str
-        The site's name.
-    folder : Path
-        Checkpoints, this site's half of the model and its reports.
-    table : Path, optional
-        The party's table, csv or parquet. The server has none, unless it is an active party.
-    labels : str, optional
-        At an active party: the column of the table that holds the labels.
-    column_kinds : dict
-    device : str, default="cpu"
-    shared : bytes, optional
-        The secret that all parties share and the server does not know: at least 32 bytes.
-    own : bytes, optional
-        The site's own secret, for initial weights. Default: fresh for every run.
-    schedule : bytes, optional
-        Only to reproduce a run in one process: the exact secret of batches and latents, which
-        otherwise is derived from `shared` and the job's name.
-    """
-
-    party: str
-    folder: Path
-    table: Path | None = None
-    labels: str | None = None
-    column_kinds: dict[Hashable, str] = field(default_factory=dict)
-    device: str = "cpu"
-    shared: bytes | None = None
-    own: bytes | None = None
-    schedule: bytes | None = None
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read a site file; paths in it are relative to its folder.
-
-        Raises
-        ------
-        ParameterError
-        """
-        content = read_toml(path)
-        secrets = content.pop("secrets", {})
-        _known(content, ["party", "folder", "table", "labels", "column_kinds", "device"], str(path))
-        _known(secrets, ["shared", "own", "schedule"], f"{path}: secrets")
-        for name in ("party", "folder"):
-            if not isinstance(content.get(name), str):
-                raise ParameterError(f"{path}: {name} must be a text, got {content.get(name)!r}")
-        where = path.resolve().parent
-        paths = {n: where / content[n] for n in ("folder", "table") if n in content}
-        keys = {name: _secret(path, name, text) for name, text in secrets.items()}
-        return cls(**(content | paths | keys))
-
-    def write(self, path: Path) -> None:
-        """Write a site file that only its owner can read."""
-        # Texts of JSON are texts of TOML.
-        lines = [f"party = {_quoted(self.party)}", f"folder = {_quoted(self.folder.resolve())}"]
-        if self.table is not None:
-            lines.append(f"table = {_quoted(self.table.resolve())}")
-        if self.labels is not None:
-            lines.append(f"labels = {_quoted(self.labels)}")
-        lines += [f"device = {_quoted(self.device)}", "", "[column_kinds]"]
-        lines += [f"{_quoted(k)} = {_quoted(kind)}" for k, kind in self.column_kinds.items()]
-        lines += ["", "[secrets]"]
-        secrets = {"shared": self.shared, "own": self.own, "schedule": self.schedule}
-        lines += [f"{k} = {_quoted(secret.hex())}" for k, secret in secrets.items() if secret]
-        path.touch(mode=0o600)
-        path.chmod(0o600)
-        path.write_text("\n".join([*lines, ""]), encoding="utf-8")
-
-    def schedule_secret(self, run: str) -> bytes:
-        """Return the secret of batches, latents and rotations of a run."""
-        return self.schedule or derive(self.the_shared, f"schedule|{run}")
-
-    @property
-    def the_shared(self) -> bytes:
-        """The shared secret.
-
-        Raises
-        ------
-        ParameterError
-            If the site file has none.
-        """
-        if self.shared is None:
-            raise ParameterError(
-                f"site {self.party!r}: the site file has no shared secret. Make one with "
-                "'openssl rand -hex 32', give it to all parties and not to the server, and write "
-                'it into every site file: [secrets] shared = "..."'
-            )
-        return self.shared
-
-
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.
 
@@ -222,35 +122,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ParameterError(f"{path} cannot be read: {error}") from error
 
 
-def _quoted(value: object) -> str:
-    return json.dumps(str(value), ensure_ascii=False)
+def known_keys(content: Mapping[str, Any], names: Collection[str], where: str) -> None:
+    """Refuse what no file of this kind has.
 
-
-def _known(content: Mapping[str, Any], names: Collection[str], where: str) -> None:
+    Raises
+    ------
+    ParameterError
+    """
     for name in content:
         if name not in names:
             raise ParameterError(f"{where}: unknown {name!r}; there are {', '.join(names)}")
-
-
-def _secret(path: Path, name: str, text: Any) -> bytes:
-    try:
-        secret = bytes.fromhex(text)
-    except (ValueError, TypeError):
-        secret = b""
-    if len(secret) < _SECRET_BYTES:
-        raise ParameterError(
-            f"{path}: secrets.{name} must be at least {_SECRET_BYTES} bytes as hexadecimal digits, "
-            "for example from 'openssl rand -hex 32'"
-        )
-    return secret
-
-
-def kept_secret(path: Path) -> bytes:
-    """Return a node's own secret of a run, fresh from the operating system on the first start."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        side = path.with_name(f".{path.name}")
-        side.touch(mode=0o600)
-        side.write_text(os.urandom(_SECRET_BYTES).hex())
-        side.rename(path)
-    return bytes.fromhex(path.read_text())

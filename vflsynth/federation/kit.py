@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from vflsynth.exceptions import ParameterError
-from vflsynth.federation.job import SITE_FILE, Job, Site
+from vflsynth.federation.job import Job
+from vflsynth.federation.site import SITE_FILE, Site
 
 EXECUTOR = "vflsynth.federation.flare.PartyExecutor"
 CONTROLLER = "vflsynth.federation.flare.ServerController"

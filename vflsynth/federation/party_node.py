@@ -14,11 +14,12 @@ from vflsynth._random import RandomStreams, derive
 from vflsynth._version import __version__
 from vflsynth.exceptions import ParameterError, ProtocolError
 from vflsynth.federation.checkpoints import NodeCheckpoints
-from vflsynth.federation.job import Job, Site, kept_secret
+from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
 from vflsynth.federation.programs import Program, program_of
 from vflsynth.federation.reports import write_report
+from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import check_party_frames, read_table
 from vflsynth.protocol import (

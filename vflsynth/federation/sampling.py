@@ -10,7 +10,8 @@ import pandas as pd
 
 from vflsynth._random import derive
 from vflsynth.exceptions import MisalignedError, SharedColumnError
-from vflsynth.federation.job import Job, Site
+from vflsynth.federation.job import Job
+from vflsynth.federation.site import Site
 from vflsynth.model import PartyModel
 
 MARK = "vflsynth sample"

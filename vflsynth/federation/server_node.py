@@ -15,10 +15,11 @@ from vflsynth._version import __version__
 from vflsynth.exceptions import NoCommonCheckpointError
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.exchange import RemoteChannel
-from vflsynth.federation.job import Job, Site, kept_secret
+from vflsynth.federation.job import Job
 from vflsynth.federation.matching import check_facts, fact, match_blinded
 from vflsynth.federation.programs import GANProgram
 from vflsynth.federation.reports import write_report
+from vflsynth.federation.site import Site, kept_secret
 from vflsynth.protocol import Channel, CheckpointNotice, EncodedSize, Hello, Terms, Transcript
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from vflsynth.federation.active_node import ActiveNode
-from vflsynth.federation.job import Job, Site
+from vflsynth.federation.job import Job
 from vflsynth.federation.programs import SplitProgram, program_of
 from vflsynth.federation.server_node import GANServerNode, ServerNode
+from vflsynth.federation.site import Site
 
 
 def server_node(job: Job, site: Site) -> ServerNode:

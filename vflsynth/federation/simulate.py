@@ -19,9 +19,10 @@ from typing import Any
 
 from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import MissingExtraError, ProtocolError
-from vflsynth.federation.job import Job, Site
+from vflsynth.federation.job import Job
 from vflsynth.federation.kit import ADMIN, PROJECT, prepare, project, write_job
 from vflsynth.federation.programs import SplitProgram, program_of
+from vflsynth.federation.site import Site
 
 logger = logging.getLogger("vflsynth")
 

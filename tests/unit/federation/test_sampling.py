@@ -5,8 +5,9 @@ import pytest
 
 from vflsynth.cli import main
 from vflsynth.exceptions import MisalignedError, SharedColumnError
-from vflsynth.federation.job import Job, Site
+from vflsynth.federation.job import Job
 from vflsynth.federation.sampling import draw_part, join_parts
+from vflsynth.federation.site import Site
 
 
 @pytest.fixture

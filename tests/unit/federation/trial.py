@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from vflsynth._random import derive
-from vflsynth.federation.job import Job, Site
+from vflsynth.federation.job import Job
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.server_nodes import server_node
+from vflsynth.federation.site import Site
 
 
 class Dead(BaseException):

@@ -1,0 +1,194 @@
+"""What one site alone decides: the site file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from vflsynth._random import derive
+from vflsynth._validation import Number, check_parameters
+from vflsynth.exceptions import ParameterError
+from vflsynth.federation.job import known_keys, read_toml
+from vflsynth.privacy import PublicSchema
+
+SITE_FILE = "vflsynth.toml"
+"""Name of the site file in the folder ``local`` of a FLARE start-up kit."""
+
+_SECRET_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that a site agrees to spend on its records, all runs of its folder together.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        rules = {
+            "epsilon": Number(0, closed=(False, True)),
+            "delta": Number(0, 1, closed=(False, False)),
+        }
+        check_parameters("privacy", {"epsilon": self.epsilon, "delta": self.delta}, rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What one site alone decides; nothing of it is sent anywhere.
+
+    Parameters
+    ----------
+    party : str
+        The site's name.
+    folder : Path
+        Checkpoints, this site's half of the model and its reports.
+    table : Path, optional
+        The party's table, csv or parquet. The server has none, unless it is an active party.
+    labels : str, optional
+        At an active party: the column of the table that holds the labels.
+    column_kinds : dict
+    device : str, default="cpu"
+    shared : bytes, optional
+        The secret that all parties share and the server does not know: at least 32 bytes.
+    own : bytes, optional
+        The site's own secret, for initial weights. Default: fresh for every run.
+    budget : Budget, optional
+        With it the site takes part in private runs only, and only as far as the budget goes.
+    schema : PublicSchema
+        Bounds and categories of this party's columns that are known without looking at the records.
+    schedule : bytes, optional
+        Only to reproduce a run in one process: the exact secret of batches and latents, which
+        otherwise is derived from `shared` and the job's name.
+    """
+
+    party: str
+    folder: Path
+    table: Path | None = None
+    labels: str | None = None
+    column_kinds: dict[Hashable, str] = field(default_factory=dict)
+    device: str = "cpu"
+    shared: bytes | None = None
+    own: bytes | None = None
+    budget: Budget | None = None
+    schema: PublicSchema = field(default_factory=PublicSchema)
+    schedule: bytes | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a site file; paths in it are relative to its folder.
+
+        Raises
+        ------
+        ParameterError
+        """
+        content = read_toml(path)
+        secrets = content.pop("secrets", {})
+        privacy = content.pop("privacy", {})
+        known = ["party", "folder", "table", "labels", "column_kinds", "device"]
+        known_keys(content, known, str(path))
+        known_keys(secrets, ["shared", "own", "schedule"], f"{path}: secrets")
+        known_keys(privacy, ["epsilon", "delta", "bounds", "categories"], f"{path}: privacy")
+        for name in ("party", "folder"):
+            if not isinstance(content.get(name), str):
+                raise ParameterError(f"{path}: {name} must be a text, got {content.get(name)!r}")
+        where = path.resolve().parent
+        paths = {n: where / content[n] for n in ("folder", "table") if n in content}
+        keys = {name: _secret(path, name, text) for name, text in secrets.items()}
+        return cls(**(content | paths | keys | _privacy(path, privacy)))
+
+    def write(self, path: Path) -> None:
+        """Write a site file that only its owner can read."""
+        # Texts of JSON are texts of TOML.
+        lines = [f"party = {_quoted(self.party)}", f"folder = {_quoted(self.folder.resolve())}"]
+        if self.table is not None:
+            lines.append(f"table = {_quoted(self.table.resolve())}")
+        if self.labels is not None:
+            lines.append(f"labels = {_quoted(self.labels)}")
+        lines += [f"device = {_quoted(self.device)}", "", "[column_kinds]"]
+        lines += [f"{_quoted(k)} = {_quoted(kind)}" for k, kind in self.column_kinds.items()]
+        if self.budget is not None:
+            lines += ["", "[privacy]", f"epsilon = {self.budget.epsilon!r}"]
+            lines += [f"delta = {self.budget.delta!r}"]
+        for name in ("bounds", "categories"):
+            public = getattr(self.schema, name)
+            lines += ["", f"[privacy.{name}]"] if public else []
+            lines += [f"{_quoted(k)} = {json.dumps(list(v))}" for k, v in public.items()]
+        lines += ["", "[secrets]"]
+        secrets = {"shared": self.shared, "own": self.own, "schedule": self.schedule}
+        lines += [f"{k} = {_quoted(secret.hex())}" for k, secret in secrets.items() if secret]
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+    def schedule_secret(self, run: str) -> bytes:
+        """Return the secret of batches, latents and rotations of a run."""
+        return self.schedule or derive(self.the_shared, f"schedule|{run}")
+
+    @property
+    def the_shared(self) -> bytes:
+        """The shared secret.
+
+        Raises
+        ------
+        ParameterError
+            If the site file has none.
+        """
+        if self.shared is None:
+            raise ParameterError(
+                f"site {self.party!r}: the site file has no shared secret. Make one with "
+                "'openssl rand -hex 32', give it to all parties and not to the server, and write "
+                'it into every site file: [secrets] shared = "..."'
+            )
+        return self.shared
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def _secret(path: Path, name: str, text: Any) -> bytes:
+    try:
+        secret = bytes.fromhex(text)
+    except (ValueError, TypeError):
+        secret = b""
+    if len(secret) < _SECRET_BYTES:
+        raise ParameterError(
+            f"{path}: secrets.{name} must be at least {_SECRET_BYTES} bytes as hexadecimal digits, "
+            "for example from 'openssl rand -hex 32'"
+        )
+    return secret
+
+
+def _privacy(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Read budget and public knowledge."""
+    found: dict[str, Any] = {}
+    try:
+        if "epsilon" in content or "delta" in content:
+            found["budget"] = Budget(content["epsilon"], content["delta"])
+        found["schema"] = PublicSchema(content.get("bounds", {}), content.get("categories", {}))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ParameterError(
+            f"{path}: privacy needs epsilon and delta, bounds like age = [0, 120] and categories "
+            f'like smoker = ["no", "yes"]: {error}'
+        ) from error
+    return found
+
+
+def kept_secret(path: Path) -> bytes:
+    """Return a node's own secret of a run, fresh from the operating system on the first start."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        side = path.with_name(f".{path.name}")
+        side.touch(mode=0o600)
+        side.write_text(os.urandom(_SECRET_BYTES).hex())
+        side.rename(path)
+    return bytes.fromhex(path.read_text())
