@@ -9,6 +9,7 @@ from vflsynth._version import __version__
 from vflsynth.model import PartyModel
 from vflsynth.presets import preset
 from vflsynth.synthesizers import (
+    DPLTSynthesizer,
     GaussianCopulaSynthesizer,
     IndependentSynthesizer,
     VertiGANSynthesizer,
@@ -19,6 +20,7 @@ from vflsynth.training.callbacks import EarlyStopping
 from vflsynth.transformers import TableTransformer
 
 __all__ = [
+    "DPLTSynthesizer",
     "EarlyStopping",
     "GaussianCopulaSynthesizer",
     "IndependentSynthesizer",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
+from vflsynth.latent_tree import top_down
 from vflsynth.marginals import Marginal, draw_marginals
 from vflsynth.networks import Generator
 from vflsynth.parties.gan_party import sample_encoded
@@ -233,7 +234,119 @@ class MarginalSampler(RowSampler):
         return cls(marginals, None if loadings is None else loadings.cpu(), width=content["width"])
 
 
+class LatentTreeSampler(RowSampler):
+    """A tree of latent attributes that all parties draw alike, and own columns given them.
+
+    Parameters
+    ----------
+    parents : sequence of int
+        Of all parties' latent attributes; -1 for the root.
+    shares : sequence of Tensor
+        Of every attribute: of the root, shape (state,); else given the parent, (parent state,
+        state).
+    columns : sequence of Tensor, shape (latent state, cell)
+        p(cell | latent attribute) of the party's columns, in the order of the encoded row. The last
+        cell is that of missing values.
+    latent_of : sequence of int
+        Each column's latent attribute.
+    scores : sequence of (float, float) or None
+        Encoded ends of a numeric column's bounds, which its bins divide evenly; None: categories.
+    gated : sequence of bool
+        Whether a column's encoding has a state "missing".
+    """
+
+    kind = "latent tree"
+
+    def __init__(
+        self,
+        parents: Sequence[int],
+        shares: Sequence[Tensor],
+        columns: Sequence[Tensor],
+        latent_of: Sequence[int],
+        scores: Sequence[tuple[float, float] | None],
+        gated: Sequence[bool],
+    ) -> None:
+        if not len(columns) == len(latent_of) == len(scores) == len(gated):
+            raise ValueError("columns, their latent attributes and encodings differ in number")
+        self.parents, self.shares = tuple(parents), [table.double().cpu() for table in shares]
+        self.columns, self.latent_of = [table.double().cpu() for table in columns], tuple(latent_of)
+        self.scores, self.gated = tuple(scores), tuple(gated)
+        self._order = top_down(self.parents)
+        if len(self._order) != len(self.shares):
+            raise ValueError("not a tree of all latent attributes")
+
+    @property
+    def latent_dim(self) -> int:
+        """Number of latent attributes of all parties."""
+        return len(self.parents)
+
+    def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
+        """Draw the tree from the shared latents, then cells and places in them."""
+        places = torch.special.ndtr(latent[0].double().cpu())
+        states: dict[int, Tensor] = {}
+        for node in self._order:
+            table, parent = self.shares[node], self.parents[node]
+            given = table.expand(len(places), -1) if parent < 0 else table[states[parent]]
+            states[node] = _pick(given, places[:, node])
+        drawn = streams.uniform("cells", index, (2, len(places), len(self.columns)))[0].double()
+        parts = []
+        for number, table in enumerate(self.columns):
+            cells = _pick(table[states[self.latent_of[number]]], drawn[0, :, number])
+            parts.append(self._encode(number, cells, drawn[1, :, number]))
+        return torch.cat(parts, dim=1).float()
+
+    def _encode(self, number: int, cells: Tensor, place: Tensor) -> Tensor:
+        """Write cells as the party's transformer encodes them, numbers anywhere in their bin."""
+        n_values = self.columns[number].shape[1] - 1
+        missing, ends = (cells == n_values).double().unsqueeze(1), self.scores[number]
+        if ends is None:
+            encoded = torch.nn.functional.one_hot(cells, n_values + 1).double()
+            return encoded if self.gated[number] else encoded[:, :-1]
+        score = ends[0] + (ends[1] - ends[0]) * (cells + place) / n_values
+        value = score.unsqueeze(1) * (1.0 - missing)
+        return torch.cat([value, 1.0 - missing, missing], 1) if self.gated[number] else value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the shape of the tree and the encodings."""
+        return {
+            "parents": list(self.parents),
+            "latent_of": list(self.latent_of),
+            "scores": [None if ends is None else list(ends) for ends in self.scores],
+            "gated": list(self.gated),
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the conditional distributions."""
+        tables = {f"shares.{node}": table for node, table in enumerate(self.shares)}
+        return tables | {f"columns.{number}": table for number, table in enumerate(self.columns)}
+
+    @classmethod
+    def restore(
+        cls,
+        content: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        spans: Sequence[OutputSpan],
+        device: torch.device | str,
+    ) -> Self:
+        """Undo `to_dict` and `tensors`; it always computes on the CPU."""
+        return cls(
+            content["parents"],
+            [tensors[f"shares.{node}"] for node in range(len(content["parents"]))],
+            [tensors[f"columns.{number}"] for number in range(len(content["gated"]))],
+            content["latent_of"],
+            [None if ends is None else (ends[0], ends[1]) for ends in content["scores"]],
+            content["gated"],
+        )
+
+
+def _pick(shares: Tensor, place: Tensor) -> Tensor:
+    """State that a place in the unit interval stands for, per row; shares (row, state)."""
+    # Not beyond the last state that has any share, whatever rounding does.
+    last = shares.shape[1] - 1 - (shares.flip(1) > 0.0).double().argmax(1)
+    return torch.minimum((shares.cumsum(1) <= place.unsqueeze(1)).sum(1), last)
+
+
 SAMPLERS: dict[str, type[RowSampler]] = {
-    sampler.kind: sampler for sampler in (GeneratorSampler, MarginalSampler)
+    sampler.kind: sampler for sampler in (GeneratorSampler, MarginalSampler, LatentTreeSampler)
 }
 """Samplers by the name under which they are saved."""

@@ -6,6 +6,8 @@ from vflsynth.parties.dpsgd_server import DPSGDServer
 from vflsynth.parties.first_layer_party import FirstLayerParty
 from vflsynth.parties.gan_party import GANParty
 from vflsynth.parties.gan_server import GANServer
+from vflsynth.parties.latent_tree_party import LatentTreeParty, LatentTreeSettings
+from vflsynth.parties.latent_tree_server import publish_tree
 from vflsynth.parties.marginal_party import MarginalParty
 from vflsynth.parties.mean_embedding_party import MeanEmbeddingParty, MeanEmbeddingSettings
 from vflsynth.parties.mean_embedding_server import MeanEmbeddingServer
@@ -24,6 +26,8 @@ __all__ = [
     "FirstLayerParty",
     "GANParty",
     "GANServer",
+    "LatentTreeParty",
+    "LatentTreeSettings",
     "MarginalParty",
     "MeanEmbeddingParty",
     "MeanEmbeddingServer",
@@ -36,4 +40,5 @@ __all__ = [
     "VFLGANServer",
     "VertiGANParty",
     "VertiGANServer",
+    "publish_tree",
 ]

@@ -132,7 +132,7 @@ def plan_latent_tree(
         "pairs": {party: len(own) * (len(own) - 1) // 2 for party, own in columns.items()},
         "tree": {
             **{party: sum(size for size in sizes if size > 1) for party, sizes in groups.items()},
-            SERVER: n_latents * (n_latents - 1) // 2,
+            SERVER: max(1, n_latents * (n_latents - 1) // 2),
         },
     }
     share = privacy.preprocessing_share

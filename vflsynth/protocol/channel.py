@@ -42,6 +42,8 @@ class Verb(StrEnum):
     NOISY_HISTOGRAMS = "noisy_histograms"
     RECORD_PROJECTIONS = "record_projections"
     FAKE_PROJECTIONS = "fake_projections"
+    LATENT_CODES = "latent_codes"
+    LATENT_TREE = "latent_tree"
     SELECT = "select"
     CHECKPOINT = "checkpoint"
     REPORT = "report"

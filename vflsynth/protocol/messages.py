@@ -32,6 +32,10 @@ FakeProjections    party → server   w_i^k x~_i of fakes (R, B, K)       kernel
                                                                         every step
 ProjectionGrad-    server → party   dL/d(projections), same shape       the reply
 ients
+LatentCodes        party → server   every record's latent states (n,    DPLT: once, after noisy
+                                    groups), in the clear               tables of its own columns
+LatentTree         server → party   noisy conditional distributions of  DPLT: once
+                                    all parties' latent attributes
 Hello, Terms       both ways        versions, counts, keyed digests;    once; only between
                                     widths of all, where to go on       processes
 BlindedKeys        both ways        record keys as points of a curve,   once; only between
@@ -87,6 +91,10 @@ What an honest-but-curious receiver could learn:
   guarantee of `vflsynth.privacy` goes, and must be trusted to add noise and to forget. It needs
   only the sums over records of cos and sin of the parties' added projections, which a later version
   can compute under secure aggregation (`vflsynth.privacy.mean_embedding`).
+- *LatentCodes*: a few discrete functions of every record's columns, without noise, such as which of
+  eight classes of laboratory values a patient is in. The server counts pairs of them, which a later
+  version can compute as inner products of indicators under secure aggregation.
+- *LatentTree*: published; the privacy ledger counts it.
 - *FakeProjections*, *ProjectionGradients*: functions of the noisy releases and of fakes.
 - *SelectionNotice*, *TrainingReport*, *Shape*: scalars as listed.
 
@@ -214,6 +222,32 @@ class RecordProjections(Message):
 
 
 @dataclass(frozen=True, slots=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LatentCodes(Message):
+    """Latent state of every record in each of a party's groups of columns, and how many there are.
+
+    `codes` has shape (record, group), `sizes` (group,).
+    """
+
+    codes: Tensor
+    sizes: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class LatentTree(Message):
+    """The published tree of all parties' latent attributes.
+
+    `parents` and `sizes` have shape (latent,); the root's parent is -1. `shares` are the root's
+    distribution and the others' given their parents (parent state, state), one after the other.
+    `first` is the number of the receiver's first latent attribute.
+    """
+
+    parents: Tensor
+    sizes: Tensor
+    shares: Tensor
+    first: int
 class FakeProjections(Message):
     """Projections of fakes, shape (replica, batch, frequency)."""
 

@@ -1,6 +1,7 @@
 """Synthesizers: estimators with ``fit(party_frames).sample(n)``. One file each."""
 
 from vflsynth.synthesizers.base import BaseSynthesizer
+from vflsynth.synthesizers.dplt import DPLTSynthesizer
 from vflsynth.synthesizers.gan import GANSynthesizer
 from vflsynth.synthesizers.gaussian_copula import GaussianCopulaSynthesizer
 from vflsynth.synthesizers.independent import IndependentSynthesizer
@@ -10,6 +11,7 @@ from vflsynth.synthesizers.wgan_gp import WGANGPSynthesizer
 
 __all__ = [
     "BaseSynthesizer",
+    "DPLTSynthesizer",
     "GANSynthesizer",
     "GaussianCopulaSynthesizer",
     "IndependentSynthesizer",

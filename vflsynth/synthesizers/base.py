@@ -250,8 +250,9 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         parameters: dict[str, Any] = self.get_params(deep=False)
         if not isinstance(self.random_state, (int, np.integer)):
             parameters["random_state"] = None
-        parameters["column_kinds"] = _labels_to_json(self.column_kinds)
-        if self.transformer is not None:
+        if "column_kinds" in parameters:
+            parameters["column_kinds"] = _labels_to_json(self.column_kinds)
+        if parameters.get("transformer") is not None and self.transformer is not None:
             parameters["transformer"] = self.transformer.get_params(deep=False) | {
                 "kinds": _labels_to_json(self.transformer.kinds)
             }
@@ -263,8 +264,9 @@ def _parameters_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
     parameters = {
         name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
     }
-    parameters["column_kinds"] = _labels_from_json(content["column_kinds"])
-    if content["transformer"] is not None:
+    if "column_kinds" in content:
+        parameters["column_kinds"] = _labels_from_json(content["column_kinds"])
+    if content.get("transformer") is not None:
         kinds = _labels_from_json(content["transformer"]["kinds"])
         parameters["transformer"] = TableTransformer(**content["transformer"] | {"kinds": kinds})
     if content.get("privacy") is not None:

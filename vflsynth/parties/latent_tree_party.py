@@ -1,0 +1,232 @@
+"""A party of a differentially private latent tree: its columns in groups, one latent each."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import torch
+
+from vflsynth.exceptions import ProtocolError
+from vflsynth.latent_tree import (
+    Codes,
+    Floats,
+    LatentClasses,
+    conditional_shares,
+    group_columns,
+    group_distribution,
+    merge_cells,
+    mutual_information,
+)
+from vflsynth.parties.party import Party
+from vflsynth.parties.public_encoding import PublicEncoding
+from vflsynth.privacy.contingency import release_tables
+from vflsynth.privacy.histograms import NoisyHistogram
+from vflsynth.privacy.schema import Bounds, cell_codes
+from vflsynth.protocol import LatentCodes, LatentTree, Message
+from vflsynth.protocol.channel import Verb
+from vflsynth.protocol.messages import SERVER
+from vflsynth.transformers import TableTransformer
+
+
+@dataclass(frozen=True, slots=True)
+class LatentTreeSettings:
+    """What the parties agree on.
+
+    Parameters
+    ----------
+    encoding : PublicEncoding
+        With noise.
+    pair_std, tree_std : float
+        Noise of the contingency tables, in counts per cell.
+    n_states, n_latent_states : int
+        Most states of a discretised column; states of a latent attribute.
+    """
+
+    encoding: PublicEncoding
+    pair_std: float
+    tree_std: float
+    n_states: int
+    n_latent_states: int
+
+
+@dataclass(frozen=True)
+class DiscreteColumn:
+    """How the cells of a published histogram are merged into a few states.
+
+    Parameters
+    ----------
+    states : int64 array, shape (cell,)
+        State of every cell; missing values are the last cell, with a state of their own if they are
+        visible above the noise.
+    cells : float64 array, shape (state, cell)
+        p(cell | state).
+    """
+
+    states: Codes
+    cells: Floats
+
+    @classmethod
+    def of(cls, histogram: NoisyHistogram, n_states: int) -> DiscreteColumn:
+        """Merge by the published shares alone."""
+        shares = np.append(histogram.shares(), 0.0)
+        states = merge_cells(shares[:-1], n_states, ordered=isinstance(histogram.column, Bounds))
+        # A missing value that nobody sees counts as any state: it is in one cell all the same.
+        states = np.append(states, states.max() + 1 if histogram.has_missing else 0)
+        if histogram.has_missing:
+            shares[-1] = 1.0
+        cells = np.zeros((states.max() + 1, len(states)))
+        cells[states, np.arange(len(states))] = shares
+        empty = cells.sum(1) == 0.0
+        cells[empty] = states[None, :] == np.flatnonzero(empty)[:, None]
+        return cls(states, cells / cells.sum(1, keepdims=True))
+
+
+class LatentTreeParty(Party):
+    """A party that publishes noisy tables, and sends each record's latent attributes.
+
+    Parameters
+    ----------
+    name, frame, on, transformer
+        See `Party`; the transformer is replaced by one made of the published histograms.
+    tree : LatentTreeSettings
+    sizes : sequence of int
+        Of its groups of columns.
+    rng : numpy.random.Generator
+        For the starts of expectation maximisation.
+    noise : torch.Generator, optional
+        For tests only; see `vflsynth.privacy.noise`.
+
+    Attributes
+    ----------
+    columns : list of float64 array, shape (latent state, cell)
+        p(cell | latent attribute of the column's group), per column.
+    group_of : list of int
+        Group of each column.
+
+    Notes
+    -----
+    Reads its records three times, for three rounds of noisy tables: histograms, pairs of its own
+    columns, and pairs of a latent attribute and a column. A latent attribute is a function of one
+    record's columns which the first two rounds determine.
+    """
+
+    columns: list[Floats]
+    group_of: list[int]
+    structure: LatentTree | None = None
+
+    def __init__(
+        self,
+        name: str,
+        frame: pd.DataFrame,
+        on: Hashable | None,
+        transformer: TableTransformer,
+        tree: LatentTreeSettings,
+        sizes: list[int],
+        rng: np.random.Generator,
+        noise: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(name, frame, on, transformer)
+        self.tree, self.sizes, self._rng, self._noise = tree, sizes, rng, noise
+
+    def prepare(self) -> None:
+        """Publish the tables and make encoding, groups and latent attributes of them.
+
+        Raises
+        ------
+        PartyDataError
+            If a column has no public bounds or categories, or they do not fit its type.
+        """
+        matched, tree = self.matched(), self.tree
+        self.histograms = tree.encoding.histograms(self.name, matched, self._noise)
+        self.transformer = tree.encoding.transformer(self.name, matched, self.histograms)
+        discrete = [DiscreteColumn.of(h, tree.n_states) for h in self.histograms.values()]
+        codes = [
+            column.states[cell_codes(matched[label], histogram.column, tree.encoding.n_bins)]
+            for column, (label, histogram) in zip(discrete, self.histograms.items(), strict=True)
+        ]
+        n_states = [len(column.cells) for column in discrete]
+        index = list(combinations(range(len(codes)), 2))
+        pairs = dict(
+            zip(
+                index,
+                release_tables(
+                    [codes[a] for a, _ in index],
+                    [codes[b] for _, b in index],
+                    [(n_states[a], n_states[b]) for a, b in index],
+                    noise_std=tree.pair_std,
+                    rng=self._noise,
+                ),
+                strict=True,
+            )
+        )
+        information = np.zeros((len(codes), len(codes)))
+        for (a, b), table in pairs.items():
+            information[a, b] = information[b, a] = mutual_information(table)
+        groups = group_columns(information, self.sizes)
+        self.latents = [self._latent(group, codes, n_states, pairs) for group in groups]
+        self._describe_columns(groups, codes, discrete)
+
+    def _latent(
+        self,
+        group: tuple[int, ...],
+        codes: list[Codes],
+        n_states: list[int],
+        pairs: dict[tuple[int, int], Floats],
+    ) -> tuple[Codes, int]:
+        """Every record's latent attribute of a group, and its number of states."""
+        if len(group) == 1:
+            return codes[group[0]], n_states[group[0]]
+        distribution = group_distribution(pairs, group)
+        classes = LatentClasses.fit(distribution, self.tree.n_latent_states, self._rng)
+        return classes.assign(np.stack([codes[c] for c in group], 1)), len(classes.shares)
+
+    def _describe_columns(
+        self, groups: list[tuple[int, ...]], codes: list[Codes], discrete: list[DiscreteColumn]
+    ) -> None:
+        """Publish tables of latent attribute and column, and keep p(cell | latent attribute)."""
+        self.columns, self.group_of = [column.cells for column in discrete], [0] * len(codes)
+        for number, (group, (latent, n_latent)) in enumerate(
+            zip(groups, self.latents, strict=True)
+        ):
+            for column in group:
+                self.group_of[column] = number
+            if len(group) == 1:
+                continue  # the latent attribute is the column
+            tables = release_tables(
+                [latent] * len(group),
+                [codes[column] for column in group],
+                [(n_latent, len(discrete[column].cells)) for column in group],
+                noise_std=self.tree.tree_std,
+                rng=self._noise,
+            )
+            for column, table in zip(group, tables, strict=True):
+                self.columns[column] = conditional_shares(table) @ discrete[column].cells
+
+    def latent_codes(self, step: int) -> LatentCodes:
+        """Send every record's latent attributes, once: they are dropped afterwards."""
+        codes = torch.from_numpy(np.stack([codes for codes, _ in self.latents], 1))
+        sizes = torch.tensor([size for _, size in self.latents])
+        del self.latents
+        return LatentCodes(self.name, SERVER, step, codes, sizes)
+
+    def answer(self, verb: Verb, step: int) -> Message:
+        """Compute the message that `verb` asks for at `step`."""
+        if verb is Verb.LATENT_CODES:
+            return self.latent_codes(step)
+        return super().answer(verb, step)
+
+    def take(self, verb: Verb, message: Message) -> None:
+        """Act on a message from the server."""
+        if verb is not Verb.LATENT_TREE or not isinstance(message, LatentTree):
+            super().take(verb, message)
+            return
+        if message.first + max(self.group_of) >= len(message.parents):
+            raise ProtocolError(
+                f"party {self.name!r} got a tree of {len(message.parents)} latent attributes in "
+                f"which its own, from number {message.first}, have no place"
+            )
+        self.structure = message
