@@ -107,7 +107,7 @@ class LocalDiscriminator(nn.Module):
             # Its bias has no gradient: it adds the same to real and fake scores.
             torch.bmm(features.mT, upstream, out=head.weight.grad)
             cut_gradients = torch.baddbmm(cut_gradients, upstream, head.weight.mT)
-        mixed_upstream = self._mixed_upstream(trace[-1][:, rows:])
+        mixed_upstream = self.mixed_upstream(trace[-1][:, rows:])
         # One sweep for both: at this size the number of operations is the time.
         cotangents = first.cotangents(trace, torch.cat([cut_gradients, mixed_upstream], 1))
         first.write_gradient(_rows(trace, stop=rows), _rows(cotangents, stop=rows))
@@ -127,7 +127,7 @@ class LocalDiscriminator(nn.Module):
                 penalty = penalty + head_penalty
         return wasserstein, penalty
 
-    def _mixed_upstream(self, features: Tensor) -> Tensor:
+    def mixed_upstream(self, features: Tensor) -> Tensor:
         """Make the upstream whose input gradient the penalty judges, of the shape of `features`."""
         if self.penalty == "paper" and self.second_part is not None:
             return self.second_part.weight.mT.expand_as(features)

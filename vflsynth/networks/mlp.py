@@ -130,15 +130,26 @@ class MLP(nn.Module):
         Tensor, shape (replica, batch, out)
             Derivative with respect to the upstream that the cotangents started from.
         """
-        for (weight, _), activated, cotangent, outputs in zip(
-            self.layers, self._activated, cotangents, trace[1:]
-        ):
+        changes = self.push_through(trace, change)
+        for (weight, _), cotangent, pushed in zip(self.layers, cotangents, changes):
             assert weight.grad is not None
-            weight.grad.baddbmm_(change.mT, cotangent)
-            change = torch.bmm(change, weight)
-            if activated:
-                change = _leaky_relu_backward(change, outputs)
-        return change
+            weight.grad.baddbmm_(pushed.mT, cotangent)
+        return changes[-1]
+
+    def push_through(self, trace: Sequence[Tensor], change: Tensor) -> list[Tensor]:
+        """Carry a change of the input gradient forwards, layer by layer.
+
+        Returns
+        -------
+        list of Tensor
+            L + 1 tensors (replica, batch, dim), the change itself first. One record's derivative
+            with respect to a weight is the outer product of the layer's entry and its cotangent.
+        """
+        changes = [change]
+        for (weight, _), activated, outputs in zip(self.layers, self._activated, trace[1:]):
+            change = torch.bmm(changes[-1], weight)
+            changes.append(_leaky_relu_backward(change, outputs) if activated else change)
+        return changes
 
 
 def _leaky_relu_backward(gradient: Tensor, outputs: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -14,8 +13,7 @@ from vflsynth.parties.dpsgd import (
     DPSGDSettings,
     NoisyDescent,
     between_fakes,
-    layer_traces,
-    layers_of,
+    descend_critic,
 )
 from vflsynth.parties.settings import Settings
 from vflsynth.parties.vflgan_server import VFLGANServer
@@ -36,8 +34,7 @@ class DPSGDServer(VFLGANServer):
     Notes
     -----
     Sees the features of every sampled record without noise and must be trusted to add it to what it
-    computes from them. The bias of the last layer stays at its initial value: it adds the same to
-    all scores.
+    computes from them.
     """
 
     def __init__(
@@ -62,36 +59,36 @@ class DPSGDServer(VFLGANServer):
         """
         self.descent.budget.take()
         judged, mixed, n_real = self._blocks(step, received)
-        discriminator, batch = self.discriminator, self.settings.batch_size
-        _, penalty, _ = discriminator.critic_gradient(
-            mixed, self.settings.gradient_penalty_weight, upstream=mixed[:, :0, :1]
+        fake_score, penalty, gradients = descend_critic(
+            self.discriminator,
+            self.descent,
+            judged,
+            mixed,
+            n_real,
+            self.settings.gradient_penalty_weight,
         )
-        trace = discriminator.trace(judged)
-        cotangents = discriminator.cotangents(trace, torch.ones_like(trace[-1]))
-        traces = layer_traces(discriminator, trace, cotangents)
-        traces[-1] = replace(traces[-1], has_bias=False)
-        self.descent.add(layers_of(discriminator), traces, n_real)
-        gradients = discriminator.input_gradient(cotangents)
         self.optimizer.step()
-        self.losses.add(trace[-1][:, -batch:].mean((1, 2)), penalty)
+        self.losses.add(fake_score, penalty)
         return self._split(step, gradients)
 
     def _blocks(
         self, step: int, received: Mapping[str, SampledFeatures]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Join the parties' features: of real and fake records, between fakes; and sample sizes."""
+        """Join the parties' features: of real and fake records, of mixed ones; and sample sizes."""
         first, batch = received[min(received)], self.settings.batch_size
-        n_public = (self.settings.sent_blocks - 1) * batch
-        n_rows = first.features.shape[1] - n_public
+        at_records = self.descent.settings.penalty_at_records
+        n_sent = first.features.shape[1]
+        n_public = (1 if at_records else self.settings.sent_blocks - 1) * batch
+        n_rows = (n_sent - n_public) // (2 if at_records else 1)
         for name, message in received.items():
             if n_rows < int(message.n_real.max()) or not torch.equal(message.n_real, first.n_real):
                 raise ProtocolError(
                     f"party {name!r} sampled {message.n_real.tolist()} records in "
                     f"{n_rows} rows, where party {first.sender!r} sampled {first.n_real.tolist()}"
                 )
-        features = self._join(received, n_rows + n_public)
+        features = self._join(received, n_sent)
         judged = features[:, : n_rows + batch]
-        if self.settings.gradient_penalty == "layerwise":
+        if at_records or self.settings.gradient_penalty == "layerwise":
             return judged, features[:, n_rows + batch :], first.n_real
         weights = self.streams.uniform("interpolation", step, (batch, 1))  # features, not records
         return judged, between_fakes(judged[:, n_rows:], weights), first.n_real

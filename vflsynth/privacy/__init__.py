@@ -37,6 +37,7 @@ from vflsynth.privacy.plan import (
     plan_first_layer,
     plan_mean_embedding,
 )
+from vflsynth.privacy.plan_wgan import plan_dpsgd_gan, plan_gs_wgan
 from vflsynth.privacy.schema import PublicSchema
 
 __all__ = [
@@ -63,7 +64,9 @@ __all__ = [
     "event_to_dict",
     "max_steps",
     "plan_dpsgd",
+    "plan_dpsgd_gan",
     "plan_first_layer",
+    "plan_gs_wgan",
     "plan_mean_embedding",
     "split_gaussian_budget",
     "valid_accountants",

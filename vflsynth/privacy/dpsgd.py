@@ -5,13 +5,18 @@ gradient ``d`` at its output, so its squared norm is ``|d|² (|a|² + 1)`` (Good
 clipping", Li et al. 2022), the 1 standing for the bias. Two passes over the batch give the clipped
 sum: one for norms, one matrix product per layer with the rows of ``d`` scaled.
 
-Only the term of the real records is private in a Wasserstein critic. Fakes are computed from
+A record's gradient may also be the sum of several such products: that of its score and, where the
+gradient penalty is taken between real and fake records, that of the penalty, whose double backward
+is an outer product in every layer too (see `vflsynth.networks.mlp`).
+
+Only what depends on the real records is private in a Wasserstein critic. Fakes are computed from
 released parameters, and so is a gradient penalty evaluated at fakes: both are added after the
 noise.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -44,24 +49,35 @@ class LayerTrace:
     has_bias: bool
 
 
-def per_example_norms(traces: Iterable[LayerTrace]) -> Tensor:
+def per_example_norms(*terms: Sequence[LayerTrace]) -> Tensor:
     """L2 norm of every record's gradient over all parameters of the traced layers.
 
     Parameters
     ----------
-    traces : iterable of LayerTrace
-        Each layer once. A record passes each layer once, so norms of layers add up in squares.
+    *terms : sequence of LayerTrace
+        What a record's gradient is the sum of; in each term every layer once, in the same order.
+        Norms of layers add up in squares.
 
     Returns
     -------
     Tensor, shape (replica, batch)
         In float64.
+
+    Notes
+    -----
+    ``|Σ_t a_t d_tᵀ|² = Σ_ts (a_t · a_s)(d_t · d_s)``, where ``a`` has a further entry for the bias.
     """
     squares = []
-    for trace in traces:
-        inputs = trace.inputs.double().square().sum(-1) + float(trace.has_bias)
-        squares.append(inputs * trace.output_gradients.double().square().sum(-1))
-    return torch.stack(squares).sum(0).sqrt()
+    for layer in zip(*terms, strict=True):
+        square = torch.zeros(layer[0].inputs.shape[:2], dtype=torch.float64)
+        square = square.to(layer[0].inputs.device)
+        for one, other in itertools.combinations_with_replacement(layer, 2):
+            inputs = (one.inputs.double() * other.inputs.double()).sum(-1)
+            inputs = inputs + float(one.has_bias and other.has_bias)
+            outputs = (one.output_gradients.double() * other.output_gradients.double()).sum(-1)
+            square = square + (1.0 if one is other else 2.0) * inputs * outputs
+        squares.append(square)
+    return torch.stack(squares).sum(0).clamp_min(0.0).sqrt()
 
 
 def clip_factors(norms: Tensor, max_grad_norm: float) -> Tensor:

@@ -12,12 +12,16 @@ from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.privacy.events import NeighbouringRelation, Sampler
 from vflsynth.privacy.schema import PublicSchema
 
-Mechanism = Literal["kernel_mean_embedding", "dpsgd", "first_layer", "latent_tree"]
+Mechanism = Literal[
+    "kernel_mean_embedding", "dpsgd", "first_layer", "dpsgd_gan", "gs_wgan", "latent_tree"
+]
 
 _DEFAULTS = {
     "kernel_mean_embedding": (NeighbouringRelation.ADD_OR_REMOVE_ONE, Sampler.NONE),
     "dpsgd": (NeighbouringRelation.ADD_OR_REMOVE_ONE, Sampler.POISSON),
     "first_layer": (NeighbouringRelation.REPLACE_ONE, Sampler.WITHOUT_REPLACEMENT),
+    "dpsgd_gan": (NeighbouringRelation.REPLACE_ONE, Sampler.WITHOUT_REPLACEMENT),
+    "gs_wgan": (NeighbouringRelation.REPLACE_ONE, Sampler.WITHOUT_REPLACEMENT),
     "latent_tree": (NeighbouringRelation.ADD_OR_REMOVE_ONE, Sampler.NONE),
 }
 _NEED_HISTOGRAMS = ("kernel_mean_embedding", "latent_tree")
@@ -33,6 +37,8 @@ _RULES: dict[str, Rule] = {
     "preprocessing_share": Number(0, 1, closed=(True, False)),
     "n_bins": Number(2, whole=True),
     "n_features": Number(2, whole=True),
+    "gradient_penalty_at": Choice(("fakes", "records")),
+    "n_shards": Optional(Number(2, whole=True)),
 }
 
 
@@ -48,19 +54,23 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
         Required. Well below one over the number of records; the VFLGAN paper uses 5e-4 for 1,599.
     noise_multiplier : float, optional
         Noise standard deviation over joint sensitivity, instead of ``epsilon``.
-    mechanism : {"kernel_mean_embedding", "dpsgd", "first_layer", "latent_tree"}
-        Default: "kernel_mean_embedding".
-
+    mechanism : str, default="kernel_mean_embedding"
         - "kernel_mean_embedding": one noisy release of marginal histograms and of the joint table's
           mean random Fourier features; generators learn from the release alone (after DP-MERF).
         - "dpsgd": per-example clipping and noise for *all* discriminator parameters.
         - "first_layer": the VFLGAN paper's. Its ε is the budget of the first-layer gradients and
           **not a guarantee for the synthetic data** (see `vflsynth.privacy.first_layer`).
+        - "dpsgd_gan": per-example clipping of the whole loss of pairs of a real and a fake record,
+          in batches of fixed size, of `WGANGPSynthesizer` only (after Zhang, Ji and Wang 2018).
+        - "gs_wgan": discriminators that see disjoint shards of the records, and noise on what they
+          tell the generator, of `WGANGPSynthesizer` only (see `vflsynth.privacy.gs_wgan`).
         - "latent_tree": noisy contingency tables, of `DPLTSynthesizer` only.
     neighbouring_relation : {"add_or_remove_one", "replace_one"}, optional
-        Default: "replace_one" for "first_layer", else "add_or_remove_one".
+        Default: "replace_one" for "first_layer", "dpsgd_gan" and "gs_wgan", which know no other,
+        else "add_or_remove_one".
     max_grad_norm : float, default=1.0
-        Clipping bound C in gradient units, of each block that is clipped ("dpsgd", "first_layer").
+        Clipping bound C in gradient units, of each block that is clipped, by the mechanisms that
+        perturb gradients.
     public_schema : PublicSchema, optional
         Bounds and categories that are known without looking at the records. Required except by
         "first_layer", which scales with private statistics and says so in its ledger.
@@ -70,13 +80,19 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
         "replace_one": the true number.
     preprocessing_share : float, default=0.2
         Share of the budget (of squared Gaussian-DP mu) for the histograms that scale the columns. 0
-        scales by the public bounds alone ("dpsgd" only).
+        scales by the public bounds alone ("dpsgd", "dpsgd_gan", "gs_wgan").
     n_bins : int, default=32
         Bins of a numeric column's histogram.
     n_features : int, default=2000
         Random Fourier features, even ("kernel_mean_embedding").
     bandwidths : sequence of float, default=(2.0, 4.0, 8.0)
         Length scales of the kernels, in standard deviations ("kernel_mean_embedding").
+    gradient_penalty_at : {"fakes", "records"}, default="fakes"
+        Where "dpsgd" takes the gradient penalty: between fakes, where it costs nothing, or between
+        real and fake records as WGAN-GP does, where it takes its part of every clipped gradient.
+    n_shards : int, optional
+        Discriminators of "gs_wgan", each with records of its own. Default: so many that each has
+        about 60, as published for MNIST.
 
     Examples
     --------
@@ -99,6 +115,8 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
         n_bins: int = 32,
         n_features: int = 2000,
         bandwidths: Sequence[float] = (2.0, 4.0, 8.0),
+        gradient_penalty_at: Literal["fakes", "records"] = "fakes",
+        n_shards: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -112,6 +130,8 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
         self.n_bins = n_bins
         self.n_features = n_features
         self.bandwidths = bandwidths
+        self.gradient_penalty_at = gradient_penalty_at
+        self.n_shards = n_shards
 
     @property
     def relation(self) -> NeighbouringRelation:
@@ -145,14 +165,20 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
                 "delta", None, "given, and well below one over the number of records"
             )
         if (
-            self.mechanism == "first_layer"
+            self.sampler is Sampler.WITHOUT_REPLACEMENT
             and self.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE
         ):
             raise PrivacyParameterError(
                 "neighbouring_relation",
                 self.neighbouring_relation,
-                "'replace_one' for the mechanism 'first_layer': its fixed-size batches are not "
-                "accounted for under any other relation",
+                f"'replace_one' for the mechanism {self.mechanism!r}: its fixed-size batches or "
+                "shards are not accounted for under any other relation",
+            )
+        if self.gradient_penalty_at == "records" and self.mechanism != "dpsgd":
+            raise PrivacyParameterError(
+                "gradient_penalty_at",
+                self.gradient_penalty_at,
+                f"left alone for the mechanism {self.mechanism!r}: only 'dpsgd' has the choice",
             )
         if self.mechanism in _NEED_HISTOGRAMS and self.preprocessing_share == 0:
             raise PrivacyParameterError(

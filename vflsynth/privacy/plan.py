@@ -32,12 +32,22 @@ SYNTHETIC_DATA_CLAIM = (
     "releases below reveal about one record, however long and often they are used."
 )
 RECIPIENTS = "recipients of the synthetic data and of the generators"
+WHO_JOINS = "whoever joins the tables and trains: it sees all parties' records as they are"
+_SERVER_SEES_FEATURES = (
+    "the server: it sees intermediate features of every record in a batch without noise"
+)
 _PARTIES = "the other parties: they know the batches and see protocol messages without noise"
 COUNTS = (
     "alignment report, transcript and log of a fit: they tell numbers of records, which a saved "
     "model holds only under replace_one"
 )
 FLOATING_POINT = "rounding of floating-point numbers: ε is computed for real numbers"
+NOT_COVERED_BY_TRAINING = (
+    "which individuals the parties have in common",
+    COUNTS,
+    "running times of epochs in the history, which depend a little on the batches",
+    FLOATING_POINT,
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,10 @@ class PrivacyPlan:
 
 
 def plan_mean_embedding(
-    privacy: GaussianPrivacy, columns: Mapping[str, Sequence[Hashable]]
+    privacy: GaussianPrivacy,
+    columns: Mapping[str, Sequence[Hashable]],
+    *,
+    holder: str | None = None,
 ) -> PrivacyPlan:
     """Plan the one-shot release of histograms and of the mean embedding.
 
@@ -67,13 +80,16 @@ def plan_mean_embedding(
     ----------
     privacy : GaussianPrivacy
     columns : mapping of party to its columns
+    holder : str, optional
+        Name of the one who holds the joined table and releases everything. Default: parties and a
+        server.
 
     Returns
     -------
     PrivacyPlan
     """
     privacy.validate()
-    delta = _delta(privacy)
+    delta = delta_of(privacy)
     share = privacy.preprocessing_share
     if privacy.epsilon is not None:
         noise = split_gaussian_budget(
@@ -85,13 +101,13 @@ def plan_mean_embedding(
     relation = privacy.relation
     features = GaussianRelease(
         released=f"sum of {privacy.n_features} random Fourier features of the joint records",
-        party=SERVER,
+        party=holder or SERVER,
         noise_multiplier=noise["features"],
         sensitivity=mean_embedding_sensitivity(relation),
         relation=relation,
         record_norm=1.0,
     )
-    histograms = _histogram_event(privacy, columns, noise["histograms"])
+    histograms = histogram_event(privacy, columns, noise["histograms"])
     ledger = PrivacyLedger(
         mechanism="noisy histograms and kernel mean embedding (one-shot)",
         claim=SYNTHETIC_DATA_CLAIM,
@@ -102,9 +118,17 @@ def plan_mean_embedding(
             LedgerEntry("preprocessing", histograms),
             LedgerEntry("mean embedding", features),
         ),
-        protected_against=(RECIPIENTS, "the other parties, who see the noisy releases only"),
+        protected_against=(
+            (RECIPIENTS,)
+            if holder
+            else (RECIPIENTS, "the other parties, who see the noisy releases only")
+        ),
         not_protected_against=(
-            "the server: it sees projections of every record's encoded columns without noise",
+            (WHO_JOINS,)
+            if holder
+            else (
+                "the server: it sees projections of every record's encoded columns without noise",
+            )
         ),
         not_covered=(
             "which individuals the parties have in common",
@@ -122,6 +146,7 @@ def plan_dpsgd(
     *,
     sample_rate: float,
     steps: int,
+    holder: str | None = None,
 ) -> PrivacyPlan:
     """Plan DP-SGD on all discriminator parameters, with Poisson sampling.
 
@@ -133,24 +158,27 @@ def plan_dpsgd(
         Probability of each record to be in a batch.
     steps : int
         Discriminator steps.
+    holder : str, optional
+        As in `plan_mean_embedding`; there is one discriminator then.
 
     Returns
     -------
     PrivacyPlan
     """
     privacy.validate()
-    delta, relation = _delta(privacy), privacy.relation
+    delta, relation = delta_of(privacy), privacy.relation
     bound = privacy.max_grad_norm
-    blocks = (*columns, SERVER)
+    blocks = (holder,) if holder else (*columns, SERVER)
+    of = {SERVER: "shared"} if holder is None else {holder: "only"}
+    penalised = " and penalties" if privacy.gradient_penalty_at == "records" else ""
     factor = 2.0 if relation is NeighbouringRelation.REPLACE_ONE else 1.0
     joint = joint_sensitivity([bound] * len(blocks))
 
     def training(noise_multiplier: float) -> SampledRelease:
         releases = tuple(
             GaussianRelease(
-                released="clipped per-record gradients of "
-                + ("the shared" if party == SERVER else "the local")
-                + " discriminator",
+                released=f"clipped per-record gradients{penalised} of the "
+                f"{of.get(party, 'local')} discriminator",
                 party=party,
                 noise_multiplier=noise_multiplier * joint / bound,
                 sensitivity=factor * bound,
@@ -161,10 +189,10 @@ def plan_dpsgd(
         )
         return SampledRelease(releases, privacy.sampler, sample_rate, steps)
 
-    noise, histogram_noise = _calibrate_training(privacy, training, columns, PLDAccountant())
+    noise, histogram_noise = calibrate_training(privacy, training, columns, PLDAccountant())
     entries = [LedgerEntry("training", training(noise))]
     if histogram_noise is not None:
-        histograms = _histogram_event(privacy, columns, histogram_noise)
+        histograms = histogram_event(privacy, columns, histogram_noise)
         entries.insert(0, LedgerEntry("preprocessing", histograms))
     ledger = PrivacyLedger(
         mechanism="DP-SGD on all discriminator parameters",
@@ -174,16 +202,8 @@ def plan_dpsgd(
         target_epsilon=privacy.epsilon,
         entries=tuple(entries),
         protected_against=(RECIPIENTS,),
-        not_protected_against=(
-            "the server: it sees intermediate features of every record in a batch without noise",
-            _PARTIES,
-        ),
-        not_covered=(
-            "which individuals the parties have in common",
-            COUNTS,
-            "running times of epochs in the history, which depend a little on the batches",
-            FLOATING_POINT,
-        ),
+        not_protected_against=(WHO_JOINS,) if holder else (_SERVER_SEES_FEATURES, _PARTIES),
+        not_covered=NOT_COVERED_BY_TRAINING,
         public=public_knowledge(
             privacy, "rough number of records", "sample rate and number of steps"
         ),
@@ -192,7 +212,12 @@ def plan_dpsgd(
 
 
 def plan_first_layer(
-    privacy: GaussianPrivacy, parties: Sequence[str], *, sample_rate: float, steps: int
+    privacy: GaussianPrivacy,
+    parties: Sequence[str],
+    *,
+    sample_rate: float,
+    steps: int,
+    holder: str | None = None,
 ) -> PrivacyPlan:
     """Plan the VFLGAN paper's mechanism, with the gradients of all parties counted together.
 
@@ -204,6 +229,8 @@ def plan_first_layer(
         Batch size over number of records.
     steps : int
         Discriminator steps.
+    holder : str, optional
+        As in `plan_mean_embedding`; then the only one of `parties`.
 
     Returns
     -------
@@ -231,7 +258,7 @@ def plan_first_layer(
         )
         return SampledRelease(releases, privacy.sampler, sample_rate, steps)
 
-    noise, _ = _calibrate_training(privacy, training, {}, WangAccountant())
+    noise, _ = calibrate_training(privacy, training, {}, WangAccountant())
     ledger = PrivacyLedger(
         mechanism="perturbed first-layer gradients (the VFLGAN paper's)",
         claim=(
@@ -239,17 +266,17 @@ def plan_first_layer(
             "generators also learn through all other layers, which are trained on raw records."
         ),
         covers_synthetic_data=False,
-        delta=_delta(privacy),
+        delta=delta_of(privacy),
         target_epsilon=privacy.epsilon,
         entries=(LedgerEntry("training", training(noise)),),
         protected_against=("nobody, as far as the synthetic data are concerned",),
         not_protected_against=(
-            RECIPIENTS,
-            "the server: it sees intermediate features of every record in a batch without noise",
-            _PARTIES,
+            (RECIPIENTS, WHO_JOINS) if holder else (RECIPIENTS, _SERVER_SEES_FEATURES, _PARTIES)
         ),
         not_covered=(
-            "all layers above the first, private heads and shared discriminator: raw gradients",
+            "all layers above the first, private heads and shared discriminator: raw gradients"
+            if holder is None
+            else "all layers above the first: raw gradients",
             "the records themselves, which the released features are computed from again",
             "scaling, category lists and the choice of the best epoch: read off the records",
             FLOATING_POINT,
@@ -259,14 +286,14 @@ def plan_first_layer(
     return PrivacyPlan(noise, None, ledger)
 
 
-def _calibrate_training(
+def calibrate_training(
     privacy: GaussianPrivacy,
     training: Callable[[float], SampledRelease],
     columns: Mapping[str, Sequence[Hashable]],
     accountant: Accountant,
 ) -> tuple[float, float | None]:
     """Noise multipliers of training and, if the columns are scaled by histograms, of those."""
-    delta, share = _delta(privacy), privacy.preprocessing_share if columns else 0.0
+    delta, share = delta_of(privacy), privacy.preprocessing_share if columns else 0.0
     if privacy.noise_multiplier is not None:
         noise = privacy.noise_multiplier
         if share == 0.0:
@@ -281,7 +308,7 @@ def _calibrate_training(
     def event_for(noise: float) -> PrivacyEvent:
         if histogram_noise is None:
             return training(noise)
-        return Composition((_histogram_event(privacy, columns, histogram_noise), training(noise)))
+        return Composition((histogram_event(privacy, columns, histogram_noise), training(noise)))
 
     noise = calibrate_noise_multiplier(
         event_for, epsilon=epsilon, delta=delta, accountant=accountant
@@ -289,7 +316,7 @@ def _calibrate_training(
     return noise, histogram_noise
 
 
-def _histogram_event(
+def histogram_event(
     privacy: GaussianPrivacy, columns: Mapping[str, Sequence[Hashable]], noise_multiplier: float
 ) -> Composition:
     """Each party's histograms, all with the same noise standard deviation per cell."""
@@ -324,6 +351,7 @@ def public_knowledge(privacy: GaussianPrivacy, *more: str) -> tuple[str, ...]:
     return (*known, *more)
 
 
-def _delta(privacy: GaussianPrivacy) -> float:
+def delta_of(privacy: GaussianPrivacy) -> float:
+    """Return δ of parameters that were validated."""
     assert privacy.delta is not None, "validate() requires delta"
     return privacy.delta

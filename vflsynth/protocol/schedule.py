@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -224,6 +226,35 @@ class PoissonSchedule(SubsetSchedule):
         for replica, own in enumerate(drawn):
             rows[replica, : len(own)] = own
         return self._of_replica(torch.from_numpy(rows).to(self.streams.device))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches after which every record was drawn once on average."""
+        return math.ceil(1.0 / self.sample_rate - 1e-9)
+
+    def partners(self, step: int) -> tuple[Tensor, Tensor]:
+        """Draw a fake for every record of the batch, and where between the two a penalty is taken.
+
+        Returns
+        -------
+        fakes : Tensor of int64, shape (replica, most records drawn)
+        weights : Tensor, shape (replica, most records drawn, 1)
+
+        Notes
+        -----
+        Privacy: independent draws per record, that nobody can repeat. If the k-th record of a batch
+        met the k-th fake, one record more would give other partners to all that come after it, and
+        the sum of their terms would move by more than the clipping bound.
+        """
+        drawn = self._drawn(step)
+        shape = (len(drawn), max(map(len, drawn)))
+        fakes, weights = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+        for replica, rng in enumerate(self.sampling.numpy_generators("partners", step)):
+            n = len(drawn[replica])
+            fakes[replica, :n] = rng.integers(self.batch_size, size=n)
+            weights[replica, :n] = rng.random(n, dtype=np.float32)
+        device = self.streams.device
+        return torch.from_numpy(fakes).to(device), torch.from_numpy(weights).to(device)[..., None]
 
     def n_real(self, step: int) -> Tensor:
         """Count the records drawn for each replica's batch, int64, shape (replica,)."""

@@ -172,6 +172,7 @@ class DPSGDMechanism(GradientMechanism):
             noise_multiplier=self.plan.noise_multiplier,
             steps=self._steps,
             learning_rate=DISCRIMINATOR_RATE * model.learning_rate,
+            penalty_at_records=privacy.gradient_penalty_at == "records",
         )
         for party in self.parties:
             party.set_privacy(encoding, self.dpsgd, self.noise)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Tensor
 
 from vflsynth.parties import DPSGDServer
@@ -16,7 +18,7 @@ class DPSGD(VFLGAN):
     Notes
     -----
     In place of the Wasserstein estimate reports hold its half that is computed from fakes, their
-    mean score. The other half would be one more release.
+    mean score. The other half would be one more release, and so would a penalty at records.
     """
 
     server: DPSGDServer
@@ -29,7 +31,14 @@ class DPSGD(VFLGAN):
 
     def report(self, epoch: int) -> dict[str, Tensor]:
         """Gather mean losses since the last report by name, each of shape (replica,)."""
-        return {
-            name.replace("wasserstein_", "fake_score_"): value
-            for name, value in super().report(epoch).items()
-        }
+        at_records = self.server.descent.settings.penalty_at_records
+        return released_losses(super().report(epoch), penalties=not at_records)
+
+
+def released_losses(losses: Mapping[str, Tensor], *, penalties: bool) -> dict[str, Tensor]:
+    """Name what a private report holds, and leave penalties out where they are not public."""
+    return {
+        name.replace("wasserstein_", "fake_score_"): value
+        for name, value in losses.items()
+        if penalties or not name.startswith("penalty_")
+    }

@@ -307,13 +307,13 @@ def plant_forgotten_party(patch):
     honest = dpsgd_module.NoisyDescent.add
     seen = []
 
-    def add(self, layers, traces, n_real):
+    def add(self, layers, traces, n_real, *rest):
         if self not in seen:
             seen.append(self)
         with pytest.MonkeyPatch.context() as inner:
             if len(seen) == 2:  # the server comes first, then the parties
                 without_noise(inner)
-            honest(self, layers, traces, n_real)
+            honest(self, layers, traces, n_real, *rest)
 
     patch.setattr(dpsgd_module.NoisyDescent, "add", add)
 

@@ -1,0 +1,33 @@
+"""What parties have in common whose records may be read only as their privacy ledger says."""
+
+from __future__ import annotations
+
+import torch
+
+from vflsynth.exceptions import ProtocolError
+from vflsynth.parties.gan_party import GANParty
+from vflsynth.parties.public_encoding import PublicEncoding
+from vflsynth.protocol import Message
+from vflsynth.protocol.channel import Verb
+
+
+class PrivateParty(GANParty):
+    """A party that encodes by public knowledge and refuses what its ledger has no entry for."""
+
+    encoding: PublicEncoding
+    _noise: torch.Generator | None = None
+
+    def prepare(self) -> None:
+        """Publish noisy histograms, if they are paid for, and make the encoding."""
+        matched = self.matched()
+        self.histograms = self.encoding.histograms(self.name, matched, self._noise)
+        self.transformer = self.encoding.transformer(self.name, matched, self.histograms)
+
+    def answer(self, verb: Verb, step: int) -> Message:
+        """Compute the message that `verb` asks for at `step`."""
+        if verb in (Verb.MASKED_REAL, Verb.MASKED_FAKE):
+            raise ProtocolError(
+                f"party {self.name!r} refuses {verb.value!r}: the privacy ledger has no entry "
+                "for it"
+            )
+        return super().answer(verb, step)
