@@ -14,9 +14,9 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
-from vflsynth.federation.programs import SplitProgram
 from vflsynth.federation.server_node import ServerNode
 from vflsynth.federation.site import Site
+from vflsynth.federation.split_program import SplitProgram
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import read_table
 from vflsynth.parties import Party
@@ -55,26 +55,27 @@ class ActiveNode(ServerNode):
 
     KIND = "vflsynth active party's half of a split classifier"
 
+    program: SplitProgram
+
     def __init__(self, job: Job, site: Site) -> None:
-        self.program = SplitProgram(job)
         if site.table is None or site.labels is None:
             raise ParameterError(
                 f"site {site.party!r}: the active party's site file must name table and labels"
             )
+        self._tags = Tags(site.the_shared, job.name)
+        super().__init__(job, site)
         if self.program.classifier.active is not None or job.on is None:
             raise ParameterError(
                 "job: across processes records are matched by a key column, `on`, and the active "
                 "party has labels only: leave `active` out"
             )
-        self._tags = Tags(site.the_shared, job.name)
-        super().__init__(job, site)
         table = read_table(site.table)
         labels = table.set_index(job.on)[site.labels]
         values, label_table = check_labels(labels, {}, None, job.on)
         self.classes, self._codes = np.unique(values, return_inverse=True)
         check_classes([self.program.classifier], self.classes)
         self._holder = Party(HOLDER, label_table, job.on, TableTransformer())
-        self._matching = Matching(HOLDER, label_table, job.on, site.the_shared)
+        self._matching = Matching(HOLDER, label_table, job.on, site.the_shared, self.program.minter)
 
     def own_tag(self) -> Callable[[Verb, int], str]:
         """Return what makes the active party's own tags."""
@@ -84,20 +85,6 @@ class ActiveNode(ServerNode):
     def channel(self) -> Channel:
         """Reaches the passive parties and, while records are matched, the active one itself."""
         return _WithHolder(self)
-
-    def settings(self, n_records: int, widths: Mapping[str, int]) -> SplitSettings:
-        """Fill in the batch size, and check that the method suits the networks."""
-        settings = self.program.settings(n_records, widths)
-        self.program.classifier.method().objective.check_architecture(settings)
-        return settings
-
-    def plan(self, n_records: int, settings: SplitSettings) -> Plan:
-        """Say how long to train."""
-        return self.program.plan(n_records, settings)
-
-    def multiply_adds(self, settings: SplitSettings, widths: Mapping[str, int]) -> float:
-        """Return the size of a step."""
-        return self.program.multiply_adds(settings, widths)
 
     def algorithm(
         self, settings: SplitSettings, plan: Plan, streams: RandomStreams

@@ -44,6 +44,8 @@ SLOW_VERBS = {
     Verb.ENCODED_SIZE,
     Verb.SHAPE,
     Verb.MASKED_REAL,
+    Verb.NOISY_HISTOGRAMS,
+    Verb.RECORD_PROJECTIONS,
     Verb.ALL_BOTTOM_OUTPUTS,
 }
 """Asked once and long: reading tables, blinding keys, encoding. They have `Limits.setup`."""

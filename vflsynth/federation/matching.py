@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Hashable, Mapping
-from dataclasses import replace
+import os
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ from vflsynth.exceptions import (
     ProtocolMismatchError,
     SharedColumnError,
 )
+from vflsynth.federation.program import Agreed
 from vflsynth.federation.psi import KeyBlinder, common_positions, key_text, rounds
-from vflsynth.frames import AlignmentReport, KeyMinter, intersect, learn_key_minters, party_keys
+from vflsynth.frames import AlignmentReport, KeyMinter, intersect, party_keys
 from vflsynth.frames.alignment import check_no_repeated_key, key_kind
 from vflsynth.protocol import (
     AlignmentNotice,
@@ -35,6 +36,8 @@ from vflsynth.protocol import (
 )
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
+
+_NONCE_BYTES = 16
 
 
 class Matching:
@@ -48,18 +51,28 @@ class Matching:
         Key column; None for the index.
     shared : bytes
         The secret that parties share.
+    learn_minter : callable
+        Called with the party's name and keys; says how keys of that type are minted.
 
     Raises
     ------
     DuplicateKeyError
     """
 
-    def __init__(self, name: str, frame: pd.DataFrame, on: Hashable, shared: bytes) -> None:
+    def __init__(
+        self,
+        name: str,
+        frame: pd.DataFrame,
+        on: Hashable,
+        shared: bytes,
+        learn_minter: Callable[[str, pd.Index], KeyMinter],
+    ) -> None:
         self.name, self._frame, self._on = name, frame, on
         self._secret = derive(shared, "matching")
         self.keys = party_keys(frame, on)
         check_no_repeated_key(name, self.keys)
-        self.minter: KeyMinter = learn_key_minters({name: self.keys})[name]
+        self.minter = learn_minter(name, self.keys)
+        self.nonce = os.urandom(_NONCE_BYTES).hex()
         self._blinder: KeyBlinder | None = None
         self._reblinded: BlindedKeys | None = None
 
@@ -75,6 +88,7 @@ class Matching:
             # Whoever lacks the secret cannot even try names.
             "columns": sorted(self._keyed(f"column|{label!r}")[:16] for label in columns),
             "checkpoints": checkpoints,
+            "nonce": self.nonce,
         }
 
     def answer(self, verb: Verb, step: int) -> Message:
@@ -105,9 +119,19 @@ class Matching:
         """Return a keyed digest of the matched keys, in their order."""
         return bytes.fromhex(self._keyed("records|" + "\n".join(map(key_text, common))))
 
-    def minter_of_all(self, offset: str) -> KeyMinter:
-        """Return the minter that gives a record the same fresh key at every party."""
-        return replace(self.minter, offset=max(self.minter.offset, int(offset)))
+    def check_terms(self, agreed: Agreed) -> None:
+        """Check what the server says of this party, and that it is about this attempt.
+
+        Raises
+        ------
+        ProtocolError
+        """
+        n_columns = sum(label != self._on for label in self._frame.columns)
+        if (agreed.columns.get(self.name), agreed.nonces.get(self.name)) != (n_columns, self.nonce):
+            raise ProtocolError(
+                f"the server's terms misstate the columns of party {self.name!r}, or are of "
+                "another attempt"
+            )
 
     def _keyed(self, text: str) -> str:
         return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
@@ -155,6 +179,28 @@ def check_facts(hellos: Mapping[str, Hello], job: str) -> None:
                 fix="convert one of them, so that both have the same type",
                 party=name,
             )
+
+
+def agree(
+    hellos: Mapping[str, Hello], epoch: int, choose_offset: Callable[[list[int]], int]
+) -> Agreed:
+    """Put together what every party is to know of the others.
+
+    Parameters
+    ----------
+    hellos : mapping of party name to Hello
+        Checked.
+    epoch : int
+        The run goes on after it.
+    choose_offset : callable
+        One offset of minted keys from all parties' own.
+    """
+    return Agreed(
+        columns={name: len(fact(h, "columns", list)) for name, h in hellos.items()},
+        nonces={name: fact(h, "nonce", str) for name, h in hellos.items()},
+        epoch=epoch,
+        key_offset=choose_offset([int(fact(h, "key_offset", str)) for h in hellos.values()]),
+    )
 
 
 def fact(hello: Hello, name: str, kind: type) -> Any:

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
-
-from torch import Tensor
 
 from vflsynth._device import few_threads, resolve_device
 from vflsynth._random import RandomStreams, derive
 from vflsynth._version import __version__
 from vflsynth.exceptions import ParameterError, ProtocolError
+from vflsynth.federation.account import Account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
-from vflsynth.federation.programs import Program, program_of
+from vflsynth.federation.program import Agreed, Program
+from vflsynth.federation.programs import program_of
 from vflsynth.federation.reports import write_report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import check_party_frames, read_table
+from vflsynth.parties import TrainableParty
 from vflsynth.protocol import (
     CheckpointNotice,
     CommonPositions,
     EncodedSize,
     Hello,
     Message,
-    Schedule,
     Terms,
     Transcript,
 )
@@ -66,16 +66,19 @@ class PartyNode:
         self.folder = site.folder / job.name
         self.checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         self.program: Program = program_of(job)
+        self.program.check_site(site)
         frame = check_party_frames({self.name: read_table(site.table)}, job.on)[self.name]
-        self.matching = Matching(self.name, frame, job.on, site.the_shared)
-        self.party = self.program.make_party(self.name, frame, site.column_kinds)
+        self.frame, shared = frame, site.the_shared
+        self.matching = Matching(self.name, frame, job.on, shared, self.program.minter)
         self.rules = Rules({Verb.HELLO, Verb.BLIND_KEYS, Verb.ENCODED_SIZE})
         self.rules.allow({Verb.REBLIND_KEYS: len(job.parties) + 1})
         self.transcript = Transcript()
         self.tags = Tags(site.the_shared, job.name)
+        self._agreed: Agreed | None = None
+        self._party: TrainableParty | None = None
+        self._account: Account | None = None
         self._widths: dict[str, int] = {}
         self._settings: Any = None
-        self._minter = self.matching.minter
 
     # -- a run -----------------------------------------------------------------------------------
 
@@ -96,13 +99,38 @@ class PartyNode:
                     limits=self.job.limits,
                     transcript=self.transcript,
                 )
-            self.program.save_half(self.party, self._settings, self._minter, self.folder / "half")
+            minter = replace(self.matching.minter, offset=self.agreed.key_offset)
+            self.program.save_half(self.party, self._settings, minter, self.folder / "half")
             outcome = "finished"
         except Exception as error:
             outcome = f"{type(error).__name__}: {error}"
             raise
         finally:
-            write_report(self.folder, self.name, self.job, self.transcript, started, outcome)
+            more = {} if self._account is None else {"privacy": self._account.close()}
+            write_report(
+                self.folder,
+                self.name,
+                self.job,
+                self.transcript,
+                started,
+                outcome,
+                self.program.noised,
+                more,
+            )
+
+    @property
+    def agreed(self) -> Agreed:
+        """What the server told of the other parties."""
+        if self._agreed is None:
+            raise ProtocolError(f"party {self.name!r} was asked before it was told the terms")
+        return self._agreed
+
+    @property
+    def party(self) -> TrainableParty:
+        """The object that owns the table."""
+        if self._party is None:
+            raise ProtocolError(f"party {self.name!r} was asked before it was told the terms")
+        return self._party
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -124,18 +152,35 @@ class PartyNode:
         match verb, message:
             case Verb.REBLIND_KEYS, _:
                 self.matching.take(verb, message)
+            case Verb.TERMS, Terms():
+                agreed = self._agreed = Agreed.of(message.terms)
+                self.matching.check_terms(agreed)
+                self.checkpoints.forget_after(agreed.epoch)
+                self._party = self.program.make_party(self.name, self.frame, self.site, agreed)
             case Verb.ALIGN, CommonPositions():
                 notice = self.matching.common(message)
                 self.tags.records = self.matching.digest(notice.common_keys)
                 self.party.take(verb, notice)
                 logger.info("%s: %d records matched", self.name, len(notice.common_keys))
+                self.program.matched(self.agreed, len(notice.common_keys))
+                self._open_account()
                 self.party.prepare()
-            case Verb.TERMS, Terms():
+            case Verb.BUILD, Terms():
                 self._build(message.terms)
             case Verb.CHECKPOINT, CheckpointNotice():
-                self.checkpoints.write(message.step, self._state(), self._fingerprint(), [])
+                self.checkpoints.write(message.step, self.party.state(), self._fingerprint(), [])
             case _:
                 self.party.take(verb, message)
+
+    def _open_account(self) -> None:
+        """Pay for what is released first, before it is computed."""
+        ledger = self.program.ledger()
+        if ledger is None:
+            return
+        account = self._account = Account(self.site.folder, self.job.name, ledger, self.site.budget)
+        releases = self.program.releases(self.agreed.epoch + 1)
+        account.check(releases)
+        account.spend(releases)
 
     def _build(self, terms: dict[str, Any]) -> None:
         """Make the networks, at the start or as a checkpoint has them."""
@@ -144,26 +189,17 @@ class PartyNode:
         if self._widths.get(self.name) != self.party.transformer.width_:
             raise ProtocolError(f"the server's terms misstate the width of party {self.name!r}")
         settings = self._settings = self.program.settings(n_records, self._widths)
-        self._minter = self.matching.minter_of_all(terms["key_offset"])
-        device = resolve_device(self.site.device)
-        schedule = self.tags.schedule = Schedule(
-            RandomStreams([self.site.schedule_secret(self.job.name)], device),
-            n_records=n_records,
-            batch_size=settings.batch_size,
-            latent_dim=getattr(settings, "latent_dim", 0),
+        device, epoch = resolve_device(self.site.device), self.agreed.epoch
+        schedule = self.tags.schedule = self.program.schedule(
+            self.site, self.agreed, n_records, settings, device
         )
         own = self.site.own or kept_secret(self.folder / "own-secret")
         self.program.build(self.party, settings, schedule, RandomStreams([own], device))
         plan = self.program.plan(n_records, settings)
-        self.rules.allow(self.program.steps(plan))
-        epoch = int(terms["epoch"])
-        self.checkpoints.forget_after(epoch)
+        self.rules.allow(self.program.steps(plan, epoch))
         if epoch:
             state, _ = self.checkpoints.load(epoch, self._fingerprint(), device)
             self.party.load_state(state)
-
-    def _state(self) -> dict[str, Tensor]:
-        return self.party.state()
 
     def _fingerprint(self) -> dict[str, Any]:
         """Return what must be equal for this party to go on; no record shows in it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,6 @@ from vflsynth import _artefacts as artefacts
 from vflsynth._version import __version__
 from vflsynth.federation.job import Job
 from vflsynth.protocol import Transcript
-
-NOISED: frozenset[str] = frozenset()
-"""Kinds of messages that carry noise; in this version nothing across processes does."""
 
 
 def write_report(
@@ -21,6 +19,7 @@ def write_report(
     transcript: Transcript,
     started: str,
     outcome: str,
+    noised: Collection[str],
     more: dict[str, Any] | None = None,
 ) -> None:
     """Write the report of one attempt beside those of earlier ones.
@@ -37,12 +36,14 @@ def write_report(
         When the attempt began.
     outcome : str
         ``"finished"``, or the error.
+    noised : collection of str
+        Kinds of messages in which nothing depends on records but by way of noise.
     more : dict, optional
         Further entries, JSON-safe.
     """
     rows = transcript.to_frame().to_dict("records")
     for row in rows:
-        row["noised"] = row["message"] in NOISED
+        row["noised"] = row["message"] in noised
     content = {
         "node": node,
         "job": job.to_dict(),

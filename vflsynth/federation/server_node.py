@@ -13,11 +13,14 @@ from vflsynth._device import few_threads, resolve_device
 from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
 from vflsynth.exceptions import NoCommonCheckpointError
+from vflsynth.federation.account import Account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.exchange import RemoteChannel
+from vflsynth.federation.gan_program import SynthesizerProgram
 from vflsynth.federation.job import Job
-from vflsynth.federation.matching import check_facts, fact, match_blinded
-from vflsynth.federation.programs import GANProgram
+from vflsynth.federation.matching import agree, check_facts, fact, match_blinded
+from vflsynth.federation.program import Program
+from vflsynth.federation.programs import program_of
 from vflsynth.federation.reports import write_report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.protocol import Channel, CheckpointNotice, EncodedSize, Hello, Terms, Transcript
@@ -40,6 +43,7 @@ class ServerNode(ABC):
 
     def __init__(self, job: Job, site: Site) -> None:
         self.job, self.site = job, site
+        self.program: Program = program_of(job)
         self.folder = site.folder / job.name
         self.checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         self.transcript = Transcript()
@@ -48,6 +52,7 @@ class ServerNode(ABC):
         )
         self.history = History(1)
         self._found: dict[str, Any] = {}
+        self._account: Account | None = None
 
     def own_tag(self) -> Callable[[Verb, int], str] | None:
         """Return what makes the server's own tags, if it shares the parties' secret."""
@@ -57,18 +62,6 @@ class ServerNode(ABC):
     def channel(self) -> Channel:
         """Reaches everybody who matches records."""
         return self.remote
-
-    @abstractmethod
-    def settings(self, n_records: int, widths: Mapping[str, int]) -> Any:
-        """Fill in what depends on the data."""
-
-    @abstractmethod
-    def plan(self, n_records: int, settings: Any) -> Plan:
-        """Say how long to train."""
-
-    @abstractmethod
-    def multiply_adds(self, settings: Any, widths: Mapping[str, int]) -> float:
-        """Return the size of a step."""
 
     @abstractmethod
     def algorithm(self, settings: Any, plan: Plan, streams: RandomStreams) -> Algorithm:
@@ -88,31 +81,39 @@ class ServerNode(ABC):
             raise
         finally:
             more = {"history": self.history.records, **self._found}
-            write_report(self.folder, SERVER, self.job, self.transcript, started, outcome, more)
+            if self._account is not None:
+                more["privacy"] = self._account.close()
+            write_report(
+                self.folder,
+                SERVER,
+                self.job,
+                self.transcript,
+                started,
+                outcome,
+                self.program.noised,
+                more,
+            )
 
     def _run(self) -> None:
         hellos = self.channel.gather(Verb.HELLO, 0, Hello)
         check_facts(hellos, self.job.digest)
+        program, done = self.program, self._newest_common(hellos)
+        agreed = agree(hellos, done, program.key_offset)
+        self._tell(Verb.TERMS, agreed.to_dict())
         matched_by = "index" if self.job.on is None else f"key column {self.job.on!r}"
         alignment = match_blinded(self.channel, hellos, matched_by)
         logger.info("%s", alignment)
+        program.matched(agreed, alignment.n_matched)
+        self._open_account(done)
         sizes = self.remote.gather(Verb.ENCODED_SIZE, 0, EncodedSize)
-        widths = self._all_widths({name: size.encoded_dim for name, size in sizes.items()})
-        settings = self.settings(alignment.n_matched, widths)
-        plan = self.plan(alignment.n_matched, settings)
+        widths = {name: size.encoded_dim for name, size in sizes.items()}
+        settings = program.settings(alignment.n_matched, widths)
+        plan = program.plan(alignment.n_matched, settings)
         self._found = {"alignment": asdict(alignment), "settings": asdict(settings)}
-        done = self._newest_common(hellos)
-        terms = {
-            "widths": widths,
-            "key_offset": str(max(int(fact(h, "key_offset", str)) for h in hellos.values())),
-            "epoch": done,
-        }
-        self.remote.scatter(
-            Verb.TERMS, {name: Terms(SERVER, name, 0, terms) for name in self.remote.names}
-        )
+        self._tell(Verb.BUILD, {"widths": widths})
         device = resolve_device(self.site.device)
         own = self.site.own or kept_secret(self.folder / "own-secret")
-        with few_threads(self.multiply_adds(settings, widths), device):
+        with few_threads(program.multiply_adds(settings, widths), device):
             algorithm = self.algorithm(settings, plan, RandomStreams([own], device))
             fingerprint = {
                 "version of vflsynth": __version__,
@@ -132,8 +133,20 @@ class ServerNode(ABC):
         self.save(algorithm)
         self.remote.finish()
 
-    def _all_widths(self, widths: dict[str, int]) -> dict[str, int]:
-        return widths
+    def _tell(self, verb: Verb, terms: dict[str, Any]) -> None:
+        """Tell every party the same."""
+        names = self.remote.names
+        self.remote.scatter(verb, {name: Terms(SERVER, name, 0, terms) for name in names})
+
+    def _open_account(self, done: int) -> None:
+        """Write down what the first epoch releases, and what comes before it."""
+        ledger = self.program.ledger()
+        if ledger is None:
+            return
+        account = self._account = Account(self.site.folder, self.job.name, ledger, self.site.budget)
+        releases = self.program.releases(done + 1)
+        account.check(releases)
+        account.spend(releases)
 
     def _newest_common(self, hellos: Mapping[str, Hello]) -> int:
         """Choose the epoch to go on from, 0 to start."""
@@ -176,8 +189,8 @@ class _Checkpointing:
         )
 
 
-class GANServerNode(ServerNode):
-    """The server of VFLGAN.
+class SynthesizerNode(ServerNode):
+    """The server of a synthesizer.
 
     Parameters
     ----------
@@ -185,22 +198,7 @@ class GANServerNode(ServerNode):
         See `ServerNode`.
     """
 
-    def __init__(self, job: Job, site: Site) -> None:
-        super().__init__(job, site)
-        self.program = GANProgram(job)
-
-    def settings(self, n_records: int, widths: Mapping[str, int]) -> Any:
-        """Fill in what depends on the data."""
-        return self.program.settings(n_records, widths)
-
-    def plan(self, n_records: int, settings: Any) -> Plan:
-        """Say how long to train."""
-        return self.program.plan(n_records, settings)
-
-    def multiply_adds(self, settings: Any, widths: Mapping[str, int]) -> float:
-        """Return the size of a step."""
-        return self.program.multiply_adds(settings, widths)
-
     def algorithm(self, settings: Any, plan: Plan, streams: RandomStreams) -> Algorithm:
-        """Make the algorithm and the shared discriminator."""
+        """Make the algorithm and what the server computes."""
+        assert isinstance(self.program, SynthesizerProgram)
         return self.program.algorithm(self.remote, settings, streams)

@@ -21,8 +21,9 @@ from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import MissingExtraError, ProtocolError
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import ADMIN, PROJECT, prepare, project, write_job
-from vflsynth.federation.programs import SplitProgram, program_of
+from vflsynth.federation.programs import program_of
 from vflsynth.federation.site import Site
+from vflsynth.federation.split_program import SplitProgram
 
 logger = logging.getLogger("vflsynth")
 

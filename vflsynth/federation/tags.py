@@ -10,6 +10,7 @@ from vflsynth.protocol import Schedule
 from vflsynth.protocol.channel import Verb
 
 _OF_BATCHES = {Verb.DISCRIMINATOR_FEATURES, Verb.GENERATOR_FEATURES, Verb.BOTTOM_OUTPUT}
+_OF_LATENTS = {Verb.FAKE_PROJECTIONS}
 
 
 class Tags:
@@ -38,8 +39,9 @@ class Tags:
         """Return the tag of an answer."""
         mac = hmac.new(self._secret, f"{verb.value}|{step}|".encode(), hashlib.sha256)
         mac.update(self.records)
-        if verb in _OF_BATCHES and self.schedule is not None:
-            mac.update(self.schedule.rows(step).cpu().numpy().tobytes())
-            if self.schedule.latent_dim:
-                mac.update(self.schedule.latent(step).cpu().numpy().tobytes())
+        schedule = self.schedule
+        if schedule is not None and verb in _OF_BATCHES:
+            mac.update(schedule.rows(step).cpu().numpy().tobytes())
+        if schedule is not None and verb in _OF_BATCHES | _OF_LATENTS and schedule.latent_dim:
+            mac.update(schedule.latent(step).cpu().numpy().tobytes())
         return mac.hexdigest()[:16]

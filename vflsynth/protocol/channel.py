@@ -27,6 +27,7 @@ class Verb(StrEnum):
     ALIGN = "align"
     ENCODED_SIZE = "encoded_size"
     TERMS = "terms"
+    BUILD = "build"
     SHAPE = "shape"
     DISCRIMINATOR_FEATURES = "discriminator_features"
     UPDATE_DISCRIMINATOR = "update_discriminator"

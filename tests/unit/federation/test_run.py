@@ -63,7 +63,7 @@ def test_a_split_classifier_too(make_split_trial, n_parties, method):
         for key, value in theirs.items():
             assert torch.equal(value, ours[key].double()), (name, key)
     path = trial.folder / "server" / "trial" / "half"
-    settings = trial.server.settings(model.alignment_.n_matched, {})
+    settings = trial.server.program.settings(model.alignment_.n_matched, {})
     top = TopModel.read(path, settings)
     assert top.calibration == model.top_.calibration
     for key, value in model.top_.networks["top"].state_dict().items():

@@ -1,0 +1,155 @@
+"""Differentially private methods across processes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pandas as pd
+from sklearn.base import clone
+
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import ParameterError
+from vflsynth.federation.gan_program import SynthesizerProgram
+from vflsynth.federation.job import Job
+from vflsynth.federation.kept_encoding import KeptEncoding
+from vflsynth.federation.program import Agreed
+from vflsynth.federation.site import Site
+from vflsynth.frames import KeyMinter, public_key_minters
+from vflsynth.parties import MeanEmbeddingParty, Settings
+from vflsynth.privacy import GaussianPrivacy, LedgerEntry, PrivacyLedger, PrivacyPlan, PublicSchema
+from vflsynth.protocol import Channel
+from vflsynth.protocol.channel import Verb
+from vflsynth.synthesizers import _mean_embedding
+from vflsynth.training import Algorithm, MeanEmbedding, Plan
+from vflsynth.transformers import TableTransformer
+
+
+def privacy_of(job: Job) -> GaussianPrivacy | None:
+    """Read the privacy that a job asks for.
+
+    Raises
+    ------
+    ParameterError
+    """
+    content = job.parameters.get("privacy")
+    if content is None:
+        return None
+    known = [n for n in GaussianPrivacy().get_params(deep=False) if n != "public_schema"]
+    if not isinstance(content, Mapping) or set(content) - set(known):
+        raise ParameterError(
+            f"job: privacy must be a table with some of {', '.join(known)}, got {content!r}. What "
+            "is public about columns belongs into the site files"
+        )
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
+    privacy = GaussianPrivacy(**values, public_schema=PublicSchema())
+    privacy.validate()
+    return privacy
+
+
+class PrivateProgram(SynthesizerProgram):
+    """A synthesizer with noise; every site's ledger is its own, and outlives the process.
+
+    Parameters
+    ----------
+    job : Job
+    privacy : GaussianPrivacy
+    """
+
+    def __init__(self, job: Job, privacy: GaussianPrivacy) -> None:
+        super().__init__(job)
+        self.privacy = privacy
+        self.privacy_plan: PrivacyPlan | None = None
+
+    def check_site(self, site: Site) -> None:
+        """Refuse if the site file does not say how much it agrees to."""
+        if site.budget is None:
+            raise ParameterError(
+                f"site {site.party!r}: job {self.job.name!r} is private, and the site file does "
+                "not say how much the site agrees to: [privacy] epsilon = ..., delta = ..."
+            )
+
+    def minter(self, name: str, keys: pd.Index) -> KeyMinter:
+        """Make a minter that says nothing about the keys but their type."""
+        return public_key_minters({name: keys})[name]
+
+    def key_offset(self, offsets: Sequence[int]) -> int:
+        """Choose the one that the types of all parties' keys can hold."""
+        return min(offsets)
+
+    def ledger(self) -> PrivacyLedger | None:
+        """Return what the whole run is planned to release."""
+        return None if self.privacy_plan is None else self.privacy_plan.ledger
+
+
+class MeanEmbeddingProgram(PrivateProgram):
+    """One noisy release, of which the generators learn."""
+
+    noised: ClassVar[frozenset[str]] = frozenset(
+        {"NoisyHistograms", "FakeProjections", "ProjectionGradients"}
+    )
+
+    def make_party(
+        self, name: str, frame: pd.DataFrame, site: Site, agreed: Agreed
+    ) -> MeanEmbeddingParty:
+        """Make a party that adds noise to its histograms."""
+        privacy = clone(self.privacy).set_params(public_schema=site.schema)
+        embedding, _ = _mean_embedding.agree(privacy, _columns(agreed), self._n_steps)
+        kept = KeptEncoding.of(
+            embedding.encoding, site.folder / self.job.name, again=agreed.epoch > 0
+        )
+        return MeanEmbeddingParty(
+            name, frame, self.job.on, TableTransformer(), replace(embedding, encoding=kept)
+        )
+
+    def matched(self, agreed: Agreed, n_records: int) -> None:
+        """Calibrate the noise, by numbers of columns alone."""
+        _, self.privacy_plan = _mean_embedding.agree(self.privacy, _columns(agreed), self._n_steps)
+
+    @property
+    def _n_steps(self) -> int:
+        plan = _mean_embedding.plan_of(self.synthesizer)
+        return plan.n_epochs * plan.steps_per_epoch
+
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> Settings:
+        """Fill in the defaults, which depend on no record."""
+        return _mean_embedding.settings_of(self.synthesizer, list(widths.values()))
+
+    def plan(self, n_records: int, settings: Settings) -> Plan:
+        """Epochs of steps that read no record."""
+        return _mean_embedding.plan_of(self.synthesizer)
+
+    def steps(self, plan: Plan, done: int) -> dict[Verb, int]:
+        """Two releases, unless a checkpoint has them, and fakes once per step."""
+        once = 0 if done else 1
+        return {
+            Verb.NOISY_HISTOGRAMS: once,
+            Verb.RECORD_PROJECTIONS: once,
+            Verb.FAKE_PROJECTIONS: plan.n_epochs * plan.steps_per_epoch,
+        }
+
+    def multiply_adds(self, settings: Settings, widths: Mapping[str, int]) -> float:
+        """Return those of the largest layer, as the estimator does."""
+        return _mean_embedding.multiply_adds(settings, list(widths.values()))
+
+    def algorithm(self, channel: Channel, settings: Settings, streams: RandomStreams) -> Algorithm:
+        """Make the algorithm, and the server that adds noise to the joint release."""
+        assert self.privacy_plan is not None
+        server = _mean_embedding.make_server(self.privacy, self.privacy_plan, streams.device)
+        return MeanEmbedding(channel, server)
+
+    def releases(self, epoch: int) -> tuple[LedgerEntry, ...]:
+        """Everything comes before the first step."""
+        assert self.privacy_plan is not None
+        return self.privacy_plan.ledger.entries if epoch == 1 else ()
+
+
+PRIVATE_PROGRAMS: Mapping[str, type[PrivateProgram]] = {
+    "kernel_mean_embedding": MeanEmbeddingProgram,
+}
+
+
+def _columns(agreed: Agreed) -> dict[str, Sequence[Hashable]]:
+    """Stand-ins for columns, of which only the numbers matter."""
+    return {name: range(n) for name, n in agreed.columns.items()}
