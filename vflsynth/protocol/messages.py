@@ -168,7 +168,10 @@ class IntermediateFeatures(Message):
 
 @dataclass(frozen=True, slots=True)
 class SampledFeatures(Message):
-    """Features of a Poisson sample of real records, then of fakes, then of points between fakes.
+    """Features of a Poisson sample of real records, then of fakes, then of points between.
+
+    Those points lie between fakes, or, one for every real row, between a real record and a fake:
+    whichever the parties agreed on.
 
     ``n_real``, of shape (replica,), says how many of the real rows count; those after them only
     fill a replica's block up to the largest.
@@ -222,9 +225,6 @@ class RecordProjections(Message):
 
 
 @dataclass(frozen=True, slots=True)
-
-
-@dataclass(frozen=True, slots=True)
 class LatentCodes(Message):
     """Latent state of every record in each of a party's groups of columns, and how many there are.
 
@@ -248,6 +248,9 @@ class LatentTree(Message):
     sizes: Tensor
     shares: Tensor
     first: int
+
+
+@dataclass(frozen=True, slots=True)
 class FakeProjections(Message):
     """Projections of fakes, shape (replica, batch, frequency)."""
 
