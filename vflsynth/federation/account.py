@@ -72,7 +72,11 @@ class Account:
             raise ParameterError(
                 f"{folder}: another private run of this site is going on, or hangs. Stop it first"
             ) from error
-        self._attempts = self._read()
+        try:
+            self._attempts = self._read()
+        except BaseException:
+            self._lock.close()
+            raise
         self._own = _Attempt(run, time.strftime("%Y-%m-%dT%H:%M:%S"))
         self._attempts.append(self._own)
 

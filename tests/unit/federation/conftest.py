@@ -10,6 +10,8 @@ from vflsynth import VFLGANSynthesizer
 from vflsynth._random import derive, secret_from
 from vflsynth.datasets import make_party_frames
 from vflsynth.federation.job import Job
+from vflsynth.federation.site import Budget
+from vflsynth.privacy import PublicSchema
 
 pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
 
@@ -53,6 +55,50 @@ def make_trial(tmp_path, _warm):
         return trial
 
     return make
+
+
+@pytest.fixture
+def make_private_trial(tmp_path, _warm):
+    """Make a trial of a small private run, with some of privacy's parameters changed."""
+
+    def make(n_parties=2, *, privacy=None, budget=_BUDGET, random_state=0, **job):
+        frames = {
+            name: table[[KEY, *(c for c in table if c.split("_")[0] in _PRIVATE)]]
+            for name, table in make_party_frames(40, n_parties, random_state=2).items()
+        }
+        parameters = {"epochs": 2, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
+        chosen = {"epsilon": 2.0, "delta": 1e-3, "n_features": 20, "n_bins": 4} | (privacy or {})
+        content = {
+            "name": "trial",
+            "parties": sorted(frames),
+            "on": KEY,
+            "parameters": parameters | {"privacy": chosen},
+            "exchange_timeout": 5.0,
+            "setup_timeout": 10.0,
+            "checkpoint_every": 1,
+        }
+        root = None if random_state is None else secret_from(random_state)
+        trial = Trial(tmp_path, frames, Job.from_dict(content | job), root)
+        trial.schema = PublicSchema(
+            {c: (-3, 12) for table in frames.values() for c in table if c[:3] in ("mea", "cou")},
+            {c: values for name in frames for c, values in _categories(name)},
+        )
+        for name in frames:
+            trial.change(name, budget=budget, schema=trial.schema)
+        trial.frames = frames
+        return trial
+
+    return make
+
+
+_BUDGET = Budget(3.0, 1e-3)
+_PRIVATE = ("measure", "count", "flag", "group")
+
+
+def _categories(party):
+    number = party.split("_")[1]
+    yield f"flag_{number}", (False, True)
+    yield f"group_{number}", ("north", "east", "south", "west", "none")
 
 
 @pytest.fixture

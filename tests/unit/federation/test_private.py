@@ -1,0 +1,329 @@
+"""Private runs across nodes: what is noised, what it costs, and that a crash is paid for."""
+
+import json
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from tests.unit.federation.trial import Dead, Direct
+from vflsynth import PartyModel, VFLGANSynthesizer
+from vflsynth.exceptions import (
+    ArtefactError,
+    ParameterError,
+    PartyDataError,
+    PartyStoppedError,
+    PrivacyBudgetError,
+    ProtocolError,
+)
+from vflsynth.federation.account import FILE, Account, merged
+from vflsynth.federation.party_node import PartyNode
+from vflsynth.federation.programs import program_of
+from vflsynth.federation.site import Budget, Site
+from vflsynth.federation.wire import Request, decode
+from vflsynth.privacy import (
+    GaussianPrivacy,
+    GaussianRelease,
+    LedgerEntry,
+    NeighbouringRelation,
+    PrivacyLedger,
+    SampledRelease,
+    Sampler,
+    plan_mean_embedding,
+)
+from vflsynth.protocol.channel import Verb
+
+NODES = ("server", "party_1", "party_2")
+
+
+def report(trial, node, number=1):
+    path = trial.folder / node / "trial" / f"report-{number:03d}.json"
+    return json.loads(path.read_text())
+
+
+def account(trial, node):
+    path = trial.folder / node / FILE
+    return json.loads(path.read_text())["attempts"] if path.exists() else []
+
+
+def halves(trial):
+    return {
+        name: PartyModel.load(trial.folder / name / trial.job.name / "half").sampler.tensors()
+        for name in trial.sites
+    }
+
+
+@pytest.mark.parametrize("n_parties", [2, 3])
+def test_every_node_knows_what_was_noised_and_what_it_cost(make_private_trial, n_parties):
+    trial = make_private_trial(n_parties).run()
+    assert set(trial.outcome.values()) == {None}
+    for node in ("server", *trial.sites):
+        found = report(trial, node)
+        noised = {row["message"]: row["noised"] for row in found["left"] + found["arrived"]}
+        assert noised["NoisyHistograms"]
+        assert noised["FakeProjections"]
+        assert noised["ProjectionGradients"]
+        assert not noised["RecordProjections"]
+        privacy = found["privacy"]
+        ledger = PrivacyLedger.from_dict(privacy["ledger"])
+        assert ledger.epsilon() <= 2.0 + 1e-9
+        assert ledger.epsilon() > 1.99
+        assert privacy["attempts that released something"] == 1
+        assert [entry.purpose for entry in ledger.entries] == ["preprocessing", "mean embedding"]
+        assert len(account(trial, node)) == 1
+    for name in trial.sites:
+        half = PartyModel.load(trial.folder / name / "trial" / "half")
+        assert len(half.sample(20, 3)) == 20
+
+
+def test_it_is_the_run_in_one_process_but_for_the_noise(make_private_trial):
+    """With next to no noise the two differ by next to nothing; with some they differ."""
+
+    def distance(name, noise_multiplier):
+        chosen = {"epsilon": None, "noise_multiplier": noise_multiplier}
+        trial = make_private_trial(privacy=chosen, budget=Budget(1e30, 1e-3), name=name).run()
+        assert set(trial.outcome.values()) == {None}
+        values = trial.job.parameters["privacy"] | {"public_schema": trial.schema}
+        parameters = trial.job.parameters | {"privacy": GaussianPrivacy(**values)}
+        synth = VFLGANSynthesizer(**parameters, random_state=0, device="cpu", verbose=0)
+        synth.fit(trial.frames, "record_id")
+        across = halves(trial)
+        return max(
+            float((across[name][key] - value).abs().max())
+            for name, half in synth.parties_.items()
+            for key, value in half.sampler.tensors().items()
+        )
+
+    assert distance("no-noise", 1e-9) < 1e-3
+    assert distance("noise", 1.0) > 1e-2
+
+
+def test_a_half_holds_neither_the_number_of_records_nor_digits_of_keys(make_private_trial):
+    trial = make_private_trial().run()
+    for name in trial.sites:
+        half = PartyModel.load(trial.folder / name / "trial" / "half")
+        assert half.minter.offset == 10**18  # whatever the keys are
+        text = "".join(
+            p.read_text() for p in (trial.folder / name / "trial" / "half").rglob("*.json")
+        )
+        assert "n_records" not in text
+
+
+# -- crashes --------------------------------------------------------------------------------------
+
+
+class Watching(Direct):
+    """Keeps what leaves, and looks whether it was accounted before; `at` ends party 1."""
+
+    at = None
+    how = RuntimeError
+    left: ClassVar = {}
+
+    def exchange(self, frame, timeout):
+        for verb, message in decode(frame, 1 << 28).messages:
+            if verb in (Verb.NOISY_HISTOGRAMS, Verb.RECORD_PROJECTIONS):
+                path = self._node.folder.parents[1] / self._name / FILE
+                attempts = len(json.loads(path.read_text())["attempts"])
+                self.left.setdefault((self._name, verb), []).append((attempts, message))
+            if self._name == "party_1" and (verb, message.step) == self.at:
+                raise self.how
+        return super().exchange(frame, timeout)
+
+
+def ending(at, how=RuntimeError):
+    return type("Ending", (Watching,), {"at": at, "how": how, "left": {}})
+
+
+def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noise(
+    make_private_trial,
+):
+    trial = make_private_trial(budget=Budget(4.0, 1e-3), exchange_timeout=2.0)
+    link = ending((Verb.FAKE_PROJECTIONS, 50), Dead)  # the release is out, no checkpoint is there
+    trial.run(link)
+    assert isinstance(trial.outcome["party_1"], Dead)
+    assert [len(account(trial, node)) for node in NODES] == [1, 1, 1]
+    link.at = None
+    trial.run(link)
+    assert set(trial.outcome.values()) == {None}
+    for name in trial.sites:
+        (one, first), (two, second) = link.left[name, Verb.NOISY_HISTOGRAMS]
+        assert (one, two) == (1, 2)
+        assert not np.allclose(first.counts, second.counts, atol=1e-3)
+    for node in NODES:
+        privacy = report(trial, node, 2)["privacy"]
+        assert privacy["attempts that released something"] == 2
+        ledger = PrivacyLedger.from_dict(privacy["ledger"])
+        once = PrivacyLedger.from_dict(report(trial, "party_2")["privacy"]["ledger"])
+        assert len(ledger.entries) == 2 * len(once.entries)
+        assert ledger.epsilon() > 1.4 * once.epsilon()
+        assert privacy["all runs of this folder"]["epsilon"] == pytest.approx(ledger.epsilon())
+
+
+def test_a_party_that_dies_before_its_release_has_paid_for_it(make_private_trial):
+    """Too much in the account, never too little."""
+    trial = make_private_trial()
+    trial.run(ending((Verb.NOISY_HISTOGRAMS, 0)))
+    assert len(account(trial, "party_1")) == 1
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_releases_nothing(make_private_trial):
+    trial = make_private_trial()
+    link = ending((Verb.FAKE_PROJECTIONS, 150))  # in epoch 2 of 2
+    trial.run(link)
+    saved = {name: trial.folder / name / "trial" / "checkpoints" for name in NODES}
+    assert [[p.name for p in folder.iterdir()] for folder in saved.values()] == [
+        ["epoch-000001"]
+    ] * 3
+    before = {node: account(trial, node) for node in NODES}
+    link.at = None
+    trial.run(link)
+    assert set(trial.outcome.values()) == {None}
+    assert {node: account(trial, node) for node in NODES} == before
+    assert {len(messages) for messages in link.left.values()} == {1}
+    first = halves(trial)
+    for folder in saved.values():  # back to epoch 1 once more: the same bytes
+        (folder / "epoch-000002").rename(folder.parent / "away")
+    trial.run()
+    second = halves(trial)
+    for name, tensors in first.items():
+        for key, value in tensors.items():
+            assert value.numpy().tobytes() == second[name][key].numpy().tobytes()
+    asked = [Verb.NOISY_HISTOGRAMS, Verb.RECORD_PROJECTIONS, Verb.MASKED_REAL]
+    for verb in asked:  # by a server that wants a second release
+        with pytest.raises(ProtocolError, match="not part of this run"):
+            trial.nodes["party_1"].rules.check(Request(verb, 0))
+    for folder in saved.values():
+        (folder / "epoch-000002").rename(folder.parent / "away-again")
+    (trial.folder / "party_2" / "trial" / "encoding.json").unlink()
+    trial.run()  # networks that know one encoding do not go on with another
+    assert isinstance(trial.outcome["party_2"], ArtefactError)
+    assert "encoding.json cannot be read" in str(trial.outcome["party_2"])
+
+
+# -- what a site agrees to ------------------------------------------------------------------------
+
+
+def test_a_budget_that_is_too_small_stops_the_run_before_anything_is_released(make_private_trial):
+    trial = make_private_trial()
+    trial.change("party_2", budget=Budget(1.9, 1e-3))
+    trial.run()
+    error = trial.outcome["party_2"]
+    assert isinstance(error, PrivacyBudgetError)
+    assert "from epsilon 0 to 2 at delta 0.001" in str(error)
+    assert "agrees to 1.9" in str(error)
+    assert account(trial, "party_2") == []
+    assert isinstance(trial.outcome["server"], PartyStoppedError)
+    arrived = {row["message"] for row in report(trial, "server")["arrived"]}
+    assert not arrived & {"NoisyHistograms", "RecordProjections"}
+
+
+def test_the_budget_is_for_all_runs_of_the_folder(make_private_trial):
+    trial = make_private_trial(budget=Budget(2.5, 1e-3)).run()
+    assert set(trial.outcome.values()) == {None}
+    trial.job = replace(trial.job, name="another")
+    trial.run()
+    assert isinstance(trial.outcome["party_1"], PrivacyBudgetError)
+    assert "from epsilon 2 to 3.0" in str(trial.outcome["party_1"])
+
+
+def test_sites_with_a_budget_take_part_in_private_runs_only(make_trial, make_private_trial):
+    trial = make_trial()
+    trial.change("party_1", budget=Budget(1.0, 1e-3))
+    with pytest.raises(ParameterError, match="takes part in private runs only"):
+        PartyNode(trial.job, trial.sites["party_1"])
+    trial = make_private_trial(budget=None)
+    with pytest.raises(ParameterError, match="does not say how much the site agrees to"):
+        PartyNode(trial.job, trial.sites["party_1"])
+
+
+def test_a_column_without_public_knowledge(make_private_trial):
+    trial = make_private_trial()
+    bounds = {c: b for c, b in trial.schema.bounds.items() if c != "count_1"}
+    trial.change("party_1", schema=replace(trial.schema, bounds=bounds))
+    trial.run()
+    error = trial.outcome["party_1"]
+    assert isinstance(error, PartyDataError)
+    assert "count_1" in str(error)
+    assert "count_1" not in str(trial.outcome["server"])
+
+
+@pytest.mark.parametrize(
+    ("privacy", "words"),
+    [
+        ({"mechanism": "first_layer"}, "'first_layer' is not available across processes"),
+        ({"public_schema": {}}, "site files"),
+        ({"sigma": 2}, "privacy must be"),
+        ({"delta": 2}, "delta"),
+    ],
+)
+def test_a_job_whose_privacy_cannot_be_had(make_private_trial, privacy, words):
+    with pytest.raises(ParameterError, match=words):
+        program_of(make_private_trial(privacy=privacy).job)
+
+
+def test_a_site_file_with_privacy_is_read_as_it_was_written(make_private_trial, tmp_path):
+    trial = make_private_trial()
+    path = tmp_path / "site.toml"
+    for site in trial.sites.values():
+        site.write(path)
+        found = Site.read(path)
+        assert found.budget == site.budget
+        for column in (*site.schema.bounds, *site.schema.categories):
+            assert found.schema[column] == site.schema[column]
+
+
+@pytest.mark.parametrize("line", ["epsilon = 1", "epsilon = -1\ndelta = 0.1", "eps = 1"])
+def test_a_site_file_with_half_a_budget_is_refused(line, tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text(f'party = "a"\nfolder = "f"\n[privacy]\n{line}\n')
+    with pytest.raises(ParameterError, match="privacy"):
+        Site.read(path)
+
+
+# -- accounts -------------------------------------------------------------------------------------
+
+PLAN = plan_mean_embedding(
+    GaussianPrivacy(epsilon=1.0, delta=1e-3, public_schema={}), {"a": ["x"], "b": ["y"]}
+).ledger
+
+
+def test_an_account_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path):
+    for text in ("", "{}", '{"format": "vflsynth privacy account", "version": 2}', "[]"):
+        (tmp_path / FILE).write_text(text)
+        with pytest.raises(ArtefactError, match="is not a privacy account"):
+            Account(tmp_path, "run", PLAN, None)
+
+
+def test_one_private_run_at_a_time(tmp_path):
+    first = Account(tmp_path, "one", PLAN, None)
+    with pytest.raises(ParameterError, match="another private run"):
+        Account(tmp_path, "two", PLAN, None)
+    first.close()
+    Account(tmp_path, "two", PLAN, None).close()
+
+
+def test_a_resumed_run_that_releases_nothing_may_overshoot_nothing(tmp_path):
+    for _ in range(3):
+        account = Account(tmp_path, "run", PLAN, Budget(0.1, 1e-3))
+        account.check(())
+        with pytest.raises(PrivacyBudgetError):
+            account.check(PLAN.entries)
+        account.close()
+    assert not (tmp_path / FILE).exists()
+
+
+def test_steps_of_one_mechanism_are_added_up():
+    def step(steps, noise=1.0):
+        release = GaussianRelease(
+            released="sum",
+            party="a",
+            noise_multiplier=noise,
+            sensitivity=1.0,
+            relation=NeighbouringRelation.ADD_OR_REMOVE_ONE,
+        )
+        return LedgerEntry("training", SampledRelease((release,), Sampler.POISSON, 0.1, steps))
+
+    assert merged((step(3),), step(4)) == (step(7),)
+    assert merged((step(3),), step(4, 2.0)) == (step(3), step(4, 2.0))
+    assert merged((), step(4)) == (step(4),)
