@@ -1,0 +1,438 @@
+"""What it costs to have every party in a process of its own, on NVIDIA FLARE with mutual TLS.
+
+Everything is of one run on one machine: a fit in one process, then the same over loopback and over
+a TCP proxy of ours that delays every byte by 10 ms in each direction. The models are compared byte
+by byte. Then a party is killed. Run with ``python -m benchmarks.engine``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from benchmarks import _runs
+from vflsynth import PartyModel, VFLGANSynthesizer, preset
+from vflsynth.datasets import make_party_frames
+from vflsynth.federation.job import Job
+from vflsynth.federation.kit import project, write_job
+from vflsynth.federation.psi import KeyBlinder, common_positions
+from vflsynth.federation.simulate import (
+    HOST,
+    Administrator,
+    Federation,
+    free_port,
+    make_kits,
+    reproducible,
+)
+from vflsynth.federation.site import Site
+from vflsynth.federation.wire import Frame, decode, encode
+from vflsynth.protocol import CutGradients, IntermediateFeatures, LocalChannel, Message
+from vflsynth.protocol.channel import Verb
+from vflsynth.protocol.messages import SERVER
+
+ONE_WAY = 0.01
+"""Seconds that the proxy keeps every byte."""
+
+RECORDS, BATCH, WIDTH = 1_024, 64, 128
+"""A batch's features of one party are 64 x 128 numbers for real and as many for fake records."""
+
+DEATH_TIMEOUT = 10.0
+"""Exchange timeout of the run in which a party is killed."""
+
+_COMMON = {"batch_size": BATCH, "model_selection": "last", "gradient_penalty": "paper"}
+_ADULT = {"latent_dim", "generator_hidden", "first_part", "shared_hidden", "discriminator_steps"}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "hardly any": {
+        **_COMMON,
+        "latent_dim": 4,
+        "generator_hidden": [8],
+        "first_part": [WIDTH],
+        "shared_hidden": [],
+        "private_heads": False,
+    },
+    "the paper's for Adult": {
+        **_COMMON,
+        **{k: v for k, v in preset("adult").items() if k in _ADULT},
+    },
+}
+
+
+class Delay:
+    """A TCP proxy in a thread of its own that delays and counts what passes.
+
+    Parameters
+    ----------
+    target : int
+        The port that it dials, on this machine.
+    seconds : float
+        Delay in each direction.
+    """
+
+    def __init__(self, target: int, seconds: float) -> None:
+        self.target, self.seconds = target, seconds
+        self.passed = 0
+        self._loop = asyncio.new_event_loop()
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._serve, args=(started,), daemon=True)
+        self._thread.start()
+        started.wait()
+
+    def _serve(self, started: threading.Event) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(asyncio.start_server(self._accept, HOST, 0))
+        self.port = server.sockets[0].getsockname()[1]
+        started.set()
+        self._loop.run_forever()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(HOST, self.target)
+        await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+
+        async def send() -> None:
+            while True:
+                due, data = await waiting.get()
+                await asyncio.sleep(max(0.0, due - self._loop.time()))
+                writer.write(data)
+                if not data:
+                    writer.close()
+                    return
+                await writer.drain()
+
+        sender = asyncio.ensure_future(send())
+        with suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                self.passed += len(data)
+                waiting.put_nowait((self._loop.time() + self.seconds, data))
+        waiting.put_nowait((0.0, b""))
+        with suppress(ConnectionError):
+            await sender
+
+
+class Parties:
+    """Two parties and a server on this machine.
+
+    Parameters
+    ----------
+    folder : Path
+    frames : mapping of str to DataFrame
+    delay : float, optional
+        Seconds that a proxy between parties and server keeps every byte, in each direction. Without
+        it the parties dial the server itself.
+    """
+
+    def __init__(
+        self, folder: Path, frames: Mapping[str, pd.DataFrame], delay: float | None = None
+    ) -> None:
+        self.folder, self.frames = folder, frames
+        folder.mkdir(parents=True)
+        sites, shared = {"server": Site("server", folder / "server")}, os.urandom(32)
+        for name, frame in frames.items():
+            table = folder / f"{name}.parquet"
+            frame.to_parquet(table)
+            sites[name] = Site(name, folder / name, table, shared=shared)
+        job = self.job("any", {})
+        port = free_port()
+        content = json.loads(project(job, HOST, port))
+        self.proxy = None if delay is None else Delay(port, delay)
+        if self.proxy is not None:
+            for participant in content["participants"]:
+                if participant["type"] == "client":
+                    participant["connect_to"] = {"host": HOST, "port": self.proxy.port}
+        kits = make_kits(json.dumps(content), folder / "kits")
+        self.federation = Federation(job, kits, reproducible(job, sites, 0))
+
+    def job(self, name: str, parameters: Mapping[str, Any], **more: Any) -> Job:
+        """Make a job."""
+        content = {"name": name, "parties": sorted(self.frames), "on": "record_id", **more}
+        return Job.from_dict({**content, "parameters": dict(parameters)})
+
+    @contextmanager
+    def open(self) -> Iterator[Administrator]:
+        """Run the processes for a while."""
+        with self.federation.running():
+            administrator = Administrator(self.federation.admin, sorted(self.frames))
+            yield administrator
+            administrator.close()
+
+    def train(self, administrator: Administrator, job: Job) -> dict[str, Any]:
+        """Run a job to its end and return the server's report."""
+        job_id = administrator.submit(write_job(job, self.folder / "jobs"))
+        status = administrator.wait(job_id, 1_800)
+        path = self.folder / "server" / job.name / "report-001.json"
+        report: dict[str, Any] = json.loads(path.read_text())
+        assert report["outcome"] == "finished", f"{status}: {report['outcome']}"
+        return report
+
+    def bytes_of(self, job: Job) -> dict[str, bytes]:
+        """Return the parties' generators."""
+        halves = {
+            name: PartyModel.load(self.folder / name / job.name / "half") for name in self.frames
+        }
+        return {name: _bytes(half) for name, half in halves.items()}
+
+
+def in_process(frames: Mapping[str, pd.DataFrame], job: Job) -> tuple[np.ndarray, dict[str, bytes]]:
+    """Fit in this process; return the seconds of every epoch, and the parties' generators."""
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in job.parameters.items()}
+    synth = VFLGANSynthesizer(**values, random_state=0, device="cpu", verbose=0)
+    synth.fit(frames, "record_id")
+    models = {name: _bytes(half) for name, half in synth.parties_.items()}
+    return synth.history_["seconds"].to_numpy(), models
+
+
+def _bytes(half: PartyModel) -> bytes:
+    return b"".join(value.numpy().tobytes() for value in half.sampler.tensors().values())
+
+
+def compare(
+    parties: Parties, administrator: Administrator, networks: str, epochs: int
+) -> dict[str, Any]:
+    """Train in one process and across processes; compare times, bytes and models."""
+    parameters = NETWORKS[networks] | {"epochs": epochs}
+    job = parties.job(f"{networks.split()[0]}-{epochs}", parameters)
+    local_seconds, local_models = in_process(parties.frames, job)
+    report = parties.train(administrator, job)
+    seconds = np.array([record["seconds"] for record in report["history"]])
+    steps = RECORDS // BATCH
+    generator_steps = steps * epochs // report_steps(report)
+    exchanges = (steps * epochs + generator_steps) / epochs + 1  # and the losses
+    ms_local = 1e3 * float(np.median(local_seconds[1:])) / steps
+    ms = 1e3 * seconds[1:] / steps
+    floats = 4 * BATCH * WIDTH
+    # Real and fake features of both parties up, gradients down; fakes alone in generator steps.
+    least = 2 * 2 * (2 * floats + floats * generator_steps / (steps * epochs))
+    sent = sum(row["bytes"] for row in report["left"] + report["arrived"])
+    return {
+        "networks": networks,
+        "parameters": parameters,
+        "steps": steps * epochs,
+        "exchanges": round(exchanges * epochs),
+        "exchanges_per_second": {
+            "median of epochs": round(exchanges / float(np.median(seconds[1:])), 1),
+            "fastest tenth": round(exchanges / float(np.quantile(seconds[1:], 0.1)), 1),
+        },
+        "ms_per_step": {
+            "in one process": round(ms_local, 3),
+            "across processes": round(float(np.median(ms)), 3),
+            "across processes, q10 and q90 of epochs": np.quantile(ms, [0.1, 0.9])
+            .round(3)
+            .tolist(),
+            "added": round(float(np.median(ms)) - ms_local, 3),
+        },
+        "ms_per_exchange": round(1e3 * float(np.median(seconds[1:])) / exchanges, 3),
+        "bytes_per_step": {
+            "least: float32 numbers of features and gradients": round(least),
+            "in messages of all kinds, matching included": round(sent / (steps * epochs)),
+            "in frames": round(frame_bytes(steps * epochs, generator_steps)),
+        },
+        "models equal those of one process byte for byte": parties.bytes_of(job) == local_models,
+    }
+
+
+def report_steps(report: Mapping[str, Any]) -> int:
+    """Discriminator steps per generator step."""
+    return int(report["job"]["parameters"].get("discriminator_steps", 5))
+
+
+def frame_bytes(steps: int, generator_steps: int) -> float:
+    """Bytes of the frames of a step of both parties, both ways."""
+
+    def size(rows: int) -> int:
+        values = torch.zeros(1, rows, WIDTH)
+        up = IntermediateFeatures("party_1", SERVER, steps, values)
+        down = CutGradients(SERVER, "party_1", steps, values)
+        pair = [(Verb.DISCRIMINATOR_FEATURES, up), (Verb.UPDATE_DISCRIMINATOR, down)]
+        return sum(len(encode(Frame("adult", steps, (item,), tag="0" * 16))) for item in pair)
+
+    return 2 * (size(2 * BATCH) + size(BATCH) * generator_steps / steps)
+
+
+def wire_bytes(
+    parties: Parties, administrator: Administrator, networks: str, epochs: tuple[int, int]
+) -> float:
+    """Bytes per step that pass the proxy, TLS and FLARE's envelopes included.
+
+    Two runs of different lengths, so that joining and matching drop out.
+    """
+    assert parties.proxy is not None
+    passed = []
+    for n in epochs:
+        before = parties.proxy.passed
+        job = parties.job(f"wire-{n}", NETWORKS[networks] | {"epochs": n})
+        parties.train(administrator, job)
+        passed.append(parties.proxy.passed - before)
+    return (passed[1] - passed[0]) / ((epochs[1] - epochs[0]) * (RECORDS // BATCH))
+
+
+def death(parties: Parties, administrator: Administrator) -> dict[str, Any]:
+    """Kill one party's processes in the middle of a run; time until the last node says so."""
+    parameters = NETWORKS["hardly any"] | {"epochs": 100_000}
+    job = parties.job("death", parameters, exchange_timeout=DEATH_TIMEOUT, checkpoint_every=5)
+    job_id = administrator.submit(write_job(job, parties.folder / "jobs"))
+    checkpoints = parties.folder / "party_1" / "death" / "checkpoints"
+    _wait(lambda: checkpoints.exists() and any(checkpoints.iterdir()), 120)
+    parties.federation.kill("party_2")
+    died = time.monotonic()
+    reports = {
+        node: parties.folder / node / "death" / "report-001.json" for node in ("server", "party_1")
+    }
+    found: dict[str, Any] = {"exchange_timeout": DEATH_TIMEOUT, "seconds": {}}
+    while len(found["seconds"]) < len(reports):
+        for node, path in reports.items():
+            if path.exists() and node not in found["seconds"]:
+                found["seconds"][node] = round(time.monotonic() - died, 1)
+                found[f"{node} says"] = json.loads(path.read_text())["outcome"]
+        assert time.monotonic() - died < 120, "a node never noticed"
+        time.sleep(0.05)
+    administrator.wait(job_id, 120)
+    return found
+
+
+def _wait(condition: Any, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+class _Prepared:
+    """A party that answers at once, with the same message."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.message = IntermediateFeatures(name, SERVER, 0, torch.zeros(1, 2 * BATCH, WIDTH))
+
+    def answer(self, verb: Verb, step: int) -> Message:
+        return self.message
+
+    def take(self, verb: Verb, message: Message) -> None:
+        pass
+
+
+def local_driver(repeats: int = 20_000) -> dict[str, Any]:
+    """Time of a step in the in-process driver beyond what parties and server do; and of frames."""
+    parties = [_Prepared("party_1"), _Prepared("party_2")]
+    channel = LocalChannel(parties)
+    replies = {
+        p.name: CutGradients(SERVER, p.name, 0, torch.zeros(1, 2 * BATCH, WIDTH)) for p in parties
+    }
+
+    def seconds(step: Any, times: int) -> float:
+        found = []
+        for _ in range(10):
+            started = time.process_time()
+            for _ in range(times // 10):
+                step()
+            found.append((time.process_time() - started) / (times // 10))
+        return min(found)
+
+    def through_channel() -> None:
+        channel.gather(Verb.DISCRIMINATOR_FEATURES, 0, IntermediateFeatures)
+        channel.scatter(Verb.UPDATE_DISCRIMINATOR, replies)
+
+    def directly() -> None:
+        for party in parties:
+            party.answer(Verb.DISCRIMINATOR_FEATURES, 0)
+        for party in parties:
+            party.take(Verb.UPDATE_DISCRIMINATOR, replies[party.name])
+
+    frame = Frame("run", 0, ((Verb.DISCRIMINATOR_FEATURES, parties[0].message),), tag="0" * 16)
+    data = encode(frame)
+    with_channel, without = seconds(through_channel, repeats), seconds(directly, repeats)
+    return {
+        "ms_per_step": round(1e3 * (with_channel - without), 5),
+        "frame_bytes": len(data),
+        "ms_to_encode": round(1e3 * seconds(lambda: encode(frame), repeats // 10), 4),
+        "ms_to_decode": round(1e3 * seconds(lambda: decode(data, 1 << 28), repeats // 10), 4),
+    }
+
+
+def intersection(n_keys: int) -> dict[str, Any]:
+    """Match two lists of keys, half of which are common; seconds of one core."""
+    keys = [pd.RangeIndex(n_keys), pd.RangeIndex(n_keys // 2, n_keys // 2 + n_keys)]
+    rng = np.random.default_rng()
+    timed: dict[str, float] = {}
+
+    @contextmanager
+    def timing(name: str) -> Iterator[None]:
+        started = time.process_time()
+        yield
+        timed[name] = round(time.process_time() - started, 2)
+
+    blinders = [KeyBlinder(k, rng.permutation(n_keys)) for k in keys]
+    with timing("a party blinds its keys"):
+        first = blinders[0].blind()
+    second = blinders[1].blind()
+    with timing("a party blinds the other's"):
+        both = blinders[1].reblind(first)
+    with timing("the server compares"):
+        places = common_positions({"party_1": both, "party_2": blinders[0].reblind(second)})
+    common = blinders[0].common(places["party_1"])
+    assert len(common) == n_keys // 2
+    assert set(common) == set(range(n_keys // 2, n_keys))
+    return {
+        "keys": n_keys,
+        "cpu_seconds": timed,
+        "bytes_per_party": 2 * 2 * first.numel(),
+    }
+
+
+def main() -> None:
+    """Measure and write a result."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=60, help=f"of {RECORDS // BATCH} steps")
+    parser.add_argument("--keys", type=int, default=100_000)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    load_before = os.getloadavg()[0]
+    frames = make_party_frames(RECORDS, 2, random_state=0)
+    result: dict[str, Any] = {
+        "local driver": local_driver(),
+        "private set intersection": intersection(args.keys),
+    }
+    print(result, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        parties = Parties(Path(folder) / "loopback", frames)
+        with parties.open() as administrator:
+            result["loopback"] = [
+                compare(parties, administrator, networks, args.epochs) for networks in NETWORKS
+            ]
+            print(json.dumps(result["loopback"], indent=1), flush=True)
+            result["death of a party"] = death(parties, administrator)
+            print(result["death of a party"], flush=True)
+        parties = Parties(Path(folder) / "delayed", frames, ONE_WAY)
+        with parties.open() as administrator:
+            few = max(2, args.epochs // 4)
+            result["round trip of 20 ms"] = [
+                compare(parties, administrator, networks, few) for networks in NETWORKS
+            ]
+            print(json.dumps(result["round trip of 20 ms"], indent=1), flush=True)
+            result["wire bytes per step, TLS and FLARE included"] = round(
+                wire_bytes(parties, administrator, "hardly any", (2, 2 + few))
+            )
+    result["cores"], result["load average before and after"] = (
+        os.cpu_count(),
+        [load_before, os.getloadavg()[0]],
+    )
+    result |= _runs.environment()
+    _runs.write(_runs.RESULTS / "engine.json", result)
+
+
+if __name__ == "__main__":
+    main()
