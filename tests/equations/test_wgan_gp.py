@@ -9,7 +9,7 @@ from torch import nn
 from vflsynth import WGANGPSynthesizer
 from vflsynth._random import RandomStreams
 from vflsynth.protocol import LocalChannel, Schedule
-from vflsynth.synthesizers.wgan_gp import JOINED
+from vflsynth.synthesizers._joined import JOINED
 
 BATCH, STEPS, WEIGHT, RATE = 8, 2, 7.0, 0.01
 

@@ -3,9 +3,14 @@
 from vflsynth.parties.dpsgd import DPSGDSettings
 from vflsynth.parties.dpsgd_party import DPSGDParty
 from vflsynth.parties.dpsgd_server import DPSGDServer
-from vflsynth.parties.first_layer_party import FirstLayerParty
+from vflsynth.parties.first_layer_party import (
+    FirstLayerNoise,
+    FirstLayerParty,
+    WGANFirstLayerParty,
+)
 from vflsynth.parties.gan_party import GANParty
 from vflsynth.parties.gan_server import GANServer
+from vflsynth.parties.gs_wgan_party import GSWGANParty, GSWGANSettings
 from vflsynth.parties.latent_tree_party import LatentTreeParty, LatentTreeSettings
 from vflsynth.parties.latent_tree_server import publish_tree
 from vflsynth.parties.marginal_party import MarginalParty
@@ -18,14 +23,19 @@ from vflsynth.parties.vertigan_party import VertiGANParty
 from vflsynth.parties.vertigan_server import VertiGANServer
 from vflsynth.parties.vflgan_party import VFLGANParty
 from vflsynth.parties.vflgan_server import VFLGANServer
+from vflsynth.parties.wgan_dpsgd_party import DPSGDGANParty, WGANDPSGDParty
 
 __all__ = [
+    "DPSGDGANParty",
     "DPSGDParty",
     "DPSGDServer",
     "DPSGDSettings",
+    "FirstLayerNoise",
     "FirstLayerParty",
     "GANParty",
     "GANServer",
+    "GSWGANParty",
+    "GSWGANSettings",
     "LatentTreeParty",
     "LatentTreeSettings",
     "MarginalParty",
@@ -40,5 +50,7 @@ __all__ = [
     "VFLGANServer",
     "VertiGANParty",
     "VertiGANServer",
+    "WGANDPSGDParty",
+    "WGANFirstLayerParty",
     "publish_tree",
 ]

@@ -101,8 +101,8 @@ class NoisyDescent:
             clipped together with the record's F.
         """
         rows = traces[0].inputs.shape[1] - self.batch_size
-        real = [_of_rows(trace, slice(None, rows), -1.0) for trace in traces]
-        fake = [_of_rows(trace, slice(rows, None)) for trace in traces]
+        real = [of_rows(trace, slice(None, rows), -1.0) for trace in traces]
+        fake = [of_rows(trace, slice(rows, None)) for trace in traces]
         counted = torch.arange(rows, device=n_real.device) < n_real.unsqueeze(1)
         self.release(layers, [real] if penalties is None else [real, penalties], counted)
         factors = clip_factors(per_example_norms(fake), self.settings.max_grad_norm)
@@ -152,7 +152,8 @@ class NoisyDescent:
                 )
 
 
-def _of_rows(trace: LayerTrace, rows: slice, factor: float = 1.0) -> LayerTrace:
+def of_rows(trace: LayerTrace, rows: slice, factor: float = 1.0) -> LayerTrace:
+    """Take some records' part of a trace, with the gradients of `factor` times their score."""
     return LayerTrace(
         trace.inputs[:, rows], factor * trace.output_gradients[:, rows], trace.has_bias
     )

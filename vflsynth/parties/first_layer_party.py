@@ -1,17 +1,44 @@
-"""A party of VFLGAN with the paper's own privacy mechanism, which does not protect the samples."""
+"""Parties with the VFLGAN paper's own privacy mechanism, which does not protect the samples."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import pandas as pd
 import torch
+from torch import Tensor
 
+from vflsynth.parties.vertigan_party import VertiGANParty
 from vflsynth.parties.vflgan_party import VFLGANParty
 from vflsynth.privacy import StepBudget
 from vflsynth.privacy.first_layer import perturb_gradient
 from vflsynth.protocol import IntermediateFeatures
-from vflsynth.transformers import TableTransformer
+
+
+@dataclass(slots=True)
+class FirstLayerNoise:
+    """The clipping bound, the noise and how many steps the budget pays for.
+
+    Parameters
+    ----------
+    max_grad_norm : float
+    noise_multiplier : float
+    budget : StepBudget
+    rng : torch.Generator, optional
+        For tests only; see `vflsynth.privacy.noise`.
+    """
+
+    max_grad_norm: float
+    noise_multiplier: float
+    budget: StepBudget
+    rng: torch.Generator | None = None
+
+    def perturb(self, layer: Sequence[Tensor | None]) -> None:
+        """Clip and perturb the gradient of a layer, weight and bias as one vector."""
+        raw = [p.grad for p in layer if p is not None and p.grad is not None]
+        noisy = perturb_gradient(raw, self.max_grad_norm, self.noise_multiplier, rng=self.rng)
+        for gradient, replaced_by in zip(raw, noisy):
+            gradient.copy_(replaced_by)
 
 
 class FirstLayerParty(VFLGANParty):
@@ -28,32 +55,38 @@ class FirstLayerParty(VFLGANParty):
     generators through them: see `vflsynth.privacy.first_layer`.
     """
 
-    def __init__(
-        self, name: str, frame: pd.DataFrame, on: Hashable | None, transformer: TableTransformer
-    ) -> None:
-        super().__init__(name, frame, on, transformer)
-        self._noise: torch.Generator | None = None
-
-    def set_privacy(
-        self,
-        max_grad_norm: float,
-        noise_multiplier: float,
-        steps: int,
-        noise: torch.Generator | None = None,
-    ) -> None:
-        """Learn the clipping bound, the noise and how many steps the budget pays for."""
-        self.max_grad_norm, self.noise_multiplier = max_grad_norm, noise_multiplier
-        self.budget, self._noise = StepBudget(steps), noise
+    noise: FirstLayerNoise
 
     def discriminator_features(self, step: int) -> IntermediateFeatures:
         """Pay for the step, then compute features of the batch."""
-        self.budget.take()
+        self.noise.budget.take()
         return super().discriminator_features(step)
 
     def _before_descent(self) -> None:
-        """Clip and perturb the gradient of the first layer, weight and bias as one vector."""
-        first = self.discriminator.first_part.layers[0]
-        raw = [p.grad for p in first if p is not None and p.grad is not None]
-        noisy = perturb_gradient(raw, self.max_grad_norm, self.noise_multiplier, rng=self._noise)
-        for gradient, replaced_by in zip(raw, noisy):
-            gradient.copy_(replaced_by)
+        """Clip and perturb the gradient of the first layer."""
+        self.noise.perturb(self.discriminator.first_part.layers[0])
+
+
+class WGANFirstLayerParty(VertiGANParty):
+    """The holder of a joined table, with the same mechanism for its one discriminator.
+
+    Parameters
+    ----------
+    name, frame, on, transformer
+        See `Party`.
+
+    Notes
+    -----
+    Source: VFLGAN §5.2.1, which compares mechanisms on WGAN-GP.
+    """
+
+    noise: FirstLayerNoise
+
+    def _descend_discriminator(self, step: int) -> None:
+        """Pay for the step, then take it."""
+        self.noise.budget.take()
+        super()._descend_discriminator(step)
+
+    def _before_descent(self) -> None:
+        """Clip and perturb the gradient of the first layer."""
+        self.noise.perturb(self.discriminator.layers[0])

@@ -57,20 +57,32 @@ class VertiGANParty(GANParty):
     def train_discriminator(self, until: int) -> None:
         """Descend L_{D_i} (Eq. 4), which needs nobody else, for all steps before `until`."""
         for step in range(self.discriminator_optimizer.steps, until):
-            real, fake = self.real(step), self.fake(step, "discriminator")
-            mixed = torch.lerp(fake, real, self.schedule.interpolation(step))
-            wasserstein, penalty, _ = self.discriminator.critic_gradient(
-                torch.cat([real, fake, mixed], 1), self.settings.gradient_penalty_weight
-            )
-            self.discriminator_optimizer.step()
-            self.losses.add(wasserstein, penalty)
+            self._descend_discriminator(step)
+
+    def _descend_discriminator(self, step: int) -> None:
+        """Take one step of D_i."""
+        real, fake = self.real(step), self.fake(step, "discriminator")
+        mixed = torch.lerp(fake, real, self.schedule.interpolation(step))
+        wasserstein, penalty, _ = self.discriminator.critic_gradient(
+            torch.cat([real, fake, mixed], 1), self.settings.gradient_penalty_weight
+        )
+        self._before_descent()
+        self.discriminator_optimizer.step()
+        self.losses.add(wasserstein, penalty)
+
+    def _before_descent(self) -> None:
+        """Change the discriminator's gradient, for mechanisms that do."""
+
+    def _upstream(self, fakes: Tensor) -> Tensor:
+        """d(-E[D_i(x~_i)])/dx~_i, which the generator learns from."""
+        return self.discriminator.fake_gradient(fakes)
 
     def backbone_gradients(self, step: int) -> BackboneGradients:
         """Train D_i up to this step; then d(-E[D_i(x~_i)])/dG_b for the latents of the step."""
         self.train_discriminator(step + 1)
         fakes = self.fake(step, "generator")
         with torch.no_grad():
-            upstream = self.discriminator.fake_gradient(fakes)
+            upstream = self._upstream(fakes)
         # In the order of the module: the backbone, then the head.
         self._pending = torch.autograd.grad(fakes, self.generator_optimizer.parameters, upstream)
         own = [g.flatten(1) for g in self._pending[: len(self._backbone)]]

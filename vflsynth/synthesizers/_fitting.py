@@ -11,7 +11,7 @@ from torch import Tensor
 from vflsynth._device import few_threads
 from vflsynth.frames import AlignmentReport, KeyMinter
 from vflsynth.model import PartyModel
-from vflsynth.parties import GANParty, Settings
+from vflsynth.parties import Party, Settings
 from vflsynth.protocol import Transcript
 from vflsynth.samplers import GeneratorSampler
 from vflsynth.synthesizers.base import BaseSynthesizer
@@ -46,7 +46,7 @@ def train_to_the_end(session: Session, n_products: int, **options: Any) -> bool:
 def fill_models(
     models: Sequence[Model],
     session: Session,
-    parties: Mapping[str, tuple[GANParty, Mapping[str, Tensor]]],
+    parties: Mapping[str, tuple[Party, Mapping[str, Tensor]]],
     settings: Settings,
     reported: Mapping[str, Any],
     *,

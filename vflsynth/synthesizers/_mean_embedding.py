@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -11,11 +12,12 @@ import torch
 
 from vflsynth._device import resolve_device
 from vflsynth._random import RandomStreams, secret_from
-from vflsynth.frames import check_party_frames, public_key_minters
+from vflsynth.frames import AlignmentReport, check_party_frames, public_key_minters
 from vflsynth.parties import (
     MeanEmbeddingParty,
     MeanEmbeddingServer,
     MeanEmbeddingSettings,
+    Party,
     PublicEncoding,
     Settings,
 )
@@ -24,12 +26,13 @@ from vflsynth.privacy.histograms import histogram_sensitivity
 from vflsynth.privacy.mean_embedding import mean_embedding_sensitivity
 from vflsynth.protocol import LocalChannel, Schedule, Transcript
 from vflsynth.synthesizers._fitting import fill_models, train_to_the_end
+from vflsynth.synthesizers._joined import JOINED, columns_of_joined, hand_back_encoding, join
 from vflsynth.synthesizers.base import PartyFrames
 from vflsynth.training import Callback, MeanEmbedding, Plan, Session, match_records
 from vflsynth.transformers import TableTransformer
 
 if TYPE_CHECKING:
-    from vflsynth.synthesizers.vflgan import VFLGANSynthesizer
+    from vflsynth.synthesizers._privately import PrivateGANSynthesizer
 
 STEPS_PER_EPOCH = 100
 """No step reads a record, so an epoch is just a number of steps."""
@@ -41,10 +44,14 @@ _LEARNING_RATE, _BETAS, _GENERATOR_AVERAGE = 4e-3, (0.9, 0.999), 0.99
 
 
 def agree(
-    privacy: GaussianPrivacy, columns: Mapping[str, Sequence[Hashable]], n_steps: int
+    privacy: GaussianPrivacy,
+    columns: Mapping[str, Sequence[Hashable]],
+    n_steps: int,
+    *,
+    holder: str | None = None,
 ) -> tuple[MeanEmbeddingSettings, PrivacyPlan]:
     """Calibrate the noise, by numbers of columns alone, and say what the parties work with."""
-    plan = plan_mean_embedding(privacy, columns)
+    plan = plan_mean_embedding(privacy, columns, holder=holder)
     sensitivity = histogram_sensitivity(sum(map(len, columns.values())), privacy.relation)
     embedding = MeanEmbeddingSettings(
         PublicEncoding(
@@ -76,6 +83,26 @@ def make_parties(
     return parties, plan
 
 
+def match_and_join(
+    privacy: GaussianPrivacy,
+    frames: Mapping[str, pd.DataFrame],
+    on: Hashable,
+    n_steps: int,
+    noise: torch.Generator | None,
+    record: Transcript | None,
+) -> tuple[list[Party], list[MeanEmbeddingParty], PrivacyPlan, AlignmentReport]:
+    """Do as `make_parties`, for one holder of all matched rows, who releases the histograms."""
+    columns = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
+    embedding, plan = agree(privacy, columns_of_joined(columns), n_steps, holder=JOINED)
+    owners = [Party(name, frame, on, TableTransformer()) for name, frame in frames.items()]
+    alignment, _ = match_records(LocalChannel(owners, record), frames, on)
+    make = partial(MeanEmbeddingParty, embedding=embedding, noise=noise)
+    joined = join(owners, make, TableTransformer())
+    joined.prepare()
+    hand_back_encoding(owners, joined)
+    return owners, [joined], plan, alignment
+
+
 def make_server(
     privacy: GaussianPrivacy,
     plan: PrivacyPlan,
@@ -92,7 +119,7 @@ def make_server(
 
 
 def fit_mean_embedding(
-    model: VFLGANSynthesizer,
+    model: PrivateGANSynthesizer,
     privacy: GaussianPrivacy,
     party_frames: PartyFrames,
     on: Hashable,
@@ -105,7 +132,7 @@ def fit_mean_embedding(
 
     Parameters
     ----------
-    model : VFLGANSynthesizer
+    model : PrivateGANSynthesizer
         Parameters checked.
     privacy : GaussianPrivacy
     party_frames, on, callbacks, transcript
@@ -117,13 +144,20 @@ def fit_mean_embedding(
     frames = check_party_frames(party_frames, on)
     plan = plan_of(model)
     n_steps = plan.n_epochs * plan.steps_per_epoch
-    parties, privacy_plan = make_parties(privacy, frames, on, n_steps, noise)
     record = Transcript() if transcript else None
-    channel = LocalChannel(parties, record)
-    alignment, _ = match_records(channel, frames, on)
-    minters = public_key_minters({party.name: party.keys for party in parties})
-    for party in parties:
-        party.prepare()
+    owners: Sequence[Party]
+    if model._joins:
+        owners, parties, privacy_plan, alignment = match_and_join(
+            privacy, frames, on, n_steps, noise, record
+        )
+        channel = LocalChannel(parties)  # the protocol has no message that may carry rows
+    else:
+        parties, privacy_plan = make_parties(privacy, frames, on, n_steps, noise)
+        owners, channel = parties, LocalChannel(parties, record)
+        alignment, _ = match_records(channel, frames, on)
+        for party in parties:
+            party.prepare()
+    minters = public_key_minters({party.name: party.keys for party in owners})
     widths = [party.transformer.width_ for party in parties]
     settings = settings_of(model, widths)
     server = make_server(privacy, privacy_plan, device, noise)
@@ -155,7 +189,7 @@ def fit_mean_embedding(
     fill_models(
         [model],
         session,
-        {party.name: (party, party.selected) for party in parties},
+        {party.name: (party, model._weights(party, parties)) for party in owners},
         settings,
         _reported(settings, privacy, plan.n_epochs),
         on=on,
@@ -167,7 +201,7 @@ def fit_mean_embedding(
     model.privacy_ledger_ = privacy_plan.ledger
 
 
-def plan_of(model: VFLGANSynthesizer) -> Plan:
+def plan_of(model: PrivateGANSynthesizer) -> Plan:
     """Say how long to train."""
     return Plan(model.epochs or _EPOCHS, STEPS_PER_EPOCH)
 
@@ -177,7 +211,7 @@ def multiply_adds(settings: Settings, widths: Sequence[int]) -> int:
     return settings.batch_size * max(*widths, *settings.generator_hidden) ** 2
 
 
-def settings_of(model: VFLGANSynthesizer, widths: Sequence[int]) -> Settings:
+def settings_of(model: PrivateGANSynthesizer, widths: Sequence[int]) -> Settings:
     """Fill in defaults: from the encoded widths, which are published, and from no record."""
     return Settings(
         batch_size=model.batch_size or _BATCH_SIZE,

@@ -19,7 +19,7 @@ from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes, ch
 from vflsynth.exceptions import ParameterError, TooFewRecordsError
 from vflsynth.frames import AlignmentReport, KeyMinter, check_party_frames
 from vflsynth.networks.layers import one_replica
-from vflsynth.parties import GANParty, Settings
+from vflsynth.parties import GANParty, Party, Settings
 from vflsynth.protocol import Channel, LocalChannel, Schedule, Transcript
 from vflsynth.synthesizers._fitting import fill_models, train_to_the_end
 from vflsynth.synthesizers._memory import check_memory, estimate_memory
@@ -109,9 +109,10 @@ class GANSynthesizer(BaseSynthesizer):
         """Say who trains once records are matched, and how they are reached: every party."""
         return parties, channel
 
-    def _weights(self, party: GANParty, trainees: Sequence[GANParty]) -> dict[str, Tensor]:
+    def _weights(self, party: Party, trainees: Sequence[GANParty]) -> dict[str, Tensor]:
         """Return the state of the generator of a party's columns, for all replicas."""
-        return party.selected
+        (own,) = (trainee for trainee in trainees if trainee.name == party.name)
+        return own.selected
 
     # -- fitting ---------------------------------------------------------------------------------
 

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
 from vflsynth._random import RandomState, RandomStreams
-from vflsynth._validation import Choice, Optional, Rule, Sizes, check_parameters
-from vflsynth.exceptions import ParameterError
+from vflsynth._validation import Choice, Optional, Rule, Sizes
 from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
 from vflsynth.privacy import GaussianPrivacy
 from vflsynth.protocol import Channel, Shape
 from vflsynth.protocol.channel import Verb
-from vflsynth.synthesizers._mean_embedding import fit_mean_embedding
-from vflsynth.synthesizers._private_gradients import fit_private_gradients
-from vflsynth.synthesizers.base import PartyFrames, privacy_to_json
-from vflsynth.synthesizers.gan import RULES, GANSynthesizer
+from vflsynth.synthesizers._privately import PrivateGANSynthesizer
+from vflsynth.synthesizers._vflgan_mechanisms import MECHANISMS
+from vflsynth.synthesizers.gan import RULES
 from vflsynth.training import VFLGAN
 from vflsynth.transformers import TableTransformer
 
 
-class VFLGANSynthesizer(GANSynthesizer):
+class VFLGANSynthesizer(PrivateGANSynthesizer):
     """Vertical federated WGAN-GP with a shared discriminator (VFLGAN).
 
     Every party trains a private generator and a private local discriminator; a server trains a
@@ -210,53 +208,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         "gradient_penalty": Choice(("layerwise", "paper")),
     }
 
-    def _train(
-        self,
-        models: Sequence[Self],
-        random_states: Sequence[RandomState],
-        party_frames: PartyFrames,
-        on: Hashable,
-        **options: Any,
-    ) -> list[Self]:
-        if not isinstance(self.privacy, GaussianPrivacy | None):
-            raise ParameterError(f"privacy must be None or a GaussianPrivacy, got {self.privacy!r}")
-        for model in models:
-            model.privacy_ledger_ = None  # an earlier private fit's says nothing about this one
-        if self.privacy is None:
-            return super()._train(models, random_states, party_frames, on, **options)
-        check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
-        self.privacy.validate()
-        if self.privacy.mechanism == "latent_tree":
-            raise ParameterError("the mechanism 'latent_tree' is that of DPLTSynthesizer")
-        del options["checkpoint_every"]
-        _refuse_repeated_releases(self.privacy.mechanism, len(models), options)
-        if self.privacy.mechanism == "kernel_mean_embedding":
-            chosen = {name: options[name] for name in ("callbacks", "transcript")}
-            fit_mean_embedding(models[0], self.privacy, party_frames, on, **chosen)
-        else:
-            for name in ("checkpoint", "resume"):
-                del options[name]
-            fit_private_gradients(models, self.privacy, random_states, party_frames, on, **options)
-        return list(models)
-
-    def estimate_memory(
-        self, party_frames: PartyFrames, on: Hashable = None, *, n_models: int = 1
-    ) -> int:
-        """Estimate the memory of a fit in bytes, without training; see `GANSynthesizer`.
-
-        Raises
-        ------
-        ParameterError
-            With `privacy`: the width of the encoding is part of a release.
-        """
-        if self.privacy is not None:
-            raise ParameterError("estimate_memory cannot look at records with privacy set")
-        return super().estimate_memory(party_frames, on, n_models=n_models)
-
-    def _parameters_to_json(self) -> dict[str, Any]:
-        parameters = super()._parameters_to_json()
-        privacy = self.privacy
-        return parameters | {"privacy": None if privacy is None else privacy_to_json(privacy)}
+    _gradient_mechanisms: ClassVar = MECHANISMS
 
     def _make_party(
         self, name: str, frame: pd.DataFrame, on: Hashable, transformer: TableTransformer
@@ -282,21 +234,3 @@ class VFLGANSynthesizer(GANSynthesizer):
             "private_heads": self.private_heads,
             "gradient_penalty": self.gradient_penalty,
         }
-
-
-def _refuse_repeated_releases(mechanism: str, n_models: int, options: Mapping[str, Any]) -> None:
-    """Refuse what would release more than the ledger counts."""
-    kept = ["checkpoint", "resume"]
-    if mechanism == "kernel_mean_embedding":
-        kept += ["replica_rows", "keep_discriminators"]
-    refused = [
-        name for name in kept if options.get(name) is not None and options[name] is not False
-    ]
-    if mechanism == "kernel_mean_embedding" and n_models > 1:
-        refused.append("several models at once")
-    if refused:
-        raise ParameterError(
-            f"the mechanism {mechanism!r} does not support {', '.join(refused)}: every fit and "
-            "every resumed fit releases anew, and the ledger counts one release. Call fit once "
-            "per model"
-        )

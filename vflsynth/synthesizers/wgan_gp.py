@@ -2,34 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
-import pandas as pd
 from sklearn.base import clone
 from torch import Tensor
 
-from vflsynth.parties import GANParty, VertiGANParty
-from vflsynth.protocol import AlignmentNotice, LocalChannel
-from vflsynth.protocol.channel import Verb
-from vflsynth.protocol.messages import SERVER
+from vflsynth._random import RandomState
+from vflsynth.parties import GANParty, Party, VertiGANParty
+from vflsynth.privacy import GaussianPrivacy
+from vflsynth.protocol import LocalChannel
+from vflsynth.synthesizers._joined import join, weights_of
+from vflsynth.synthesizers._privately import PrivateGANSynthesizer
+from vflsynth.synthesizers._wgan_gp_mechanisms import MECHANISMS
 from vflsynth.synthesizers.vertigan import VertiGANSynthesizer
-
-JOINED = "joined"
-"""Name of the one party that holds everything, as it appears in `history_`."""
+from vflsynth.transformers import TableTransformer
 
 
-class WGANGPSynthesizer(VertiGANSynthesizer):
+class WGANGPSynthesizer(PrivateGANSynthesizer, VertiGANSynthesizer):
     """Centralised WGAN-GP, the upper bound: it joins the party frames.
 
     Joining is the very thing that one may not do; this class exists to show what not doing it
     costs. All matched rows of all parties are put side by side in one table, on which one generator
     and one discriminator are trained.
 
-    The parameters and attributes are those of `VertiGANSynthesizer`.
+    Parameters
+    ----------
+    latent_dim, generator_hidden, discriminator_hidden, bias, batch_norm_eps, gumbel_temperature, \
+gradient_penalty_weight, discriminator_steps, batch_size, epochs, learning_rate, betas, \
+generator_average, model_selection, evaluate_every, column_kinds, transformer, memory_limit, \
+device, random_state, verbose
+        As of `VertiGANSynthesizer`.
+    privacy : GaussianPrivacy, optional
+        Differential privacy for the synthetic table, by any mechanism of `GaussianPrivacy` but
+        "latent_tree". "kernel_mean_embedding", "dpsgd" and "first_layer" are those of
+        `VFLGANSynthesizer` and change its parameters alike; there is one discriminator to clip, not
+        one per party and one shared. "dpsgd_gan" and "gs_wgan" are the published ones:
+        `column_kinds`, `transformer` and `model_selection` have no effect with them. With
+        "dpsgd_gan" the default is about 3,000 steps with an eighth of the records. With "gs_wgan"
+        `batch_size` (default 32) is also the number of fakes whose gradients are released at each
+        generator step.
+
+    Attributes
+    ----------
+    parties_, alignment_, history_, settings_, device_, interrupted_, transcript_
+        As of `VertiGANSynthesizer`.
+    privacy_ledger_ : PrivacyLedger or None
+        What was released, what it cost and what it does not cover; print it. None without
+        `privacy`.
 
     Notes
     -----
-    Source: Gulrajani et al. 2017; VFLGAN Eq. 3 and §5.1.2.
+    Source: Gulrajani et al. 2017; VFLGAN Eq. 3 and §5.1.2; §5.2.1 for the mechanisms.
 
     WGAN-GP is VertiGAN with a single party: Eq. 4 is Eq. 3, and the sum of Eq. 5 has one term.
     ``tests/equations/test_wgan_gp.py`` compares it with plain WGAN-GP.
@@ -37,6 +61,9 @@ class WGANGPSynthesizer(VertiGANSynthesizer):
     Afterwards every party gets its columns' part of the output layer and a copy of the hidden
     layers, so `parties_`, ``sample(by_party=True)`` and saving are as for all other synthesizers.
     `transcript_` shows the matching only: the protocol has no message that may carry the rows.
+
+    Privacy: without `privacy`, none. With it, recipients of the synthetic table are protected as
+    the ledger says; whoever joins the tables sees all of them.
 
     Examples
     --------
@@ -48,27 +75,72 @@ class WGANGPSynthesizer(VertiGANSynthesizer):
     3
     """
 
+    _gradient_mechanisms: ClassVar = MECHANISMS
+    _joins: ClassVar = True
+
+    def __init__(
+        self,
+        *,
+        latent_dim: int | None = None,
+        generator_hidden: Sequence[int] | None = None,
+        discriminator_hidden: Sequence[int] | None = None,
+        bias: bool = True,
+        batch_norm_eps: float | None = 1e-5,
+        gumbel_temperature: float = 0.2,
+        gradient_penalty_weight: float = 10.0,
+        discriminator_steps: int = 5,
+        batch_size: int | None = None,
+        epochs: int | None = None,
+        learning_rate: float = 5e-4,
+        betas: tuple[float, float] = (0.5, 0.999),
+        generator_average: float = 0.999,
+        model_selection: Literal["best", "last"] = "best",
+        evaluate_every: int = 1,
+        column_kinds: Mapping[Any, str] | None = None,
+        transformer: TableTransformer | None = None,
+        memory_limit: float | None = None,
+        device: str = "auto",
+        random_state: RandomState = None,
+        verbose: int = 1,
+        privacy: GaussianPrivacy | None = None,
+    ) -> None:
+        super().__init__(
+            latent_dim=latent_dim,
+            generator_hidden=generator_hidden,
+            discriminator_hidden=discriminator_hidden,
+            bias=bias,
+            batch_norm_eps=batch_norm_eps,
+            gumbel_temperature=gumbel_temperature,
+            gradient_penalty_weight=gradient_penalty_weight,
+            discriminator_steps=discriminator_steps,
+            batch_size=batch_size,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            betas=betas,
+            generator_average=generator_average,
+            model_selection=model_selection,
+            evaluate_every=evaluate_every,
+            column_kinds=column_kinds,
+            transformer=transformer,
+            memory_limit=memory_limit,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.privacy = privacy
+
     def _trainees(
         self, parties: Sequence[GANParty], channel: LocalChannel
     ) -> tuple[Sequence[GANParty], LocalChannel]:
         """Join the matched rows of all parties."""
-        parties = sorted(parties, key=lambda party: party.name)  # as all other GANs
-        tables = [party.matched().reset_index(drop=True) for party in parties]
-        table = pd.concat(tables, axis=1)
-        kinds = {k: v for party in parties for k, v in party.transformer.kinds_.items()}
-        transformer = clone(parties[0].transformer).set_params(kinds=kinds)
-        joined = VertiGANParty(JOINED, table, None, transformer)
-        joined.take(Verb.ALIGN, AlignmentNotice(SERVER, JOINED, 0, table.index))
+        ordered = sorted(parties, key=lambda party: party.name)
+        kinds = {k: v for party in ordered for k, v in party.transformer.kinds_.items()}
+        transformer = clone(ordered[0].transformer).set_params(kinds=kinds)
+        joined = join(parties, VertiGANParty, transformer)
         joined.prepare()
         return [joined], LocalChannel([joined])
 
-    def _weights(self, party: GANParty, trainees: Sequence[GANParty]) -> dict[str, Tensor]:
+    def _weights(self, party: Party, trainees: Sequence[GANParty]) -> dict[str, Tensor]:
         """Take from the one generator what makes the party's columns."""
         (joined,) = trainees
-        labels = list(joined.transformer.transformers_)
-        widths = [joined.transformer.transformers_[label].width_ for label in labels]
-        start = sum(widths[: labels.index(next(iter(party.transformer.transformers_)))])
-        weights = dict(joined.selected)
-        for name in ("output.weight", "output.bias"):
-            weights[name] = weights[name][..., start : start + party.transformer.width_]
-        return weights
+        return weights_of(party, joined)

@@ -24,8 +24,8 @@ from vflsynth.exceptions import (
 )
 from vflsynth.parties import dpsgd as dpsgd_module
 from vflsynth.parties import first_layer_party as first_layer_module
-from vflsynth.privacy import GaussianPrivacy, PublicSchema, Sampler
-from vflsynth.protocol import SampledFeatures, Transcript
+from vflsynth.privacy import GaussianPrivacy, PublicSchema, Sampler, plan_dpsgd
+from vflsynth.protocol import PoissonSchedule, SampledFeatures, Transcript
 from vflsynth.protocol.channel import Verb
 from vflsynth.synthesizers import _private_gradients as fitting
 
@@ -369,7 +369,7 @@ def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
     """All records in the batch, two tables, the same everything else."""
     without_noise(monkeypatch)
     monkeypatch.setattr(
-        fitting.PoissonSchedule, "_drawn", lambda self, step: [np.arange(self.n_records)]
+        PoissonSchedule, "_drawn", lambda self, step: [np.arange(self.n_records)]
     )
     frames = make_frames(10, seed)
     more = {
@@ -543,7 +543,7 @@ def test_the_claimed_noise_is_the_noise_of_training(frames, session_of):
     for relation, factor in (("add_or_remove_one", 1.0), ("replace_one", 2.0)):
         privacy = clone(DPSGD).set_params(neighbouring_relation=relation)
         session = session_of(frames, privacy)
-        plan = fitting.plan_dpsgd(
+        plan = plan_dpsgd(
             privacy, {"clinic": ["a"], "bank": ["b"]}, sample_rate=0.1, steps=1
         )
         (entry,) = plan.ledger.entries
