@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import shlex
 import signal
 import socket
@@ -24,11 +25,13 @@ from vflsynth.federation.kit import write_job
 from vflsynth.federation.simulate import (
     Administrator,
     Federation,
+    descendants,
     free_port,
     provision,
     reproducible,
 )
-from vflsynth.federation.site import Site
+from vflsynth.federation.site import Budget, Site
+from vflsynth.privacy import PublicSchema
 from vflsynth.splitdefense import MarvellClassifier
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")
@@ -145,6 +148,15 @@ class Running:
         while not condition():
             assert time.monotonic() < deadline, f"not within {seconds} s"
             time.sleep(0.1)
+
+    def memory(self):
+        """Return the MiB that each node's processes have in memory."""
+        found = {}
+        for node, process in self.federation.processes.items():
+            pids = [process.pid, *descendants(process.pid)]
+            pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
+            found[node] = pages * resource.getpagesize() / 2**20
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -310,3 +322,52 @@ def test_a_split_classifier_gives_the_bytes_of_one_process(tmp_path, n_passive):
         ours = read_tensors(tmp_path / name / "split" / "half" / "bottom.safetensors")
         for key, value in half.network.state_dict().items():
             assert torch.equal(value, ours[key].double()), (name, key)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_memory_does_not_grow_over_5000_steps(running):
+    """No more than what the server keeps for the history, one row per epoch."""
+    job = running.job("long", epochs=1_700)  # of three steps
+    job_id = running.submit(job)
+    checkpoints = running.folder / "party_1" / "long" / "checkpoints"
+
+    def epoch():
+        return max((int(p.name[6:]) for p in checkpoints.glob("epoch-*")), default=0)
+
+    running.wait_for(lambda: epoch() >= 200, 200)
+    early = running.memory()
+    running.wait_for(lambda: epoch() >= 1_690, 800)
+    late = running.memory()
+    assert running.administrator.wait(job_id, 60) == "FINISHED:COMPLETED"
+    growth = {node: round(late[node] - early[node], 1) for node in early}
+    print(f"MiB: {early}, grown by {growth}")
+    assert max(growth.values()) < 20, growth
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_private_run(tmp_path):
+    """Three processes, noise of their own, an account at every node."""
+    running = Running(tmp_path)
+    schema = PublicSchema(
+        {f"{c}_{i}": (-3, 12) for c in ("measure", "count") for i in (1, 2)},
+        {f"flag_{i}": (False, True) for i in (1, 2)},
+    )
+    for i in (1, 2):
+        name = f"party_{i}"
+        running.frames[name] = running.frames[name][
+            [KEY, f"measure_{i}", f"count_{i}", f"flag_{i}"]
+        ]
+        running.frames[name].to_parquet(running.sites[name].table)
+        site = replace(running.sites[name], budget=Budget(2.0, 1e-3), schema=schema)
+        site.write(running.federation.kits[name] / "local" / "vflsynth.toml")
+    privacy = {"epsilon": 2.0, "delta": 1e-3, "n_features": 100}
+    job = running.job("private", epochs=2, privacy=privacy)
+    with running.open():
+        assert running.administrator.wait(running.submit(job), 300) == "FINISHED:COMPLETED"
+    for node in ("server", "party_1", "party_2"):
+        report = json.loads((tmp_path / node / "private" / "report-001.json").read_text())
+        assert report["privacy"]["all runs of this folder"]["epsilon"] == pytest.approx(2.0)
+    for name in running.frames:
+        assert len(running.half(name, job).sample(20)) == 20

@@ -120,14 +120,14 @@ class Federation:
     def signal(self, name: str, number: int) -> None:
         """Send a signal to a node and the processes that it started."""
         process = self.processes[name]
-        for pid in [process.pid, *_children(process.pid)]:
+        for pid in [process.pid, *descendants(process.pid)]:
             _signal(pid, number)
 
     def stop(self) -> None:
         """End all processes: parties first."""
         for name in sorted(self.processes, key=lambda name: name == "server"):
             process = self.processes[name]
-            pids = [process.pid, *_children(process.pid)]
+            pids = [process.pid, *descendants(process.pid)]
             for pid in pids:
                 _signal(pid, signal.SIGCONT)
                 _signal(pid, signal.SIGTERM)
@@ -288,7 +288,7 @@ def _check_installed() -> None:
         raise MissingExtraError("running parties as processes", "nvflare", "flare") from error
 
 
-def _children(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Find all descendants of a process."""
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
