@@ -250,7 +250,7 @@ class LatentTreeSampler(RowSampler):
     latent_of : sequence of int
         Each column's latent attribute.
     scores : sequence of (float, float) or None
-        Encoded ends of a numeric column's bounds, which its bins divide evenly; None: categories.
+        Encoded ends of what a numeric column's bins divide evenly; None: categories.
     gated : sequence of bool
         Whether a column's encoding has a state "missing".
     """

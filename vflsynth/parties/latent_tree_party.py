@@ -145,7 +145,7 @@ class LatentTreeParty(Party):
         self.transformer = tree.encoding.transformer(self.name, matched, self.histograms)
         discrete = [DiscreteColumn.of(h, tree.n_states) for h in self.histograms.values()]
         codes = [
-            column.states[cell_codes(matched[label], histogram.column, tree.encoding.n_bins)]
+            column.states[cell_codes(matched[label], histogram.cells, tree.encoding.n_bins)]
             for column, (label, histogram) in zip(discrete, self.histograms.items(), strict=True)
         ]
         n_states = [len(column.cells) for column in discrete]

@@ -78,11 +78,13 @@ class MeanEmbeddingServer:
     def score_fakes(
         self, step: int, received: Mapping[str, FakeProjections]
     ) -> dict[str, ProjectionGradients]:
-        """Reply with the gradient of ``||mean phi(G(z)) - noisy mean||²``, the same for everybody.
+        """Reply with the gradient of ``||E phi(G(z)) - noisy mean||²``, the same for everybody.
 
         With ``p`` the summed projections of a batch of B fakes, ``phi = sqrt(2/m) [cos p, sin p]``
-        and ``d`` the difference of the means,
-        ``dL/dp = 2/B sqrt(2/m) (d_sin cos p - d_cos sin p)``.
+        and ``d = B/(B-1) mean phi - noisy mean``,
+        ``dL/dp = 2/B sqrt(2/m) (d_sin cos p - d_cos sin p)``. The factor makes the gradient that of
+        an unbiased estimate: since ``||phi|| = 1``, the squared norm of a batch's mean is too large
+        by ``(1 - ||E phi||²)/B``, which would reward fakes that resemble each other.
         """
         if self.target is None:
             raise ProtocolError("fakes came before the mean embedding was released")
@@ -91,11 +93,14 @@ class MeanEmbeddingServer:
             raise ProtocolError(f"the parties' fake projections differ in shape: {shapes}")
         projections = torch.stack([received[name].projections for name in sorted(received)]).sum(0)
         features = random_features(projections)
-        difference = features.mean(-2, keepdim=True) - self.target
+        n_fakes = features.shape[-2]
+        mean = features.mean(-2, keepdim=True)
+        difference = mean - self.target
         self._loss += difference.double().square().sum((-1, -2)).cpu()
         self._steps += 1
         half = projections.shape[-1]
         cosines, sines = features[..., :half], features[..., half:]  # scaled already
+        difference = mean * (n_fakes / (n_fakes - 1)) - self.target
         by_cosine, by_sine = difference[..., :half], difference[..., half:]
         gradient = (by_sine * cosines - by_cosine * sines) * (2.0 / projections.shape[-2])
         return {name: ProjectionGradients(SERVER, name, step, gradient) for name in received}

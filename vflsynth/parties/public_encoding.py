@@ -9,7 +9,11 @@ import pandas as pd
 import torch
 
 from vflsynth.exceptions import ColumnKindError, PartyDataError
-from vflsynth.privacy.histograms import NoisyHistogram, release_histograms, uninformed_histograms
+from vflsynth.privacy.histograms import (
+    NoisyHistogram,
+    release_narrowed_histograms,
+    uninformed_histograms,
+)
 from vflsynth.privacy.schema import PublicSchema
 from vflsynth.transformers import TableTransformer
 
@@ -24,7 +28,8 @@ class PublicEncoding:
     n_bins : int
         Bins of a numeric column's histogram.
     noise_std : float or None
-        Of every cell, in counts. None releases no histogram: columns are scaled by their public
+        Of every cell, in counts, if it were released once; see `release_narrowed_histograms`. None
+        releases no histogram: columns are scaled by their public
         bounds, as if spread evenly between them, and missing values are not synthesised.
     """
 
@@ -63,7 +68,7 @@ class PublicEncoding:
         if self.noise_std is None:
             return uninformed_histograms(matched.columns, self.schema, self.n_bins)
         try:
-            return release_histograms(
+            return release_narrowed_histograms(
                 matched, self.schema, n_bins=self.n_bins, noise_std=self.noise_std, rng=noise
             )
         except ColumnKindError as error:

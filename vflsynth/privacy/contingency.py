@@ -21,6 +21,7 @@ from vflsynth.privacy.plan import (
     RECIPIENTS,
     SERVER,
     SYNTHETIC_DATA_CLAIM,
+    histogram_event,
     public_knowledge,
 )
 
@@ -89,7 +90,7 @@ class LatentTreePlan:
     Parameters
     ----------
     histogram_std : float
-        Of every column's histogram.
+        Of every column's histogram, if it were released once; see `release_narrowed_histograms`.
     pair_std : float
         Of the tables of all pairs of columns of one party; 0 if there is no such pair.
     tree_std : float
@@ -149,24 +150,23 @@ def plan_latent_tree(
         for name in shares
     }
     words = {
-        "histograms": ("preprocessing", "histograms of {} columns"),
         "pairs": ("latent attributes", "contingency tables of {} pairs of columns"),
         "tree": ("latent tree", "contingency tables of {} pairs with a latent attribute"),
     }
-    entries = tuple(
+    entries = [LedgerEntry("preprocessing", histogram_event(privacy, columns, noise["histograms"]))]
+    entries += [
         LedgerEntry(
             words[name][0], _tables_event(words[name][1], rounds[name], stds[name], relation)
         )
-        for name in rounds
-        if name in stds
-    )
+        for name in tables
+    ]
     ledger = PrivacyLedger(
         mechanism="differentially private latent tree (DPLT), with Gaussian noise",
         claim=SYNTHETIC_DATA_CLAIM,
         covers_synthetic_data=True,
         delta=privacy.delta,
         target_epsilon=privacy.epsilon,
-        entries=entries,
+        entries=tuple(entries),
         protected_against=(RECIPIENTS, "the other parties, who see noisy tables only"),
         not_protected_against=(
             "the server: it sees every record's latent attributes without noise",

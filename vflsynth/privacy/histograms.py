@@ -23,12 +23,18 @@ from vflsynth.privacy.schema import (
     numeric_values,
 )
 
-LARGEST_SCORE = 4.0
+LARGEST_SCORE = 12.0
 """Standard scores are clipped to ± this many standard deviations."""
+
+SUPPORT_SHARE = 0.4
+"""Share of the histograms' budget (of squared mu) for those that narrow the bounds."""
 
 # A column gets an indicator of missing values if their noisy count exceeds this many noise standard
 # deviations: by chance alone once in a thousand columns.
 _MISSING_THRESHOLD = 3.0
+
+# A bin is part of a column's support above this many noise standard deviations.
+_SIGNIFICANT = 3.0
 
 _FloatArray = npt.NDArray[np.float64]
 
@@ -53,7 +59,10 @@ def histogram_sensitivity(n_columns: int, relation: NeighbouringRelation) -> flo
 
 
 def exact_histograms(
-    frame: pd.DataFrame, schema: PublicSchema, n_bins: int
+    frame: pd.DataFrame,
+    schema: PublicSchema,
+    n_bins: int,
+    supports: Mapping[Hashable, Bounds] | None = None,
 ) -> dict[Hashable, _FloatArray]:
     """Count the records in every cell of every column.
 
@@ -65,6 +74,8 @@ def exact_histograms(
         Must know every column.
     n_bins : int
         Bins of numeric columns.
+    supports : mapping of column to Bounds, optional
+        What the bins of numeric columns divide. Default: the public bounds.
 
     Returns
     -------
@@ -73,7 +84,7 @@ def exact_histograms(
     """
     counts: dict[Hashable, _FloatArray] = {}
     for name in frame.columns:
-        column = schema[name]
+        column = (supports or {}).get(name, schema[name])
         codes = cell_codes(frame[name], column, n_bins)
         counts[name] = np.bincount(codes, minlength=n_cells(column, n_bins)).astype(np.float64)
     return counts
@@ -85,6 +96,7 @@ def release_histograms(
     *,
     n_bins: int,
     noise_std: float,
+    supports: Mapping[Hashable, Bounds] | None = None,
     rng: torch.Generator | None = None,
 ) -> dict[Hashable, NoisyHistogram]:
     """Publish the histograms of one party's columns with Gaussian noise in every cell.
@@ -95,6 +107,8 @@ def release_histograms(
         As in `exact_histograms`.
     noise_std : float
         In counts; the noise multiplier times `histogram_sensitivity` of *all* parties' columns.
+    supports : mapping of column to Bounds, optional
+        What the bins of numeric columns divide: published before, or (default) the public bounds.
     rng : torch.Generator, optional
         For tests only; see `gaussian_noise`.
 
@@ -107,10 +121,60 @@ def release_histograms(
     Sees this party's columns; sends noisy counts, which everybody may see.
     """
     released: dict[Hashable, NoisyHistogram] = {}
-    for name, counts in exact_histograms(frame, schema, n_bins).items():
+    for name, counts in exact_histograms(frame, schema, n_bins, supports).items():
         noise = gaussian_noise(counts.shape, noise_std, rng=rng).numpy()
-        released[name] = NoisyHistogram(schema[name], counts + noise, noise_std)
+        support = (supports or {}).get(name)
+        released[name] = NoisyHistogram(schema[name], counts + noise, noise_std, support)
     return released
+
+
+def release_narrowed_histograms(
+    frame: pd.DataFrame,
+    schema: PublicSchema,
+    *,
+    n_bins: int,
+    noise_std: float,
+    rng: torch.Generator | None = None,
+) -> dict[Hashable, NoisyHistogram]:
+    """Publish histograms twice: between the public bounds, then where the first show values.
+
+    Public bounds are often far wider than a column, which then is in a few bins among many that
+    hold noise only: its scale, and so the whole encoding, would be the noise's.
+
+    Parameters
+    ----------
+    frame, schema, n_bins, rng
+        As in `release_histograms`.
+    noise_std : float
+        In counts, of one release with the same total cost; the two have more, by `SUPPORT_SHARE`.
+
+    Returns
+    -------
+    dict of column to NoisyHistogram
+        Of numeric columns the second. Of categories, whose cells are the same, the average with
+        weights of inverse variance, which has noise `noise_std`.
+    """
+    share = SUPPORT_SHARE
+    wide = release_histograms(
+        frame, schema, n_bins=n_bins, noise_std=noise_std / math.sqrt(share), rng=rng
+    )
+    supports = {
+        name: histogram.significant_support()
+        for name, histogram in wide.items()
+        if isinstance(histogram.column, Bounds)
+    }
+    narrow = release_histograms(
+        frame,
+        schema,
+        n_bins=n_bins,
+        noise_std=noise_std / math.sqrt(1.0 - share),
+        supports=supports,
+        rng=rng,
+    )
+    for name in wide.keys() - supports.keys():
+        counts = share * wide[name].counts + (1.0 - share) * narrow[name].counts
+        narrow[name] = NoisyHistogram(narrow[name].column, counts, noise_std)
+    return narrow
 
 
 def uninformed_histograms(
@@ -150,11 +214,20 @@ class NoisyHistogram:
         Noisy, so possibly negative; the last cell is that of missing values.
     noise_std : float
         In counts.
+    support : Bounds, optional
+        What the bins of a numeric column divide; values beyond count as its ends. Default: the
+        public bounds.
     """
 
     column: PublicColumn
     counts: _FloatArray
     noise_std: float
+    support: Bounds | None = None
+
+    @property
+    def cells(self) -> PublicColumn:
+        """What `cell_codes` needs to find a record's cell."""
+        return self.support or self.column
 
     @property
     def has_missing(self) -> bool:
@@ -180,7 +253,7 @@ class NoisyHistogram:
 
     def mean_and_std(self) -> tuple[float, float]:
         """Mean and standard deviation of a numeric column, in its units."""
-        bounds = self._bounds()
+        bounds = self.support or self._bounds()
         width = (bounds.high - bounds.low) / (len(self.counts) - 1)
         middles = bounds.low + width * (np.arange(len(self.counts) - 1) + 0.5)
         shares = self.shares()
@@ -188,6 +261,23 @@ class NoisyHistogram:
         # A column in a single bin still varies within it.
         variance = max(float(shares @ (middles - mean) ** 2), width**2 / 12.0)
         return mean, math.sqrt(variance)
+
+    def significant_support(self) -> Bounds:
+        """Narrow a numeric column's bounds to where its values are, by the noisy counts alone.
+
+        Returns
+        -------
+        Bounds
+            From the first to the last bin whose count exceeds three noise standard deviations, and
+            one bin more on either side; the public bounds if there is no such bin.
+        """
+        bounds, counts = self._bounds(), self.counts[:-1]
+        there = np.flatnonzero(counts > _SIGNIFICANT * self.noise_std)
+        if not len(there):
+            return bounds
+        width = (bounds.high - bounds.low) / len(counts)
+        first, last = max(0, there[0] - 1), min(len(counts), there[-1] + 2)
+        return Bounds(float(bounds.low + width * first), float(bounds.low + width * last))
 
     @property
     def encoded_dim(self) -> int:
@@ -205,7 +295,7 @@ class NoisyHistogram:
         Returns
         -------
         Tensor, shape (record, encoded_dim)
-            float64. Numbers: standard score within ±4, 0 where missing. Categories: one-hot, all
+            float64. Numbers: standard score within ±12, 0 where missing. Categories: one-hot, all
             zero where missing. Then, if `has_missing`, an indicator of missing values.
         """
         if isinstance(self.column, Bounds):

@@ -20,7 +20,7 @@ from vflsynth.privacy.events import (
 )
 from vflsynth.privacy.first_layer import first_layer_sensitivity
 from vflsynth.privacy.gaussian_dp import mu_of_gaussian
-from vflsynth.privacy.histograms import histogram_sensitivity
+from vflsynth.privacy.histograms import SUPPORT_SHARE, histogram_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.mean_embedding import mean_embedding_sensitivity
 from vflsynth.privacy.parameters import GaussianPrivacy
@@ -59,7 +59,7 @@ class PrivacyPlan:
     noise_multiplier : float
         Of the main mechanism (gradients or feature sum): noise std over joint sensitivity.
     histogram_noise_multiplier : float or None
-        Of all columns' histograms together; None if there are none.
+        Of all columns' histograms together, both rounds; None if there are none.
     ledger : PrivacyLedger
     """
 
@@ -319,21 +319,27 @@ def calibrate_training(
 def histogram_event(
     privacy: GaussianPrivacy, columns: Mapping[str, Sequence[Hashable]], noise_multiplier: float
 ) -> Composition:
-    """Each party's histograms, all with the same noise standard deviation per cell."""
+    """Each party's histograms in two rounds, all of a round with the same noise per cell.
+
+    `noise_multiplier` is that of both rounds together.
+    """
     relation = privacy.relation
     joint = histogram_sensitivity(sum(map(len, columns.values())), relation)
+    rounds = {
+        "between public bounds": noise_multiplier / SUPPORT_SHARE**0.5,
+        "where those show values": noise_multiplier / (1.0 - SUPPORT_SHARE) ** 0.5,
+    }
     return Composition(
         tuple(
             GaussianRelease(
-                released=f"histograms of {len(own)} columns",
+                released=f"histograms of {len(own)} columns, {where}",
                 party=party,
-                noise_multiplier=noise_multiplier
-                * joint
-                / histogram_sensitivity(len(own), relation),
+                noise_multiplier=multiplier * joint / histogram_sensitivity(len(own), relation),
                 sensitivity=histogram_sensitivity(len(own), relation),
                 relation=relation,
                 record_norm=len(own) ** 0.5,
             )
+            for where, multiplier in rounds.items()
             for party, own in columns.items()
             if own
         )

@@ -268,8 +268,8 @@ def _sampler(party: LatentTreeParty) -> LatentTreeSampler:
 
 
 def _encoded_ends(histogram: NoisyHistogram) -> tuple[float, float] | None:
-    """Where the public bounds of a numeric column are in its encoding."""
-    if not isinstance(histogram.column, Bounds):
+    """Where the bins of a numeric column begin and end in its encoding."""
+    if not isinstance(histogram.cells, Bounds):
         return None
     mean, std = histogram.mean_and_std()
-    return (histogram.column.low - mean) / std, (histogram.column.high - mean) / std
+    return (histogram.cells.low - mean) / std, (histogram.cells.high - mean) / std

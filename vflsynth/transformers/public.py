@@ -26,7 +26,7 @@ from vflsynth.transformers.codec import (
 class PublicTransformer(ColumnTransformer):
     """A column as its published histogram describes it.
 
-    Numbers become standard scores within ±4, by the histogram's mean and standard deviation;
+    Numbers become standard scores within ±12, by the histogram's mean and standard deviation;
     categories of the public list become one-hot. Missing values get a state of their own if they
     are visible above the noise. Made by `of`, not fitted.
 
@@ -131,6 +131,9 @@ class PublicTransformer(ColumnTransformer):
         else:
             public = {"categories": [scalar_to_json(value) for value in column.values]}
         counts = self.histogram_.counts.tolist()
+        if self.histogram_.support is not None:
+            support = self.histogram_.support
+            public["support"] = [float(support.low), float(support.high)]
         return {**public, "counts": counts, "noise_std": float(self.histogram_.noise_std)}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
@@ -139,4 +142,5 @@ class PublicTransformer(ColumnTransformer):
         else:
             column = Categories(tuple(scalar_from_json(value) for value in state["categories"]))
         counts = np.array(state["counts"], dtype=np.float64)
-        self.histogram_ = NoisyHistogram(column, counts, float(state["noise_std"]))
+        support = Bounds(*state["support"]) if "support" in state else None
+        self.histogram_ = NoisyHistogram(column, counts, float(state["noise_std"]), support)

@@ -17,6 +17,7 @@ from vflsynth.privacy.histograms import (
     exact_histograms,
     histogram_sensitivity,
     release_histograms,
+    release_narrowed_histograms,
 )
 from vflsynth.privacy.schema import Bounds, Categories
 
@@ -184,3 +185,39 @@ def test_number_of_records_from_noisy_counts():
     assert np.mean(estimates) == pytest.approx(1000.0, abs=5 * expected_std / 300**0.5)
     assert np.std(estimates) == pytest.approx(expected_std, rel=0.2)
     assert estimate_n_records([NoisyHistogram(Bounds(0, 1), np.full(3, -9.0), 5.0)]) == 1.0
+
+
+def wide_column(n=5_000):
+    """Values around 3 with deviation 0.5 between public bounds 0 and 100."""
+    return pd.DataFrame({"sugar": np.random.default_rng(2).normal(3.0, 0.5, n)})
+
+
+def test_narrowing_finds_a_column_between_wide_bounds():
+    schema = PublicSchema(bounds={"sugar": (0.0, 100.0)})
+    rng = torch.Generator().manual_seed(0)
+    options = {"n_bins": 32, "noise_std": 10.0, "rng": rng}
+    narrowed = release_narrowed_histograms(wide_column(), schema, **options)["sugar"]
+    assert narrowed.column == Bounds(0.0, 100.0)
+    assert narrowed.support == Bounds(0.0, 9.375)  # bins 0 and 1 have values; one more each side
+    assert narrowed.noise_std == pytest.approx(10.0 / 0.6**0.5)
+    mean, std = narrowed.mean_and_std()
+    assert mean == pytest.approx(3.0, abs=0.1)
+    wide = release_histograms(wide_column(), schema, **options)["sugar"]  # which is why:
+    assert wide.mean_and_std()[1] - 0.5 > 4.0 * (std - 0.5) > 0.0
+
+
+def test_narrowing_without_any_visible_value_keeps_the_public_bounds():
+    counts = np.array([2.9e9, -3e9, 1e9, 0.0, 1e12])  # the last one are missing values
+    assert NoisyHistogram(Bounds(0.0, 100.0), counts, 1e9).significant_support() == Bounds(0, 100)
+    counts[2] = 3.1e9
+    assert NoisyHistogram(Bounds(0.0, 100.0), counts, 1e9).significant_support() == Bounds(25, 100)
+
+
+def test_categories_of_two_rounds_are_averaged_to_the_noise_of_one():
+    schema = PublicSchema(categories={"k": tuple(range(2_000))})
+    frame = pd.DataFrame({"k": np.zeros(500, dtype=int)})
+    rng = torch.Generator().manual_seed(0)
+    released = release_narrowed_histograms(frame, schema, n_bins=4, noise_std=3.0, rng=rng)["k"]
+    assert released.noise_std == 3.0
+    assert released.counts[1:].std() == pytest.approx(3.0, rel=0.1)
+    assert released.counts[0] == pytest.approx(500.0, abs=15.0)

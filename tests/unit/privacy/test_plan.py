@@ -67,7 +67,7 @@ def test_replacing_needs_more_noise_than_adding():
         ]
         for relation in ("add_or_remove_one", "replace_one")
     )
-    assert [b / a for a, b in zip(one, other)] == pytest.approx([2**0.5, 2**0.5, 2.0])
+    assert [b / a for a, b in zip(one, other)] == pytest.approx([2**0.5] * 4 + [2.0])
 
 
 def test_unequal_parties_put_the_same_noise_on_every_cell():
@@ -75,8 +75,18 @@ def test_unequal_parties_put_the_same_noise_on_every_cell():
         privacy("kernel_mean_embedding"), {"lab": ["a"], "taste": list("uvw")}
     )
     histograms = [r for r in gaussian_releases(plan.ledger.event) if "histogram" in r.released]
-    assert histograms[0].noise_std == pytest.approx(histograms[1].noise_std)
-    assert histograms[0].noise_std == pytest.approx(plan.histogram_noise_multiplier * 4**0.5)
+    once = plan.histogram_noise_multiplier * 4**0.5
+    stds = [release.noise_std for release in histograms]  # two parties, in each of two rounds
+    assert stds == pytest.approx([once / 0.4**0.5] * 2 + [once / 0.6**0.5] * 2)
+
+
+def test_two_rounds_of_histograms_cost_what_one_would():
+    plan = plan_mean_embedding(
+        privacy("kernel_mean_embedding"), {"lab": ["a"], "taste": list("uvw")}
+    )
+    histograms = [r for r in gaussian_releases(plan.ledger.event) if "histogram" in r.released]
+    squared_mu = sum(release.noise_multiplier**-2 for release in histograms)
+    assert squared_mu == pytest.approx(plan.histogram_noise_multiplier**-2)
 
 
 def test_a_party_without_columns_releases_no_histogram():

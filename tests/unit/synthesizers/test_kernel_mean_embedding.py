@@ -11,8 +11,8 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
 from vflsynth.parties import MeanEmbeddingServer
 from vflsynth.parties import mean_embedding_server as server_module
-from vflsynth.parties import public_encoding as encoding_module
 from vflsynth.privacy import GaussianPrivacy, NeighbouringRelation, PublicSchema
+from vflsynth.privacy import histograms as histograms_module
 from vflsynth.protocol import LocalChannel, Schedule, Transcript
 from vflsynth.protocol.channel import Verb
 from vflsynth.synthesizers import _mean_embedding as fitting
@@ -135,11 +135,16 @@ def assert_histograms_are_noisy(frames):
     published, _, parties, plan, _ = release(frames)
     from vflsynth.privacy.histograms import exact_histograms
 
-    exact = np.concatenate(
-        [c for p in parties for c in exact_histograms(p.matched(), SCHEMA, 8).values()]
-    )
-    scaled = (published - exact) / (plan.histogram_noise_multiplier * 2.0)  # sqrt(4 columns)
-    assert 0.5 < scaled.std() < 1.6
+    exact, stds = [], []
+    for party in parties:
+        supports = {n: h.support for n, h in party.histograms.items() if h.support is not None}
+        for name, counts in exact_histograms(party.matched(), SCHEMA, 8, supports).items():
+            exact.append(counts)
+            stds.append(np.full(len(counts), party.histograms[name].noise_std))
+    once = plan.histogram_noise_multiplier * 2.0  # sqrt(4 columns)
+    assert set(np.concatenate(stds)) == {once, once / 0.6**0.5}  # categories, narrowed numbers
+    scaled = (published - np.concatenate(exact)) / np.concatenate(stds)
+    assert 0.6 < scaled.std() < 1.4
 
 
 def test_histograms_have_the_noise_of_all_parties_columns(frames):
@@ -147,11 +152,11 @@ def test_histograms_have_the_noise_of_all_parties_columns(frames):
 
 
 def test_histograms_without_noise_are_noticed(frames, monkeypatch):
-    honest = encoding_module.release_histograms
+    honest = histograms_module.gaussian_noise
     monkeypatch.setattr(
-        encoding_module,
-        "release_histograms",
-        lambda *a, **rest: honest(*a, **rest | {"noise_std": 1e-9}),
+        histograms_module,
+        "gaussian_noise",
+        lambda shape, std, **rest: honest(shape, 1e-9, **rest),
     )
     with pytest.raises(AssertionError):
         assert_histograms_are_noisy(frames)
@@ -173,9 +178,18 @@ def test_one_more_record_moves_both_releases_by_at_most_their_sensitivity(frames
         )
         for name, frame in frames.items()
     }
-    published, server, parties, _, _ = release(frames)
-    published_more, server_more, parties_more, _, _ = release(more, histograms_of=parties)
-    assert np.linalg.norm(published_more - published) <= 2.0 + 1e-9  # sqrt(4 columns)
+    _, server, parties, _, _ = release(frames)
+    _, server_more, parties_more, _, _ = release(more, histograms_of=parties)
+    supports = {n: h.support for p in parties for n, h in p.histograms.items() if h.support}
+    for bounds in ({}, supports):  # the second round is made given the first
+        exact = [
+            histograms_module.exact_histograms(party.matched(), SCHEMA, 8, bounds)
+            for own in (parties, parties_more)
+            for party in own
+        ]
+        before, after = ({**a, **b} for a, b in (exact[:2], exact[2:]))
+        moved = sum(np.sum((after[name] - before[name]) ** 2) for name in before)
+        assert moved**0.5 <= 2.0 + 1e-9  # sqrt(4 columns)
     moved = sum_of(server_more, parties_more) - sum_of(server, parties)
     assert 0.1 < moved.norm() <= 1.0 + 1e-4
 
@@ -285,7 +299,8 @@ def test_replacing_a_record_makes_their_number_public(frames):
     assert "number of records" in model.privacy_ledger_.public
 
 
-def test_gradients_are_those_of_autograd():
+def test_gradients_are_those_of_an_unbiased_estimate():
+    """Of ``||E phi||² - 2 E phi · target``: products of two different fakes, one by one."""
     server = MeanEmbeddingServer(
         noise_std=0.0,
         relation=NeighbouringRelation.ADD_OR_REMOVE_ONE,
@@ -298,8 +313,13 @@ def test_gradients_are_those_of_autograd():
     }
     replies = server.score_fakes(3, parts)
     total = (parts["a"].projections + parts["b"].projections).requires_grad_()
-    features = torch.cat([total.cos(), total.sin()], -1) * 0.1**0.5
-    loss = (features.mean(1) - server.target).double().square().sum()
+    features = (torch.cat([total.cos(), total.sin()], -1) * 0.1**0.5)[0]
+    loss = -2.0 * (features.mean(0) @ server.target)
+    for i in range(7):
+        for j in range(7):
+            if i != j:
+                loss = loss + (features[i] @ features[j]) / (7 * 6)
     (expected,) = torch.autograd.grad(loss, total)
     torch.testing.assert_close(replies["a"].gradients, expected)
-    torch.testing.assert_close(server.pop_loss(), loss.detach().reshape(1))
+    distance = (features.detach().mean(0) - server.target).double().square().sum()
+    torch.testing.assert_close(server.pop_loss(), distance.reshape(1))
