@@ -27,7 +27,7 @@ import pandas as pd
 from benchmarks._data import BenchmarkTable
 from benchmarks._schemas import DELTAS, N_RECORDS, SCHEMAS
 from benchmarks.external.run import prepare_environment
-from vflsynth import VFLGANSynthesizer
+from vflsynth import DPLTSynthesizer, VFLGANSynthesizer
 from vflsynth.exceptions import NoPrivacyWarning
 from vflsynth.privacy import GaussianPrivacy
 from vflsynth.privacy.schema import Bounds, PublicColumn, cell_codes, n_cells
@@ -38,7 +38,7 @@ DPSGD_MODEL: dict[str, Any] = {"discriminator_steps": 2}
 
 VFLGAN_MECHANISMS = ("kernel_mean_embedding", "dpsgd", "first_layer")
 MARGINAL_METHODS = ("mst", "aim")
-METHODS = (*VFLGAN_MECHANISMS, *MARGINAL_METHODS)
+METHODS = (*VFLGAN_MECHANISMS, "dplt", *MARGINAL_METHODS)
 
 N_BINS = 32
 AIM_MODEL_SIZE = 2.0
@@ -75,8 +75,10 @@ def synthesise(
     """Yield one release per seed."""
     if method in VFLGAN_MECHANISMS:
         yield from _vflgan(table, method, epsilon, seeds)
-    else:
-        for seed in seeds:
+    for seed in seeds:
+        if method == "dplt":
+            yield _dplt(table, epsilon, seed)
+        elif method in MARGINAL_METHODS:
             yield _marginals(table, method, epsilon, seed)
 
 
@@ -111,6 +113,24 @@ def _make_vflgan(table: BenchmarkTable, mechanism: str, epsilon: float) -> VFLGA
         model |= DPSGD_MODEL
     privacy = GaussianPrivacy(epsilon=epsilon, **options)
     return VFLGANSynthesizer(privacy=privacy, device="cpu", verbose=0, **model)
+
+
+def _dplt(table: BenchmarkTable, epsilon: float, seed: int) -> Release:
+    schema, delta = SCHEMAS[table.name], DELTAS[table.name]
+    privacy = GaussianPrivacy(
+        epsilon=epsilon, delta=delta, mechanism="latent_tree", public_schema=schema
+    )
+    started = time.perf_counter()
+    model = DPLTSynthesizer(privacy=privacy, random_state=seed).fit(table.party_frames)
+    seconds = time.perf_counter() - started
+    assert model.privacy_ledger_ is not None
+    sizes = ("group_size", "n_states", "n_latent_states")
+    return Release(
+        model.sample(len(table.party_frames["A"]), random_state=seed),
+        model.privacy_ledger_.epsilon(),
+        {name: model.get_params()[name] for name in sizes},
+        seconds,
+    )
 
 
 def _marginals(table: BenchmarkTable, method: str, epsilon: float, seed: int) -> Release:
