@@ -1,0 +1,371 @@
+"""DPLT through the real code: what is released, what it depends on, what crosses, what is kept."""
+
+import inspect
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from vflsynth import DPLTSynthesizer, VFLGANSynthesizer
+from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
+from vflsynth.parties import latent_tree_party as party_module
+from vflsynth.parties import latent_tree_server as server_module
+from vflsynth.privacy import GaussianPrivacy, PublicSchema
+from vflsynth.privacy.contingency import exact_tables
+from vflsynth.privacy.events import gaussian_releases
+from vflsynth.protocol import LatentCodes, LocalChannel, Transcript
+from vflsynth.synthesizers import dplt
+from vflsynth.training import match_records
+
+SCHEMA = PublicSchema(
+    bounds={"age": (0, 100), "income": (0.0, 40.0), "debt": (0.0, 400.0)},
+    categories={"smoker": ("no", "yes"), "grade": (1, 2, 3), "ill": (False, True)},
+)
+PRIVACY = GaussianPrivacy(
+    epsilon=20.0, delta=1e-3, mechanism="latent_tree", public_schema=SCHEMA, n_bins=16
+)
+
+
+@pytest.fixture
+def frames():
+    """Illness ties a column of one party to two of the other."""
+    rng = np.random.default_rng(5)
+    n = 800
+    ill = rng.random(n) < 0.4
+    smoker = pd.Series(np.where(ill ^ (rng.random(n) < 0.1), "yes", "no"), dtype=object)
+    smoker[rng.random(n) < 0.2] = None
+    income = np.where(ill, rng.normal(10, 2, n), rng.normal(20, 3, n)).clip(0, 40)
+    return {
+        "clinic": pd.DataFrame({"age": rng.integers(18, 90, n), "smoker": smoker, "ill": ill}),
+        "bank": pd.DataFrame(
+            {
+                "income": income.astype("float32"),
+                "grade": pd.Categorical(rng.integers(1, 4, n), [1, 2, 3], ordered=True),
+                "debt": rng.gamma(2.0, 10.0, n),
+            }
+        ),
+    }
+
+
+def noise(seed=1):
+    return torch.Generator().manual_seed(seed)
+
+
+def fit(frames, privacy=PRIVACY, seed=1, **parameters):
+    """Fit with injected noise, as a repeatable test needs it."""
+    model = DPLTSynthesizer(privacy=privacy, random_state=0, **parameters)
+    return model._fit(frames, noise=noise(seed))
+
+
+def joined(frames):
+    return pd.concat(list(frames.values()), axis=1)
+
+
+# -- the estimator --------------------------------------------------------------------------------
+
+
+def test_relations_within_and_across_parties_survive(frames):
+    table = fit(frames).sample(3_000, random_state=0)
+    real = joined(frames)
+    # A latent attribute of eight states cannot tell all about three columns: weaker, but there.
+    for data, most in ((table, -0.1), (real, -0.8)):
+        assert data["ill"].astype(float).corr(data["income"].astype(float)) < most
+    ill = table[table["ill"]]["smoker"].value_counts(normalize=True)["yes"]
+    well = table[~table["ill"]]["smoker"].value_counts(normalize=True)["yes"]
+    assert ill - well > 0.3
+    assert table["smoker"].isna().mean() == pytest.approx(0.2, abs=0.05)
+    assert table["debt"].mean() == pytest.approx(real["debt"].mean(), rel=0.2)
+
+
+def test_samples_look_like_the_party_frames(frames):
+    synth = fit(frames)
+    for n in (0, 1, 7):
+        table = synth.sample(n)
+        assert table.dtypes.tolist() == joined(frames).dtypes.tolist()
+        assert len(table) == n
+    assert table["age"].between(0, 100).all()
+    assert table["income"].between(0, 40).all()
+    parts = synth.sample(9, by_party=True, random_state=4)
+    pd.testing.assert_frame_equal(
+        pd.concat(list(parts.values()), axis=1), synth.sample(9, random_state=4)
+    )
+    pd.testing.assert_frame_equal(synth.parties_["bank"].sample(9, 4), parts["bank"])
+    pd.testing.assert_frame_equal(
+        synth.sample(20, random_state=4).head(3), synth.sample(3, random_state=4)
+    )
+
+
+def test_init_only_stores_and_clones(frames):
+    signature = inspect.signature(DPLTSynthesizer.__init__).parameters
+    marks = {name: object() for name in signature if name != "self"}
+    assert vars(DPLTSynthesizer(**marks)) == marks
+    synth = fit(frames)
+    assert repr(clone(synth)) == repr(synth)
+    with pytest.raises(NotFittedError):
+        clone(synth).sample(3)
+    before = frames["bank"].copy()
+    assert synth.fit(frames) is synth
+    pd.testing.assert_frame_equal(frames["bank"], before)
+
+
+def test_save_and_load_go_on_with_the_same_samples(frames, tmp_path):
+    synth = fit(frames, group_size=2)
+    synth.sample(2)
+    synth.save(tmp_path / "model")
+    loaded = DPLTSynthesizer.load(tmp_path / "model", device="cpu")
+    assert loaded.privacy.public_schema == SCHEMA
+    assert (loaded.group_size, loaded.n_states) == (2, 8)
+    assert loaded.privacy_ledger_ == synth.privacy_ledger_
+    pd.testing.assert_frame_equal(loaded.sample(20), synth.sample(20))
+    refitted = loaded._fit(frames, noise=noise())
+    pd.testing.assert_frame_equal(
+        refitted.sample(9, random_state=1), synth.sample(9, random_state=1)
+    )
+
+
+def test_what_is_saved_tells_neither_the_number_of_records_nor_any_of_them(frames, tmp_path):
+    frames["bank"].loc[0, "debt"] = 123.456789
+    synth = fit(frames, clone(PRIVACY).set_params(epsilon=1.0))
+    synth.save(tmp_path / "model")
+    loaded = DPLTSynthesizer.load(tmp_path / "model", device="cpu")
+    assert loaded.alignment_ is None
+    texts = [path.read_text() for path in (tmp_path / "model").rglob("*.json")]
+    assert not any("123.456" in text or " 800," in text for text in texts)
+
+
+@pytest.mark.parametrize("n_parties", [1, 2, 4])
+def test_any_number_of_parties_and_of_columns(n_parties):
+    columns = {f"p{i}": [f"x{i}{j}" for j in range(i + 1)] for i in range(n_parties)}
+    schema = PublicSchema(bounds={c: (0, 1) for own in columns.values() for c in own})
+    rng = np.random.default_rng(0)
+    frames = {
+        party: pd.DataFrame({c: rng.random(300) for c in own}) for party, own in columns.items()
+    }
+    privacy = clone(PRIVACY).set_params(public_schema=schema)
+    synth = fit(frames, privacy)
+    assert 19.99 < synth.privacy_ledger_.epsilon() <= 20.0
+    table = synth.sample(50)
+    assert list(table) == [c for own in columns.values() for c in own]
+    assert table.to_numpy().min() >= 0.0
+    assert table.to_numpy().max() <= 1.0
+
+
+def test_the_order_of_parties_changes_no_table(frames):
+    """Noise is drawn in another order, but who sends what does not change."""
+    one, other = fit(frames), fit(dict(reversed(frames.items())))
+    assert one.settings_["groups"].keys() == other.settings_["groups"].keys()
+    ledgers = [synth.privacy_ledger_.epsilon() for synth in (one, other)]
+    assert ledgers[0] == pytest.approx(ledgers[1])
+
+
+# -- the guarantee --------------------------------------------------------------------------------
+
+
+def run(frames, privacy=PRIVACY, seed=1):
+    """Run a fit up to the codes: parties, plan, codes, and the tables that were published."""
+    model = DPLTSynthesizer(privacy=privacy, random_state=0)
+    published = []
+
+    def watched(honest):
+        def release(one, other, shapes, **options):
+            tables = honest(one, other, shapes, **options)
+            published.append((exact_tables(one, other, shapes), tables, options["noise_std"]))
+            return tables
+
+        return release
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (party_module, server_module):
+            patch.setattr(module, "release_tables", watched(module.release_tables))
+        parties, plan = dplt.make_parties(model, privacy, frames, None, b"secret", noise(seed))
+        channel = LocalChannel(parties)
+        match_records(channel, frames, None)
+        for party in parties:
+            party.prepare()
+        codes = channel.gather(dplt.Verb.LATENT_CODES, 0, LatentCodes)
+        dplt.publish_tree(codes, plan.tree_std, noise(seed + 1))
+    return parties, plan, codes, published
+
+
+def assert_published_as_the_ledger_says(frames):
+    """Count tables and measure their noise, against the ledger's entries."""
+    _, plan, _, published = run(frames)
+    releases = {}
+    for release in gaussian_releases(plan.ledger.event):
+        if "tables" in release.released:
+            kind = "latent" in release.released
+            releases.setdefault(kind, []).append(release)
+    for is_tree, entries in releases.items():
+        std = plan.tree_std if is_tree else plan.pair_std
+        found = [p for p in published if p[2] == std]
+        n_tables = sum(len(exact) for exact, _, _ in found)
+        assert n_tables == pytest.approx(sum(entry.sensitivity**2 for entry in entries))
+        assert all(entry.noise_std == pytest.approx(std) for entry in entries)
+        for exact, noisy, _ in found:
+            residuals = np.concatenate([(b - a).ravel() for a, b in zip(exact, noisy, strict=True)])
+            assert residuals.std() == pytest.approx(std, rel=5 / np.sqrt(2 * len(residuals)))
+    assert sum(len(exact) for exact, _, _ in published) == 3 + 3 + 6 + 1
+
+
+def test_tables_and_noise_are_those_of_the_ledger(frames):
+    assert_published_as_the_ledger_says(frames)
+
+
+@pytest.mark.parametrize("module", [party_module, server_module])
+def test_tables_without_noise_are_noticed(frames, monkeypatch, module):
+    honest = module.release_tables
+    monkeypatch.setattr(
+        module, "release_tables", lambda *a, **rest: honest(*a, **rest | {"noise_std": 0.0})
+    )
+    with pytest.raises(AssertionError):
+        assert_published_as_the_ledger_says(frames)
+
+
+def test_a_forgotten_party_is_noticed(frames, monkeypatch):
+    honest = dplt.publish_tree
+    monkeypatch.setattr(
+        dplt, "publish_tree", lambda codes, *rest: honest({"bank": codes["bank"]}, *rest)
+    )
+    with pytest.raises(KeyError, match="clinic"):
+        fit(frames)
+
+
+def test_the_ledger_adds_up_to_the_budget(frames):
+    synth = fit(frames)
+    ledger = synth.privacy_ledger_
+    assert 19.99 < ledger.epsilon() <= 20.0
+    assert ledger.shares() == pytest.approx(
+        {"preprocessing": 0.2, "latent attributes": 0.4, "latent tree": 0.4}
+    )
+    assert "every record's latent attributes without noise" in str(ledger)
+    squared_mu = sum(r.noise_multiplier**-2 for r in gaussian_releases(ledger.event))
+    single = fit(frames, clone(PRIVACY).set_params(epsilon=None, noise_multiplier=2.0))
+    given = sum(r.noise_multiplier**-2 for r in gaussian_releases(single.privacy_ledger_.event))
+    assert given == pytest.approx(0.25)
+    assert squared_mu > given
+    assert json.loads(json.dumps(ledger.to_dict()))["covers_synthetic_data"] is True
+
+
+def test_replacing_a_record_needs_more_noise(frames):
+    replaced = clone(PRIVACY).set_params(neighbouring_relation="replace_one")
+    plans = [run(frames, privacy)[1] for privacy in (PRIVACY, replaced)]
+    assert plans[1].tree_std == pytest.approx(plans[0].tree_std * 2**0.5)
+    assert plans[1].pair_std == pytest.approx(plans[0].pair_std * 2**0.5)
+
+
+def test_a_latent_attribute_is_a_function_of_one_record(frames, monkeypatch):
+    """Given what was published, the other records do not matter."""
+    released = []
+    honest_tables = party_module.release_tables
+    honest_histograms = party_module.PublicEncoding.histograms
+
+    def keep(honest):
+        def call(*arguments, **options):
+            released.append(honest(*arguments, **options))
+            return released[-1]
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(party_module, "release_tables", keep(honest_tables))
+        patch.setattr(party_module.PublicEncoding, "histograms", keep(honest_histograms))
+        codes = run(frames)[2]
+    assert len(released) == 2 * 3  # two parties; histograms, pairs, and latents with columns
+    monkeypatch.setattr(party_module, "release_tables", lambda *a, **k: released.pop(0))
+    monkeypatch.setattr(party_module.PublicEncoding, "histograms", lambda *a, **k: released.pop(0))
+    few = {name: frame.iloc[:40] for name, frame in frames.items()}
+    for name, message in run(few)[2].items():
+        torch.testing.assert_close(message.codes, codes[name].codes[:40])
+
+
+def test_without_information_only_the_public_schema_is_known(frames):
+    """With noise to infinity, two populations that differ in everything give the same model."""
+    other = {
+        "clinic": pd.DataFrame({"age": [99] * 800, "smoker": ["yes"] * 800, "ill": [True] * 800}),
+        "bank": pd.DataFrame(
+            {
+                "income": np.full(800, 39.0, "float32"),
+                "grade": pd.Categorical([3] * 800, [1, 2, 3], ordered=True),
+                "debt": 399.0,
+            }
+        ),
+    }
+    other["clinic"] = other["clinic"].astype({"smoker": object})
+    drowned = clone(PRIVACY).set_params(epsilon=None, noise_multiplier=1e12)
+    one, two = (fit(data, drowned).sample(50, random_state=3) for data in (frames, other))
+    pd.testing.assert_frame_equal(one, two, atol=1e-3)
+
+
+def test_same_noise_and_seed_same_bytes_other_noise_other_bytes(frames):
+    first, second, third = fit(frames), fit(frames), fit(frames, seed=9)
+    pd.testing.assert_frame_equal(first.sample(30), second.sample(30))
+    assert not first.sample(30, random_state=1).equals(third.sample(30, random_state=1))
+    unseeded = [DPLTSynthesizer(privacy=PRIVACY, random_state=0).fit(frames) for _ in "ab"]
+    assert not unseeded[0].sample(30, random_state=1).equals(unseeded[1].sample(30, random_state=1))
+
+
+# -- boundaries and refusals ----------------------------------------------------------------------
+
+
+def test_only_declared_messages_cross(frames, monkeypatch):
+    kept = Transcript(keep_messages=True)
+    monkeypatch.setattr(dplt, "Transcript", lambda: kept)
+    synth = DPLTSynthesizer(privacy=PRIVACY).fit(frames, transcript=True)
+    kinds = [type(message).__name__ for message in kept.messages]
+    assert sorted(set(kinds)) == ["AlignmentNotice", "KeyList", "LatentCodes", "LatentTree"]
+    assert kinds.count("LatentCodes") == kinds.count("LatentTree") == 2
+    assert synth.transcript_ is not None
+
+
+def test_after_the_release_a_party_has_no_codes(frames):
+    parties = run(frames)[0]
+    for party in parties:
+        assert not hasattr(party, "latents")
+        with pytest.raises(ProtocolError, match="cannot answer"):
+            party.answer(dplt.Verb.MASKED_REAL, 0)
+
+
+def test_codes_outside_what_was_declared_are_refused():
+    codes = LatentCodes("a", "server", 0, torch.tensor([[0], [3]]), torch.tensor([3]))
+    with pytest.raises(ProtocolError, match="not declared"):
+        server_module.publish_tree({"a": codes}, 1.0)
+    short = LatentCodes("b", "server", 0, torch.tensor([[0]]), torch.tensor([3]))
+    with pytest.raises(ProtocolError, match="different numbers of records"):
+        server_module.publish_tree({"a": codes, "b": short}, 1.0)
+
+
+@pytest.mark.parametrize(
+    "privacy", [None, 3.0, GaussianPrivacy(epsilon=1.0, delta=1e-3, public_schema=SCHEMA)]
+)
+def test_another_privacy_is_refused(frames, privacy):
+    with pytest.raises(ParameterError, match="mechanism='latent_tree'"):
+        DPLTSynthesizer(privacy=privacy).fit(frames)
+
+
+def test_other_synthesizers_refuse_this_mechanism(frames):
+    with pytest.raises(ParameterError, match="latent_tree"):
+        VFLGANSynthesizer(privacy=PRIVACY).fit(frames)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"group_size": 5}, {"group_size": 0}, {"n_states": 1}, {"n_latent_states": 1}]
+)
+def test_parameters_out_of_range_are_named(frames, parameters):
+    with pytest.raises(ParameterError, match=next(iter(parameters))):
+        DPLTSynthesizer(privacy=PRIVACY, **parameters).fit(frames)
+
+
+def test_a_column_without_public_bounds_is_named(frames):
+    frames["bank"]["shoe size"] = 1.0
+    with pytest.raises(PartyDataError, match=r"'bank', column 'shoe size'.*public bounds"):
+        DPLTSynthesizer(privacy=PRIVACY).fit(frames)
+
+
+def test_dates_are_refused_by_name(frames):
+    frames["bank"]["debt"] = pd.Timestamp("2020-01-01")
+    with pytest.raises(ColumnKindError, match="'bank', column 'debt'"):
+        DPLTSynthesizer(privacy=PRIVACY).fit(frames)
