@@ -62,6 +62,9 @@ OWN_SIZES: dict[str, tuple[str, dict[str, Any]]] = {
     "hcv": ("red-wine", {"bias": True, "epochs": 175}),
 }
 
+SETTINGS = ("paper", "ours", "default")
+"""The reference code's; the same with `OURS`; what each class does when it is given nothing."""
+
 OURS = {"batch_norm_eps": 1e-5, "generator_average": 0.999}
 """What we change of the paper's settings, keeping sizes and schedule."""
 
@@ -91,7 +94,10 @@ MOST_UTILITY_ROWS = 10_000
 
 
 def parameters(data: str, method: str, settings: str) -> dict[str, Any]:
-    """Return a method's parameters for a table; `settings` is "paper" or "ours"."""
+    """Return a method's parameters for a table; `settings` is "paper", "ours" or "default"."""
+    if settings == "default":  # encoded as in the presets, so that distances compare
+        plain = {"transformer": TableTransformer(rare_threshold=0.0, spike_share=None)}
+        return plain | ({"private_heads": False} if method == "vflgan-base" else {})
     base, changes = OWN_SIZES.get(data, (data, {}))
     return preset(base, method) | changes | (OURS if settings == "ours" else {})
 
@@ -127,6 +133,7 @@ def run(
     ----------
     table : BenchmarkTable
     method, settings : str
+        See `parameters`.
     seeds : list of int
     kinds : mapping of str to str, optional
         How columns are encoded. Default: the table's categorical columns one-hot.

@@ -143,8 +143,8 @@ Section = tuple[str, str, Callable[[], str]]
 SECTIONS: tuple[Section, ...] = (
     (
         "VFLGAN Table 1, upper half: synthesizers without differential privacy",
-        "table1 run --settings ours paper",
-        lambda: show("table1", "show", "--settings", "ours", "paper"),
+        "table1 run --settings default ours paper",
+        lambda: show("table1", "show", "--settings", "default", "ours", "paper"),
     ),
     (
         "VFLGAN Table 5: quality as an integer",

@@ -21,7 +21,8 @@ What to know when reading it:
 
 A result is one JSON file in ``benchmarks/results/table1``; what is there is not made again, so an
 interrupted run is continued by repeating the command. ``--settings paper`` are the reference
-code's, ``ours`` differ in two numbers (see ``benchmarks/_runs.py``).
+code's, ``ours`` differ in two numbers (see ``benchmarks/_runs.py``), ``default`` are those of every
+class when it is given nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def main() -> None:
     parser.add_argument(
         "--method", choices=_runs.SYNTHESIZERS, nargs="+", default=list(_runs.SYNTHESIZERS)
     )
-    parser.add_argument("--settings", choices=("paper", "ours"), nargs="+", default=["ours"])
+    parser.add_argument("--settings", choices=_runs.SETTINGS, nargs="+", default=["default"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     arguments = parser.parse_args()
     if arguments.action == "run":

@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument(
         "--method", choices=_runs.SYNTHESIZERS, nargs="+", default=list(_runs.SYNTHESIZERS)
     )
-    parser.add_argument("--settings", choices=("paper", "ours"), nargs="+", default=["ours"])
+    parser.add_argument("--settings", choices=_runs.SETTINGS, nargs="+", default=["default"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     arguments = parser.parse_args()
     if arguments.action == "run":

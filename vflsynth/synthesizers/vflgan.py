@@ -35,9 +35,11 @@ class VFLGANSynthesizer(PrivateGANSynthesizer):
         Hidden layer sizes of every generator. Default: from the encoded width.
     first_part : sequence of int, optional
         Layer sizes of the first part of every local discriminator; the last one is the width of the
-        intermediate features that leave the party. Default: from the encoded width.
+        intermediate features that leave the party. Default: one layer, of a size that follows from
+        the encoded width. More or narrower layers show the server less of a record, and relations
+        across parties are learned less well.
     shared_hidden : sequence of int, optional
-        Hidden layer sizes of the shared discriminator. Default: the width of the features.
+        Hidden layer sizes of the shared discriminator. Default: two layers as wide as the features.
     private_heads : bool, default=True
         False drops the second parts of the local discriminators: VFLGAN-base of the paper's §5.1.2.
     bias : bool, default=True
@@ -227,9 +229,11 @@ class VFLGANSynthesizer(PrivateGANSynthesizer):
         )
 
     def _discriminator_settings(self, scale: int) -> dict[str, Any]:
-        shared_hidden = (scale,) if self.shared_hidden is None else self.shared_hidden
+        # What relates parties is learned after the cut: an early one, and two layers behind it.
+        size = min(256, max(128, 2 * scale))
+        shared_hidden = (size, size) if self.shared_hidden is None else self.shared_hidden
         return {
-            "first_part": tuple(self.first_part or (scale, scale)),
+            "first_part": tuple(self.first_part or (size,)),
             "shared_hidden": tuple(shared_hidden),
             "private_heads": self.private_heads,
             "gradient_penalty": self.gradient_penalty,
