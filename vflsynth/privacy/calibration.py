@@ -112,6 +112,7 @@ def calibrate_noise_multiplier(
                 "sample rate or another accountant."
             )
     while log_excess(low) <= 0.0:
+        factor *= 2.0  # the cheap bound may be many times too high, as Wang's is at small epsilon
         low, high = low - factor, low
         if low < -_LARGEST_LOG_NOISE:
             raise PrivacyBudgetError(

@@ -250,9 +250,9 @@ class PoissonSchedule(SubsetSchedule):
         shape = (len(drawn), max(map(len, drawn)))
         fakes, weights = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
         for replica, rng in enumerate(self.sampling.numpy_generators("partners", step)):
-            n = len(drawn[replica])
-            fakes[replica, :n] = rng.integers(self.batch_size, size=n)
-            weights[replica, :n] = rng.random(n, dtype=np.float32)
+            draws = rng.random((len(drawn[replica]), 2))
+            fakes[replica, : len(draws)] = np.floor(draws[:, 0] * self.batch_size)
+            weights[replica, : len(draws)] = draws[:, 1]
         device = self.streams.device
         return torch.from_numpy(fakes).to(device), torch.from_numpy(weights).to(device)[..., None]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.networks import MLP
-from vflsynth.parties.dpsgd import layer_traces
+from vflsynth.parties.dpsgd import layer_traces, penalty_traces
 from vflsynth.privacy.dpsgd import (
     clip_factors,
     clipped_gradient_sum,
@@ -151,6 +151,39 @@ def test_networks_chain_like_one_network():
     traces = [*layer_traces(lower, below, lower_slopes), *layer_traces(upper, above, slopes)]
     whole = traces_of(weights, biases, inputs)
     torch.testing.assert_close(per_example_norms(traces), per_example_norms(whole))
+
+
+@settings(max_examples=25, deadline=None)
+@given(size=st.integers(0, 4), bias=st.booleans(), weight=st.floats(0.1, 20.0))
+def test_norms_of_several_terms_equal_torch_func(size, bias, weight):
+    """A pair's whole loss, with the double backward of its penalty, one pair at a time."""
+    weights, biases = network([3, 5, 4, 1], 1, bias=bias)
+    real, fake, mixed = (batch(1, size, 3, seed) for seed in (1, 2, 3))
+    network_ = mlp_of(weights, biases)
+
+    def loss(parameters, x, z, between):
+        def value(record):
+            return score(parameters, record, 3, False)
+
+        slope = torch.func.grad(value)(between)
+        return value(z) - value(x) + weight * (slope.norm() - 1.0).square()
+
+    with torch.no_grad():
+        terms = []
+        for inputs, sign in ((real, -1.0), (fake, 1.0)):
+            trace = network_.trace(inputs)
+            slopes = network_.cotangents(trace, torch.full_like(trace[-1], sign))
+            terms.append(layer_traces(network_, trace, slopes))
+        trace = network_.trace(mixed)
+        slopes = network_.cotangents(trace, torch.ones_like(trace[-1]))
+        terms.append(penalty_traces(network_, trace, slopes, weight)[0])
+        norms = per_example_norms(*terms)
+    parameters = parameters_of(weights, biases, 0)
+    expected = torch.zeros(size, dtype=torch.float64)
+    for k in range(size):
+        found = torch.func.grad(loss)(parameters, real[0, k], fake[0, k], mixed[0, k])
+        expected[k] = math.sqrt(sum(g.square().sum().item() for g in found.values()))
+    torch.testing.assert_close(norms[0], expected)
 
 
 def as_vector(sums):

@@ -31,6 +31,8 @@ def test_parameters_are_keyword_only_and_stored_unchanged():
         ("kernel_mean_embedding", "add_or_remove_one", "none"),
         ("dpsgd", "add_or_remove_one", "poisson"),
         ("first_layer", "replace_one", "without_replacement"),
+        ("dpsgd_gan", "replace_one", "without_replacement"),
+        ("gs_wgan", "replace_one", "without_replacement"),
     ],
 )
 def test_defaults_of_each_mechanism(mechanism, relation, sampler):
@@ -63,6 +65,18 @@ def test_noise_multiplier_instead_of_epsilon():
             {"mechanism": "first_layer", "neighbouring_relation": "add_or_remove_one"},
             "replace_one",
         ),
+        (
+            {"mechanism": "dpsgd_gan", "neighbouring_relation": "add_or_remove_one"},
+            "replace_one.*'dpsgd_gan'",
+        ),
+        (
+            {"mechanism": "gs_wgan", "neighbouring_relation": "add_or_remove_one"},
+            "replace_one.*'gs_wgan'",
+        ),
+        ({"gradient_penalty_at": "nowhere"}, "gradient_penalty_at"),
+        ({"gradient_penalty_at": "records"}, "gradient_penalty_at"),
+        ({"n_shards": 1}, "n_shards"),
+        ({"mechanism": "gs_wgan", "public_schema": None}, "public_schema"),
         ({"preprocessing_share": 0.0}, "preprocessing_share"),
         ({"preprocessing_share": 1.0}, "preprocessing_share"),
         ({"n_bins": 1}, "n_bins"),

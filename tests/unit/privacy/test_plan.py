@@ -9,15 +9,19 @@ from vflsynth.privacy import (
     GaussianPrivacy,
     PLDAccountant,
     PublicSchema,
+    RDPAccountant,
     WangAccountant,
     plan_dpsgd,
+    plan_dpsgd_gan,
     plan_first_layer,
+    plan_gs_wgan,
     plan_mean_embedding,
 )
 from vflsynth.privacy.dpsgd import joint_sensitivity
 from vflsynth.privacy.events import gaussian_releases
 
 COLUMNS = {"lab": list("abcdef"), "taste": list("uvwxyz")}
+JOINED = {"joined": [label for own in COLUMNS.values() for label in own]}
 SCHEMA = PublicSchema(bounds={"a": (0, 1)})
 
 
@@ -33,10 +37,16 @@ def planned(mechanism, **changes):
         return plan_mean_embedding(given, COLUMNS)
     if mechanism == "dpsgd":
         return plan_dpsgd(given, COLUMNS, sample_rate=128 / 1599, steps=1000)
+    if mechanism == "dpsgd_gan":
+        return plan_dpsgd_gan(given, JOINED, sample_rate=128 / 1599, steps=1000)
+    if mechanism == "gs_wgan":
+        return plan_gs_wgan(given, JOINED, n_shards=26, batch_size=32, steps=3000)
     return plan_first_layer(given, list(COLUMNS), sample_rate=16 / 1599, steps=15000)
 
 
-@pytest.mark.parametrize("mechanism", ["kernel_mean_embedding", "dpsgd", "first_layer"])
+@pytest.mark.parametrize(
+    "mechanism", ["kernel_mean_embedding", "dpsgd", "first_layer", "dpsgd_gan", "gs_wgan"]
+)
 @pytest.mark.parametrize("epsilon", [10.0, 1.0])
 def test_the_target_is_met_and_not_exceeded(mechanism, epsilon):
     ledger = planned(mechanism, epsilon=epsilon).ledger
@@ -45,6 +55,8 @@ def test_the_target_is_met_and_not_exceeded(mechanism, epsilon):
         "kernel_mean_embedding": "Gaussian DP, exact",
         "dpsgd": PLDAccountant().name,
         "first_layer": WangAccountant().name,
+        "dpsgd_gan": RDPAccountant().name,
+        "gs_wgan": RDPAccountant().name,
     }[mechanism]
     assert 0.98 * epsilon <= spent[reference] <= epsilon
     assert ledger.target_epsilon == epsilon
@@ -140,7 +152,7 @@ def test_two_parties_need_root_two_times_the_noise():
 
 
 def test_only_the_papers_mechanism_disclaims_the_synthetic_data():
-    for mechanism in ("kernel_mean_embedding", "dpsgd"):
+    for mechanism in ("kernel_mean_embedding", "dpsgd", "dpsgd_gan", "gs_wgan"):
         assert planned(mechanism).ledger.covers_synthetic_data
     ledger = planned("first_layer").ledger
     assert not ledger.covers_synthetic_data
@@ -152,3 +164,65 @@ def test_only_the_papers_mechanism_disclaims_the_synthetic_data():
 def test_plans_check_their_parameters():
     with pytest.raises(ParameterError, match="public_schema"):
         planned("kernel_mean_embedding", public_schema=None)
+
+
+def test_one_holder_of_everything_releases_everything():
+    """A single discriminator has a single bound: one block, and nobody is called a server."""
+    for plan, block in (
+        (plan_mean_embedding(privacy("kernel_mean_embedding"), JOINED, holder="joined"), 1.0),
+        (
+            plan_dpsgd(
+                privacy("dpsgd", max_grad_norm=2.0),
+                JOINED,
+                sample_rate=128 / 1599,
+                steps=1000,
+                holder="joined",
+            ),
+            2.0,
+        ),
+        (
+            plan_first_layer(
+                privacy("first_layer", max_grad_norm=2.0),
+                ["joined"],
+                sample_rate=16 / 1599,
+                steps=15000,
+                holder="joined",
+            ),
+            4.0,
+        ),
+        (planned("dpsgd_gan", max_grad_norm=2.0), 4.0),
+        (planned("gs_wgan", max_grad_norm=2.0), 4.0 * 32**0.5),
+    ):
+        ledger = plan.ledger
+        assert ledger.parties == ("joined",)
+        release = list(gaussian_releases(ledger.event))[-1]
+        assert release.sensitivity == pytest.approx(block)
+        assert release.noise_std == pytest.approx(plan.noise_multiplier * block)
+        assert "server" not in str(ledger)
+        assert "whoever joins the tables" in str(ledger)
+        assert ledger.epsilon() == ledger.epsilon_of_party("joined") <= 10.0
+
+
+def test_one_holder_needs_less_noise_than_parties_and_a_server():
+    joined = plan_dpsgd(
+        privacy("dpsgd"), JOINED, sample_rate=128 / 1599, steps=1000, holder="joined"
+    )
+    parties = planned("dpsgd")
+    (alone,) = (r for r in gaussian_releases(joined.ledger.event) if "gradients" in r.released)
+    (block, *_) = (r for r in gaussian_releases(parties.ledger.event) if "gradients" in r.released)
+    assert block.noise_std == pytest.approx(alone.noise_std * 3**0.5, rel=1e-3)
+
+
+def test_the_ledger_says_whether_penalties_are_part_of_what_is_released():
+    for at, said in (("records", True), ("fakes", False)):
+        plan = planned("dpsgd", epsilon=None, noise_multiplier=1.3, gradient_penalty_at=at)
+        released = {r.released for r in gaussian_releases(plan.ledger.event)}
+        assert any("penalties" in text for text in released) == said
+
+
+@pytest.mark.parametrize("mechanism", ["dpsgd_gan", "gs_wgan"])
+def test_published_mechanisms_without_histograms_and_with_noise_given(mechanism):
+    plan = planned(mechanism, epsilon=None, noise_multiplier=3.0, preprocessing_share=0.0)
+    assert plan.noise_multiplier == 3.0
+    assert plan.histogram_noise_multiplier is None
+    assert list(plan.ledger.shares()) == ["training"]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflsynth._random import RandomStreams
-from vflsynth.protocol import Schedule
+from vflsynth.protocol import PoissonSchedule, Schedule
 
 
 def schedule_of(n_records, batch_size, replicas=1, replica_rows=None):
@@ -73,3 +73,52 @@ def test_every_replica_trains_on_its_own_rows():
     rows = torch.cat([schedule.rows(step) for step in range(3)], 1)
     for replica in range(2):
         assert sorted(rows[replica].tolist()) == sorted(replica_rows[replica].tolist() * 2)
+
+
+def poisson_of(n_records, batch_size, n_public, secret=b"sampling", replicas=1):
+    return PoissonSchedule(
+        RandomStreams([bytes([replica]) for replica in range(replicas)]),
+        sampling=RandomStreams([secret + bytes([replica]) for replica in range(replicas)]),
+        sample_rate=batch_size / n_public,
+        n_records=n_records,
+        batch_size=batch_size,
+    )
+
+
+@given(n_public=st.integers(2, 5000), share=st.floats(0.01, 1))
+def test_an_epoch_of_poisson_batches_is_as_long_as_the_public_number_says(n_public, share):
+    batch_size = max(1, int(share * n_public))
+    assert poisson_of(7, batch_size, n_public).steps_per_epoch == -(-n_public // batch_size)
+
+
+def test_partners_of_one_record_do_not_depend_on_what_comes_after_it():
+    """The more records are drawn, the more partners are: the others keep theirs."""
+    for step in range(20):
+        fewer, more = poisson_of(30, 8, 30), poisson_of(31, 8, 30)
+        n = int(fewer.n_real(step)[0])
+        assert int(more.n_real(step)[0]) - n in (0, 1)
+        for one, other in zip(fewer.partners(step), more.partners(step)):
+            assert torch.equal(one[0, :n], other[0, :n])
+
+
+def test_partners_are_uniform_and_follow_the_secret_alone():
+    schedule = poisson_of(400, 10, 20)
+    fakes, weights = zip(*(schedule.partners(step) for step in range(40)))
+    n = [int(schedule.n_real(step)[0]) for step in range(40)]
+    counts = torch.bincount(torch.cat([f[0, :k] for f, k in zip(fakes, n)]), minlength=10)
+    expected = sum(n) / 10
+    assert ((counts - expected).abs() < 5 * expected**0.5).all()
+    drawn = torch.cat([w[0, :k, 0] for w, k in zip(weights, n)])
+    assert drawn.mean().item() == pytest.approx(0.5, abs=0.02)
+    assert drawn.var().item() == pytest.approx(1 / 12, rel=0.05)
+    assert not torch.equal(fakes[0], poisson_of(400, 10, 20, secret=b"other").partners(0)[0])
+
+
+def test_partners_of_replicas_are_their_own():
+    both = poisson_of(50, 8, 50, replicas=2)
+    fakes, weights = both.partners(3)
+    n = both.n_real(3)
+    alone = poisson_of(50, 8, 50).partners(3)
+    assert torch.equal(fakes[0, : n[0]], alone[0][0])
+    assert torch.equal(weights[0, : n[0]], alone[1][0])
+    assert not torch.equal(fakes[0, : n.min()], fakes[1, : n.min()])

@@ -42,6 +42,7 @@ DPSGD = GaussianPrivacy(
     preprocessing_share=0.0,
     max_grad_norm=0.3,
 )
+AT_RECORDS = clone(DPSGD).set_params(gradient_penalty_at="records")
 FIRST_LAYER = GaussianPrivacy(
     noise_multiplier=1.5, delta=1e-3, mechanism="first_layer", max_grad_norm=0.2
 )
@@ -150,23 +151,68 @@ def score(session, record):
     return total + (hidden @ shared[-1].weight[0]).sum()
 
 
-def clipped(session, records):
-    """Sum over records of each owner's gradient of F, clipped per record and owner."""
+def clipped(session, records, mixed=None):
+    """Sum over records of each owner's gradient of F, clipped per record and owner.
+
+    With `mixed` points, one per record, that of F minus the penalty there.
+    """
     total = {
         owner: {name: torch.zeros_like(p) for name, p in network.named_parameters()}
         for owner, network in networks(session).items()
     }
-    for record in records:
+    for k, record in enumerate(records):
         for owner, network in networks(session).items():
             named = dict(network.named_parameters())
-            found = torch.autograd.grad(
-                score(session, record), list(named.values()), allow_unused=True
-            )
+            judged = score(session, record)
+            if mixed is not None:
+                judged = judged - record_penalty(session, owner, mixed[k])
+            found = torch.autograd.grad(judged, list(named.values()), allow_unused=True)
             norm = math.sqrt(sum(g.double().square().sum().item() for g in found if g is not None))
+            bound = session.parties["bank"].dpsgd.max_grad_norm
             for name, g in zip(named, found):
                 if g is not None:
-                    total[owner][name] += g * min(1.0, DPSGD.max_grad_norm / norm)
+                    total[owner][name] += g * min(1.0, bound / norm)
     return total
+
+
+def record_penalty(session, owner, point, weight=10.0):
+    """An owner's penalty at one point; what does not depend on the point is left out."""
+    of_whole = session.settings["gradient_penalty"] == "paper"
+    if owner == "server":
+        shared = session.algorithm.server.discriminator
+        inputs = point["features"].detach().requires_grad_()
+        output = shared(inputs[None, None]).sum()
+    else:
+        discriminator = session.parties[owner].discriminator
+        inputs = point[owner].detach().requires_grad_()
+        output = discriminator.first_part(inputs[None, None])
+        head = discriminator.second_part
+        if of_whole and head is None:
+            return 0.0
+        output = (head(output) if of_whole else output).sum()
+    (slope,) = torch.autograd.grad(output, inputs, create_graph=True)
+    return weight * (slope.norm() - 1.0).square()
+
+
+def mixed_points(session, real, fake, step=0):
+    """Between every real record and its partner among the fakes; of features as the server does."""
+    schedule = session.parties["bank"].schedule
+    partners, weights = (drawn[0] for drawn in schedule.partners(step))
+    points = []
+    for k in range(len(real["bank"])):
+        x, z = ({n: part[n][i] for n in part} for part, i in ((real, k), (fake, partners[k])))
+        point = {n: z[n] + weights[k] * (x[n] - z[n]) for n in x}
+        first = {n: session.parties[n].discriminator.first_part for n in sorted(x)}
+        if session.settings["gradient_penalty"] == "paper":
+            f_x, f_z = (
+                torch.cat([first[n](rows[n][None, None])[0, 0] for n in sorted(x)])
+                for rows in (x, z)
+            )
+            features = f_z + weights[k] * (f_x - f_z)
+        else:
+            features = torch.cat([first[n](point[n][None, None])[0, 0] for n in sorted(x)])
+        points.append(point | {"features": features})
+    return points
 
 
 def penalty_gradients(session, mixed, weight=10.0):
@@ -231,6 +277,35 @@ def assert_step_is_the_clipped_sum(session):
 def test_a_step_is_the_clipped_sum_one_record_at_a_time(frames, session_of, monkeypatch, heads):
     without_noise(monkeypatch)
     assert_step_is_the_clipped_sum(session_of(frames, private_heads=heads))
+
+
+@pytest.mark.parametrize("heads", [True, False])
+@pytest.mark.parametrize("penalty", ["layerwise", "paper"])
+@pytest.mark.parametrize("bound", [0.3, 25.0])
+def test_a_step_with_the_penalty_at_records_one_record_at_a_time(
+    frames, session_of, monkeypatch, heads, penalty, bound
+):
+    """The interpolating penalty by double backward, clipped together with the record's score."""
+    without_noise(monkeypatch)
+    privacy = clone(AT_RECORDS).set_params(max_grad_norm=bound)
+    session = session_of(frames, privacy, private_heads=heads, gradient_penalty=penalty)
+    real, fake, _ = batch_of(session)
+    of_real = clipped(session, joint(real), mixed_points(session, real, fake))
+    of_fake = clipped(session, joint(fake))
+    of_heads = {}
+    if heads and penalty == "layerwise":  # whatever the records are
+        for owner, party in session.parties.items():
+            weight = party.discriminator.second_part.weight
+            excess = 10.0 * (weight.norm() - 1.0).square()
+            of_heads[owner, "second_part.weight"] = torch.autograd.grad(excess, weight)[0]
+    session.algorithm.update_discriminators(0)
+    for owner, parts in gradients(session).items():
+        for name, actual in parts.items():
+            expected = (of_fake[owner][name] - of_real[owner][name]) / BATCH
+            expected = expected + of_heads.get((owner, name), 0.0)
+            torch.testing.assert_close(
+                actual, expected, atol=2e-5, rtol=5e-4, msg=f"{owner} {name}"
+            )
 
 
 def test_clipping_of_the_whole_batch_is_noticed(frames, session_of, monkeypatch):
@@ -362,15 +437,14 @@ def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, plant, monkey
         {"age": 0, "smoker": None, "income": float("nan"), "grade": 3},
     ],
 )
+@pytest.mark.parametrize("privacy", [DPSGD, AT_RECORDS], ids=["fakes", "records"])
 @pytest.mark.parametrize("seed", range(5))
 def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
-    session_of, monkeypatch, record, seed
+    session_of, monkeypatch, record, seed, privacy
 ):
     """All records in the batch, two tables, the same everything else."""
     without_noise(monkeypatch)
-    monkeypatch.setattr(
-        PoissonSchedule, "_drawn", lambda self, step: [np.arange(self.n_records)]
-    )
+    monkeypatch.setattr(PoissonSchedule, "_drawn", lambda self, step: [np.arange(self.n_records)])
     frames = make_frames(10, seed)
     more = {
         name: pd.concat(
@@ -382,7 +456,7 @@ def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
     moved = {}
     steps = []
     for table in (frames, more):
-        session = session_of(table)
+        session = session_of(table, privacy)
         session.algorithm.update_discriminators(0)
         steps.append(gradients(session))
     for owner, parts in steps[0].items():
@@ -398,8 +472,21 @@ def test_a_record_that_is_not_clipped_would_be_noticed(session_of, monkeypatch):
     monkeypatch.setattr(dpsgd_module, "clip_factors", lambda n, c: torch.ones_like(n))
     with pytest.raises(AssertionError):
         test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
-            session_of, monkeypatch, {"age": 40, "smoker": "no", "income": 9.0, "grade": 1}, 0
+            session_of,
+            monkeypatch,
+            {"age": 40, "smoker": "no", "income": 9.0, "grade": 1},
+            0,
+            DPSGD,
         )
+
+
+def test_who_meets_whom_is_drawn_from_what_nobody_can_repeat(frames):
+    """Partners by position would all shift when a record is added before them."""
+    drawn = []
+    for _ in range(2):
+        schedule = stopped_before_training([synthesizer()], DPSGD, frames).parties["bank"].schedule
+        drawn.append([schedule.partners(step)[0].tolist() for step in range(4)])
+    assert drawn[0] != drawn[1]
 
 
 # -- no learning without information ---------------------------------------------------------------
@@ -543,9 +630,7 @@ def test_the_claimed_noise_is_the_noise_of_training(frames, session_of):
     for relation, factor in (("add_or_remove_one", 1.0), ("replace_one", 2.0)):
         privacy = clone(DPSGD).set_params(neighbouring_relation=relation)
         session = session_of(frames, privacy)
-        plan = plan_dpsgd(
-            privacy, {"clinic": ["a"], "bank": ["b"]}, sample_rate=0.1, steps=1
-        )
+        plan = plan_dpsgd(privacy, {"clinic": ["a"], "bank": ["b"]}, sample_rate=0.1, steps=1)
         (entry,) = plan.ledger.entries
         for owner in (*session.parties.values(), session.algorithm.server):
             used = owner.descent.settings

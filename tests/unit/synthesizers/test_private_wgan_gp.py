@@ -1,0 +1,679 @@
+"""Private fits of the joined table through the real code, against slow and obvious code.
+
+The reference computes every record's, pair's or fake's gradient by itself, by automatic
+differentiation.
+"""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.base import clone
+
+from vflsynth import VFLGANSynthesizer, WGANGPSynthesizer
+from vflsynth.exceptions import (
+    NoPrivacyWarning,
+    ParameterError,
+    PartyDataError,
+    PrivacyBudgetError,
+    PrivacyParameterError,
+    ProtocolError,
+    TooFewRecordsError,
+)
+from vflsynth.parties import dpsgd as dpsgd_module
+from vflsynth.parties import gs_wgan_party as gs_wgan_module
+from vflsynth.privacy import GaussianPrivacy, PublicSchema
+from vflsynth.privacy.events import gaussian_releases
+from vflsynth.protocol.channel import Verb
+from vflsynth.synthesizers import _mean_embedding, _wgan_gp_mechanisms
+from vflsynth.synthesizers import _private_gradients as fitting
+
+SCHEMA = PublicSchema(
+    bounds={"age": (0, 100), "income": (0.0, 10.0)},
+    categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
+)
+NOISE, BOUND, BATCH, N_SHARDS, WEIGHT = 1.5, 0.3, 16, 3, 10.0
+COMMON = {
+    "noise_multiplier": NOISE,
+    "delta": 1e-3,
+    "public_schema": SCHEMA,
+    "preprocessing_share": 0.0,
+    "max_grad_norm": BOUND,
+}
+PRIVACY = {
+    "dpsgd": GaussianPrivacy(mechanism="dpsgd", n_records=60, **COMMON),
+    "dpsgd at records": GaussianPrivacy(
+        mechanism="dpsgd", n_records=60, gradient_penalty_at="records", **COMMON
+    ),
+    "dpsgd_gan": GaussianPrivacy(mechanism="dpsgd_gan", **COMMON),
+    "gs_wgan": GaussianPrivacy(mechanism="gs_wgan", n_shards=N_SHARDS, **COMMON),
+    "first_layer": GaussianPrivacy(
+        noise_multiplier=NOISE, delta=1e-3, mechanism="first_layer", max_grad_norm=BOUND
+    ),
+}
+DPSGD = ["dpsgd", "dpsgd at records", "dpsgd_gan"]
+SOUND = [*DPSGD, "gs_wgan"]
+
+
+def make_frames(n=60, seed=5):
+    rng = np.random.default_rng(seed)
+    return {
+        "clinic": pd.DataFrame(
+            {
+                "age": rng.integers(18, 90, n),
+                "smoker": pd.Series(rng.choice(["no", "yes"], n), dtype=object),
+            }
+        ),
+        "bank": pd.DataFrame({"income": rng.gamma(2.0, 1.0, n), "grade": rng.integers(1, 4, n)}),
+    }
+
+
+@pytest.fixture
+def frames():
+    return make_frames()
+
+
+@pytest.fixture(autouse=True)
+def short_pretraining(monkeypatch):
+    monkeypatch.setattr(_wgan_gp_mechanisms, "PRETRAINING_STEPS", 10)
+
+
+def synthesizer(privacy, **parameters):
+    small = {
+        "epochs": 1,
+        "batch_size": BATCH,
+        "latent_dim": 4,
+        "generator_hidden": (8,),
+        "discriminator_hidden": (6, 5),
+        "discriminator_steps": 2,
+        "device": "cpu",
+        "verbose": 0,
+    }
+    return WGANGPSynthesizer(privacy=privacy, random_state=0, **small | parameters)
+
+
+class Stop(Exception):
+    """Carries a session out of a fit, ready to take its first step."""
+
+
+@pytest.fixture
+def session_of(monkeypatch):
+    """Everything of a fit up to its first step; sampling is the same every time, noise is not."""
+    monkeypatch.setattr(fitting, "_entropy", lambda noise: b"sampling" * 4)
+
+    def stop(session, n_products, **options):
+        raise Stop(session)
+
+    def make(frames, privacy, n_models=1, **parameters):
+        models = [synthesizer(privacy, **parameters) for _ in range(n_models)]
+        with monkeypatch.context() as patch:
+            patch.setattr(fitting, "train_to_the_end", stop)
+            with pytest.raises(Stop) as stopped:
+                fitting.fit_private_gradients(models, privacy, range(n_models), frames, None)
+        return stopped.value.args[0]
+
+    return make
+
+
+def joined_of(session):
+    (party,) = session.parties.values()
+    return party
+
+
+def without_noise(patch):
+    for module, name in ((dpsgd_module, "noisy_mean"), (gs_wgan_module, "sanitised_gradients")):
+        honest = getattr(module, name)
+
+        def silent(signal, *args, honest=honest, **rest):
+            if args:  # bound and noise multiplier
+                return honest(signal, args[0], 0.0)
+            return honest(signal, **rest | {"noise_multiplier": 0.0})
+
+        patch.setattr(module, name, silent)
+
+
+# -- one step, one record at a time ----------------------------------------------------------------
+
+
+def score(party, record):
+    """D of one record, without the bias of the last layer."""
+    *hidden, last = party.discriminator.linears
+    for linear in hidden:
+        record = F.leaky_relu(record @ linear.weight[0] + linear.bias[0, 0], 0.2)
+    return (record @ last.weight[0]).sum()
+
+
+def penalty(party, point):
+    point = point.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(score(party, point), point, create_graph=True)
+    return WEIGHT * (slope.norm() - 1.0).square()
+
+
+def clipped_sum(party, losses, bound):
+    """Sum over losses of their gradients, each clipped."""
+    named = dict(party.discriminator.named_parameters())
+    total = {name: torch.zeros_like(p) for name, p in named.items()}
+    for loss in losses:
+        found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+        norm = math.sqrt(sum(g.double().square().sum().item() for g in found if g is not None))
+        for name, g in zip(named, found):
+            if g is not None:
+                total[name] += g * min(1.0, bound / norm)
+    return total
+
+
+def expected_gradients(name, party, bound, step=0):
+    schedule = party.schedule
+    with torch.no_grad():
+        fake = party.fake(step, "discriminator")[0]
+        real = party.real(step)[0]
+    if name == "dpsgd_gan":
+        weights = schedule.interpolation(step)[0]
+        mixed = fake + weights * (real - fake)
+        pairs = [
+            score(party, z) - score(party, x) + penalty(party, m)
+            for x, z, m in zip(real, fake, mixed)
+        ]
+        return {k: g / BATCH for k, g in clipped_sum(party, pairs, bound).items()}
+    real = real[: int(schedule.n_real(step)[0])]
+    of_fake = clipped_sum(party, [score(party, z) for z in fake], bound)
+    if name == "dpsgd at records":
+        partners, weights = (drawn[0] for drawn in schedule.partners(step))
+        points = [fake[j] + w * (x - fake[j]) for x, j, w in zip(real, partners, weights)]
+        losses = [penalty(party, m) - score(party, x) for x, m in zip(real, points)]
+        of_public = dict.fromkeys(of_fake, 0.0)
+    else:
+        losses = [-score(party, x) for x in real]
+        weights = schedule.interpolation(step)[0]
+        between = fake + weights * (torch.cat([fake[-1:], fake[:-1]]) - fake)
+        public = sum(penalty(party, m) for m in between) / BATCH
+        named = dict(party.discriminator.named_parameters())
+        found = torch.autograd.grad(public, list(named.values()), allow_unused=True)
+        of_public = {k: 0.0 if g is None else g for k, g in zip(named, found)}
+    of_real = clipped_sum(party, losses, bound)
+    return {k: (of_real[k] + of_fake[k]) / BATCH + of_public[k] for k in of_fake}
+
+
+def assert_step_is_the_clipped_sum(name, session, bound=BOUND):
+    party = joined_of(session)
+    expected = expected_gradients(name, party, bound)
+    party.train_discriminator(1)
+    for key, parameter in party.discriminator.named_parameters():
+        torch.testing.assert_close(
+            parameter.grad, expected[key], atol=2e-5, rtol=5e-4, msg=f"{name} {key}"
+        )
+
+
+@pytest.mark.parametrize("bound", [BOUND, 25.0])
+@pytest.mark.parametrize("name", DPSGD)
+def test_a_step_is_the_clipped_sum_one_at_a_time(frames, session_of, monkeypatch, name, bound):
+    without_noise(monkeypatch)
+    privacy = clone(PRIVACY[name]).set_params(max_grad_norm=bound)
+    assert_step_is_the_clipped_sum(name, session_of(frames, privacy), bound)
+
+
+@pytest.mark.parametrize("name", DPSGD)
+def test_what_is_not_clipped_is_noticed(frames, session_of, monkeypatch, name):
+    without_noise(monkeypatch)
+    monkeypatch.setattr(dpsgd_module, "clip_factors", lambda n, c: torch.ones_like(n))
+    with pytest.raises(AssertionError):
+        assert_step_is_the_clipped_sum(name, session_of(frames, PRIVACY[name]))
+
+
+def test_clipping_a_pair_is_not_clipping_its_parts(frames, session_of, monkeypatch):
+    """What distinguishes the published mechanism: the reference of one fails for the other."""
+    without_noise(monkeypatch)
+    session = session_of(frames, PRIVACY["dpsgd_gan"])
+    honest = joined_of(session).descent.release
+
+    def apart(layers, terms, counted=None):
+        for term in terms:
+            honest(layers, [term], counted)
+
+    joined_of(session).descent.release = apart
+    with pytest.raises(AssertionError):
+        assert_step_is_the_clipped_sum("dpsgd_gan", session)
+
+
+def generator_gradient(session, step=1):
+    party = joined_of(session)
+    party.backbone_gradients(step)
+    return party, torch.cat([g.flatten(1) for g in party._pending], 1)
+
+
+def assert_the_generator_gets_clipped_gradients(session, bound):
+    """At every fake: -dD/dx~ of the shard that was drawn, at most C long, averaged."""
+    party, actual = generator_gradient(session)
+    fakes = party.fake(1, "generator")
+    upstream = torch.zeros_like(fakes)
+    for k, fake in enumerate(fakes[0]):
+        point = fake.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(score(party, point), point)
+        upstream[0, k] = -slope * min(1.0, bound / slope.norm().item()) / BATCH
+    expected = torch.autograd.grad(fakes, party.generator_optimizer.parameters, upstream)
+    expected = torch.cat([g.flatten(1) for g in expected], 1)
+    torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bound", [0.01, 1.0])
+def test_the_generator_learns_from_clipped_gradients_alone(frames, session_of, monkeypatch, bound):
+    without_noise(monkeypatch)
+    privacy = clone(PRIVACY["gs_wgan"]).set_params(max_grad_norm=bound)
+    assert_the_generator_gets_clipped_gradients(session_of(frames, privacy), bound)
+
+
+def test_gradients_to_the_generator_that_are_not_clipped_are_noticed(
+    frames, session_of, monkeypatch
+):
+    monkeypatch.setattr(gs_wgan_module, "sanitised_gradients", lambda g, *a, **k: g)
+    privacy = clone(PRIVACY["gs_wgan"]).set_params(max_grad_norm=0.01)
+    with pytest.raises(AssertionError):
+        assert_the_generator_gets_clipped_gradients(session_of(frames, privacy), 0.01)
+
+
+# -- the noise -------------------------------------------------------------------------------------
+
+REPLICAS = 40
+STD = {
+    "dpsgd": NOISE * BOUND / BATCH,
+    "dpsgd at records": NOISE * BOUND / BATCH,
+    "dpsgd_gan": NOISE * 2.0 * BOUND / BATCH,
+}
+
+
+def noise_of_a_step(name, session_of, frames):
+    """What noise adds to every parameter's gradient, in its claimed standard deviation."""
+    steps = []
+    for silent in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if silent:
+                without_noise(patch)
+            party = joined_of(session_of(frames, PRIVACY[name], n_models=REPLICAS))
+            party.train_discriminator(1)
+            steps.append({k: p.grad for k, p in party.discriminator.named_parameters()})
+    return {k: (g - steps[1][k]).flatten(1) / STD[name] for k, g in steps[0].items()}
+
+
+def assert_noise_is_claimed(found):
+    rows = []
+    for key, noise in found.items():  # (replica, coordinate)
+        if key == "linears.2.bias":  # adds the same to all scores: no gradient, no noise
+            assert not noise.any()
+            continue
+        n = noise.numel()
+        assert abs(noise.std().item() - 1.0) < 5.0 / math.sqrt(2 * n), key
+        assert abs(noise.mean().item()) < 5.0 / math.sqrt(n), key
+        rows.append(noise[:, :5])
+    together = torch.cat(rows, 1)
+    correlation = torch.corrcoef(together.T) - torch.eye(together.shape[1])
+    assert correlation.abs().max() < 5.5 / math.sqrt(REPLICAS)
+
+
+@pytest.mark.parametrize("name", DPSGD)
+def test_every_coordinate_has_independent_noise(frames, session_of, name):
+    assert_noise_is_claimed(noise_of_a_step(name, session_of, frames))
+
+
+def plant_scalar_noise(patch):
+    honest = dpsgd_module.noisy_mean
+
+    def scalar(total, **rest):
+        one = honest(torch.zeros(1), **rest)
+        return honest(total, **rest | {"noise_multiplier": 0.0}) + one
+
+    patch.setattr(dpsgd_module, "noisy_mean", scalar)
+
+
+def plant_layer_without_noise(patch):
+    honest = dpsgd_module.noisy_mean
+
+    def raw(total, **rest):
+        exact = total.shape[-1] == 1  # the last layer
+        return honest(total, **rest | ({"noise_multiplier": 0.0} if exact else {}))
+
+    patch.setattr(dpsgd_module, "noisy_mean", raw)
+
+
+@pytest.mark.parametrize("name", ["dpsgd", "dpsgd_gan"])
+@pytest.mark.parametrize("plant", [without_noise, plant_scalar_noise, plant_layer_without_noise])
+def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, monkeypatch, name, plant):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        assert_noise_is_claimed(noise_of_a_step(name, session_of, frames))
+
+
+def assert_what_fakes_are_told_is_noisy(session_of, frames):
+    """The upstream gradient itself: what all else is post-processing of."""
+    seen = []
+    honest = torch.autograd.grad
+
+    def look(outputs, inputs, upstream, **rest):
+        seen.append(upstream)
+        return honest(outputs, inputs, upstream, **rest)
+
+    for silent in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if silent:
+                without_noise(patch)
+            party = joined_of(session_of(frames, PRIVACY["gs_wgan"]))
+            with pytest.MonkeyPatch.context() as spy:
+                party._pretrain()
+                spy.setattr(torch.autograd, "grad", look)
+                party.backbone_gradients(1)
+    noise = (seen[0] - seen[1])[0] * BATCH / (NOISE * 2.0 * BOUND * math.sqrt(BATCH))
+    assert abs(noise.std().item() - 1.0) < 5.0 / math.sqrt(2 * noise.numel())
+    assert 0.5 < noise.mean(1).std().item() * math.sqrt(noise.shape[1]) < 1.7
+    assert 0.4 < noise.mean(0).std().item() * math.sqrt(noise.shape[0]) < 1.8
+
+
+def test_every_coordinate_of_every_fake_has_noise(frames, session_of):
+    assert_what_fakes_are_told_is_noisy(session_of, frames)
+
+
+def plant_one_scalar(patch):
+    honest = gs_wgan_module.sanitised_gradients
+    patch.setattr(
+        gs_wgan_module,
+        "sanitised_gradients",
+        lambda g, c, s, rng=None: honest(g, c, 0.0) + honest(torch.zeros(1, BATCH, 1), c, s)[0, 0],
+    )
+
+
+def plant_sensitivity_of_one_fake(patch):
+    honest = gs_wgan_module.sanitised_gradients
+    patch.setattr(
+        gs_wgan_module,
+        "sanitised_gradients",
+        lambda g, c, s, rng=None: honest(g, c, s / math.sqrt(BATCH)),
+    )
+
+
+@pytest.mark.parametrize("plant", [without_noise, plant_one_scalar, plant_sensitivity_of_one_fake])
+def test_planted_bugs_in_what_fakes_are_told_are_noticed(frames, session_of, monkeypatch, plant):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        assert_what_fakes_are_told_is_noisy(session_of, frames)
+
+
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+def test_first_layer_changes_the_gradient_of_the_first_layer_alone(frames, session_of):
+    steps = []
+    for noisy in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not noisy:
+                from vflsynth.parties import first_layer_party as module
+
+                patch.setattr(module, "perturb_gradient", lambda parts, *a, **k: parts)
+            party = joined_of(session_of(frames, PRIVACY["first_layer"], n_models=REPLICAS))
+            party.train_discriminator(1)
+            steps.append({k: p.grad for k, p in party.discriminator.named_parameters()})
+    whole = torch.cat([steps[1][f"linears.0.{p}"].flatten(1) for p in ("weight", "bias")], 1)
+    norm = whole.norm(dim=1).view(-1, 1, 1)
+    for key, g in steps[0].items():
+        if not key.startswith("linears.0"):
+            torch.testing.assert_close(g, steps[1][key], rtol=0.0, atol=0.0)
+            continue
+        noise = (g - steps[1][key] / (norm / BOUND).clamp_min(1.0)) / (2 * NOISE * BOUND)
+        assert abs(noise.std().item() - 1.0) < 5.0 / math.sqrt(2 * noise.numel())
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_the_claimed_noise_is_the_noise_of_training(frames, session_of, name):
+    party = joined_of(session_of(frames, PRIVACY[name]))
+    model = synthesizer(PRIVACY[name]).fit(frames)
+    (release,) = gaussian_releases(model.privacy_ledger_.event)
+    if name == "gs_wgan":
+        std = party.sharing.noise_multiplier * 2.0 * BOUND * math.sqrt(BATCH)
+        assert model.privacy_ledger_.event.events[0].steps == 2  # of four discriminator steps
+    else:
+        std = party.dpsgd.noise_multiplier * party.dpsgd.sensitivity
+        assert model.privacy_ledger_.event.events[0].steps == 4
+    assert release.noise_std == pytest.approx(std)
+    assert release.party == "joined"
+
+
+# -- sensitivity, shards ---------------------------------------------------------------------------
+
+RECORDS = [
+    {"age": 40, "smoker": "no", "income": 2.0, "grade": 1},
+    {"age": 10**9, "smoker": "a word that is not public", "income": -1e300, "grade": -7},
+    {"age": 0, "smoker": None, "income": float("nan"), "grade": 3},
+]
+
+
+def replaced(frames, position, record):
+    """The same tables with one record replaced."""
+    other = {name: frame.copy() for name, frame in frames.items()}
+    for frame in other.values():
+        for column in frame:
+            frame.loc[position, column] = record[column]
+    return other
+
+
+@pytest.mark.parametrize("record", RECORDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_one_replaced_record_moves_a_step_of_pairs_by_at_most_its_sensitivity(
+    session_of, monkeypatch, record, seed
+):
+    without_noise(monkeypatch)
+    frames, steps = make_frames(BATCH, seed), []
+    for table in (frames, replaced(frames, 3, record)):
+        party = joined_of(session_of(table, PRIVACY["dpsgd_gan"]))
+        party.train_discriminator(1)  # all records are in the batch
+        steps.append(party.discriminator_optimizer.gradient.clone())
+    moved = BATCH * (steps[1] - steps[0]).norm().item()
+    assert 1e-3 < moved <= 2.0 * BOUND + 1e-4
+
+
+def test_shards_are_disjoint_and_of_equal_size_and_drawn_afresh(frames, session_of):
+    party = joined_of(session_of(make_frames(62), PRIVACY["gs_wgan"]))
+    shards = party.shards.tolist()
+    assert [len(shard) for shard in shards] == [20] * N_SHARDS  # two records are left over
+    assert len({row for shard in shards for row in shard}) == 60
+    chosen, rows = [], []
+    for step in range(1, 40, 2):
+        party.budget.taken = 0
+        party.backbone_gradients(step)
+        chosen.append(party._shard)
+        real = party.real(step)
+        own = party._records[party.shards[party._shard]]
+        assert all((own == record).all(1).any() for record in real[0])
+        rows.append(real)
+    assert set(chosen) == set(range(N_SHARDS))
+    assert not torch.equal(rows[0], rows[-1])
+
+
+def test_a_record_changes_the_discriminator_of_its_own_shard_alone(frames, session_of, monkeypatch):
+    without_noise(monkeypatch)
+    critics = []
+    record = {"age": 90, "smoker": "yes", "income": 9.9, "grade": 3}
+    for table in (frames, replaced(frames, 7, record)):
+        party = joined_of(session_of(table, PRIVACY["gs_wgan"]))
+        party._pretrain()
+        critics.append([optimizer.flat.clone() for _, optimizer in party._critics])
+        (own,) = [s for s, rows in enumerate(party.shards.tolist()) if 7 in rows]
+    changed = [not torch.equal(*both) for both in zip(*critics)]
+    assert changed == [shard == own for shard in range(N_SHARDS)]
+
+
+# -- no learning without information ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_with_noise_to_infinity_two_populations_give_the_same_model(frames, name):
+    other = {
+        "clinic": pd.DataFrame({"age": [99] * 60, "smoker": ["yes"] * 60}).astype(
+            {"smoker": object}
+        ),
+        "bank": pd.DataFrame({"income": [9.0] * 60, "grade": [3] * 60}),
+    }
+
+    def sample(table, noise_multiplier):
+        privacy = clone(PRIVACY[name]).set_params(noise_multiplier=noise_multiplier)
+        model = synthesizer(privacy, epochs=5)
+        noise = torch.Generator().manual_seed(1)
+        fitting.fit_private_gradients([model], privacy, [0], table, None, noise=noise)
+        return model.sample(50, random_state=3)
+
+    pd.testing.assert_frame_equal(sample(frames, 1e12), sample(other, 1e12))
+    # So the test could fail. A shard's noise is so much larger that more would be needed to learn.
+    quiet = 1e-3 if name == "gs_wgan" else 1.0
+    assert not sample(frames, quiet).equals(sample(other, quiet))
+
+
+# -- the one-shot release --------------------------------------------------------------------------
+
+ONE_SHOT = GaussianPrivacy(epsilon=5.0, delta=1e-3, public_schema=SCHEMA, n_features=20, n_bins=8)
+
+
+def test_the_release_of_one_holder_is_that_of_the_parties(frames):
+    """The same sums of the same records with noise of the same size: only who releases differs."""
+    fitted = {}
+    for cls in (WGANGPSynthesizer, VFLGANSynthesizer):
+        model = cls(
+            privacy=ONE_SHOT, random_state=0, epochs=1, batch_size=32, device="cpu", verbose=0
+        )
+        noise = torch.Generator().manual_seed(1)
+        _mean_embedding.fit_mean_embedding(model, ONE_SHOT, frames, None, noise=noise)
+        fitted[cls] = model
+    joined, apart = (m.privacy_ledger_ for m in fitted.values())
+    assert joined.parties == ("joined",)
+    assert apart.parties == ("clinic", "bank", "server")
+    assert joined.epsilon() == pytest.approx(apart.epsilon())
+    assert 4.99 < joined.epsilon() <= 5.0
+    assert "whoever joins the tables" in str(joined)
+    # Histograms were released once, and every party decodes by what was published.
+    parts = fitted[WGANGPSynthesizer].sample(40, by_party=True, random_state=0)
+    assert {name: list(part) for name, part in parts.items()} == {
+        "clinic": ["age", "smoker"],
+        "bank": ["income", "grade"],
+    }
+    assert set(parts["bank"]["grade"]) <= {1, 2, 3}
+
+
+# -- ledger, history, saving -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["dpsgd", "dpsgd_gan", "gs_wgan"])
+def test_the_ledger_is_within_budget_and_the_model_is_saved(frames, name, tmp_path):
+    privacy = clone(PRIVACY[name]).set_params(
+        epsilon=8.0, noise_multiplier=None, preprocessing_share=0.2
+    )
+    model = synthesizer(privacy).fit(frames, transcript=True)
+    ledger = model.privacy_ledger_
+    assert 7.8 < ledger.epsilon() <= 8.0
+    assert [entry.purpose for entry in ledger.entries] == ["preprocessing", "training"]
+    assert ledger.parties == ("joined",)
+    assert set(model.transcript_["message"]) == {"KeyList", "AlignmentNotice"}
+    model.save(tmp_path / "model")
+    loaded = WGANGPSynthesizer.load(tmp_path / "model")
+    assert loaded.privacy_ledger_ == ledger
+    assert loaded.privacy.get_params(deep=False).keys() == privacy.get_params(deep=False).keys()
+    pd.testing.assert_frame_equal(
+        loaded.sample(20, random_state=0), model.sample(20, random_state=0)
+    )
+    assert (loaded.alignment_ is None) == (name == "dpsgd")  # add or remove: n is private
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("dpsgd", {"fake_score_joined", "penalty_joined"}),
+        ("dpsgd at records", {"fake_score_joined"}),
+        ("dpsgd_gan", {"fake_score_joined"}),
+        ("gs_wgan", set()),
+    ],
+)
+def test_the_history_holds_what_was_paid_for(frames, name, columns):
+    history = synthesizer(PRIVACY[name], epochs=2).fit(frames).history_
+    assert set(history) - {"seconds", "chosen"} == columns
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_nobody_looks_at_records_to_choose_a_model(frames, session_of, name):
+    session = session_of(frames, PRIVACY[name], model_selection="best")
+    assert session.algorithm.model_selection == "last"
+    for verb in (Verb.MASKED_REAL, Verb.MASKED_FAKE):
+        with pytest.raises(ProtocolError, match="no entry"):
+            joined_of(session).answer(verb, 0)
+
+
+def test_losses_of_unreleased_discriminators_are_refused(frames, session_of):
+    with pytest.raises(ProtocolError, match="no entry"):
+        joined_of(session_of(frames, PRIVACY["gs_wgan"])).answer(Verb.REPORT, 1)
+
+
+@pytest.mark.parametrize("name", [*SOUND, "first_layer"])
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+def test_the_step_after_the_last_is_refused_before_records_are_read(frames, session_of, name):
+    session = session_of(frames, PRIVACY[name])
+    for step in range(session.plan.steps_per_epoch):
+        session.algorithm.step(step)
+    joined_of(session).real = None  # reading would be another error
+    with pytest.raises(PrivacyBudgetError, match="spent"):
+        session.algorithm.step(session.plan.steps_per_epoch + 1)
+
+
+def test_batches_are_sampled_as_the_ledger_says(session_of):
+    party = joined_of(session_of(make_frames(400), PRIVACY["dpsgd_gan"]))
+    batches = [party.schedule.rows(step)[0].tolist() for step in range(100)]
+    assert all(len(set(batch)) == BATCH for batch in batches)
+    assert any(set(first) & set(second) for first, second in zip(batches, batches[1:]))
+
+
+def test_first_layer_warns_and_selects_as_without_privacy(frames):
+    with pytest.warns(NoPrivacyWarning, match="does not protect the synthetic data"):
+        model = synthesizer(PRIVACY["first_layer"]).fit(frames)
+    assert "NOT A GUARANTEE FOR THE SYNTHETIC DATA" in str(model.privacy_ledger_)
+    assert model.privacy_ledger_.parties == ("joined",)
+    assert model.history_["frechet_distance"].notna().all()
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["dpsgd_gan", "gs_wgan"])
+def test_vflgan_names_the_synthesizer_that_has_the_mechanism(frames, mechanism):
+    with pytest.raises(PrivacyParameterError, match=f"{mechanism}.*WGANGPSynthesizer"):
+        VFLGANSynthesizer(privacy=PRIVACY[mechanism]).fit(frames)
+
+
+def test_the_latent_tree_is_another_synthesizers(frames):
+    privacy = clone(PRIVACY["dpsgd_gan"]).set_params(
+        mechanism="latent_tree", preprocessing_share=0.2
+    )
+    with pytest.raises(PrivacyParameterError, match="DPLTSynthesizer"):
+        synthesizer(privacy).fit(frames)
+
+
+def test_shards_smaller_than_a_batch_are_refused(frames):
+    with pytest.raises(TooFewRecordsError, match=r"60 matched records in 5 shards.*lower n_shards"):
+        synthesizer(clone(PRIVACY["gs_wgan"]).set_params(n_shards=5)).fit(frames)
+
+
+def test_what_would_release_more_than_is_counted_is_refused(frames, tmp_path):
+    model = synthesizer(PRIVACY["gs_wgan"])
+    with pytest.raises(ParameterError, match="resume"):
+        model.fit(frames, resume=tmp_path / "c")
+    with pytest.raises(ParameterError, match="several models"):
+        model.fit_replicas(frames, random_states=[0, 1])
+    with pytest.raises(ParameterError, match="keep_discriminators"):
+        model.fit_replicas(frames, random_states=[0], keep_discriminators=True)
+    with pytest.raises(ParameterError, match="estimate_memory"):
+        model.estimate_memory(frames)
+
+
+def test_dpsgd_needs_a_public_number_of_records(frames):
+    with pytest.raises(PrivacyParameterError, match="n_records"):
+        synthesizer(clone(PRIVACY["dpsgd"]).set_params(n_records=None)).fit(frames)
+
+
+@pytest.mark.parametrize("name", [*SOUND, "kernel_mean_embedding"])
+def test_a_column_without_public_bounds_is_named(frames, name):
+    frames["bank"]["debt"] = 1.0
+    privacy = PRIVACY.get(name, ONE_SHOT)
+    with pytest.raises(PartyDataError, match=r"column 'debt'.*public_schema"):
+        synthesizer(privacy).fit(frames)
