@@ -70,6 +70,7 @@ def test_first_layer_leaks_more_than_its_epsilon():
     assert attack.epsilon > 1.0
 
 
+@pytest.mark.timeout(900)  # most of it is cryptographic noise
 def test_dpsgd_leaks_no_more_than_its_epsilon():
     """The same game, the same attacker: the outlier is public knowledge only by the schema."""
     privacy = GaussianPrivacy(
