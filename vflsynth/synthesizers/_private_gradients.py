@@ -18,7 +18,7 @@ from vflsynth.frames import check_party_frames, public_key_minters
 from vflsynth.parties import GANParty, Party, PublicEncoding, Settings
 from vflsynth.privacy import GaussianPrivacy, PrivacyPlan, PublicSchema
 from vflsynth.privacy.histograms import histogram_sensitivity
-from vflsynth.protocol import LocalChannel, Schedule, Transcript
+from vflsynth.protocol import Channel, LocalChannel, Schedule, Transcript
 from vflsynth.synthesizers._fitting import fill_models, train_to_the_end
 from vflsynth.synthesizers._memory import check_memory
 from vflsynth.synthesizers.base import PartyFrames
@@ -87,7 +87,7 @@ class GradientMechanism(ABC):
 
     @abstractmethod
     def make_algorithm(
-        self, channel: LocalChannel, settings: Settings, streams: RandomStreams
+        self, channel: Channel, settings: Settings, streams: RandomStreams
     ) -> GANAlgorithm:
         """Make the algorithm and its server."""
 

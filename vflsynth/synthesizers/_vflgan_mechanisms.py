@@ -30,7 +30,7 @@ from vflsynth.privacy import (
     plan_first_layer,
 )
 from vflsynth.privacy.dpsgd import joint_sensitivity
-from vflsynth.protocol import LocalChannel, PoissonSchedule, Schedule, Shape, SubsetSchedule
+from vflsynth.protocol import Channel, PoissonSchedule, Schedule, Shape, SubsetSchedule
 from vflsynth.protocol.channel import Verb
 from vflsynth.synthesizers._private_gradients import GradientMechanism
 from vflsynth.synthesizers.gan import power_of_two
@@ -114,7 +114,7 @@ class DPSGDMechanism(GradientMechanism):
         )
 
     def make_algorithm(
-        self, channel: LocalChannel, settings: Settings, streams: RandomStreams
+        self, channel: Channel, settings: Settings, streams: RandomStreams
     ) -> GANAlgorithm:
         """Make the algorithm and its server; the last generators are kept, whatever they are."""
         shapes = channel.gather(Verb.SHAPE, 0, Shape)
@@ -181,7 +181,7 @@ class FirstLayerMechanism(GradientMechanism):
         return partial(SubsetSchedule, sampling=RandomStreams(secrets))
 
     def make_algorithm(
-        self, channel: LocalChannel, settings: Settings, streams: RandomStreams
+        self, channel: Channel, settings: Settings, streams: RandomStreams
     ) -> GANAlgorithm:
         """Make the algorithm and its server."""
         shapes = channel.gather(Verb.SHAPE, 0, Shape)

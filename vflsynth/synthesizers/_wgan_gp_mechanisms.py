@@ -32,7 +32,7 @@ from vflsynth.privacy import (
     plan_dpsgd_gan,
     plan_gs_wgan,
 )
-from vflsynth.protocol import LocalChannel, Schedule, SubsetSchedule
+from vflsynth.protocol import Channel, Schedule, SubsetSchedule
 from vflsynth.synthesizers._joined import JOINED, columns_of_joined, hand_back_encoding, join
 from vflsynth.synthesizers._private_gradients import GradientMechanism
 from vflsynth.synthesizers._vflgan_mechanisms import (
@@ -73,7 +73,7 @@ class JoinedMechanism(GradientMechanism):
         return [Party(name, frame, on, TableTransformer()) for name, frame in frames.items()]
 
     def make_algorithm(
-        self, channel: LocalChannel, settings: Settings, streams: RandomStreams
+        self, channel: Channel, settings: Settings, streams: RandomStreams
     ) -> GANAlgorithm:
         """Make the algorithm; the last generators are kept, whatever they are."""
         return PrivateWGAN(
@@ -213,7 +213,7 @@ class JoinedFirstLayerMechanism(JoinedMechanism, FirstLayerMechanism):
         return [joined]
 
     def make_algorithm(
-        self, channel: LocalChannel, settings: Settings, streams: RandomStreams
+        self, channel: Channel, settings: Settings, streams: RandomStreams
     ) -> GANAlgorithm:
         """Make the algorithm, with model selection as without privacy."""
         return VertiGAN(
