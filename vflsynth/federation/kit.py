@@ -17,6 +17,9 @@ ADMIN = "admin@vflsynth.org"
 PROJECT = "vflsynth"
 
 _STREAMS_LOGS = "site_log_streamer"
+_COMMUNICATION = {"streaming_retry_timeout": 10.0}
+"""FLARE keeps a thread for every reply until it cannot be sent again any more, by default for 65
+seconds: thousands of threads and hundreds of MiB at a hundred exchanges a second."""
 
 
 def project(job: Job, host: str, port: int) -> str:
@@ -104,6 +107,7 @@ def prepare(kit: Path, site: Site) -> None:
     logs["loggers"]["root"]["level"] = "WARNING"  # every exchange would be a line
     logs["loggers"]["vflsynth"] = {"level": "INFO"}
     for name, content in (
+        ("comm_config.json", _COMMUNICATION),
         ("resources.json", resources),
         ("authorization.json", authorization),
         ("log_config.json", logs),

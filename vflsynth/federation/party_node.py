@@ -77,6 +77,8 @@ class PartyNode:
         self._agreed: Agreed | None = None
         self._party: TrainableParty | None = None
         self._account: Account | None = None
+        self._paid = 0  # the last epoch that is in the account
+        self._steps_per_epoch = 1
         self._widths: dict[str, int] = {}
         self._settings: Any = None
 
@@ -145,6 +147,8 @@ class PartyNode:
             case Verb.ENCODED_SIZE:
                 return EncodedSize(self.name, SERVER, step, self.party.transformer.width_)
             case _:
+                if verb is Verb.DISCRIMINATOR_FEATURES:
+                    self._pay(step)
                 return self.party.answer(verb, step)
 
     def take(self, verb: Verb, message: Message) -> None:
@@ -164,7 +168,7 @@ class PartyNode:
                 logger.info("%s: %d records matched", self.name, len(notice.common_keys))
                 self.program.matched(self.agreed, len(notice.common_keys))
                 self._open_account()
-                self.party.prepare()
+                self.program.prepare(self.party)
             case Verb.BUILD, Terms():
                 self._build(message.terms)
             case Verb.CHECKPOINT, CheckpointNotice():
@@ -178,9 +182,17 @@ class PartyNode:
         if ledger is None:
             return
         account = self._account = Account(self.site.folder, self.job.name, ledger, self.site.budget)
-        releases = self.program.releases(self.agreed.epoch + 1)
-        account.check(releases)
-        account.spend(releases)
+        first = self.agreed.epoch + 1
+        account.check(self.program.releases(first))
+        account.spend(self.program.releases(first, first))
+        self._paid = first
+
+    def _pay(self, step: int) -> None:
+        """Pay for the epoch that a step begins."""
+        epoch = step // self._steps_per_epoch + 1
+        if self._account is not None and epoch > self._paid:
+            self._account.spend(self.program.releases(epoch, epoch))
+            self._paid = epoch
 
     def _build(self, terms: dict[str, Any]) -> None:
         """Make the networks, at the start or as a checkpoint has them."""
@@ -196,6 +208,7 @@ class PartyNode:
         own = self.site.own or kept_secret(self.folder / "own-secret")
         self.program.build(self.party, settings, schedule, RandomStreams([own], device))
         plan = self.program.plan(n_records, settings)
+        self._steps_per_epoch = plan.steps_per_epoch
         self.rules.allow(self.program.steps(plan, epoch))
         if epoch:
             state, _ = self.checkpoints.load(epoch, self._fingerprint(), device)

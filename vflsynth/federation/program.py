@@ -114,6 +114,10 @@ class Program(ABC):
     def matched(self, agreed: Agreed, n_records: int) -> None:  # noqa: B027
         """Do what is to be done at every node once it knows how many records are matched."""
 
+    def prepare(self, party: TrainableParty) -> None:
+        """Have a party make its encoding."""
+        party.prepare()
+
     def build(self, party: Any, settings: Any, schedule: Schedule, streams: RandomStreams) -> None:
         """Make a party's networks."""
         party.build(settings, schedule, streams)
@@ -157,8 +161,11 @@ class Program(ABC):
         """Return what the whole run is planned to release, once records are matched."""
         return None
 
-    def releases(self, epoch: int) -> tuple[LedgerEntry, ...]:
-        """Return what an epoch, counted from 1, releases, and the first what comes before it."""
+    def releases(self, first: int, last: int | None = None) -> tuple[LedgerEntry, ...]:
+        """Return what epochs `first` to `last`, counted from 1, release; by default to the end.
+
+        What comes before the first epoch belongs to it.
+        """
         return ()
 
 

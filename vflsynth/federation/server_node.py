@@ -52,7 +52,7 @@ class ServerNode(ABC):
         )
         self.history = History(1)
         self._found: dict[str, Any] = {}
-        self._account: Account | None = None
+        self.account: Account | None = None
 
     def own_tag(self) -> Callable[[Verb, int], str] | None:
         """Return what makes the server's own tags, if it shares the parties' secret."""
@@ -81,8 +81,8 @@ class ServerNode(ABC):
             raise
         finally:
             more = {"history": self.history.records, **self._found}
-            if self._account is not None:
-                more["privacy"] = self._account.close()
+            if self.account is not None:
+                more["privacy"] = self.account.close()
             write_report(
                 self.folder,
                 SERVER,
@@ -139,14 +139,13 @@ class ServerNode(ABC):
         self.remote.scatter(verb, {name: Terms(SERVER, name, 0, terms) for name in names})
 
     def _open_account(self, done: int) -> None:
-        """Write down what the first epoch releases, and what comes before it."""
+        """Write down what the next epoch releases, and what comes before it."""
         ledger = self.program.ledger()
         if ledger is None:
             return
-        account = self._account = Account(self.site.folder, self.job.name, ledger, self.site.budget)
-        releases = self.program.releases(done + 1)
-        account.check(releases)
-        account.spend(releases)
+        account = self.account = Account(self.site.folder, self.job.name, ledger, self.site.budget)
+        account.check(self.program.releases(done + 1))
+        account.spend(self.program.releases(done + 1, done + 1))
 
     def _newest_common(self, hellos: Mapping[str, Hello]) -> int:
         """Choose the epoch to go on from, 0 to start."""
@@ -167,7 +166,7 @@ class ServerNode(ABC):
 
 
 class _Checkpointing:
-    """Has all nodes write a checkpoint after the same epoch."""
+    """Has all nodes write a checkpoint after the same epoch, and pays for the next one."""
 
     def __init__(
         self, node: ServerNode, algorithm: Algorithm, fingerprint: Mapping[str, Any]
@@ -177,6 +176,8 @@ class _Checkpointing:
     def on_epoch_end(self, state: EpochState) -> None:
         """Write, and tell the parties to, if it is time."""
         node = self._node
+        if node.account is not None and state.epoch < state.n_epochs:
+            node.account.spend(node.program.releases(state.epoch + 1, state.epoch + 1))
         if state.epoch % node.job.checkpoint_every and state.epoch != state.n_epochs:
             return
         remote = node.remote
