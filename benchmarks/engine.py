@@ -263,21 +263,36 @@ def frame_bytes(steps: int, generator_steps: int) -> float:
     return 2 * (size(2 * BATCH) + size(BATCH) * generator_steps / steps)
 
 
-def wire_bytes(
+def per_step(
     parties: Parties, administrator: Administrator, networks: str, epochs: tuple[int, int]
-) -> float:
-    """Bytes per step that pass the proxy, TLS and FLARE's envelopes included.
+) -> dict[str, float]:
+    """Bytes that pass the proxy, TLS and FLARE's envelopes included, and time of all processes.
 
-    Two runs of different lengths, so that joining and matching drop out.
+    Two runs of different lengths, so that starting, joining and matching drop out.
     """
     assert parties.proxy is not None
-    passed = []
+    found = []
     for n in epochs:
-        before = parties.proxy.passed
+        before = parties.proxy.passed, cpu_seconds(parties.federation)
         job = parties.job(f"wire-{n}", NETWORKS[networks] | {"epochs": n})
         parties.train(administrator, job)
-        passed.append(parties.proxy.passed - before)
-    return (passed[1] - passed[0]) / ((epochs[1] - epochs[0]) * (RECORDS // BATCH))
+        time.sleep(5)  # until the daemons have taken notice of their children's ends
+        after = parties.proxy.passed, cpu_seconds(parties.federation)
+        found.append((after[0] - before[0], after[1] - before[1]))
+    steps = (epochs[1] - epochs[0]) * (RECORDS // BATCH)
+    return {
+        "wire bytes, TLS and FLARE included": round((found[1][0] - found[0][0]) / steps),
+        "CPU ms of all processes": round(1e3 * (found[1][1] - found[0][1]) / steps, 2),
+    }
+
+
+def cpu_seconds(federation: Federation) -> float:
+    """Process time of all nodes and of their children that have ended."""
+    ticks = 0
+    for process in federation.processes.values():
+        text = Path(f"/proc/{process.pid}/stat").read_text()
+        ticks += sum(map(int, text.rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def death(parties: Parties, administrator: Administrator) -> dict[str, Any]:
@@ -424,8 +439,8 @@ def main() -> None:
                 compare(parties, administrator, networks, few) for networks in NETWORKS
             ]
             print(json.dumps(result["round trip of 20 ms"], indent=1), flush=True)
-            result["wire bytes per step, TLS and FLARE included"] = round(
-                wire_bytes(parties, administrator, "hardly any", (2, 2 + few))
+            result["a step with hardly any networks"] = per_step(
+                parties, administrator, "hardly any", (2, 2 + few)
             )
     result["cores"], result["load average before and after"] = (
         os.cpu_count(),
