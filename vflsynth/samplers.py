@@ -245,8 +245,8 @@ class LatentTreeSampler(RowSampler):
         Of every attribute: of the root, shape (state,); else given the parent, (parent state,
         state).
     columns : sequence of Tensor, shape (latent state, cell)
-        p(cell | latent attribute) of the party's columns, in the order of the encoded row. The last
-        cell is that of missing values.
+        p(cell | latent attribute) of the party's columns, in the order of the encoded row: bins or
+        categories, and then missing values if the column is gated.
     latent_of : sequence of int
         Each column's latent attribute.
     scores : sequence of (float, float) or None
@@ -297,14 +297,18 @@ class LatentTreeSampler(RowSampler):
 
     def _encode(self, number: int, cells: Tensor, place: Tensor) -> Tensor:
         """Write cells as the party's transformer encodes them, numbers anywhere in their bin."""
-        n_values = self.columns[number].shape[1] - 1
-        missing, ends = (cells == n_values).double().unsqueeze(1), self.scores[number]
+        n_cells, ends, gated = (
+            self.columns[number].shape[1],
+            self.scores[number],
+            self.gated[number],
+        )
         if ends is None:
-            encoded = torch.nn.functional.one_hot(cells, n_values + 1).double()
-            return encoded if self.gated[number] else encoded[:, :-1]
-        score = ends[0] + (ends[1] - ends[0]) * (cells + place) / n_values
+            return torch.nn.functional.one_hot(cells, n_cells).double()
+        n_bins = n_cells - int(gated)
+        missing = (cells == n_bins).double().unsqueeze(1)
+        score = ends[0] + (ends[1] - ends[0]) * (cells + place) / n_bins
         value = score.unsqueeze(1) * (1.0 - missing)
-        return torch.cat([value, 1.0 - missing, missing], 1) if self.gated[number] else value
+        return torch.cat([value, 1.0 - missing, missing], 1) if gated else value
 
     def to_dict(self) -> dict[str, Any]:
         """Return the shape of the tree and the encodings."""

@@ -64,25 +64,30 @@ class DiscreteColumn:
         visible above the noise.
     cells : float64 array, shape (state, cell)
         p(cell | state).
+    encoded : int64 array
+        The cells that the encoding has, in its order.
     """
 
     states: Codes
     cells: Floats
+    encoded: Codes
 
     @classmethod
     def of(cls, histogram: NoisyHistogram, n_states: int) -> DiscreteColumn:
         """Merge by the published shares alone."""
+        ordered, missing = isinstance(histogram.column, Bounds), histogram.has_missing
         shares = np.append(histogram.shares(), 0.0)
-        states = merge_cells(shares[:-1], n_states, ordered=isinstance(histogram.column, Bounds))
+        encoded = np.arange(len(shares) - 1) if ordered else histogram.visible
+        shares[np.setdiff1d(np.arange(len(shares)), encoded)] = 0.0
+        states = merge_cells(shares[:-1], n_states, ordered=ordered)
         # A missing value that nobody sees counts as any state: it is in one cell all the same.
-        states = np.append(states, states.max() + 1 if histogram.has_missing else 0)
-        if histogram.has_missing:
-            shares[-1] = 1.0
+        states = np.append(states, states.max() + 1 if missing else 0)
+        if missing:
+            shares[-1], encoded = 1.0, np.append(encoded, len(shares) - 1)
         cells = np.zeros((states.max() + 1, len(states)))
         cells[states, np.arange(len(states))] = shares
-        empty = cells.sum(1) == 0.0
-        cells[empty] = states[None, :] == np.flatnonzero(empty)[:, None]
-        return cls(states, cells / cells.sum(1, keepdims=True))
+        cells[cells.sum(1) == 0.0] = shares  # a state that only noise can bring about
+        return cls(states, cells / cells.sum(1, keepdims=True), encoded)
 
 
 class LatentTreeParty(Party):
@@ -103,7 +108,7 @@ class LatentTreeParty(Party):
     Attributes
     ----------
     columns : list of float64 array, shape (latent state, cell)
-        p(cell | latent attribute of the column's group), per column.
+        p(cell | latent attribute of the column's group), per column, of the encoding's cells.
     group_of : list of int
         Group of each column.
 
@@ -188,7 +193,8 @@ class LatentTreeParty(Party):
         self, groups: list[tuple[int, ...]], codes: list[Codes], discrete: list[DiscreteColumn]
     ) -> None:
         """Publish tables of latent attribute and column, and keep p(cell | latent attribute)."""
-        self.columns, self.group_of = [column.cells for column in discrete], [0] * len(codes)
+        self.columns = [column.cells[:, column.encoded] for column in discrete]
+        self.group_of = [0] * len(codes)
         for number, (group, (latent, n_latent)) in enumerate(
             zip(groups, self.latents, strict=True)
         ):
@@ -204,7 +210,7 @@ class LatentTreeParty(Party):
                 rng=self._noise,
             )
             for column, table in zip(group, tables, strict=True):
-                self.columns[column] = conditional_shares(table) @ discrete[column].cells
+                self.columns[column] = conditional_shares(table) @ self.columns[column]
 
     def latent_codes(self, step: int) -> LatentCodes:
         """Send every record's latent attributes, once: they are dropped afterwards."""

@@ -33,6 +33,10 @@ SUPPORT_SHARE = 0.4
 # deviations: by chance alone once in a thousand columns.
 _MISSING_THRESHOLD = 3.0
 
+# A public category can be drawn if its noisy count exceeds this many noise standard deviations: one
+# that is dropped is missing from all samples, one that nobody has is in a few records of each.
+_CATEGORY_THRESHOLD = 1.0
+
 # A bin is part of a column's support above this many noise standard deviations.
 _SIGNIFICANT = 3.0
 
@@ -235,6 +239,13 @@ class NoisyHistogram:
         return bool(self.counts[-1] > max(0.5, _MISSING_THRESHOLD * self.noise_std))
 
     @property
+    def visible(self) -> npt.NDArray[np.intp]:
+        """Positions, in the public list, of the categories that are visible above the noise."""
+        counts = self.counts[:-1]
+        above = np.flatnonzero(counts > max(0.5, _CATEGORY_THRESHOLD * self.noise_std))
+        return above if len(above) else np.arange(len(counts))
+
+    @property
     def missing_share(self) -> float:
         """Share of records without a value, 0 if not visible above the noise."""
         if not self.has_missing:
@@ -282,7 +293,7 @@ class NoisyHistogram:
     @property
     def encoded_dim(self) -> int:
         """Number of encoded columns."""
-        values = 1 if isinstance(self.column, Bounds) else len(self.column.values)
+        values = 1 if isinstance(self.column, Bounds) else len(self.visible)
         return values + int(self.has_missing)
 
     def encode(self, values: pd.Series) -> Tensor:
@@ -295,8 +306,9 @@ class NoisyHistogram:
         Returns
         -------
         Tensor, shape (record, encoded_dim)
-            float64. Numbers: standard score within ±12, 0 where missing. Categories: one-hot, all
-            zero where missing. Then, if `has_missing`, an indicator of missing values.
+            float64. Numbers: standard score within ±12, 0 where missing. Categories: one-hot of the
+            visible ones, all zero for others and where missing. Then, if `has_missing`, an
+            indicator of missing values.
         """
         if isinstance(self.column, Bounds):
             numbers = np.clip(numeric_values(values), self.column.low, self.column.high)
@@ -306,7 +318,8 @@ class NoisyHistogram:
             encoded = np.stack([np.where(missing, 0.0, scores), missing], axis=1)
         else:
             cells = len(self.column.values) + 1
-            encoded = np.eye(cells)[cell_codes(values, self.column, cells)]
+            codes = cell_codes(values, self.column, cells)
+            encoded = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
         return torch.from_numpy(encoded[:, : self.encoded_dim].astype(np.float64))
 
     def decode_numeric(self, scores: Tensor) -> Tensor:

@@ -27,8 +27,9 @@ class PublicTransformer(ColumnTransformer):
     """A column as its published histogram describes it.
 
     Numbers become standard scores within ±12, by the histogram's mean and standard deviation;
-    categories of the public list become one-hot. Missing values get a state of their own if they
-    are visible above the noise. Made by `of`, not fitted.
+    categories of the public list that are visible above the noise become one-hot, and others are
+    not synthesised. Missing values get a state of their own if they are visible above the noise.
+    Made by `of`, not fitted.
 
     Notes
     -----
@@ -95,11 +96,11 @@ class PublicTransformer(ColumnTransformer):
         # Integers and flags of numpy have no missing value: such records get an ordinary one.
         can_miss = not (isinstance(self.dtype_, np.dtype) and own.kind in "biu")
         if isinstance(column, Categories):
-            n_values = len(column.values)
-            best = matrix if can_miss else matrix[:, :n_values]
+            visible = histogram.visible
+            best = matrix if can_miss else matrix[:, : len(visible)]
             codes = best.argmax(axis=1)
-            missing = codes == n_values
-            codes[missing] = 0
+            missing = codes == len(visible)
+            codes = visible[np.where(missing, 0, codes)]
             array = array_of(list(column.values), self.dtype_).take(codes)
         else:
             scores = torch.from_numpy(matrix[:, 0].astype(np.float64))

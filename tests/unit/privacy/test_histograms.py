@@ -221,3 +221,15 @@ def test_categories_of_two_rounds_are_averaged_to_the_noise_of_one():
     assert released.noise_std == 3.0
     assert released.counts[1:].std() == pytest.approx(3.0, rel=0.1)
     assert released.counts[0] == pytest.approx(500.0, abs=15.0)
+
+
+def test_categories_that_nobody_visibly_has_are_not_encoded():
+    histogram = NoisyHistogram(
+        Categories(("a", "b", "c", "d")), np.array([40.0, 2.9, -4.0, 3.1, 1.0]), noise_std=3.0
+    )
+    assert histogram.visible.tolist() == [0, 3]
+    assert histogram.encoded_dim == 2
+    encoded = histogram.encode(pd.Series(["a", "b", "c", "d", None])).numpy()
+    assert encoded.tolist() == [[1, 0], [0, 0], [0, 0], [0, 1], [0, 0]]
+    drowned = NoisyHistogram(histogram.column, -np.ones(5), noise_std=3.0)
+    assert drowned.visible.tolist() == [0, 1, 2, 3]  # something must be drawn
