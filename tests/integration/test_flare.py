@@ -327,7 +327,7 @@ def test_a_split_classifier_gives_the_bytes_of_one_process(tmp_path, n_passive):
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_memory_does_not_grow_over_5000_steps(running):
-    """No more than what the server keeps for the history, one row per epoch."""
+    """FLARE keeps a thread of every reply for 15 seconds: their number varies, but stays."""
     job = running.job("long", epochs=1_700)  # of three steps
     job_id = running.submit(job)
     checkpoints = running.folder / "party_1" / "long" / "checkpoints"
@@ -342,7 +342,7 @@ def test_memory_does_not_grow_over_5000_steps(running):
     assert running.administrator.wait(job_id, 60) == "FINISHED:COMPLETED"
     growth = {node: round(late[node] - early[node], 1) for node in early}
     print(f"MiB: {early}, grown by {growth}")
-    assert max(growth.values()) < 20, growth
+    assert max(growth.values()) < 40, growth  # a thread per exchange took 200
 
 
 @pytest.mark.slow

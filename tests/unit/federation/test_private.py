@@ -1,7 +1,9 @@
 """Private runs across nodes: what is noised, what it costs, and that a crash is paid for."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -32,6 +34,7 @@ from vflsynth.privacy import (
     Sampler,
     plan_mean_embedding,
 )
+from vflsynth.privacy.schema import Bounds, Categories
 from vflsynth.protocol.channel import Verb
 
 NODES = ("server", "party_1", "party_2")
@@ -274,6 +277,18 @@ def test_a_site_file_with_privacy_is_read_as_it_was_written(make_private_trial, 
         assert found.budget == site.budget
         for column in (*site.schema.bounds, *site.schema.categories):
             assert found.schema[column] == site.schema[column]
+
+
+def test_the_budget_of_the_readme_is_one(tmp_path):
+    text = (Path(__file__).parents[3] / "README.md").read_text()
+    (tmp_path / "site.toml").write_text(
+        'party = "lab"\nfolder = "lab-folder"\n'
+        + re.search(r"```toml\n(# private.toml.*?)```", text, re.S)[1]
+    )
+    site = Site.read(tmp_path / "site.toml")
+    assert site.budget == Budget(2.0, 1e-4)
+    assert site.schema["age"] == Bounds(0, 120)
+    assert site.schema["smoker"] == Categories(("no", "yes"))
 
 
 @pytest.mark.parametrize("line", ["epsilon = 1", "epsilon = -1\ndelta = 0.1", "eps = 1"])
