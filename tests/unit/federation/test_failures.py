@@ -134,7 +134,7 @@ def make_failing_trial(make_trial):
     [
         (Killed, PartyLostError, "no answer to 'discriminator_features' within 3 s"),
         (Hung, PartyLostError, "no answer to 'discriminator_features' within 3 s"),
-        (WrongShape, ProtocolError, "shape"),
+        (WrongShape, PayloadRejectedError, "of shape (1, 48, 7); expected (1, 48, 8)"),
         (NotFinite, PayloadRejectedError, "not finite"),
         (Oversized, PayloadRejectedError, "larger than 131,072"),
         (Garbage, PayloadRejectedError, "not a frame"),
@@ -157,6 +157,7 @@ def test_every_node_ends_in_an_error_that_says_who_when_and_what_next(
     assert words in str(error)
     assert "party_1" in str(error)
     assert f"{STEP}" in str(error)
+    assert "Next:" in str(error)
     other = trial.outcome["party_2"]
     assert isinstance(other, RunAbortedError)
     assert words in str(other)
@@ -164,6 +165,7 @@ def test_every_node_ends_in_an_error_that_says_who_when_and_what_next(
     assert "Next:" in str(other)
     if link is not Killed:
         assert isinstance(trial.outcome["party_1"], ProtocolError)
+        assert "Next:" in str(trial.outcome["party_1"])
 
 
 def test_three_parties_know_who_is_odd(make_failing_trial):
