@@ -214,6 +214,7 @@ class PoissonSchedule(SubsetSchedule):
             replica_rows=replica_rows,
         )
         self.sample_rate = sample_rate
+        self._latest: tuple[int, list[npt.NDArray[np.int64]]] | None = None
 
     def rows(self, step: int) -> Tensor:
         """Choose the record positions of a batch, int64, shape (replica, most records drawn).
@@ -261,7 +262,10 @@ class PoissonSchedule(SubsetSchedule):
         return torch.tensor([len(own) for own in self._drawn(step)], device=self.streams.device)
 
     def _drawn(self, step: int) -> list[npt.NDArray[np.int64]]:
-        return [
-            np.flatnonzero(rng.random(self.n_records) < self.sample_rate)
-            for rng in self.sampling.numpy_generators("rows", step)
-        ]
+        if self._latest is None or self._latest[0] != step:  # several ask about the same step
+            drawn = [
+                np.flatnonzero(rng.random(self.n_records) < self.sample_rate)
+                for rng in self.sampling.numpy_generators("rows", step)
+            ]
+            self._latest = step, drawn
+        return self._latest[1]
