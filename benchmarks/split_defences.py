@@ -20,6 +20,9 @@ What to know when reading it:
 - "upside down" counts seeds in which the raw prediction ranks the wrong way round; test AUCs are of
   probabilities that the active party has oriented on training labels.
 - Attacks on the whole training are run for the first three seeds.
+- The cut is one number and the active party has no columns, so the passive party's output is the
+  prediction: hiding the label from it (distance correlation) can only hide it from everybody. At
+  the default weight nothing is left of either; the forward attack at chance costs all of the AUC.
 
 A result is one JSON file in ``benchmarks/results/split``; what is there with as many seeds is not
 made again. The paper's and the prototype's total variation is that of a plain histogram, ours has
