@@ -148,7 +148,7 @@ class PartyNode:
                 return EncodedSize(self.name, SERVER, step, self.party.transformer.width_)
             case _:
                 if verb is Verb.DISCRIMINATOR_FEATURES:
-                    self._pay(step)
+                    self._pay(step // self._steps_per_epoch + 1)
                 return self.party.answer(verb, step)
 
     def take(self, verb: Verb, message: Message) -> None:
@@ -169,6 +169,7 @@ class PartyNode:
                 self.program.matched(self.agreed, len(notice.common_keys))
                 self._open_account()
                 self.program.prepare(self.party)
+                self._pay(self.agreed.epoch + 1)  # before anything leaves, its size included
             case Verb.BUILD, Terms():
                 self._build(message.terms)
             case Verb.CHECKPOINT, CheckpointNotice():
@@ -177,19 +178,15 @@ class PartyNode:
                 self.party.take(verb, message)
 
     def _open_account(self) -> None:
-        """Pay for what is released first, before it is computed."""
+        """Refuse what the site did not agree to, before anything is computed."""
         ledger = self.program.ledger()
-        if ledger is None:
-            return
-        account = self._account = Account(self.site.folder, self.job.name, ledger, self.site.budget)
-        first = self.agreed.epoch + 1
-        account.check(self.program.releases(first))
-        account.spend(self.program.releases(first, first))
-        self._paid = first
+        if ledger is not None:
+            site = self.site
+            self._account = Account(site.folder, self.job.name, ledger, site.budget)
+            self._account.check(self.program.releases(self.agreed.epoch + 1))
 
-    def _pay(self, step: int) -> None:
-        """Pay for the epoch that a step begins."""
-        epoch = step // self._steps_per_epoch + 1
+    def _pay(self, epoch: int) -> None:
+        """Pay once for what an epoch releases."""
         if self._account is not None and epoch > self._paid:
             self._account.spend(self.program.releases(epoch, epoch))
             self._paid = epoch

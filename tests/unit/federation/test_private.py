@@ -252,6 +252,7 @@ def test_a_column_without_public_knowledge(make_private_trial):
     assert isinstance(error, PartyDataError)
     assert "count_1" in str(error)
     assert "count_1" not in str(trial.outcome["server"])
+    assert account(trial, "party_1") == []  # nothing left, so nothing was spent
 
 
 @pytest.mark.parametrize(
