@@ -92,16 +92,16 @@ def show() -> None:
     found = {(r["data"], r["method"], r["epsilon"]): r for r in _runs.read_all(FOLDER)}
     for data, paper in PAPER.items():
         print(f"\n{data} (delta {DELTAS[data]:g}): FD / total difference, mean ± deviation (seeds)")
-        print(f"  {'':26}" + "".join(f"{f'epsilon {e:g}':>30}" for e in EPSILONS))
+        print(f"  {'':26}" + "".join(f"{f'epsilon {e:g}':>34}" for e in EPSILONS))
         for method in METHODS:
             cells = [found.get((data, method, epsilon)) for epsilon in EPSILONS]
             if any(cells):
-                print(f"  {method:26}" + "".join(f"{_cell(cell):>30}" for cell in cells))
+                print(f"  {method:26}" + "".join(f"{_cell(cell):>34}" for cell in cells))
         for name, label in NOT_PRIVATE.items():
             if (measured := _not_private(data, name)) is not None:
-                print(f"  {'no DP: ' + label:34}{_cell(measured):>22}")
+                print(f"  {'no DP: ' + label:34}{_cell(measured):>26}")
         for method, value in paper.items():
-            print(f"  {'paper, claiming 10: ' + method:34}{f'- / {value:.2f} (1)':>22}")
+            print(f"  {'paper, claiming 10: ' + method:34}{f'- / {value:.2f} (1)':>26}")
     _show_curve(found)
     _show_aims(found)
 
@@ -110,7 +110,7 @@ def _show_curve(found: Mapping[tuple[str, str, float], Result]) -> None:
     curve = sorted(e for data, method, e in found if (data, method) == ("red-wine", DEFAULT))
     print(f"\nred-wine, {DEFAULT}, by epsilon")
     for epsilon in curve:
-        print(f"  {epsilon:8g}{_cell(found['red-wine', DEFAULT, epsilon]):>30}")
+        print(f"  {epsilon:8g}   {_cell(found['red-wine', DEFAULT, epsilon])}")
 
 
 def _show_aims(found: Mapping[tuple[str, str, float], Result]) -> None:
