@@ -186,3 +186,15 @@ def test_debiasing_undoes_the_response():
     assert privacy.debias(seen) == pytest.approx(truth)
     extreme = privacy.debias(np.array([[0.99, 0.005, 0.005]]))
     assert extreme == pytest.approx(np.array([[1.0, 0.0, 0.0]]))
+
+
+def test_laplace_noise_is_finite_at_every_uniform_number():
+    class Extremes(Draws):
+        def uniform(self, name, shape):
+            return torch.tensor([[0.0, 2.0**-24, 0.25, 0.5, 0.75, 1.0 - 2.0**-24]])
+
+    noise = Extremes(RandomStreams([b"any"]), 0).laplace("x", (6,))
+    assert noise.isfinite().all()
+    torch.testing.assert_close(noise[0, 2:5], torch.tensor([-np.log(2), 0.0, np.log(2)]).float())
+    assert noise[0, 0] <= noise[0, 1] < -15
+    assert noise[0, 5] > 15

@@ -46,7 +46,9 @@ class Draws:
     def laplace(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Draw Laplace variables of scale 1, shape (member, *shape)."""
         uniform = self.uniform(name, shape) - 0.5
-        return -uniform.sign() * torch.log1p(-2.0 * uniform.abs())
+        # A uniform number can be exactly zero, once in 2^24 draws; its logarithm is not finite.
+        tail = (1.0 - 2.0 * uniform.abs()).clamp_min(2.0**-24)
+        return -uniform.sign() * tail.log()
 
     def within(self, label: str) -> Draws:
         """Draws of another purpose: independent of these."""
