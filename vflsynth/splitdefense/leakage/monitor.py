@@ -29,7 +29,7 @@ class LeakageMonitor(Part):
 
     Parameters
     ----------
-    every : int, default=10
+    every : int, default=20
         Steps between two batches that the per-batch attacks look at. Sums over the transcript are
         of every step in any case.
     residual_epochs : int, default=10
@@ -42,7 +42,7 @@ class LeakageMonitor(Part):
         "residual_epochs": Number(1, whole=True),
     }
 
-    def __init__(self, every: int = 10, residual_epochs: int = 10) -> None:
+    def __init__(self, every: int = 20, residual_epochs: int = 10) -> None:
         self.every = every
         self.residual_epochs = residual_epochs
 
