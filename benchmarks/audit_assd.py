@@ -7,7 +7,7 @@ models trained in this run, sampling and statistics included, and stay as they a
 finds all models in the cache. One epoch of the plain loop is timed before and after them in the
 same process, on the same cores; processor time tells more than wall time where others use the
 machine too. The plain loop knows wines only. Adult's models at the paper's length take days of one
-core for 100 a world; ``--models 20 --epochs 5`` is what we ran, and the result says so.
+core for 100 a world; ``--models 20 --epochs 3`` is what we ran, and the result says so.
 """
 
 from __future__ import annotations
