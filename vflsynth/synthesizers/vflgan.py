@@ -131,7 +131,8 @@ class VFLGANSynthesizer(PrivateGANSynthesizer):
     columns and, through a trusted server, the noisy mean of random Fourier features of the joint
     records (DP-MERF); encodings and generators are computed from these alone. The mechanism "dpsgd"
     publishes the histograms and, at every step, noisy sums of clipped per-record gradients of all
-    discriminator parameters over a Poisson sample, and takes the gradient penalty between fakes.
+    discriminator parameters over a Poisson sample, and takes the gradient penalty between fakes,
+    or at records and then as part of what is clipped (``gradient_penalty_at="records"``).
     "first_layer", the paper's, gives the synthetic table no guarantee and warns. Noise and samples
     of records are drawn from the operating system whatever `random_state` is, so that two fits
     differ and each spends the whole budget anew. Under "add_or_remove_one" `save` leaves out what
