@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,6 +55,7 @@ class NodeCheckpoints:
             artefacts.write_tensors(root / "state.safetensors", tensors)
         for old in self.epochs()[:-_KEPT]:
             shutil.rmtree(self._path(old))
+        _return_freed_memory()
 
     def load(
         self, epoch: int, fingerprint: Mapping[str, Any], device: torch.device
@@ -85,3 +88,11 @@ class NodeCheckpoints:
 
     def _path(self, epoch: int) -> Path:
         return self._folder / f"epoch-{epoch:06d}"
+
+
+def _return_freed_memory() -> None:
+    """Collect a transport's cyclic garbage, and have glibc give back what was freed."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

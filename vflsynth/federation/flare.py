@@ -7,6 +7,7 @@ sender's name is the one in the certificate. Importing this module needs the ext
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import threading
@@ -33,6 +34,15 @@ logger = logging.getLogger("vflsynth")
 TOPIC = "vflsynth.exchange"
 TASK = "take_part"
 _FRAME = "frame"
+
+
+def forget_imports() -> None:
+    """Have garbage collection look at what comes from now on only: there will be much of it.
+
+    FLARE's transfers end as cycles that hold buffers, and `NodeCheckpoints` has them collected.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 class FlareLink:
@@ -82,6 +92,7 @@ class PartyExecutor(Executor):  # type: ignore[misc]
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
         """Run the party's side; the site's log and report say what went wrong."""
+        forget_imports()
         try:
             site = _site(fl_ctx)
             if site.party != fl_ctx.get_identity_name():
@@ -113,6 +124,7 @@ class ServerController(Controller):  # type: ignore[misc]
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Read the site file and listen for frames."""
+        forget_imports()
         self._node = server_node(self._job, _site(fl_ctx))
         fl_ctx.get_engine().register_aux_message_handler(
             topic=TOPIC, message_handle_func=self._on_frame
