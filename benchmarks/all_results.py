@@ -115,6 +115,55 @@ def sampling() -> str:
     )
 
 
+def engine() -> str:
+    """Print what processes of their own cost."""
+    result = _read(RESULTS / "engine.json")
+    loopback, delayed = result["loopback"], result["round trip of 20 ms"]
+    lines = [f"{'':<21}{'networks':<23}{'exchanges/s':>11}{'ms each':>9}{'ms/step':>9}{'alone':>7}"]
+    for name, rows in (("loopback", loopback), ("round trip of 20 ms", delayed)):
+        for row in rows:
+            ms = row["ms_per_step"]
+            lines.append(
+                f"{name:<21}{row['networks']:<23}"
+                f"{row['exchanges_per_second']['median of epochs']:>11g}"
+                f"{row['ms_per_exchange']:>9.1f}{ms['across processes']:>9.1f}"
+                f"{ms['in one process']:>7.1f}"
+            )
+    same = all(
+        row["models equal those of one process byte for byte"] for row in [*loopback, *delayed]
+    )
+    rate, late = (
+        loopback[0]["exchanges_per_second"]["median of epochs"],
+        delayed[0]["ms_per_exchange"] - 20,
+    )
+    local, step = result["local driver"]["ms_per_step"], result["a step with hardly any networks"]
+    sizes, psi = loopback[0]["bytes_per_step"], result["private set intersection"]
+    death, load = result["death of a party"], result["load average before and after"]
+    lines += [
+        "'alone' is ms per step of the same fit in one process; its models are the same bytes: "
+        + ("yes" if same else "NO"),
+        f"80 exchanges per second over loopback: {_verdict(rate >= 80)}",
+        f"beyond a round trip of 20 ms: {late:.1f} ms per exchange; at most 20: "
+        + _verdict(late <= 20),
+        f"added by the driver within one process: {1e3 * local:.2f} us per step; at most 100: "
+        + _verdict(local <= 0.1),
+        f"bytes per step: {sizes['least: float32 numbers of features and gradients']:,} of numbers,"
+        f" {sizes['in frames']:,} in frames, {step['wire bytes, TLS and FLARE included']:,} sent",
+        f"processor time of all processes: {step['CPU ms of all processes']:g} ms per step",
+        f"matching {psi['keys']:,} keys, seconds of one core: "
+        + ", ".join(f"{what} {seconds:g}" for what, seconds in psi["cpu_seconds"].items()),
+        f"a party dies with an exchange timeout of {death['exchange_timeout']:g} s: the last node "
+        f"knows after {max(death['seconds'].values()):g} s",
+        f"on {result['cores']} cores with load averages of {load[0]:.1f} before and {load[1]:.1f} "
+        + ("after, put before other programs" if result["before other programs"] else "after"),
+    ]
+    return "\n".join(lines)
+
+
+def _verdict(met: bool) -> str:
+    return "met" if met else "MISSED"
+
+
 def audit_speed() -> str:
     """Print how long the audits took."""
     lines = []
@@ -171,6 +220,7 @@ SECTIONS: tuple[Section, ...] = (
     ("A training step", "step_time", step_time),
     ("Encoding and decoding", "transformers", transformers),
     ("Sampling", "sampling --rows 200000", sampling),
+    ("Parties in processes of their own", "engine --epochs 40", engine),
 )
 
 
