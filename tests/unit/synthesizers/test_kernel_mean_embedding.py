@@ -144,7 +144,7 @@ def assert_histograms_are_noisy(frames):
     once = plan.histogram_noise_multiplier * 2.0  # sqrt(4 columns)
     assert set(np.concatenate(stds)) == {once, once / 0.6**0.5}  # categories, narrowed numbers
     scaled = (published - np.concatenate(exact)) / np.concatenate(stds)
-    assert 0.4 < scaled.std() < 1.8
+    assert abs(scaled.std() - 1.0) < 5.0 / np.sqrt(2 * len(scaled))
 
 
 def test_histograms_have_the_noise_of_all_parties_columns(frames):
