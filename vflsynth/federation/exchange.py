@@ -20,14 +20,13 @@ from vflsynth.exceptions import (
     PartyLostError,
     PartyStoppedError,
     PayloadRejectedError,
-    ProtocolError,
     ProtocolMismatchError,
     RunAbortedError,
     VFLSynthError,
 )
 from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
 from vflsynth.protocol import Message, Transcript
-from vflsynth.protocol.channel import Verb
+from vflsynth.protocol.channel import Verb, addressed
 from vflsynth.protocol.messages import SERVER
 
 logger = logging.getLogger("vflsynth")
@@ -180,12 +179,7 @@ class RemoteChannel:
     def scatter(self, verb: Verb, messages: Mapping[str, Message]) -> None:
         """Send each party its message, with the reply to the exchange that is going on."""
         for name, seat in self._seats.items():
-            message = messages[name]
-            if message.receiver != name or message.sender != SERVER:
-                raise ProtocolError(
-                    f"a message from {message.sender!r} to {message.receiver!r} was about to be "
-                    f"delivered to party {name!r}"
-                )
+            message = addressed(messages, name)
             if self._transcript is not None:
                 self._transcript.record(message)
             seat.outgoing.append((verb, message))

@@ -5,11 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflsynth._random import RandomStreams
 from vflsynth.networks.losses import slope_penalty
 from vflsynth.parties.dpsgd import (
-    DPSGDSettings,
-    NoisyDescent,
     between_fakes,
     layer_traces,
     layers_of,
@@ -17,17 +14,15 @@ from vflsynth.parties.dpsgd import (
     towards,
     zero_gradients,
 )
-from vflsynth.parties.private_party import PrivateParty
-from vflsynth.parties.public_encoding import PublicEncoding
-from vflsynth.parties.settings import Settings
+from vflsynth.parties.private_party import NoisyDescentParty
 from vflsynth.parties.vflgan_party import VFLGANParty
 from vflsynth.privacy.dpsgd import LayerTrace
-from vflsynth.protocol import CutGradients, Message, PoissonSchedule, SampledFeatures, Schedule
+from vflsynth.protocol import CutGradients, Message, PoissonSchedule, SampledFeatures
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
 
 
-class DPSGDParty(PrivateParty, VFLGANParty):
+class DPSGDParty(NoisyDescentParty, VFLGANParty):
     """A party of VFLGAN with DP-SGD on all parameters of its local discriminator.
 
     Parameters
@@ -46,18 +41,6 @@ class DPSGDParty(PrivateParty, VFLGANParty):
     """
 
     schedule: PoissonSchedule
-
-    def set_privacy(
-        self, encoding: PublicEncoding, dpsgd: DPSGDSettings, noise: torch.Generator | None = None
-    ) -> None:
-        """Learn what the parties agreed on, which may depend on a public number of records."""
-        self.encoding, self.dpsgd, self._noise = encoding, dpsgd, noise
-
-    def build(self, settings: Settings, schedule: Schedule, streams: RandomStreams) -> None:
-        """Encode the records, and make networks and optimisers."""
-        super().build(settings, schedule, streams)
-        self.discriminator_optimizer.learning_rate = self.dpsgd.learning_rate
-        self.descent = NoisyDescent(self.dpsgd, settings.batch_size, self._noise)
 
     # -- discriminator step ----------------------------------------------------------------------
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
+from vflsynth.networks.adam import FlatAdam
+from vflsynth.parties.dpsgd import DPSGDSettings, NoisyDescent
 from vflsynth.parties.gan_party import GANParty
 from vflsynth.parties.public_encoding import PublicEncoding
-from vflsynth.protocol import Message
+from vflsynth.parties.settings import Settings
+from vflsynth.protocol import Message, Schedule
 from vflsynth.protocol.channel import Verb
 
 
@@ -31,3 +35,21 @@ class PrivateParty(GANParty):
                 "for it"
             )
         return super().answer(verb, step)
+
+
+class NoisyDescentParty(PrivateParty):
+    """A private party whose discriminator's gradients are clipped and noisy."""
+
+    discriminator_optimizer: FlatAdam
+
+    def set_privacy(
+        self, encoding: PublicEncoding, dpsgd: DPSGDSettings, noise: torch.Generator | None = None
+    ) -> None:
+        """Learn what the parties agreed on, which may depend on a public number of records."""
+        self.encoding, self.dpsgd, self._noise = encoding, dpsgd, noise
+
+    def build(self, settings: Settings, schedule: Schedule, streams: RandomStreams) -> None:
+        """Encode the records, and make networks and optimisers."""
+        super().build(settings, schedule, streams)
+        self.discriminator_optimizer.learning_rate = self.dpsgd.learning_rate
+        self.descent = NoisyDescent(self.dpsgd, settings.batch_size, self._noise)

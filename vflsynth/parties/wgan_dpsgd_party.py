@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vflsynth._random import RandomStreams
 from vflsynth.parties.dpsgd import (
-    DPSGDSettings,
-    NoisyDescent,
     between_fakes,
     descend_critic,
     layer_traces,
@@ -18,14 +15,12 @@ from vflsynth.parties.dpsgd import (
     without_last_bias,
     zero_gradients,
 )
-from vflsynth.parties.private_party import PrivateParty
-from vflsynth.parties.public_encoding import PublicEncoding
-from vflsynth.parties.settings import Settings
+from vflsynth.parties.private_party import NoisyDescentParty
 from vflsynth.parties.vertigan_party import VertiGANParty
-from vflsynth.protocol import PoissonSchedule, Schedule
+from vflsynth.protocol import PoissonSchedule
 
 
-class WGANDPSGDParty(PrivateParty, VertiGANParty):
+class WGANDPSGDParty(NoisyDescentParty, VertiGANParty):
     """WGAN-GP with DP-SGD on all parameters of its discriminator, Poisson batches.
 
     Parameters
@@ -37,18 +32,6 @@ class WGANDPSGDParty(PrivateParty, VertiGANParty):
     -----
     Source: Abadi et al. 2016, Algorithm 1; what `DPSGDParty` and `DPSGDServer` do, in one place.
     """
-
-    def set_privacy(
-        self, encoding: PublicEncoding, dpsgd: DPSGDSettings, noise: torch.Generator | None = None
-    ) -> None:
-        """Learn what was calibrated."""
-        self.encoding, self.dpsgd, self._noise = encoding, dpsgd, noise
-
-    def build(self, settings: Settings, schedule: Schedule, streams: RandomStreams) -> None:
-        """Encode the records, and make networks and optimisers."""
-        super().build(settings, schedule, streams)
-        self.discriminator_optimizer.learning_rate = self.dpsgd.learning_rate
-        self.descent = NoisyDescent(self.dpsgd, settings.batch_size, self._noise)
 
     def _descend_discriminator(self, step: int) -> None:
         """Take one step of D."""

@@ -166,8 +166,7 @@ def plan_dpsgd(
     PrivacyPlan
     """
     privacy.validate()
-    delta, relation = delta_of(privacy), privacy.relation
-    bound = privacy.max_grad_norm
+    relation, bound = privacy.relation, privacy.max_grad_norm
     blocks = (holder,) if holder else (*columns, SERVER)
     of = {SERVER: "shared"} if holder is None else {holder: "only"}
     penalised = " and penalties" if privacy.gradient_penalty_at == "records" else ""
@@ -189,24 +188,57 @@ def plan_dpsgd(
         )
         return SampledRelease(releases, privacy.sampler, sample_rate, steps)
 
-    noise, histogram_noise = calibrate_training(privacy, training, columns, PLDAccountant())
+    return plan_training(
+        privacy,
+        columns,
+        training,
+        PLDAccountant(),
+        mechanism="DP-SGD on all discriminator parameters",
+        not_protected_against=(WHO_JOINS,) if holder else (_SERVER_SEES_FEATURES, _PARTIES),
+        public=("rough number of records", "sample rate and number of steps"),
+    )
+
+
+def plan_training(
+    privacy: GaussianPrivacy,
+    columns: Mapping[str, Sequence[Hashable]],
+    training: Callable[[float], SampledRelease],
+    accountant: Accountant,
+    *,
+    mechanism: str,
+    not_protected_against: tuple[str, ...],
+    public: tuple[str, ...],
+) -> PrivacyPlan:
+    """Plan training that protects the synthetic data, and the histograms before it.
+
+    Parameters
+    ----------
+    privacy : GaussianPrivacy
+        Checked.
+    columns : mapping of party to its columns
+    training : callable
+        From a noise multiplier to all that training releases.
+    accountant : Accountant
+    mechanism : str
+    not_protected_against, public : tuple of str
+        For the ledger; `public` besides what `public_knowledge` lists.
+    """
+    noise, histogram_noise = calibrate_training(privacy, training, columns, accountant)
     entries = [LedgerEntry("training", training(noise))]
     if histogram_noise is not None:
         histograms = histogram_event(privacy, columns, histogram_noise)
         entries.insert(0, LedgerEntry("preprocessing", histograms))
     ledger = PrivacyLedger(
-        mechanism="DP-SGD on all discriminator parameters",
+        mechanism=mechanism,
         claim=SYNTHETIC_DATA_CLAIM,
         covers_synthetic_data=True,
-        delta=delta,
+        delta=delta_of(privacy),
         target_epsilon=privacy.epsilon,
         entries=tuple(entries),
         protected_against=(RECIPIENTS,),
-        not_protected_against=(WHO_JOINS,) if holder else (_SERVER_SEES_FEATURES, _PARTIES),
+        not_protected_against=not_protected_against,
         not_covered=NOT_COVERED_BY_TRAINING,
-        public=public_knowledge(
-            privacy, "rough number of records", "sample rate and number of steps"
-        ),
+        public=public_knowledge(privacy, *public),
     )
     return PrivacyPlan(noise, histogram_noise, ledger)
 

@@ -11,19 +11,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from vflsynth.privacy.accountants import RDPAccountant
 from vflsynth.privacy.events import GaussianRelease, SampledRelease
 from vflsynth.privacy.gs_wgan import batch_sensitivity
-from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.parameters import GaussianPrivacy
-from vflsynth.privacy.plan import (
-    NOT_COVERED_BY_TRAINING,
-    RECIPIENTS,
-    SYNTHETIC_DATA_CLAIM,
-    WHO_JOINS,
-    PrivacyPlan,
-    calibrate_training,
-    delta_of,
-    histogram_event,
-    public_knowledge,
-)
+from vflsynth.privacy.plan import WHO_JOINS, PrivacyPlan, plan_training
 
 
 def plan_dpsgd_gan(
@@ -115,21 +104,12 @@ def _plan(
     mechanism: str,
 ) -> PrivacyPlan:
     privacy.validate()
-    noise, histogram_noise = calibrate_training(privacy, training, columns, RDPAccountant())
-    entries = [LedgerEntry("training", training(noise))]
-    if histogram_noise is not None:
-        histograms = histogram_event(privacy, columns, histogram_noise)
-        entries.insert(0, LedgerEntry("preprocessing", histograms))
-    ledger = PrivacyLedger(
+    return plan_training(
+        privacy,
+        columns,
+        training,
+        RDPAccountant(),
         mechanism=mechanism,
-        claim=SYNTHETIC_DATA_CLAIM,
-        covers_synthetic_data=True,
-        delta=delta_of(privacy),
-        target_epsilon=privacy.epsilon,
-        entries=tuple(entries),
-        protected_against=(RECIPIENTS,),
         not_protected_against=(WHO_JOINS,),
-        not_covered=NOT_COVERED_BY_TRAINING,
-        public=public_knowledge(privacy, "sample rate and number of steps"),
+        public=("sample rate and number of steps",),
     )
-    return PrivacyPlan(noise, histogram_noise, ledger)

@@ -81,6 +81,17 @@ class Channel(Protocol):
         ...
 
 
+def addressed(messages: Mapping[str, Message], name: str) -> Message:
+    """Return the server's message to a party; refuse to deliver somebody else's."""
+    message = messages[name]
+    if message.receiver != name or message.sender != SERVER:
+        raise ProtocolError(
+            f"a message from {message.sender!r} to {message.receiver!r} was about to be "
+            f"delivered to party {name!r}"
+        )
+    return message
+
+
 class LocalChannel:
     """Parties in this process: messages are passed as they are.
 
@@ -131,12 +142,7 @@ class LocalChannel:
     def scatter(self, verb: Verb, messages: Mapping[str, Message]) -> None:
         """Send each party its message."""
         for name, party in self._parties.items():
-            message = messages[name]
-            if message.receiver != name or message.sender != SERVER:
-                raise ProtocolError(
-                    f"a message from {message.sender!r} to {message.receiver!r} was about to be "
-                    f"delivered to party {name!r}"
-                )
+            message = addressed(messages, name)
             if self._transcript is not None:
                 self._transcript.record(message)
             party.take(verb, message)

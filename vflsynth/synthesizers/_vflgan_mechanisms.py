@@ -20,7 +20,6 @@ from vflsynth.parties import (
     GANParty,
     Party,
     Settings,
-    VFLGANServer,
 )
 from vflsynth.privacy import (
     NeighbouringRelation,
@@ -34,7 +33,7 @@ from vflsynth.protocol import Channel, PoissonSchedule, Schedule, Shape, SubsetS
 from vflsynth.protocol.channel import Verb
 from vflsynth.synthesizers._private_gradients import GradientMechanism
 from vflsynth.synthesizers.gan import power_of_two
-from vflsynth.training import DPSGD, VFLGAN, GANAlgorithm
+from vflsynth.training import DPSGD, GANAlgorithm
 from vflsynth.transformers import TableTransformer
 
 DISCRIMINATOR_RATE = 10.0
@@ -143,7 +142,7 @@ class FirstLayerMechanism(GradientMechanism):
     def agree(self, n_records: int) -> None:
         """Calibrate the noise."""
         model = self.model
-        batch_size = self._ordinary(n_records, [1]).batch_size
+        batch_size = self.settings(n_records, [1]).batch_size
         self._count_steps(n_records, batch_size, model._epochs(n_records, batch_size))
         self.plan = plan_first_layer(
             self.privacy,
@@ -168,13 +167,10 @@ class FirstLayerMechanism(GradientMechanism):
             self.noise,
         )
 
-    def _ordinary(self, n_records: int, widths: Sequence[int]) -> Settings:
-        settings: Settings = self.model._settings(n_records, widths)
-        return settings
-
     def settings(self, n_records: int, widths: Sequence[int]) -> Settings:
         """Sizes and rates, as without privacy."""
-        return self._ordinary(n_records, widths)
+        settings: Settings = self.model._settings(n_records, widths)
+        return settings
 
     def make_schedule(self, secrets: Sequence[bytes]) -> Callable[..., Schedule]:
         """Return what makes the schedule, with `secrets` for the sampling of records."""
@@ -183,14 +179,9 @@ class FirstLayerMechanism(GradientMechanism):
     def make_algorithm(
         self, channel: Channel, settings: Settings, streams: RandomStreams
     ) -> GANAlgorithm:
-        """Make the algorithm and its server."""
-        shapes = channel.gather(Verb.SHAPE, 0, Shape)
-        return VFLGAN(
-            channel,
-            VFLGANServer(settings, shapes, streams),
-            discriminator_steps=self.model.discriminator_steps,
-            model_selection=self.model.model_selection,
-        )
+        """Make the algorithm and its server, as without privacy."""
+        algorithm: GANAlgorithm = self.model._make_algorithm(channel, settings, streams)
+        return algorithm
 
 
 def warn_of_no_privacy() -> None:

@@ -42,7 +42,7 @@ from vflsynth.synthesizers._vflgan_mechanisms import (
     warn_of_no_privacy,
 )
 from vflsynth.synthesizers.gan import power_of_two
-from vflsynth.training import GANAlgorithm, PrivateWGAN, VertiGAN
+from vflsynth.training import GANAlgorithm, PrivateWGAN
 from vflsynth.transformers import TableTransformer
 
 Reports = Literal["nothing", "fake scores", "fake scores and penalties"]
@@ -212,16 +212,7 @@ class JoinedFirstLayerMechanism(JoinedMechanism, FirstLayerMechanism):
         joined.prepare()
         return [joined]
 
-    def make_algorithm(
-        self, channel: Channel, settings: Settings, streams: RandomStreams
-    ) -> GANAlgorithm:
-        """Make the algorithm, with model selection as without privacy."""
-        return VertiGAN(
-            channel,
-            VertiGANServer(settings, streams),
-            discriminator_steps=self.model.discriminator_steps,
-            model_selection=self.model.model_selection,
-        )
+    make_algorithm = FirstLayerMechanism.make_algorithm  # model selection as without privacy
 
 
 def released(parties: Sequence[Party], joined: WGANDPSGDParty | GSWGANParty) -> Sequence[GANParty]:
