@@ -94,9 +94,7 @@ class ActiveParty:
             self.own.update_bottom_model(clean[self.own.name])
         sent = self._protect({name: clean[name] for name in self.passive}, labels, draws)
         for name, record in self.records.items():
-            record.add(
-                step, rows, features[name].detach(), clean[name], sent[name], self.truth[rows]
-            )
+            record.add(step, rows, features[name].detach(), clean[name], sent[name])
         return {name: CutGradients(SERVER, name, step, sent[name]) for name in self.passive}
 
     def _collect(

@@ -281,7 +281,7 @@ def make_active_party(
         records = {
             name: LeakageRecord(
                 monitor,
-                n_records=len(truth),
+                labels=truth,
                 dim=settings.intermediate_dim,
                 n_replicas=len(models),
                 n_classes=n_classes,

@@ -130,7 +130,7 @@ def test_folding():
 def record(n_records=10, dim=2, n_replicas=2, **options):
     return LeakageRecord(
         LeakageMonitor(**{"every": 1} | options),
-        n_records=n_records,
+        labels=torch.arange(n_records) % 2,
         dim=dim,
         n_replicas=n_replicas,
         n_classes=2,
@@ -146,7 +146,7 @@ def test_running_sums_are_what_a_log_would_give():
     for step in range(30):
         rows = torch.stack([torch.randperm(10, generator=generator(s))[:6] for s in (step, -step)])
         sent = torch.randn(2, 6, 2, generator=generator(step))
-        kept.add(step, rows, sent, sent, sent, rows % 2)
+        kept.add(step, rows, sent, sent, sent)
         for replica in range(2):
             scaled = sent[replica] / sent[replica].square().mean().sqrt()
             for row, value in zip(rows[replica].tolist(), scaled):
@@ -168,7 +168,7 @@ def test_taking_note_of_many_messages_at_once_changes_nothing(monkeypatch):
         for step in range(9):
             rows = torch.stack([torch.randperm(10, generator=generator(s)) for s in (step, -step)])
             features, sent = torch.randn(2, 2, 10, 2, generator=generator(step)).unbind()
-            kept[block].add(step, rows, features, sent, sent, rows % 2)
+            kept[block].add(step, rows, features, sent, sent)
     one_by_one, together = kept.values()
     for replica in range(2):
         for name in ("gradients", "residuals"):
@@ -183,8 +183,8 @@ def test_single_class_batches_are_left_out():
     kept = record(n_replicas=1)
     rows = torch.arange(6).unsqueeze(0)
     sent = torch.randn(1, 6, 2, generator=generator())
-    kept.add(0, rows, sent, sent, sent, torch.zeros(1, 6, dtype=torch.long))
-    kept.add(1, rows, sent, sent, sent, rows % 2)
+    kept.add(0, 2 * (rows % 3), sent, sent, sent)
+    kept.add(1, rows, sent, sent, sent)
     assert list(kept.batches(0)["epoch"]) == [2]
 
 

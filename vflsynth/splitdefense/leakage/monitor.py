@@ -96,7 +96,6 @@ class _Noted:
     features: Tensor
     clean: Tensor
     sent: Tensor
-    labels: Tensor
 
 
 class LeakageRecord:
@@ -105,7 +104,9 @@ class LeakageRecord:
     Parameters
     ----------
     monitor : LeakageMonitor
-    n_records, dim, n_replicas : int
+    labels : Tensor of int64, shape (record,)
+        True classes.
+    dim, n_replicas : int
     n_classes : int
     scalar_probability : bool
         Whether the party's output is a probability-like scalar, which the residual attack exploits.
@@ -117,7 +118,7 @@ class LeakageRecord:
         self,
         monitor: LeakageMonitor,
         *,
-        n_records: int,
+        labels: Tensor,
         dim: int,
         n_replicas: int,
         n_classes: int,
@@ -125,12 +126,12 @@ class LeakageRecord:
         steps_per_epoch: int,
         device: torch.device,
     ) -> None:
-        self.monitor = monitor
+        self.monitor, self.labels = monitor, labels
         self.n_classes = n_classes
         self.scalar_probability = scalar_probability
         self.steps_per_epoch = steps_per_epoch
-        shape = (n_replicas * n_records, dim)
-        self.n_records, self.n_replicas = n_records, n_replicas
+        self.n_records, self.n_replicas = len(labels), n_replicas
+        shape = (n_replicas * self.n_records, dim)
         zeros = torch.zeros(shape, device=device)
         self._sums = {
             name: zeros.clone()
@@ -139,14 +140,12 @@ class LeakageRecord:
         self._counts = {
             name: torch.zeros(shape[0], 1, device=device) for name in ("gradients", "residuals")
         }
-        self._offset = torch.arange(n_replicas, device=device).unsqueeze(1) * n_records
+        self._offset = torch.arange(n_replicas, device=device).unsqueeze(1) * self.n_records
         self._batches: list[Tensor] = []  # (1 + measure, replica) each
         self._pending: list[_Noted] = []
 
     @torch.no_grad()
-    def add(
-        self, step: int, rows: Tensor, features: Tensor, clean: Tensor, sent: Tensor, labels: Tensor
-    ) -> None:
+    def add(self, step: int, rows: Tensor, features: Tensor, clean: Tensor, sent: Tensor) -> None:
         """Take note of one message.
 
         Parameters
@@ -156,10 +155,8 @@ class LeakageRecord:
             Which records.
         features, clean, sent : Tensor, shape (replica, batch, feature)
             What the party sent, the gradient before protection, and what it received.
-        labels : Tensor of int64, shape (replica, batch)
-            True classes.
         """
-        self._pending.append(_Noted(step, rows, features, clean, sent, labels))
+        self._pending.append(_Noted(step, rows, features, clean, sent))
         if len(self._pending) * sent.numel() >= _BLOCK:
             self._sum_up()
 
@@ -201,7 +198,7 @@ class LeakageRecord:
         if not noted:
             return
         clean, sent = (torch.cat([getattr(n, k) for n in noted]) for k in ("clean", "sent"))
-        labels = torch.cat([note.labels for note in noted])
+        labels = self.labels[torch.cat([note.rows for note in noted])]
         found = one_against_rest(
             lambda positive: batch_measures(sent, clean, positive), labels, self.n_classes
         )
