@@ -18,7 +18,7 @@ from vflsynth.splitdefense.leakage.scores import BATCH_MEASURES, batch_measures,
 
 _RIDGE = 1e-6
 
-_BLOCK = 1 << 18
+_BLOCK = 1 << 19
 """Numbers of gradients that are taken note of at once: small operations cost more than sums."""
 
 Floats = npt.NDArray[np.float32]
