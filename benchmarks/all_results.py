@@ -202,11 +202,16 @@ SECTIONS: tuple[Section, ...] = (
     ),
     ("Default settings, nothing tuned per table", "defaults", defaults),
     ("The two gradient penalties, red wine", "penalties", penalties),
-    ("VFLGAN §5.2.1: halves of MNIST", "mnist run --epochs 20", mnist),
+    ("VFLGAN §5.2.1: halves of MNIST", "mnist run --epochs 10 --device cpu", mnist),
     (
         "VFLGAN Table 1, lower half: with differential privacy",
         "dp run",
         lambda: show("dp", "show"),
+    ),
+    (
+        "Mechanisms for a joined table",
+        "wgan_mechanisms run",
+        lambda: show("wgan_mechanisms", "show"),
     ),
     ("VFLGAN Tables 2 to 4: audits", "audit_tables", lambda: show("audit_tables")),
     ("What audits cost", "audit_assd", audit_speed),

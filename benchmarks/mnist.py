@@ -1,8 +1,8 @@
 """MNIST between two parties, upper and lower halves (VFLGAN §5.2.1): distance, score, picture.
 
     VFLSYNTH_DATA=... python -m benchmarks.mnist run --epochs 300        # the paper's length: a GPU
-    VFLSYNTH_DATA=... python -m benchmarks.mnist run --epochs 20         # half an hour on a CPU
-    python -m benchmarks.mnist show --epochs 20
+    VFLSYNTH_DATA=... python -m benchmarks.mnist run --epochs 10         # half an hour on a CPU
+    python -m benchmarks.mnist show --epochs 10
 
 Results go to ``benchmarks/results/mnist``, one file and one picture of samples per method and
 length. Networks are those of the paper's code but for a linear output layer instead of tanh: pixels
