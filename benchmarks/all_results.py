@@ -22,6 +22,7 @@ from unittest import mock
 
 import numpy as np
 
+from benchmarks import accountants
 from benchmarks._runs import RESULTS
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
@@ -104,6 +105,11 @@ def transformers() -> str:
         for name, phase in result["phases"].items()
     ]
     return "\n".join([f"{rows:,} rows of {columns} columns", *phases])
+
+
+def accounting() -> str:
+    """Print what ε costs."""
+    return accountants.show(_read(RESULTS / "accountants.json"))
 
 
 def sampling() -> str:
@@ -222,6 +228,7 @@ SECTIONS: tuple[Section, ...] = (
     ),
     ("Marvell", "split_marvell curves", lambda: show("split_marvell", "show")),
     ("DIMIP and Party-wise Dropout", "split_dimip run", lambda: show("split_dimip", "show")),
+    ("Accounting", "accountants", accounting),
     ("A training step", "step_time", step_time),
     ("Encoding and decoding", "transformers", transformers),
     ("Sampling", "sampling --rows 200000", sampling),
