@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument(
         "--method", choices=_runs.SYNTHESIZERS, nargs="+", default=list(_runs.SYNTHESIZERS)
     )
-    parser.add_argument("--settings", choices=("paper", "ours"), default="ours")
+    parser.add_argument("--settings", choices=_runs.SETTINGS, default="ours")
     parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--judge-epochs", type=int, default=2)
     parser.add_argument("--images", type=int, default=10_000, help="generated, for the judges")
