@@ -1,7 +1,7 @@
 """MNIST between two parties, upper and lower halves (VFLGAN §5.2.1): distance, score, picture.
 
     VFLSYNTH_DATA=... python -m benchmarks.mnist run --epochs 300        # the paper's length: a GPU
-    VFLSYNTH_DATA=... python -m benchmarks.mnist run --settings default --epochs 40     # a processor
+    VFLSYNTH_DATA=... python -m benchmarks.mnist run --settings default --epochs 40
     python -m benchmarks.mnist show --settings default --epochs 40
 
 Results go to ``benchmarks/results/mnist``, one file and one picture of samples per method, settings
