@@ -43,6 +43,7 @@ PAPER = {
 
 # Without privacy, from ``results/table1``: file name, label.
 NOT_PRIVATE = {
+    "vflgan.default": "VFLGAN, default settings",
     "vflgan.paper": "VFLGAN, paper's settings",
     "vflgan.ours": "VFLGAN, two changed",
     "independent": "independent columns",
@@ -123,7 +124,7 @@ def _show_aims(found: Mapping[tuple[str, str, float], Result]) -> None:
             _verdict(f"TD on {data}, half the paper's", _mean(own, "total_difference"), most)
     for data in ("red-wine", "white-wine"):
         own = found.get((data, DEFAULT, 10.0))
-        for name in ("vflgan.paper", "vflgan.ours"):
+        for name in ("vflgan.paper", "vflgan.ours", "vflgan.default"):
             other = _not_private(data, name)
             if own is not None and other is not None:
                 most = _mean(other, "frechet_distance")
