@@ -109,7 +109,7 @@ def _verdict(what: str, value: float, most: float | None) -> None:
     if most is None:
         print(f"  {what}: {value:.2f}")
     else:
-        print(f"  {what}: {value:.2f} (at most {most:.2f}: {'met' if value <= most else 'MISSED'})")
+        print(f"  {what}: {value:.2f} (at most {most:.2f}: {_runs.verdict(value <= most)})")
 
 
 def _mean_and_deviation(values: list[float]) -> str:

@@ -272,6 +272,11 @@ def write(path: Path, result: dict[str, Any]) -> None:
     os.replace(side, path)
 
 
+def verdict(met: bool) -> str:
+    """Say whether an aim that was set before measuring holds; a miss is printed as a miss."""
+    return "met" if met else "MISSED"
+
+
 def read_all(folder: Path) -> list[dict[str, Any]]:
     """Read all results of a folder."""
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]

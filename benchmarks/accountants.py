@@ -93,7 +93,7 @@ def show(result: dict[str, Any]) -> str:
     slowest = max(
         row["seconds of epsilon"] for row in result["rows"] if row["accountant"] == "Wang"
     )
-    verdict = "met" if slowest <= AIM else "MISSED"
+    verdict = _runs.verdict(slowest <= AIM)
     return "\n".join(
         [*lines, f"  the paper's, slowest: {slowest:.3f} s (at most {AIM:g}: {verdict})"]
     )

@@ -23,7 +23,7 @@ from unittest import mock
 import numpy as np
 
 from benchmarks import accountants
-from benchmarks._runs import RESULTS
+from benchmarks._runs import RESULTS, verdict
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 OPENING = """\
@@ -148,11 +148,11 @@ def engine() -> str:
     lines += [
         "'alone' is ms per step of the same fit in one process; its models are the same bytes: "
         + ("yes" if same else "NO"),
-        f"80 exchanges per second over loopback: {_verdict(rate >= 80)}",
+        f"80 exchanges per second over loopback: {verdict(rate >= 80)}",
         f"beyond a round trip of 20 ms: {late:.1f} ms per exchange; at most 20: "
-        + _verdict(late <= 20),
+        + verdict(late <= 20),
         f"added by the driver within one process: {1e3 * local:.2f} us per step; at most 100: "
-        + _verdict(local <= 0.1),
+        + verdict(local <= 0.1),
         f"bytes per step: {sizes['least: float32 numbers of features and gradients']:,} of numbers,"
         f" {sizes['in frames']:,} in frames, {step['wire bytes, TLS and FLARE included']:,} sent",
         f"processor time of all processes: {step['CPU ms of all processes']:g} ms per step",
@@ -164,10 +164,6 @@ def engine() -> str:
         + ("after, put before other programs" if result["before other programs"] else "after"),
     ]
     return "\n".join(lines)
-
-
-def _verdict(met: bool) -> str:
-    return "met" if met else "MISSED"
 
 
 def audit_speed() -> str:

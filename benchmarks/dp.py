@@ -141,7 +141,7 @@ def _not_private(data: str, name: str) -> Result | None:
 
 
 def _verdict(what: str, value: float, most: float) -> None:
-    print(f"  {what}: {value:.3f} (at most {most:.3f}: {'met' if value <= most else 'MISSED'})")
+    print(f"  {what}: {value:.3f} (at most {most:.3f}: {_runs.verdict(value <= most)})")
 
 
 def _mean(result: Result, name: str) -> float:

@@ -29,9 +29,7 @@ def main() -> None:
 
     found = {(r["data"], r["settings"], r["method"]): r for r in _runs.read_all(FOLDER)}
     data = [name for name in DATA if any(key[0] == name for key in found)]
-    settings = [
-        name for name in ("default", "ours", "paper") if any(key[1] == name for key in found)
-    ]
+    settings = [name for name in reversed(_runs.SETTINGS) if any(key[1] == name for key in found)]
     size = (3.2 * len(data), 2.8 * len(settings))
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(settings), len(data), squeeze=False)

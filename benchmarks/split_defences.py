@@ -274,7 +274,7 @@ def _print_verdict(theirs: Figures, ours: list[float]) -> None:
     met = auc <= 0.02 and leak <= 0.05
     print(
         f"    off by {auc:.3f} in AUC (at most .02) and {leak:.3f} in leak (at most .05): "
-        f"{'met' if met else 'MISSED'}"
+        f"{_runs.verdict(met)}"
     )
 
 

@@ -316,7 +316,7 @@ def _print_order(rows: dict[str, Any]) -> None:
         }
         if near:
             best = min(near, key=lambda n: near[n])
-            verdict = "met" if row[attack]["mean"] < near[best] else "MISSED"
+            verdict = _runs.verdict(row[attack]["mean"] < near[best])
             print(
                 f"  {name}: {100 * row[attack]['mean']:.1f}, gradient baselines as "
                 f"accurate (within .5): {best}, {100 * near[best]:.1f}: {verdict}"

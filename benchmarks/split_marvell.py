@@ -313,10 +313,10 @@ def show_speed(result: dict[str, Any]) -> None:
     """Print times, with the bounds that we set ourselves."""
     one = result["milliseconds per message"]["1028 x 16"]
     print(f"ms per message: {result['milliseconds per message']}")
-    print(f"  1028 x 16: {one} ms (at most 1: {'met' if one < 1.0 else 'MISSED'})")
+    print(f"  1028 x 16: {one} ms (at most 1: {_runs.verdict(one < 1.0)})")
     print(f"µs per solution by dimension: {result['microseconds per solution']}")
     for name, share in result["cost of the monitor"].items():
-        print(f"monitor, {name}: {share:.0%} (at most 25 %: {'met' if share < 0.25 else 'MISSED'})")
+        print(f"monitor, {name}: {share:.0%} (at most 25 %: {_runs.verdict(share < 0.25)})")
 
 
 if __name__ == "__main__":
