@@ -244,6 +244,7 @@ def page() -> str:
     parts = [OPENING]
     for title, command, text in SECTIONS:
         shown = "\n".join(line.rstrip() for line in text().strip("\n").splitlines())
+        shown = shown or "not measured yet"
         parts.append(f"## {title}\n\n`python -m benchmarks.{command}`\n\n```text\n{shown}\n```\n")
     return "\n".join(parts)
 
