@@ -1,4 +1,6 @@
-"""Judges of generated digits: an autoencoder's latents and a classifier, trained here on MNIST.
+"""MNIST as tables of two parties, and judges of generated digits.
+
+The judges are an autoencoder's latents and a classifier, trained here.
 
 Source: the release of the VFLGAN paper describes both networks; two things are different. Targets
 of the autoencoder lie in [0, 1], which a sigmoid can reach (the release's lie in [-1, 1]). The last
@@ -9,20 +11,87 @@ compare with each other, not with the paper's.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from benchmarks._data import load_mnist_halves
+from benchmarks._runs import RESULTS
 from vflsynth._moments import frechet_distance_of_moments
+from vflsynth.transformers import TableTransformer
+from vflsynth.transformers.axes import IntegerAxis
+from vflsynth.transformers.base import ColumnTransformer
+from vflsynth.transformers.numeric import IntegerTransformer
+from vflsynth.transformers.scaling import Standardizer
 
 Images = npt.NDArray[np.uint8]
 
 LATENT_DIM, FLAT = 196, 784
 BLOCK = 1000
+CACHE = RESULTS.parent / "cache" / "mnist"
+N_PICTURED = 10
+
+
+class PixelColumn(IntegerTransformer):
+    """A pixel: 0 to 255 as -1 to 1, whatever the values that occur."""
+
+    def _fit(self, column: pd.Series[Any]) -> None:
+        super()._fit(column)
+        self.axis_ = IntegerAxis(0, 255, 1, unsigned=False)
+        self.scaler_ = Standardizer(127.5, 127.5)
+
+
+class PixelTransformer(TableTransformer):
+    """A table of pixels."""
+
+    def _transformer(self, kind: str) -> ColumnTransformer:
+        return PixelColumn(spike_share=None)
+
+
+def load_digits(*, epochs: int, device: str) -> tuple[dict[str, pd.DataFrame], Judges]:
+    """Return upper and lower halves as tables of a column per pixel, and trained judges."""
+    halves, digits = load_mnist_halves()
+    test_halves, test_digits = load_mnist_halves("t10k")
+    real, held_out = (np.concatenate([h["A"], h["B"]], 1) for h in (halves, test_halves))
+    judges = Judges(
+        CACHE,
+        real,
+        digits,
+        held_out,
+        test_digits,
+        epochs=epochs,
+        device="cuda" if device == "cuda" else "cpu",
+    )
+    frames = {
+        party: pd.DataFrame(
+            half.reshape(len(half), -1), columns=[f"{party}{i}" for i in range(14 * 28)]
+        )
+        for party, half in halves.items()
+    }
+    return frames, judges
+
+
+def images_of(table: pd.DataFrame) -> Images:
+    """Turn a generated table into images."""
+    return table.to_numpy(dtype=np.uint8).reshape(-1, 28, 28)
+
+
+def draw(images: Images, path: Path) -> None:
+    """Write a square of the first images."""
+    some = images[: N_PICTURED**2]
+    rows = some.reshape(N_PICTURED, N_PICTURED, 28, 28).transpose(0, 2, 1, 3)
+    figure = Figure(figsize=(3, 3))
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.imshow(rows.reshape(N_PICTURED * 28, -1), cmap="gray_r")
+    axes.set_axis_off()
+    figure.savefig(path, dpi=100)
 
 
 def trunk() -> nn.Sequential:
@@ -114,6 +183,26 @@ class Judges:
         rebuilt = self._apply(self.autoencoder, test_images).cpu()
         self.reconstruction_error = float(F.mse_loss(rebuilt, _scaled(test_images)))
         self._real_moments = self._moments(images)
+        self._held_out = test_images
+
+    def judge(self, images: Images) -> dict[str, Any]:
+        """Return distance and score of generated images, those of held-out ones beside them."""
+
+        def both(some: Images) -> dict[str, float]:
+            return {
+                "frechet_distance": round(self.frechet_distance(some), 3),
+                "inception_score": round(self.inception_score(some), 3),
+            }
+
+        return both(images) | {
+            "n_images": len(images),
+            "of_held_out_images": both(self._held_out),
+            "judges": {
+                "epochs": self.epochs,
+                "accuracy": round(self.accuracy, 4),
+                "reconstruction_error": round(self.reconstruction_error, 5),
+            },
+        }
 
     def frechet_distance(self, images: Images) -> float:
         """Fréchet distance to the training images between latents of the autoencoder."""

@@ -20,38 +20,12 @@ import argparse
 import time
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from benchmarks import _runs
-from benchmarks._data import load_mnist_halves
-from benchmarks._digits import Images, Judges
-from vflsynth.transformers import TableTransformer
-from vflsynth.transformers.axes import IntegerAxis
-from vflsynth.transformers.base import ColumnTransformer
-from vflsynth.transformers.numeric import IntegerTransformer
-from vflsynth.transformers.scaling import Standardizer
+from benchmarks._digits import Images, PixelTransformer, draw, images_of, load_digits
 
 FOLDER = _runs.RESULTS / "mnist"
-CACHE = _runs.RESULTS.parent / "cache" / "mnist"
-N_PICTURED = 10
-
-
-class PixelColumn(IntegerTransformer):
-    """A pixel: 0 to 255 as -1 to 1, whatever the values that occur."""
-
-    def _fit(self, column: pd.Series[Any]) -> None:
-        super()._fit(column)
-        self.axis_ = IntegerAxis(0, 255, 1, unsigned=False)
-        self.scaler_ = Standardizer(127.5, 127.5)
-
-
-class PixelTransformer(TableTransformer):
-    """A table of pixels."""
-
-    def _transformer(self, kind: str) -> ColumnTransformer:
-        return PixelColumn(spike_share=None)
 
 
 def main() -> None:
@@ -82,44 +56,13 @@ def run(arguments: argparse.Namespace) -> None:
     ]
     if not missing:
         return
-    halves, digits = load_mnist_halves()
-    test_halves, test_digits = load_mnist_halves("t10k")
-    real, held_out = (np.concatenate([h["A"], h["B"]], 1) for h in (halves, test_halves))
-    judges = Judges(
-        CACHE,
-        real,
-        digits,
-        held_out,
-        test_digits,
-        epochs=arguments.judge_epochs,
-        device="cuda" if arguments.device == "cuda" else "cpu",
-    )
-    frames = {
-        party: pd.DataFrame(
-            half.reshape(len(half), -1), columns=[f"{party}{i}" for i in range(14 * 28)]
-        )
-        for party, half in halves.items()
-    }
+    frames, judges = load_digits(epochs=arguments.judge_epochs, device=arguments.device)
     for method in missing:
         result, images = train(frames, method, arguments)
-        result |= {
-            "frechet_distance": round(judges.frechet_distance(images), 3),
-            "inception_score": round(judges.inception_score(images), 3),
-            "n_images": len(images),
-            "of_held_out_images": {
-                "frechet_distance": round(judges.frechet_distance(held_out), 3),
-                "inception_score": round(judges.inception_score(held_out), 3),
-            },
-            "judges": {
-                "epochs": judges.epochs,
-                "accuracy": round(judges.accuracy, 4),
-                "reconstruction_error": round(judges.reconstruction_error, 5),
-            },
-            **_runs.environment(),
-        }
+        result |= judges.judge(images) | _runs.environment()
         name = f"{method}.{arguments.settings}.{arguments.epochs}"
         _runs.write(FOLDER / f"{name}.json", result)
-        draw(images[: N_PICTURED**2], name)
+        draw(images, FOLDER / f"{name}.png")
         print(f"{name}: FD {result['frechet_distance']}", flush=True)
 
 
@@ -148,17 +91,7 @@ def train(
         "device": model.device_,
         "seconds": {"training": round(seconds, 1)},
     }
-    return known, table.to_numpy(dtype=np.uint8).reshape(-1, 28, 28)
-
-
-def draw(images: Images, name: str) -> None:
-    """Write a square of images."""
-    rows = images.reshape(N_PICTURED, N_PICTURED, 28, 28).transpose(0, 2, 1, 3)
-    figure = Figure(figsize=(3, 3))
-    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    axes.imshow(rows.reshape(N_PICTURED * 28, -1), cmap="gray_r")
-    axes.set_axis_off()
-    figure.savefig(FOLDER / f"{name}.png", dpi=100)
+    return known, images_of(table)
 
 
 def show(settings: str, epochs: int) -> None:
