@@ -3,13 +3,16 @@
 Every seed is a release of its own: noise comes from the operating system, a seed only fixes
 initial weights, latents and samples. Nothing is tuned per table.
 
-MST and AIM (McKenna et al.) see the *joined* table, discretised into 32 equal bins between the
-public bounds, and run in an environment of their own, ``benchmarks/.envs/marginals``, created on
-first use. Numbers are drawn evenly from their bins.
+MST and AIM (McKenna et al.) see the *joined* table and run in an environment of their own,
+``benchmarks/.envs/marginals``, created on first use. They need a discrete table: as our mechanisms
+do, they pay a fifth of their budget for finding where numbers lie between the public bounds (by the
+same code), and get 32 equal bins there; numbers are drawn evenly from their bins.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import subprocess
 import tempfile
@@ -29,7 +32,14 @@ from benchmarks._schemas import DELTAS, N_RECORDS, SCHEMAS
 from benchmarks.external.run import prepare_environment
 from vflsynth import DPLTSynthesizer, VFLGANSynthesizer
 from vflsynth.exceptions import NoPrivacyWarning
-from vflsynth.privacy import GaussianPrivacy
+from vflsynth.privacy import (
+    GaussianPrivacy,
+    GaussianRelease,
+    NeighbouringRelation,
+    RDPAccountant,
+    calibrate_noise_multiplier,
+)
+from vflsynth.privacy.histograms import histogram_sensitivity, release_narrowed_histograms
 from vflsynth.privacy.schema import Bounds, PublicColumn, cell_codes, n_cells
 
 # Found on red wine at epsilon 10 without counting that search as spent: somewhat favourable there.
@@ -41,8 +51,9 @@ MARGINAL_METHODS = ("mst", "aim")
 METHODS = (*VFLGAN_MECHANISMS, "dplt", *MARGINAL_METHODS)
 
 N_BINS = 32
-AIM_MODEL_SIZE = 2.0
-"""MiB. The package's 80 make a fit take hours."""
+PREPROCESSING_SHARE = 0.2
+AIM_LIMITS = {"max_model_size": 2.0, "n_iters": 100}
+"""MiB, and iterations per round. The package's 80 and 1,000 make a fit take hours."""
 
 _MARGINALS = Path(__file__).parent / "external" / "marginals.py"
 
@@ -136,30 +147,49 @@ def _dplt(table: BenchmarkTable, epsilon: float, seed: int) -> Release:
 def _marginals(table: BenchmarkTable, method: str, epsilon: float, seed: int) -> Release:
     requirements = _MARGINALS.with_name("marginals-requirements.txt")
     python = prepare_environment("marginals", requirements)
-    frame, schema = table.joined(), SCHEMAS[table.name]
-    parameters: dict[str, Any] = {"n_bins": N_BINS}
-    if method == "aim":
-        parameters["max_model_size"] = AIM_MODEL_SIZE
+    frame, delta = table.joined(), DELTAS[table.name]
+    rho = _rho_of(epsilon, delta)
+    histograms = release_narrowed_histograms(
+        frame,
+        SCHEMAS[table.name],
+        n_bins=N_BINS,
+        noise_std=histogram_sensitivity(frame.shape[1], NeighbouringRelation.ADD_OR_REMOVE_ONE)
+        / math.sqrt(2.0 * PREPROCESSING_SHARE * rho),
+    )
+    cells = {name: histogram.cells for name, histogram in histograms.items()}
+    limits = AIM_LIMITS if method == "aim" else {}
     with tempfile.TemporaryDirectory() as folder:
         real, output = Path(folder) / "real.npz", Path(folder) / "synthetic.npz"
         np.savez(
             real,
-            codes=np.stack([cell_codes(frame[c], schema[c], N_BINS) for c in frame], axis=1),
-            sizes=[n_cells(schema[c], N_BINS) for c in frame],
+            codes=np.stack([cell_codes(frame[c], cells[c], N_BINS) for c in frame], axis=1),
+            sizes=[n_cells(cells[c], N_BINS) for c in frame],
         )
-        command = [python, _MARGINALS, method, real, output, "--epsilon", epsilon]
-        command += ["--delta", DELTAS[table.name], "--seed", seed]
-        if method == "aim":
-            command += ["--max-model-size", AIM_MODEL_SIZE]
+        command = [python, _MARGINALS, method, real, output, "--delta", delta, "--seed", seed]
+        command += ["--rho", (1.0 - PREPROCESSING_SHARE) * rho, "--limits", json.dumps(limits)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         subprocess.run(list(map(str, command)), check=True, env=environment)
         with np.load(output) as content:
             codes, seconds = content["codes"], float(content["seconds"])
     rng = np.random.default_rng(seed)
     sample = pd.DataFrame(
-        {c: _values(codes[:, i], frame[c], schema[c], rng) for i, c in enumerate(frame)}
+        {c: _values(codes[:, i], frame[c], cells[c], rng) for i, c in enumerate(frame)}
     )
+    parameters = {"n_bins": N_BINS, "preprocessing_share": PREPROCESSING_SHARE, **limits}
     return Release(sample, epsilon, parameters, seconds)
+
+
+def _rho_of(epsilon: float, delta: float) -> float:
+    """Return the zero-concentrated budget that (ε, δ) allows, in which MST and AIM count."""
+
+    def gaussian(noise_multiplier: float) -> GaussianRelease:
+        relation = NeighbouringRelation.ADD_OR_REMOVE_ONE
+        return GaussianRelease("everything", "A", noise_multiplier, 1.0, relation)
+
+    noise_multiplier = calibrate_noise_multiplier(
+        gaussian, epsilon=epsilon, delta=delta, accountant=RDPAccountant()
+    )
+    return 0.5 / noise_multiplier**2
 
 
 def _values(

@@ -6,6 +6,7 @@ Started by ``benchmarks/_private.py``; knows nothing of vflsynth.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from pathlib import Path
@@ -13,36 +14,36 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from dpmm.models.aim import AIMGM
+from dpmm.models.base.mechanisms.cdp2adp import cdp_eps
 from dpmm.models.mst import MSTGM
 
 METHODS = {"mst": MSTGM, "aim": AIMGM}
 
 
 def main() -> None:
-    """Read codes and numbers of cells, fit with the package's defaults, write codes."""
+    """Read codes and numbers of cells, fit, write codes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("method", choices=METHODS)
     parser.add_argument("real", type=Path, help="npz: codes (record, column), sizes (column,)")
     parser.add_argument("output", type=Path, help="npz: codes, seconds")
-    parser.add_argument("--epsilon", type=float, required=True)
+    parser.add_argument("--rho", type=float, required=True, help="budget, zero-concentrated DP")
     parser.add_argument("--delta", type=float, required=True)
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--max-model-size", type=float, default=None, help="MiB, of AIM")
+    parser.add_argument("--limits", type=json.loads, default={}, help="more arguments of a method")
     args = parser.parse_args()
 
     content = np.load(args.real)
     codes, sizes = content["codes"], content["sizes"]
     columns = [f"c{position}" for position in range(codes.shape[1])]
     # The noise is the operating system's; the seed is for selection and sampling.
-    options = {} if args.max_model_size is None else {"max_model_size": args.max_model_size}
     started = time.perf_counter()
     model = METHODS[args.method](
-        epsilon=args.epsilon,
+        epsilon=cdp_eps(args.rho, args.delta),  # which it turns back into rho
         delta=args.delta,
         domain=dict(zip(columns, map(int, sizes))),
         random_state=np.random.RandomState(args.seed),
         n_jobs=1,
-        **options,
+        **args.limits,
     )
     model.fit(pd.DataFrame(codes, columns=columns))
     seconds = time.perf_counter() - started
