@@ -52,7 +52,7 @@ METHODS = (*VFLGAN_MECHANISMS, "dplt", *MARGINAL_METHODS)
 
 N_BINS = 32
 PREPROCESSING_SHARE = 0.2
-AIM_LIMITS = {"max_model_size": 2.0, "n_iters": 100}
+AIM_LIMITS = {"max_model_size": 2.0, "n_iters": 400}
 """MiB, and iterations per round. The package's 80 and 1,000 make a fit take hours."""
 
 _MARGINALS = Path(__file__).parent / "external" / "marginals.py"
