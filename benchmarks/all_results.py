@@ -222,6 +222,11 @@ SECTIONS: tuple[Section, ...] = (
         "wgan_mechanisms run",
         lambda: show("wgan_mechanisms", "show"),
     ),
+    (
+        "The same on MNIST (VFLGAN §5.2.1)",
+        "mnist_mechanisms run",
+        lambda: show("mnist_mechanisms", "show"),
+    ),
     ("VFLGAN Tables 2 to 4: audits", "audit_tables", lambda: show("audit_tables")),
     ("What audits cost", "audit_assd", audit_speed),
     (
