@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -32,31 +33,33 @@ FOLDER = _runs.RESULTS / "mnist_mechanisms"
 EPSILON, DELTA = 10.0, 1e-5
 N_SHARDS = 250
 
-# Of each mechanism: privacy parameters, parameters of the synthesizer.
-CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "none": ({}, {"transformer": PixelTransformer(), "model_selection": "last", "epochs": 40}),
-    "first_layer": (
-        {},
-        {"transformer": PixelTransformer(), "model_selection": "last", "epochs": 40},
-    ),
-    "dpsgd": ({"n_records": 60_000, "preprocessing_share": 0.0}, {}),
-    "dpsgd_gan": ({"preprocessing_share": 0.0}, {}),
-    "gs_wgan": ({"preprocessing_share": 0.0, "n_shards": N_SHARDS}, {"epochs": 5}),
-    "kernel_mean_embedding": ({"bandwidths": (16.0, 32.0, 64.0)}, {}),
+DIGITS: dict[str, Any] = {"transformer": PixelTransformer(), "model_selection": "last"}
+FREE = {"preprocessing_share": 0.0}
+POISSON = {"n_records": 60_000, **FREE}
+
+# Of each row: mechanism, its parameters, those of the synthesizer.
+CHOICES: dict[str, tuple[str | None, dict[str, Any], dict[str, Any]]] = {
+    "none": (None, {}, {"epochs": 40, **DIGITS}),
+    "first_layer": ("first_layer", {}, {"epochs": 40, **DIGITS}),
+    "dpsgd": ("dpsgd", POISSON, {}),
+    "dpsgd, penalty at records": ("dpsgd", {"gradient_penalty_at": "records", **POISSON}, {}),
+    "dpsgd_gan": ("dpsgd_gan", FREE, {}),
+    "gs_wgan": ("gs_wgan", {"n_shards": N_SHARDS, **FREE}, {"epochs": 5}),
+    "kernel_mean_embedding": ("kernel_mean_embedding", {"bandwidths": (16.0, 32.0, 64.0)}, {}),
 }
 
 
 def make_model(
-    mechanism: str, frames: dict[str, pd.DataFrame], device: str, seed: int
+    row: str, frames: dict[str, pd.DataFrame], device: str, seed: int
 ) -> WGANGPSynthesizer:
-    """Make the synthesizer of a mechanism."""
-    options, model = CHOICES[mechanism]
-    if mechanism not in ("none", "first_layer"):
+    """Make the synthesizer of a row."""
+    mechanism, options, model = CHOICES[row]
+    if mechanism not in (None, "first_layer"):
         pixels = [column for frame in frames.values() for column in frame]
         options = {**options, "public_schema": PublicSchema(bounds=dict.fromkeys(pixels, (0, 255)))}
     privacy = (
         None
-        if mechanism == "none"
+        if mechanism is None
         else GaussianPrivacy(epsilon=EPSILON, delta=DELTA, mechanism=mechanism, **options)
     )
     return WGANGPSynthesizer(privacy=privacy, device=device, random_state=seed, verbose=0, **model)
@@ -64,12 +67,12 @@ def make_model(
 
 def run(arguments: argparse.Namespace) -> None:
     """Train and judge the mechanisms that are missing, and draw samples."""
-    missing = [m for m in arguments.mechanism if not (FOLDER / f"{m}.json").exists()]
+    missing = [row for row in arguments.row if not _path(row).exists()]
     if not missing:
         return
     frames, judges = load_digits(epochs=arguments.judge_epochs, device=arguments.device)
-    for mechanism in missing:
-        model = make_model(mechanism, frames, arguments.device, arguments.seed)
+    for row in missing:
+        model = make_model(row, frames, arguments.device, arguments.seed)
         started = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoPrivacyWarning)
@@ -78,43 +81,47 @@ def run(arguments: argparse.Namespace) -> None:
         images = images_of(model.sample(arguments.images, random_state=arguments.seed))
         ledger = model.privacy_ledger_
         result = {
-            "mechanism": mechanism,
+            "row": row,
             "epsilon_spent": None if ledger is None else round(ledger.epsilon(), 6),
             "delta": None if ledger is None else DELTA,
             "seed": arguments.seed,
-            "privacy": CHOICES[mechanism][0],
+            "privacy": CHOICES[row][1],
             "parameters": {k: v for k, v in model.settings_.items() if v is not None},
             "seconds": {"training": round(seconds, 1)},
             **judges.judge(images),
             **_runs.environment(),
         }
-        _runs.write(FOLDER / f"{mechanism}.json", result)
-        draw(images, FOLDER / f"{mechanism}.png")
-        print(f"{mechanism}: FD {result['frechet_distance']}, {seconds:.0f} s", flush=True)
+        _runs.write(_path(row), result)
+        draw(images, _path(row).with_suffix(".png"))
+        print(f"{row}: FD {result['frechet_distance']}, {seconds:.0f} s", flush=True)
 
 
 def show() -> None:
     """Print what is there."""
-    found = {r["mechanism"]: r for r in _runs.read_all(FOLDER)}
+    found = {r["row"]: r for r in _runs.read_all(FOLDER)}
     print(f"MNIST, WGAN-GP on the joined images, epsilon {EPSILON:g}, delta {DELTA:g}")
-    for mechanism in CHOICES:
-        if mechanism in found:
-            row = found[mechanism]
+    for row in CHOICES:
+        if row in found:
+            result = found[row]
             print(
-                f"{mechanism:<22} FD {row['frechet_distance']:8.1f}  "
-                f"IS {row['inception_score']:.2f}  {row['parameters']['epochs']:>3} epochs  "
-                f"{row['seconds']['training']:5.0f} s"
+                f"{row:<26} FD {result['frechet_distance']:7.1f}  "
+                f"IS {result['inception_score']:.2f}  {result['parameters']['epochs']:>3} epochs  "
+                f"{result['seconds']['training']:5.0f} s"
             )
     if found:
         last = next(iter(found.values()))
         print(f"held-out real images: {last['of_held_out_images']}; judges: {last['judges']}")
 
 
+def _path(row: str) -> Path:
+    return FOLDER / f"{row.replace(', ', '-').replace(' ', '-')}.json"
+
+
 def main() -> None:
     """Run or show."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("action", choices=("run", "show"))
-    parser.add_argument("--mechanism", choices=CHOICES, nargs="+", default=list(CHOICES))
+    parser.add_argument("--row", choices=CHOICES, nargs="+", default=list(CHOICES))
     parser.add_argument("--judge-epochs", type=int, default=2)
     parser.add_argument("--images", type=int, default=10_000, help="generated, for the judges")
     parser.add_argument("--device", default="cpu")
