@@ -95,7 +95,11 @@ def run(data: str, mechanism: str, epsilon: float, seeds: list[int]) -> None:
 
 def show() -> None:
     """Print all results."""
-    for result in sorted(_runs.read_all(FOLDER), key=lambda r: (r["data"], r["frechet_distance"])):
+
+    def order(result: dict[str, Any]) -> tuple[str, float, float]:
+        return result["data"], -result["epsilon"], float(np.mean(result["frechet_distance"]))
+
+    for result in sorted(_runs.read_all(FOLDER), key=order):
         cells = [_cell(result[name]) for name in ("frechet_distance", "total_difference")]
         print(
             f"{result['data']:20}{result['mechanism']:24}{result['epsilon']:6g}"
