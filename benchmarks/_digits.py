@@ -10,6 +10,8 @@ compare with each other, not with the paper's.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,12 @@ def load_digits(*, epochs: int, device: str) -> tuple[dict[str, pd.DataFrame], J
 def images_of(table: pd.DataFrame) -> Images:
     """Turn a generated table into images."""
     return table.to_numpy(dtype=np.uint8).reshape(-1, 28, 28)
+
+
+def show_judges(results: Iterable[Mapping[str, Any]]) -> None:
+    """Print what the judges say of held-out images, which is alike in all results."""
+    for result in itertools.islice(results, 1):
+        print(f"held-out real images: {result['of_held_out_images']}; judges: {result['judges']}")
 
 
 def draw(images: Images, path: Path) -> None:
@@ -183,25 +191,24 @@ class Judges:
         rebuilt = self._apply(self.autoencoder, test_images).cpu()
         self.reconstruction_error = float(F.mse_loss(rebuilt, _scaled(test_images)))
         self._real_moments = self._moments(images)
-        self._held_out = test_images
+        self.of_held_out_images = self._distance_and_score(test_images)
 
     def judge(self, images: Images) -> dict[str, Any]:
         """Return distance and score of generated images, those of held-out ones beside them."""
-
-        def both(some: Images) -> dict[str, float]:
-            return {
-                "frechet_distance": round(self.frechet_distance(some), 3),
-                "inception_score": round(self.inception_score(some), 3),
-            }
-
-        return both(images) | {
+        return self._distance_and_score(images) | {
             "n_images": len(images),
-            "of_held_out_images": both(self._held_out),
+            "of_held_out_images": self.of_held_out_images,
             "judges": {
                 "epochs": self.epochs,
                 "accuracy": round(self.accuracy, 4),
                 "reconstruction_error": round(self.reconstruction_error, 5),
             },
+        }
+
+    def _distance_and_score(self, images: Images) -> dict[str, float]:
+        return {
+            "frechet_distance": round(self.frechet_distance(images), 3),
+            "inception_score": round(self.inception_score(images), 3),
         }
 
     def frechet_distance(self, images: Images) -> float:

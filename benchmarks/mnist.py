@@ -23,7 +23,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks import _runs
-from benchmarks._digits import Images, PixelTransformer, draw, images_of, load_digits
+from benchmarks._digits import Images, PixelTransformer, draw, images_of, load_digits, show_judges
 
 FOLDER = _runs.RESULTS / "mnist"
 
@@ -112,9 +112,7 @@ def show(settings: str, epochs: int) -> None:
                 f"({row['frechet_distance'] / base:.2f} x WGAN-GP's)  "
                 f"IS {row['inception_score']:.2f}  {row['seconds']['training']:.0f} s"
             )
-    if found:
-        last = next(iter(found.values()))
-        print(f"held-out real images: {last['of_held_out_images']}; judges: {last['judges']}")
+    show_judges(found.values())
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import pandas as pd
 import torch
 
 from benchmarks import _runs
-from benchmarks._digits import PixelTransformer, draw, images_of, load_digits
+from benchmarks._digits import PixelTransformer, draw, images_of, load_digits, show_judges
 from vflsynth import WGANGPSynthesizer
 from vflsynth.exceptions import NoPrivacyWarning
 from vflsynth.privacy import GaussianPrivacy, PublicSchema
@@ -111,9 +111,7 @@ def show() -> None:
                 f"IS {result['inception_score']:.2f}  {result['parameters']['epochs']:>3} epochs  "
                 f"{result['seconds']['training']:5.0f} s"
             )
-    if found:
-        last = next(iter(found.values()))
-        print(f"held-out real images: {last['of_held_out_images']}; judges: {last['judges']}")
+    show_judges(found.values())
 
 
 def _path(row: str) -> Path:
