@@ -104,7 +104,7 @@ class MeanEmbeddingProgram(PrivateProgram):
     """One noisy release, of which the generators learn."""
 
     noised: ClassVar[frozenset[str]] = frozenset(
-        {"NoisyHistograms", "FakeProjections", "ProjectionGradients"}
+        {"NoisyHistograms", "IndependentProjections", "FakeProjections", "ProjectionGradients"}
     )
 
     def make_party(
@@ -142,6 +142,7 @@ class MeanEmbeddingProgram(PrivateProgram):
         once = 0 if done else 1
         return {
             Verb.NOISY_HISTOGRAMS: once,
+            Verb.INDEPENDENT_PROJECTIONS: once,
             Verb.RECORD_PROJECTIONS: once,
             Verb.FAKE_PROJECTIONS: plan.n_epochs * plan.steps_per_epoch,
         }

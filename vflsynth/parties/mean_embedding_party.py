@@ -19,6 +19,7 @@ from vflsynth.parties.settings import Settings
 from vflsynth.privacy.mean_embedding import random_frequencies
 from vflsynth.protocol import (
     FakeProjections,
+    IndependentProjections,
     Message,
     NoisyHistograms,
     ProjectionGradients,
@@ -31,6 +32,9 @@ from vflsynth.transformers import TableTransformer
 
 FINAL_LEARNING_RATE = 0.02
 """Learning rate at the end of training, as a share of that at the beginning."""
+
+INDEPENDENT_RECORDS = 10
+"""Records with independent columns that are drawn for each random feature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ class MeanEmbeddingParty(GANParty):
             embedding.bandwidths,
             streams.numpy_generators("frequencies")[0],
         ).to(streams.device, torch.float32)
+        (self._independent,) = streams.numpy_generators("independent records")
 
     # -- the releases ----------------------------------------------------------------------------
 
@@ -117,6 +122,13 @@ class MeanEmbeddingParty(GANParty):
         return NoisyHistograms(
             self.name, SERVER, step, torch.from_numpy(np.concatenate(counts)), sizes
         )
+
+    def independent_projections(self, step: int) -> IndependentProjections:
+        """Project records drawn from the published histograms, every column on its own."""
+        n_records = INDEPENDENT_RECORDS * self.embedding.n_features
+        drawn = self.transformer.draw_independent(n_records, self._independent)
+        projections = torch.from_numpy(drawn).to(self.frequencies.device) @ self.frequencies
+        return IndependentProjections(self.name, SERVER, step, projections)
 
     def record_projections(self, step: int) -> RecordProjections:
         """Project every record, x_i @ W_i, once: the encoded records are dropped afterwards."""
@@ -163,6 +175,8 @@ class MeanEmbeddingParty(GANParty):
         match verb:
             case Verb.NOISY_HISTOGRAMS:
                 return self.noisy_histograms(step)
+            case Verb.INDEPENDENT_PROJECTIONS:
+                return self.independent_projections(step)
             case Verb.RECORD_PROJECTIONS:
                 return self.record_projections(step)
             case Verb.FAKE_PROJECTIONS:

@@ -11,8 +11,10 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.histograms import n_records_of_counts
 from vflsynth.privacy.mean_embedding import feature_sum, random_features, release_mean_embedding
+from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import (
     FakeProjections,
+    IndependentProjections,
     NoisyHistograms,
     ProjectionGradients,
     RecordProjections,
@@ -23,6 +25,9 @@ from vflsynth.protocol.messages import SERVER
 class MeanEmbeddingServer:
     """Adds the parties' projections, publishes the noisy mean of their features, scores fakes.
 
+    Fakes are compared with the release as `shrink_mean_embedding` reads it, not with the release
+    itself, whose errors they would learn.
+
     Parameters
     ----------
     noise_std : float
@@ -32,6 +37,11 @@ class MeanEmbeddingServer:
     device : torch.device
     noise : torch.Generator, optional
         For tests only; see `vflsynth.privacy.noise`.
+
+    Attributes
+    ----------
+    released, target : Tensor or None, shape (n_features,)
+        The noisy mean embedding, and what fakes are compared with; None before the release.
 
     Notes
     -----
@@ -47,16 +57,18 @@ class MeanEmbeddingServer:
         noise: torch.Generator | None = None,
     ) -> None:
         self.noise_std, self.relation, self.device, self._noise = noise_std, relation, device, noise
+        self.released: Tensor | None = None
         self.target: Tensor | None = None
         self._loss, self._steps = torch.zeros(1, dtype=torch.float64), 0
 
     def publish(
         self,
         histograms: Mapping[str, NoisyHistograms],
+        independent: Mapping[str, IndependentProjections],
         projections: Mapping[str, RecordProjections],
     ) -> None:
         """Release the mean embedding, once; a second release would cost a second budget."""
-        if self.target is not None:
+        if self.released is not None:
             raise ProtocolError("the mean embedding has already been released")
         total = feature_sum([projections[name].projections.cpu() for name in sorted(projections)])
         if self.relation is NeighbouringRelation.REPLACE_ONE:
@@ -72,16 +84,23 @@ class MeanEmbeddingServer:
         released = release_mean_embedding(
             total, noise_std=self.noise_std, n_records=n_records, rng=self._noise
         )
-        self.target = released.to(self.device, torch.float32)
+        mean, covariance = feature_moments(
+            [independent[name].projections for name in sorted(independent)]
+        )
+        target = shrink_mean_embedding(
+            released, mean, covariance, noise_std=self.noise_std, n_records=n_records
+        )
+        self.released = released.to(self.device, torch.float32)
+        self.target = target.to(self.device, torch.float32)
 
     @torch.no_grad()
     def score_fakes(
         self, step: int, received: Mapping[str, FakeProjections]
     ) -> dict[str, ProjectionGradients]:
-        """Reply with the gradient of ``||E phi(G(z)) - noisy mean||²``, the same for everybody.
+        """Reply with the gradient of ``||E phi(G(z)) - target||²``, the same for everybody.
 
         With ``p`` the summed projections of a batch of B fakes, ``phi = sqrt(2/m) [cos p, sin p]``
-        and ``d = B/(B-1) mean phi - noisy mean``,
+        and ``d = B/(B-1) mean phi - target``,
         ``dL/dp = 2/B sqrt(2/m) (d_sin cos p - d_cos sin p)``. The factor makes the gradient that of
         an unbiased estimate: since ``||phi|| = 1``, the squared norm of a batch's mean is too large
         by ``(1 - ||E phi||²)/B``, which would reward fakes that resemble each other.
@@ -113,8 +132,10 @@ class MeanEmbeddingServer:
 
     def state(self) -> dict[str, Tensor]:
         """Return the release: a resumed run must not make another."""
-        return {} if self.target is None else {"target": self.target}
+        if self.released is None or self.target is None:
+            return {}
+        return {"released": self.released, "target": self.target}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state`."""
-        self.target = state["target"]
+        self.released, self.target = state["released"], state["target"]

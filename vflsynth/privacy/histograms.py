@@ -322,6 +322,33 @@ class NoisyHistogram:
             encoded = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
         return torch.from_numpy(encoded[:, : self.encoded_dim].astype(np.float64))
 
+    def draw(self, n_records: int, rng: np.random.Generator) -> Tensor:
+        """Draw encoded values as the histogram has them: numbers spread evenly within their bins.
+
+        Parameters
+        ----------
+        n_records : int
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        Tensor, shape (n_records, encoded_dim)
+            float64, as `encode` returns it; only visible categories occur.
+        """
+        missing = rng.random(n_records) < self.missing_share
+        shares = self.shares()
+        if isinstance(self.column, Bounds):
+            bounds, (mean, std) = self.support or self.column, self.mean_and_std()
+            bins = rng.choice(len(shares), n_records, p=shares) + rng.random(n_records)
+            numbers = bounds.low + (bounds.high - bounds.low) * bins / len(shares)
+            scores = np.clip((numbers - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
+            drawn = np.stack([np.where(missing, 0.0, scores), missing], axis=1)
+        else:
+            shares = np.maximum(shares[self.visible], np.finfo(np.float64).tiny)
+            codes = rng.choice(len(shares), n_records, p=shares / shares.sum())
+            drawn = np.eye(len(shares) + 1)[np.where(missing, len(shares), codes)]
+        return torch.from_numpy(drawn[:, : self.encoded_dim].astype(np.float64))
+
     def decode_numeric(self, scores: Tensor) -> Tensor:
         """Turn standard scores of a numeric column into its own units, within its public bounds."""
         bounds = self._bounds()

@@ -41,6 +41,7 @@ class Verb(StrEnum):
     MASKED_FAKE = "masked_fake"
     COPULA_LOADINGS = "copula_loadings"
     NOISY_HISTOGRAMS = "noisy_histograms"
+    INDEPENDENT_PROJECTIONS = "independent_projections"
     RECORD_PROJECTIONS = "record_projections"
     FAKE_PROJECTIONS = "fake_projections"
     LATENT_CODES = "latent_codes"

@@ -26,6 +26,9 @@ CopulaLoadings     server → party   L_i (columns of all, columns of i)  Gaussi
                                                                         masked normal scores
 NoisyHistograms    party → server   counts of the cells of all columns, kernel mean embedding:
                                     with Gaussian noise                 once, before training
+IndependentPro-    party → server   w_i^k x'_i of 10 m records drawn     kernel mean embedding:
+jections                            from the histograms (10 m, K),      once, before training
+                                    every column on its own
 RecordProjections  party → server   w_i^k x_i of every record (n, K),   kernel mean embedding:
                                     in the clear                        once, before training
 FakeProjections    party → server   w_i^k x~_i of fakes (R, B, K)       kernel mean embedding:
@@ -96,7 +99,8 @@ What an honest-but-curious receiver could learn:
   eight classes of laboratory values a patient is in. The server counts pairs of them, which a later
   version can compute as inner products of indicators under secure aggregation.
 - *LatentTree*: published; the privacy ledger counts it.
-- *FakeProjections*, *ProjectionGradients*: functions of the noisy releases and of fakes.
+- *IndependentProjections*, *FakeProjections*, *ProjectionGradients*: functions of the noisy
+  releases and of fakes.
 - *SelectionNotice*, *TrainingReport*, *Shape*: scalars as listed.
 
 The shared secret (batches, latents, rotations) is known to the parties and never to the server.
@@ -216,6 +220,13 @@ class NoisyHistograms(Message):
 
     counts: Tensor
     n_cells: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class IndependentProjections(Message):
+    """Projections of records with independent columns, shape (record, frequency)."""
+
+    projections: Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from vflsynth.parties import MeanEmbeddingServer
 from vflsynth.protocol import (
     Channel,
     FakeProjections,
+    IndependentProjections,
     NoisyHistograms,
     RecordProjections,
     SelectionNotice,
@@ -47,11 +48,12 @@ class MeanEmbedding(Algorithm):
 
     def begin(self) -> None:
         """Release: the only time that records are read. A resumed run has the release."""
-        if self.server.target is not None:
+        if self.server.released is not None:
             return
         histograms = self.channel.gather(Verb.NOISY_HISTOGRAMS, 0, NoisyHistograms)
+        independent = self.channel.gather(Verb.INDEPENDENT_PROJECTIONS, 0, IndependentProjections)
         projections = self.channel.gather(Verb.RECORD_PROJECTIONS, 0, RecordProjections)
-        self.server.publish(histograms, projections)
+        self.server.publish(histograms, independent, projections)
 
     def step(self, step: int) -> None:
         """Compare fakes with the release."""

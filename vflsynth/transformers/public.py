@@ -79,7 +79,13 @@ class PublicTransformer(ColumnTransformer):
 
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
         """Write the encoded column into `out`, shape (record, width_), which holds zeros."""
-        encoded = self.histogram_.encode(column).numpy()
+        self._lay(self.histogram_.encode(column).numpy(), out)
+
+    def draw_into(self, rng: np.random.Generator, out: Matrix) -> None:
+        """Fill `out`, shape (record, width_), with values as the histogram has them."""
+        self._lay(self.histogram_.draw(len(out), rng).numpy(), out)
+
+    def _lay(self, encoded: npt.NDArray[np.float64], out: Matrix) -> None:
         if self._has_gate:  # score, missing -> score, present, missing
             encoded = np.insert(encoded, 1, 1.0 - encoded[:, 1], axis=1)
         out[:] = encoded

@@ -217,6 +217,30 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 transformer.encode_into(frame[label], matrix[:, place])
         return matrix
 
+    def draw_independent(self, n_records: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+        """Draw encoded rows, every column on its own, as its published histogram has it.
+
+        Parameters
+        ----------
+        n_records : int
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        float32 array, shape (n_records, width_)
+
+        Raises
+        ------
+        TypeError
+            If this transformer was not made by `from_histograms`.
+        """
+        matrix = np.zeros((n_records, self.width_), dtype=np.float32)
+        for _, transformer, place in self._placed():
+            if not isinstance(transformer, PublicTransformer):
+                raise TypeError("only columns that are described by histograms can be drawn")
+            transformer.draw_into(rng, matrix[:, place])
+        return matrix
+
     def inverse_transform(self, matrix: npt.NDArray[Any]) -> pd.DataFrame:
         """Decode a matrix, real or generated.
 

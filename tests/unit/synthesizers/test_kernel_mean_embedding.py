@@ -13,6 +13,8 @@ from vflsynth.parties import MeanEmbeddingServer
 from vflsynth.parties import mean_embedding_server as server_module
 from vflsynth.privacy import GaussianPrivacy, NeighbouringRelation, PublicSchema
 from vflsynth.privacy import histograms as histograms_module
+from vflsynth.privacy.histograms import estimate_n_records
+from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import LocalChannel, Schedule, Transcript
 from vflsynth.protocol.channel import Verb
 from vflsynth.synthesizers import _mean_embedding as fitting
@@ -83,9 +85,7 @@ def release(frames, histograms_of=None, privacy=PRIVACY):
 def sum_of(server, parties):
     """Undo the division by the published number of records."""
     counts = [h for p in parties for h in p.histograms.values()]
-    from vflsynth.privacy.histograms import estimate_n_records
-
-    return server.target.double() * estimate_n_records(counts)
+    return server.released.double() * estimate_n_records(counts)
 
 
 def expected_sum(parties, encoded, plan):
@@ -129,6 +129,25 @@ def test_a_forgotten_party_is_noticed(frames, monkeypatch):
     monkeypatch.setattr(server_module, "feature_sum", lambda parts: honest(parts[:1]))
     with pytest.raises(AssertionError):
         assert_release_is_the_noisy_sum(frames)
+
+
+def test_fakes_are_compared_with_the_shrunk_release_which_reads_no_record(frames):
+    """The same estimate, to the last digit, comes from what was published alone."""
+    _, server, parties, plan, _ = release(frames)
+    for party in parties:
+        party.matched = None  # whatever comes now, no record is there to be read
+        (party._independent,) = party.streams.numpy_generators("independent records")
+    drawn = [party.independent_projections(0).projections for party in parties]
+    assert all(len(projections) == 10 * PRIVACY.n_features for projections in drawn)
+    counts = [h for p in parties for h in p.histograms.values()]
+    expected = shrink_mean_embedding(
+        server.released,
+        *feature_moments(drawn),
+        noise_std=plan.noise_multiplier,
+        n_records=estimate_n_records(counts),
+    )
+    torch.testing.assert_close(server.target, expected.float(), atol=1e-6, rtol=0.0)
+    assert (server.target - server.released).norm() > 0.01
 
 
 def assert_histograms_are_noisy(frames):
@@ -221,12 +240,14 @@ def test_only_declared_messages_cross_and_no_masked_record_does(frames, monkeypa
         "KeyList",
         "AlignmentNotice",
         "NoisyHistograms",
+        "IndependentProjections",
         "RecordProjections",
         "FakeProjections",
         "ProjectionGradients",
         "SelectionNotice",
     }
-    assert kinds.count("RecordProjections") == kinds.count("NoisyHistograms") == len(frames)
+    for once in ("NoisyHistograms", "IndependentProjections", "RecordProjections"):
+        assert kinds.count(once) == len(frames)
 
 
 def test_after_the_release_a_party_has_no_encoded_records_and_sends_none(frames):
@@ -241,7 +262,7 @@ def test_after_the_release_a_party_has_no_encoded_records_and_sends_none(frames)
 def test_the_mean_embedding_is_released_once(frames):
     _, server, _, _, _ = release(frames)
     with pytest.raises(ProtocolError, match="already"):
-        server.publish({}, {})
+        server.publish({}, {}, {})
 
 
 def test_same_noise_and_seed_same_bytes_other_noise_other_bytes(frames):
