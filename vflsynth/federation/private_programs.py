@@ -157,6 +157,14 @@ class MeanEmbeddingProgram(PrivateProgram):
         server = _mean_embedding.make_server(self.privacy, self.privacy_plan, streams.device)
         return MeanEmbedding(channel, server)
 
+    def save_half(
+        self, party: TrainableParty, settings: Settings, minter: KeyMinter, path: Path
+    ) -> None:
+        """Give the generator the published marginals, and write."""
+        assert isinstance(party, MeanEmbeddingParty)
+        party.map_quantiles()
+        super().save_half(party, settings, minter, path)
+
     def releases(self, first: int, last: int | None = None) -> tuple[LedgerEntry, ...]:
         """Everything comes before the first step."""
         assert self.privacy_plan is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.parties.gan_party import GANParty
+from vflsynth.parties.gan_party import GANParty, sample_encoded
 from vflsynth.parties.public_encoding import PublicEncoding
 from vflsynth.parties.settings import Settings
 from vflsynth.privacy.mean_embedding import random_frequencies
@@ -35,6 +36,9 @@ FINAL_LEARNING_RATE = 0.02
 
 INDEPENDENT_RECORDS = 10
 """Records with independent columns that are drawn for each random feature."""
+
+MAPPED_RECORDS = 20_000
+"""Generated records that tell what marginals the generators have learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,17 @@ class MeanEmbeddingParty(GANParty):
         optimizer.set_gradient(torch.autograd.grad(self._fakes, optimizer.parameters, upstream))
         optimizer.step()
         self.average_generator()
+
+    def map_quantiles(self) -> None:
+        """Let generated columns have the published marginals, once training is over."""
+        generator = copy.deepcopy(self.published)
+        generator.load_state_dict(self.selected)
+        latent = self.schedule.evaluation_latent(0, MAPPED_RECORDS)
+        rows = sample_encoded(generator, latent, self.streams, 0)[0]
+        self.histograms = self.transformer.mapped_histograms(rows.cpu().numpy())
+        self.transformer = TableTransformer.from_histograms(
+            self.matched(), self.histograms, party=self.name
+        )
 
     # -- messages --------------------------------------------------------------------------------
 

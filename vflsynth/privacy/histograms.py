@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.noise import gaussian_noise
+from vflsynth.privacy.quantile_mapping import corrected_shares, quantile_map
 from vflsynth.privacy.schema import (
     Bounds,
     PublicColumn,
@@ -221,12 +222,15 @@ class NoisyHistogram:
     support : Bounds, optional
         What the bins of a numeric column divide; values beyond count as its ends. Default: the
         public bounds.
+    quantile_map : (float64 array, float64 array), optional
+        What generated numbers become; see `mapped`.
     """
 
     column: PublicColumn
     counts: _FloatArray
     noise_std: float
     support: Bounds | None = None
+    quantile_map: tuple[_FloatArray, _FloatArray] | None = None
 
     @property
     def cells(self) -> PublicColumn:
@@ -351,9 +355,34 @@ class NoisyHistogram:
 
     def decode_numeric(self, scores: Tensor) -> Tensor:
         """Turn standard scores of a numeric column into its own units, within its public bounds."""
-        bounds = self._bounds()
-        mean, std = self.mean_and_std()
-        return (scores * std + mean).clamp(bounds.low, bounds.high)
+        bounds, (mean, std) = self._bounds(), self.mean_and_std()
+        numbers = scores * std + mean
+        if self.quantile_map is not None:
+            numbers = torch.from_numpy(np.interp(numbers.double().numpy(), *self.quantile_map))
+        return numbers.clamp(bounds.low, bounds.high)
+
+    def mapped(self, scores: Tensor) -> NoisyHistogram:
+        """Add the quantile map that gives generated scores the published shares of bins.
+
+        Parameters
+        ----------
+        scores : Tensor, shape (record,)
+            Generated, of a numeric column.
+
+        Returns
+        -------
+        NoisyHistogram
+            From then on `decode_numeric` is for generated scores, and no inverse of `encode`. Equal
+            to this one if no bin differs by more than errors explain.
+        """
+        bounds, (mean, std) = self.support or self._bounds(), self.mean_and_std()
+        edges = np.linspace(bounds.low, bounds.high, len(self.counts))
+        values = scores.double().numpy() * std + mean
+        had = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / max(len(values), 1)
+        wanted = corrected_shares(had, self.counts[:-1], self.noise_std)
+        if not len(values) or np.allclose(had, wanted, rtol=0.0, atol=1e-9):
+            return self
+        return replace(self, quantile_map=quantile_map(values, edges, wanted))
 
     def _bounds(self) -> Bounds:
         if isinstance(self.column, Bounds):

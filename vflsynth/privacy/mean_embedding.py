@@ -2,7 +2,8 @@
 
 The mean of random Fourier features (Rahimi and Recht 2007) of all records determines their joint
 distribution as far as the kernel can see; published once with noise (DP-MERF, Harder et al. 2021)
-it can be learned from for as long and as often as one likes.
+it can be learned from for as long and as often as one likes. What is learned is not the release
+itself but the estimate that `vflsynth.privacy.shrinkage` makes of it.
 
 Who sends what: party i sends the projections ``x_i @ W_i`` of each record's encoded columns, shape
 (record, n_features / 2). The server adds the parties' projections, takes cosine and sine, sums over

@@ -56,7 +56,9 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
         Noise standard deviation over joint sensitivity, instead of ``epsilon``.
     mechanism : str, default="kernel_mean_embedding"
         - "kernel_mean_embedding": one noisy release of marginal histograms and of the joint table's
-          mean random Fourier features; generators learn from the release alone (after DP-MERF).
+          mean random Fourier features; generators learn from the release alone (after DP-MERF), as
+          `vflsynth.privacy.shrinkage` reads it, and numeric columns then get the published
+          marginals (`vflsynth.privacy.quantile_mapping`).
         - "dpsgd": per-example clipping and noise for *all* discriminator parameters.
         - "first_layer": the VFLGAN paper's. Its ε is the budget of the first-layer gradients and
           **not a guarantee for the synthetic data** (see `vflsynth.privacy.first_layer`).

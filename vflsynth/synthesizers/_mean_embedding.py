@@ -130,6 +130,9 @@ def fit_mean_embedding(
 ) -> None:
     """Release histograms and the mean embedding, train the generators on them, fill in `model`.
 
+    The generators learn a shrunk estimate of the mean embedding, and after training their numeric
+    columns are mapped to the published marginals: post-processing of the two releases.
+
     Parameters
     ----------
     model : PrivateGANSynthesizer
@@ -186,6 +189,10 @@ def fit_mean_embedding(
         resume=None,
         verbose=model.verbose > 0,
     )
+    for party in parties:
+        party.map_quantiles()
+    if model._joins:
+        hand_back_encoding(owners, parties[0])
     fill_models(
         [model],
         session,

@@ -22,7 +22,7 @@ from vflsynth.training.algorithm import Algorithm
 
 
 class MeanEmbedding(Algorithm):
-    """Two releases, then one exchange per step that reads no record.
+    """Two releases, an estimate made of both, then one exchange per step that reads no record.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class MeanEmbedding(Algorithm):
     Notes
     -----
     Source: DP-MERF (Harder, Adamczewski and Park 2021), with the parties' generators in place of
-    one. The last (averaged) generators are kept: choosing among epochs by the records would not be
+    one, and with `vflsynth.privacy.shrinkage`. The last (averaged) generators are kept: choosing among epochs by the records would not be
     private.
     """
 

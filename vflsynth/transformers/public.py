@@ -29,7 +29,8 @@ class PublicTransformer(ColumnTransformer):
     Numbers become standard scores within ±12, by the histogram's mean and standard deviation;
     categories of the public list that are visible above the noise become one-hot, and others are
     not synthesised. Missing values get a state of their own if they are visible above the noise.
-    Made by `of`, not fitted.
+    Made by `of`, not fitted. If the histogram has a quantile map, which it gets when training is
+    over, decoding applies it: generated numbers are then decoded, and encoded ones are not.
 
     Notes
     -----
@@ -90,6 +91,13 @@ class PublicTransformer(ColumnTransformer):
             encoded = np.insert(encoded, 1, 1.0 - encoded[:, 1], axis=1)
         out[:] = encoded
 
+    def mapped_histogram(self, generated: Matrix) -> NoisyHistogram:
+        """Return the histogram with the quantile map of generated rows, shape (record, width_)."""
+        if isinstance(self.histogram_.column, Categories):
+            return self.histogram_
+        present = generated[:, 1] > generated[:, 2] if self._has_gate else slice(None)
+        return self.histogram_.mapped(torch.from_numpy(generated[present, 0]))
+
     @property
     def _has_gate(self) -> bool:
         return isinstance(self.histogram_.column, Bounds) and self.histogram_.has_missing
@@ -141,6 +149,8 @@ class PublicTransformer(ColumnTransformer):
         if self.histogram_.support is not None:
             support = self.histogram_.support
             public["support"] = [float(support.low), float(support.high)]
+        if self.histogram_.quantile_map is not None:
+            public["quantile_map"] = [knots.tolist() for knots in self.histogram_.quantile_map]
         return {**public, "counts": counts, "noise_std": float(self.histogram_.noise_std)}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
@@ -150,4 +160,12 @@ class PublicTransformer(ColumnTransformer):
             column = Categories(tuple(scalar_from_json(value) for value in state["categories"]))
         counts = np.array(state["counts"], dtype=np.float64)
         support = Bounds(*state["support"]) if "support" in state else None
-        self.histogram_ = NoisyHistogram(column, counts, float(state["noise_std"]), support)
+        quantile_map = None
+        if "quantile_map" in state:
+            before, after = (np.array(knots, dtype=np.float64) for knots in state["quantile_map"])
+            if before.shape != after.shape or before.ndim != 1 or not len(before):
+                raise ValueError("a quantile map needs as many values after as before")
+            quantile_map = before, after
+        self.histogram_ = NoisyHistogram(
+            column, counts, float(state["noise_std"]), support, quantile_map
+        )

@@ -217,6 +217,23 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 transformer.encode_into(frame[label], matrix[:, place])
         return matrix
 
+    def mapped_histograms(self, generated: Matrix) -> dict[Any, NoisyHistogram]:
+        """Add to columns' histograms the quantile maps of generated rows; see `NoisyHistogram`.
+
+        Parameters
+        ----------
+        generated : float32 array, shape (record, width_)
+
+        Raises
+        ------
+        TypeError
+            If this transformer was not made by `from_histograms`.
+        """
+        return {
+            label: transformer.mapped_histogram(generated[:, place])
+            for label, transformer, place in self._public()
+        }
+
     def draw_independent(self, n_records: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
         """Draw encoded rows, every column on its own, as its published histogram has it.
 
@@ -235,9 +252,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             If this transformer was not made by `from_histograms`.
         """
         matrix = np.zeros((n_records, self.width_), dtype=np.float32)
-        for _, transformer, place in self._placed():
-            if not isinstance(transformer, PublicTransformer):
-                raise TypeError("only columns that are described by histograms can be drawn")
+        for _, transformer, place in self._public():
             transformer.draw_into(rng, matrix[:, place])
         return matrix
 
@@ -365,6 +380,12 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for label, transformer in self.transformers_.items():
             yield label, transformer, slice(start, start + transformer.width_)
             start += transformer.width_
+
+    def _public(self) -> Iterator[tuple[Any, PublicTransformer, slice]]:
+        for label, transformer, place in self._placed():
+            if not isinstance(transformer, PublicTransformer):
+                raise TypeError(f"column {label!r} is not described by a published histogram")
+            yield label, transformer, place
 
     def _check_columns(self, frame: pd.DataFrame) -> None:
         missing = [label for label in self.transformers_ if label not in frame.columns]

@@ -292,6 +292,22 @@ def test_the_ledger_is_within_budget_and_saved(frames, tmp_path):
     assert set(table["grade"]) <= {1, 2, 3}
 
 
+def test_generated_columns_get_the_published_shares_of_bins(frames, tmp_path):
+    """Of a generator that has learned nothing: with next to no noise, all comes from the map."""
+    exact = clone(PRIVACY).set_params(epsilon=None, noise_multiplier=1e-3)
+    more = {name: pd.concat([frame] * 50, ignore_index=True) for name, frame in frames.items()}
+    model = fit(more, exact)
+    histogram = model.parties_["bank"].transformer.transformers_["income"].histogram_
+    edges = np.linspace(histogram.support.low, histogram.support.high, 9)
+    sample = model.sample(20_000, random_state=1)
+    drawn, real = (np.histogram(table["income"], edges)[0] for table in (sample, more["bank"]))
+    # Three standard deviations of 3,000 records' shares are not corrected.
+    np.testing.assert_allclose(drawn / 20_000, real / 3000, atol=0.035)
+    model.save(tmp_path / "model")
+    again = VFLGANSynthesizer.load(tmp_path / "model").sample(50, random_state=1)
+    pd.testing.assert_frame_equal(again, model.sample(50, random_state=1))
+
+
 def test_a_column_without_public_bounds_is_named(frames):
     frames["bank"]["debt"] = 1.0
     with pytest.raises(PartyDataError, match=r"'bank', column 'debt'.*public bounds"):
