@@ -33,8 +33,8 @@ class MeanEmbedding(Algorithm):
     Notes
     -----
     Source: DP-MERF (Harder, Adamczewski and Park 2021), with the parties' generators in place of
-    one, and with `vflsynth.privacy.shrinkage`. The last (averaged) generators are kept: choosing among epochs by the records would not be
-    private.
+    one, and with `vflsynth.privacy.shrinkage`. The last (averaged) generators are kept: choosing
+    among epochs by the records would not be private.
     """
 
     def __init__(self, channel: Channel, server: MeanEmbeddingServer) -> None:
