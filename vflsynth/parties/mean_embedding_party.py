@@ -34,11 +34,8 @@ from vflsynth.transformers import TableTransformer
 FINAL_LEARNING_RATE = 0.02
 """Learning rate at the end of training, as a share of that at the beginning."""
 
-INDEPENDENT_RECORDS = 10
-"""Records with independent columns that are drawn for each random feature."""
-
-MAPPED_RECORDS = 20_000
-"""Generated records that tell what marginals the generators have learned."""
+DRAWN_RECORDS = 20_000
+"""Records that tell a distribution: of independent columns, and of what generators have learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +126,7 @@ class MeanEmbeddingParty(GANParty):
 
     def independent_projections(self, step: int) -> IndependentProjections:
         """Project records drawn from the published histograms, every column on its own."""
-        n_records = INDEPENDENT_RECORDS * self.embedding.n_features
-        drawn = self.transformer.draw_independent(n_records, self._independent)
+        drawn = self.transformer.draw_independent(DRAWN_RECORDS, self._independent)
         projections = torch.from_numpy(drawn).to(self.frequencies.device) @ self.frequencies
         return IndependentProjections(self.name, SERVER, step, projections)
 
@@ -176,7 +172,7 @@ class MeanEmbeddingParty(GANParty):
         """Let generated columns have the published marginals, once training is over."""
         generator = copy.deepcopy(self.published)
         generator.load_state_dict(self.selected)
-        latent = self.schedule.evaluation_latent(0, MAPPED_RECORDS)
+        latent = self.schedule.evaluation_latent(0, DRAWN_RECORDS)
         rows = sample_encoded(generator, latent, self.streams, 0)[0]
         self.histograms = self.transformer.mapped_histograms(rows.cpu().numpy())
         self.transformer = TableTransformer.from_histograms(

@@ -26,9 +26,9 @@ CopulaLoadings     server → party   L_i (columns of all, columns of i)  Gaussi
                                                                         masked normal scores
 NoisyHistograms    party → server   counts of the cells of all columns, kernel mean embedding:
                                     with Gaussian noise                 once, before training
-IndependentPro-    party → server   w_i^k x'_i of 10 m records drawn     kernel mean embedding:
-jections                            from the histograms (10 m, K),      once, before training
-                                    every column on its own
+IndependentPro-    party → server   w_i^k x'_i of 20,000 records drawn  kernel mean embedding:
+jections                            column by column from the           once, before training
+                                    histograms (20,000, K)
 RecordProjections  party → server   w_i^k x_i of every record (n, K),   kernel mean embedding:
                                     in the clear                        once, before training
 FakeProjections    party → server   w_i^k x~_i of fakes (R, B, K)       kernel mean embedding:
