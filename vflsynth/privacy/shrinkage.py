@@ -74,13 +74,13 @@ def shrink_mean_embedding(
     Let u and C be mean and covariance of the features were all columns independent, v_i and λ_i the
     eigenvectors and eigenvalues of C, and ``d_i = v_i · (released - u)``. The model is
 
-    ``d_i ~ N(0, e λ_i^a / Σ_j λ_j^a  +  λ_i / n  +  (noise_std / n)²)``
+    ``d_i ~ N(0, s λ_i^a / Σ_j λ_j^a + e_i)`` with ``e_i = λ_i / n + (noise_std / n)²``,
 
-    for relations between columns, for having n records only, and for the noise. Energy e and
-    exponent a are those of the largest likelihood. With f_i the first term's share of the variance,
-    e_i the errors' part and ``r = Σ_i d_i² / Σ_i e_i``, the estimate is
-    ``u + Σ_i (w + (1 - w) f_i) d_i v_i``, where w rises from 0, at three standard deviations above
-    the 1 that r has by errors alone, to 1 at 4.505.
+    for relations between columns and, e_i, for having n records only and for the noise. Energy s
+    and exponent a are those of the largest likelihood. With f_i the first term's share of the
+    variance and ``r = Σ_i d_i² / Σ_i e_i``, the estimate is ``u + Σ_i (w + (1 - w) f_i) d_i v_i``,
+    where w rises from 0, at three standard deviations above the 1 that r has by errors alone, to 1
+    at 4.505.
 
     Parameters
     ----------
