@@ -112,7 +112,6 @@ class MeanEmbeddingParty(GANParty):
             embedding.bandwidths,
             streams.numpy_generators("frequencies")[0],
         ).to(streams.device, torch.float32)
-        (self._independent,) = streams.numpy_generators("independent records")
 
     # -- the releases ----------------------------------------------------------------------------
 
@@ -126,7 +125,8 @@ class MeanEmbeddingParty(GANParty):
 
     def independent_projections(self, step: int) -> IndependentProjections:
         """Project records drawn from the published histograms, every column on its own."""
-        drawn = self.transformer.draw_independent(DRAWN_RECORDS, self._independent)
+        (rng,) = self.streams.numpy_generators("independent records")
+        drawn = self.transformer.draw_independent(DRAWN_RECORDS, rng)
         projections = torch.from_numpy(drawn).to(self.frequencies.device) @ self.frequencies
         return IndependentProjections(self.name, SERVER, step, projections)
 

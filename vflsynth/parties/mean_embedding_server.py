@@ -70,7 +70,7 @@ class MeanEmbeddingServer:
         """Release the mean embedding, once; a second release would cost a second budget."""
         if self.released is not None:
             raise ProtocolError("the mean embedding has already been released")
-        total = feature_sum([projections[name].projections.cpu() for name in sorted(projections)])
+        total = feature_sum([projections[name].projections for name in sorted(projections)])
         if self.relation is NeighbouringRelation.REPLACE_ONE:
             n_records = float(len(projections[min(projections)].projections))
         else:

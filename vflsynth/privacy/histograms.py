@@ -316,15 +316,8 @@ class NoisyHistogram:
         """
         if isinstance(self.column, Bounds):
             numbers = np.clip(numeric_values(values), self.column.low, self.column.high)
-            mean, std = self.mean_and_std()
-            scores = np.clip((numbers - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
-            missing = np.isnan(scores)
-            encoded = np.stack([np.where(missing, 0.0, scores), missing], axis=1)
-        else:
-            cells = len(self.column.values) + 1
-            codes = cell_codes(values, self.column, cells)
-            encoded = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
-        return torch.from_numpy(encoded[:, : self.encoded_dim].astype(np.float64))
+            return self._scores(numbers)
+        return self._one_hot(cell_codes(values, self.column, len(self.counts)))
 
     def draw(self, n_records: int, rng: np.random.Generator) -> Tensor:
         """Draw encoded values as the histogram has them: numbers spread evenly within their bins.
@@ -340,18 +333,28 @@ class NoisyHistogram:
             float64, as `encode` returns it; only visible categories occur.
         """
         missing = rng.random(n_records) < self.missing_share
-        shares = self.shares()
-        if isinstance(self.column, Bounds):
-            bounds, (mean, std) = self.support or self.column, self.mean_and_std()
+        shares, cells = self.shares(), self.cells
+        if isinstance(cells, Bounds):
             bins = rng.choice(len(shares), n_records, p=shares) + rng.random(n_records)
-            numbers = bounds.low + (bounds.high - bounds.low) * bins / len(shares)
-            scores = np.clip((numbers - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
-            drawn = np.stack([np.where(missing, 0.0, scores), missing], axis=1)
-        else:
-            shares = np.maximum(shares[self.visible], np.finfo(np.float64).tiny)
-            codes = rng.choice(len(shares), n_records, p=shares / shares.sum())
-            drawn = np.eye(len(shares) + 1)[np.where(missing, len(shares), codes)]
-        return torch.from_numpy(drawn[:, : self.encoded_dim].astype(np.float64))
+            numbers = cells.low + (cells.high - cells.low) * bins / len(shares)
+            return self._scores(np.where(missing, np.nan, numbers))
+        shares = np.maximum(shares[self.visible], np.finfo(np.float64).tiny)
+        codes = self.visible[rng.choice(len(shares), n_records, p=shares / shares.sum())]
+        return self._one_hot(np.where(missing, len(self.counts) - 1, codes))
+
+    def _scores(self, numbers: _FloatArray) -> Tensor:
+        """Encode numbers, NaN where missing."""
+        mean, std = self.mean_and_std()
+        scores = np.clip((numbers - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
+        missing = np.isnan(scores)
+        encoded = np.stack([np.where(missing, 0.0, scores), missing], axis=1)
+        return torch.from_numpy(encoded[:, : self.encoded_dim].astype(np.float64))
+
+    def _one_hot(self, codes: npt.NDArray[np.intp]) -> Tensor:
+        """Encode the cells of categories."""
+        cells = len(self.counts)
+        encoded = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
+        return torch.from_numpy(encoded[:, : self.encoded_dim].astype(np.float64))
 
     def decode_numeric(self, scores: Tensor) -> Tensor:
         """Turn standard scores of a numeric column into its own units, within its public bounds."""

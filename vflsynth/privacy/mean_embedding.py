@@ -19,7 +19,7 @@ inner product would need, so that the server sees sums only.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -95,6 +95,39 @@ def random_features(projections: Tensor) -> Tensor:
     return torch.cat([projections.cos(), projections.sin()], dim=-1) * scale
 
 
+def feature_blocks(projections: Sequence[Tensor], dtype: torch.dtype) -> Iterator[Tensor]:
+    """Compute the random features of all records, some thousands at a time, on the CPU.
+
+    Parameters
+    ----------
+    projections : sequence of Tensor, each (record, n_features / 2)
+        One per party, rows aligned.
+    dtype : torch.dtype
+        To compute in.
+
+    Yields
+    ------
+    Tensor, shape (some records, n_features)
+
+    Raises
+    ------
+    ProtocolError
+        If shapes differ or a projection is not finite, which would void the sensitivity.
+    """
+    shapes = {tuple(part.shape) for part in projections}
+    if len(shapes) != 1:
+        raise ProtocolError(
+            f"Projections of the parties have different shapes: {sorted(shapes)}. "
+            "Fix: all parties must use the same records and the same number of features."
+        )
+    for start in range(0, len(projections[0]), _BLOCK):
+        parts = [part[start : start + _BLOCK].to("cpu", dtype) for part in projections]
+        block = torch.stack(parts).sum(0)
+        if not block.isfinite().all():
+            raise ProtocolError("A party sent projections that are not finite. Fix: its encoding.")
+        yield random_features(block)
+
+
 def feature_sum(projections: Sequence[Tensor]) -> Tensor:
     """Sum the random features of all records.
 
@@ -111,21 +144,11 @@ def feature_sum(projections: Sequence[Tensor]) -> Tensor:
     Raises
     ------
     ProtocolError
-        If shapes differ or a projection is not finite, which would void the sensitivity.
+        As `feature_blocks`.
     """
-    shapes = {tuple(part.shape) for part in projections}
-    if len(shapes) != 1:
-        raise ProtocolError(
-            f"Projections of the parties have different shapes: {sorted(shapes)}. "
-            "Fix: all parties must use the same records and the same number of features."
-        )
-    n_records, half = projections[0].shape
-    total = torch.zeros(2 * half, dtype=torch.float64)
-    for start in range(0, n_records, _BLOCK):
-        block = torch.stack([part[start : start + _BLOCK].double() for part in projections]).sum(0)
-        if not block.isfinite().all():
-            raise ProtocolError("A party sent projections that are not finite. Fix: its encoding.")
-        total += random_features(block).sum(0)
+    total = torch.zeros(2 * projections[0].shape[1], dtype=torch.float64)
+    for features in feature_blocks(projections, torch.float64):
+        total += features.sum(0)
     return total
 
 

@@ -22,9 +22,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from vflsynth.privacy.mean_embedding import random_features
-
-_BLOCK = 4096  # records whose features are in memory at once
+from vflsynth.privacy.mean_embedding import feature_blocks
 
 # How fast relations fade from the directions in which features vary most to the others: 1 is that
 # of a density which is equally rough everywhere, larger is smoother.
@@ -52,14 +50,17 @@ def feature_moments(projections: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     mean : Tensor, shape (n_features,)
         float64.
     covariance : Tensor, shape (n_features, n_features)
-        float64; divided by the number of records.
+        float64; divided by the number of records. Products are computed in the projections' type.
+
+    Raises
+    ------
+    ProtocolError
+        As `feature_blocks`.
     """
     n_records, half = projections[0].shape
     mean = torch.zeros(2 * half, dtype=torch.float64)
     second = torch.zeros(2 * half, 2 * half, dtype=torch.float64)
-    for start in range(0, n_records, _BLOCK):
-        block = torch.stack([part[start : start + _BLOCK] for part in projections]).sum(0)
-        features = random_features(block.cpu())
+    for features in feature_blocks(projections, projections[0].dtype):
         mean += features.double().sum(0)
         second += features.T @ features
     mean /= n_records

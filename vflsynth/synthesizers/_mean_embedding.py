@@ -99,7 +99,6 @@ def match_and_join(
     make = partial(MeanEmbeddingParty, embedding=embedding, noise=noise)
     joined = join(owners, make, TableTransformer())
     joined.prepare()
-    hand_back_encoding(owners, joined)
     return owners, [joined], plan, alignment
 
 

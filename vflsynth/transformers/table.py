@@ -234,7 +234,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             for label, transformer, place in self._public()
         }
 
-    def draw_independent(self, n_records: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    def draw_independent(self, n_records: int, rng: np.random.Generator) -> Matrix:
         """Draw encoded rows, every column on its own, as its published histogram has it.
 
         Parameters

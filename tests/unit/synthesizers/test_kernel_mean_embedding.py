@@ -136,7 +136,6 @@ def test_fakes_are_compared_with_the_shrunk_release_which_reads_no_record(frames
     _, server, parties, plan, _ = release(frames)
     for party in parties:
         party.matched = None  # whatever comes now, no record is there to be read
-        (party._independent,) = party.streams.numpy_generators("independent records")
     drawn = [party.independent_projections(0).projections for party in parties]
     counts = [h for p in parties for h in p.histograms.values()]
     expected = shrink_mean_embedding(
