@@ -379,6 +379,16 @@ def test_ctrl_c_outside_training_says_that_nothing_was_saved(folder, capsys, mon
     assert "nothing was saved" in capsys.readouterr().err
 
 
+def test_termination_does_what_ctrl_c_does(folder, capsys, monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(
+        "vflsynth.cli.inspect.describe_model", lambda *_: signal.raise_signal(signal.SIGTERM)
+    )
+    assert main(["inspect", str(folder / "model")]) == 130
+    assert "nothing was saved" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_reader_that_goes_away_is_no_error(folder):
     command = [sys.executable, "-c", "import sys; from vflsynth.cli import main; sys.exit(main())"]
     command += ["sample", str(folder / "model"), "-n", "20000"]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import NoReturn
 
@@ -46,7 +49,7 @@ exit codes:
   2    wrong usage: an option or a parameter is not what it should be, or a package is missing
   3    the tables cannot be used as they are; the message names party, column and fix
   4    a saved model or checkpoint is missing, damaged, or in the way
-  130  interrupted with Ctrl-C; fit saves the model so far
+  130  interrupted with Ctrl-C or SIGTERM; fit saves the model so far
 """
 
 
@@ -81,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         For ``--help`` and ``--version``, and with code 2 for arguments that cannot be parsed.
     """
     options = _parser().parse_args(arguments)
-    with reporting(quiet=options.quiet):
+    with reporting(quiet=options.quiet), _termination_interrupts():
         try:
             code = options.run(options)
             sys.stdout.flush()
@@ -95,6 +98,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             logger.error("%s", _one_line(error), exc_info=options.debug)
             return _code(error)
     return ExitCode(code)
+
+
+@contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """Let SIGTERM, which schedulers and `timeout` send, do what Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say what signals do
+        return
+    previous = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 class _Parser(argparse.ArgumentParser):
