@@ -46,7 +46,10 @@ from vflsynth.privacy.schema import Bounds, PublicColumn, cell_codes, n_cells
 DPSGD: dict[str, Any] = {"max_grad_norm": 2.0, "preprocessing_share": 0.15}
 DPSGD_MODEL: dict[str, Any] = {"discriminator_steps": 2}
 
-VFLGAN_MECHANISMS = ("kernel_mean_embedding", "dpsgd", "first_layer")
+WITHOUT_SCHEMA = "kernel_mean_embedding_without_schema"
+"""The default mechanism when nobody states bounds or categories, so that they have to be paid."""
+
+VFLGAN_MECHANISMS = ("kernel_mean_embedding", WITHOUT_SCHEMA, "dpsgd", "first_layer")
 MARGINAL_METHODS = ("mst", "aim")
 METHODS = (*VFLGAN_MECHANISMS, "dplt", *MARGINAL_METHODS)
 
@@ -94,32 +97,42 @@ def synthesise(
 
 
 def _vflgan(
-    table: BenchmarkTable, mechanism: str, epsilon: float, seeds: list[int]
+    table: BenchmarkTable, method: str, epsilon: float, seeds: list[int]
 ) -> Iterator[Release]:
     """Train the seeds together where the mechanism can: its steps cost operations, not size."""
-    model, n_records = _make_vflgan(table, mechanism, epsilon), len(table.party_frames["A"])
-    together = [[seed] for seed in seeds] if mechanism == "kernel_mean_embedding" else [seeds]
+    model, n_records = _make_vflgan(table, method, epsilon), len(table.party_frames["A"])
+    alone = model.privacy.mechanism == "kernel_mean_embedding"
+    together = [[seed] for seed in seeds] if alone else [seeds]
+    frames, dtypes = table.party_frames, table.joined().dtypes
+    if method == WITHOUT_SCHEMA:  # types are public: which numbers are codes has to be said there
+        frames = {
+            party: frame.astype({c: "category" for c in table.categorical if c in frame})
+            for party, frame in frames.items()
+        }
     for some in together:
         started = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoPrivacyWarning)
-            models = model.fit_replicas(table.party_frames, random_states=some)
+            models = model.fit_replicas(frames, random_states=some)
         seconds = (time.perf_counter() - started) / len(some)
         for seed, fitted in zip(some, models, strict=True):
             ledger = fitted.privacy_ledger_
             assert ledger is not None
             sample = fitted.sample(n_records, random_state=seed)
+            if method == WITHOUT_SCHEMA:  # rare categories are not published, but missing
+                sample = sample.dropna().astype(dtypes)
             yield Release(sample, ledger.epsilon(), fitted.settings_, seconds)
 
 
-def _make_vflgan(table: BenchmarkTable, mechanism: str, epsilon: float) -> VFLGANSynthesizer:
+def _make_vflgan(table: BenchmarkTable, method: str, epsilon: float) -> VFLGANSynthesizer:
+    mechanism = "kernel_mean_embedding" if method == WITHOUT_SCHEMA else method
     options: dict[str, Any] = {"mechanism": mechanism, "delta": DELTAS[table.name]}
     model: dict[str, Any] = {}
-    if mechanism != "first_layer":
-        options["public_schema"] = SCHEMAS[table.name]
-    else:
+    if method == "first_layer":
         model["column_kinds"] = dict.fromkeys(table.categorical, "categorical")
-    if mechanism == "dpsgd":
+    elif method != WITHOUT_SCHEMA:
+        options["public_schema"] = SCHEMAS[table.name]
+    if method == "dpsgd":
         options |= {"n_records": N_RECORDS[table.name], **DPSGD}
         model |= DPSGD_MODEL
     privacy = GaussianPrivacy(epsilon=epsilon, **options)

@@ -16,6 +16,7 @@ from vflsynth.privacy import (
     WangAccountant,
     plan_gs_wgan,
 )
+from vflsynth.privacy.discovery import ColumnCounts
 
 SIGMA, BATCH, SHARDS, STEPS, DELTA = 1.07, 32, 1000, 20_000, 1e-5
 """Of the published code; its noise has standard deviation 2 C SIGMA in every coordinate."""
@@ -42,7 +43,7 @@ def ledger_of(noise_multiplier):
         preprocessing_share=0.0,
     )
     return plan_gs_wgan(
-        privacy, {"joined": ["a"]}, n_shards=SHARDS, batch_size=BATCH, steps=STEPS
+        privacy, {"joined": ColumnCounts(1)}, n_shards=SHARDS, batch_size=BATCH, steps=STEPS
     ).ledger
 
 

@@ -10,8 +10,6 @@ from vflsynth import VFLGANSynthesizer
 from vflsynth.audit import Claim, RegularisedLogistic, audit_mechanism, audit_with_canaries
 from vflsynth.privacy import GaussianPrivacy, PublicSchema
 
-pytestmark = pytest.mark.slow
-
 SCHEMA = PublicSchema(bounds={"x": (-8.0, 8.0), "y": (-8.0, 8.0)})
 N_RECORDS, N_RUNS = 24, 100
 
@@ -63,6 +61,7 @@ def moments(table):
     return [*table.mean(), *table.std(), *table.max(), correlation]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
 def test_first_layer_leaks_more_than_its_epsilon():
     """The paper's mechanism, drowned in noise: a record is seen all the same."""
@@ -72,6 +71,7 @@ def test_first_layer_leaks_more_than_its_epsilon():
     assert attack.epsilon > 1.0
 
 
+@pytest.mark.slow
 def test_dpsgd_leaks_no_more_than_its_epsilon():
     """The same game, the same attacker: the outlier is public knowledge only by the schema."""
     privacy = GaussianPrivacy(

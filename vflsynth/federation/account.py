@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from vflsynth.exceptions import ArtefactError, ParameterError, PrivacyBudgetError
 from vflsynth.federation.site import Budget
 from vflsynth.privacy import LedgerEntry, PrivacyLedger, SampledRelease
-from vflsynth.privacy.events import event_from_dict, event_to_dict
+from vflsynth.privacy.events import event_from_dict, event_to_dict, gaussian_releases
 
 FILE = "privacy-account.json"
 _FORMAT, _VERSION = "vflsynth privacy account", 1
@@ -48,7 +48,7 @@ class Account:
     Raises
     ------
     ParameterError
-        If another run has it open.
+        If another run has it open, or earlier runs were under another neighbouring relation.
     ArtefactError
         If the account cannot be read: it is never taken for an empty one.
 
@@ -74,6 +74,7 @@ class Account:
             ) from error
         try:
             self._attempts = self._read()
+            self._check_relation(run)
         except BaseException:
             self._lock.close()
             raise
@@ -120,6 +121,19 @@ class Account:
                 "delta": delta,
             },
         }
+
+    def _check_relation(self, run: str) -> None:
+        """Refuse a run whose releases cannot be added up with those of earlier ones."""
+        before = {r.relation.value for e in self._all() for r in gaussian_releases(e.event)}
+        planned = self._planned.relation
+        if planned is not None and before - {planned.value}:
+            raise ParameterError(
+                f"{self._path.parent}: what runs of this folder released is accounted for under "
+                f"the neighbouring relation {' and '.join(map(repr, sorted(before)))}, run {run!r} "
+                f"under {planned.value!r}, and the two cannot be added up. Nothing was released. "
+                "Fix: the same neighbouring_relation in the job's privacy, or another folder in "
+                "the site file, whose account starts anew"
+            )
 
     def _all(self) -> list[LedgerEntry]:
         return [entry for attempt in self._attempts for entry in attempt.entries]

@@ -35,7 +35,9 @@ class Job:
     on : str, optional
         Key column of every table. Default: the index.
     parameters : dict
-        Of the method, but for what belongs to a site (`column_kinds`, `device`, `random_state`).
+        Of the method, but for `column_kinds` and `device`, which are in site files, and for
+        `transformer`, `random_state`, `verbose` and `memory_limit`, which no run across processes
+        has: a site file's secrets take the place of `random_state`.
     checkpoint_every : int, default=10
         Epochs.
     exchange_timeout, setup_timeout : float

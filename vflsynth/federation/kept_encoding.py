@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Self
 
@@ -26,7 +26,7 @@ class KeptEncoding(PublicEncoding):
 
     Parameters
     ----------
-    schema, n_bins, noise_std
+    schema, n_bins, noise_std, discovery
         See `PublicEncoding`.
     folder : Path
         Of the run at this site.
@@ -35,11 +35,11 @@ class KeptEncoding(PublicEncoding):
         checkpoint whose networks were trained with it.
     """
 
-    folder: Path
-    again: bool
+    folder: Path = field(kw_only=True)
+    again: bool = field(kw_only=True)
 
     @classmethod
-    def of(cls, encoding: PublicEncoding, folder: Path, *, again: bool) -> Self:
+    def keeping(cls, encoding: PublicEncoding, folder: Path, *, again: bool) -> Self:
         """Keep an encoding in a folder."""
         values = {f.name: getattr(encoding, f.name) for f in fields(PublicEncoding)}
         return cls(**values, folder=folder, again=again)

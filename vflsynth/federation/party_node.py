@@ -67,7 +67,8 @@ class PartyNode:
         self.checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         self.program: Program = program_of(job)
         self.program.check_site(site)
-        frame = check_party_frames({self.name: read_table(site.table)}, job.on)[self.name]
+        frame = read_table(site.table)
+        check_party_frames({self.name: frame}, job.on, allow_empty_columns=self.program.private)
         self.frame, shared = frame, site.the_shared
         self.matching = Matching(self.name, frame, job.on, shared, self.program.minter)
         self.rules = Rules({Verb.HELLO, Verb.BLIND_KEYS, Verb.ENCODED_SIZE})

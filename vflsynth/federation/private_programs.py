@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from vflsynth.federation.job import Job
 from vflsynth.federation.kept_encoding import KeptEncoding
 from vflsynth.federation.program import Agreed
 from vflsynth.federation.site import Site
-from vflsynth.frames import KeyMinter, public_key_minters
+from vflsynth.frames import KeyMinter, infers_types, public_key_minters
 from vflsynth.parties import (
     DPSGDParty,
     MeanEmbeddingParty,
@@ -34,6 +34,7 @@ from vflsynth.privacy import (
     PublicSchema,
     SampledRelease,
 )
+from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Channel, Schedule
 from vflsynth.protocol.channel import Verb
 from vflsynth.synthesizers import _mean_embedding
@@ -74,17 +75,32 @@ class PrivateProgram(SynthesizerProgram):
     privacy : GaussianPrivacy
     """
 
+    private: ClassVar[bool] = True
+
     def __init__(self, job: Job, privacy: GaussianPrivacy) -> None:
         super().__init__(job)
         self.privacy = privacy
         self.privacy_plan: PrivacyPlan | None = None
 
     def check_site(self, site: Site) -> None:
-        """Refuse if the site file does not say how much it agrees to."""
+        """Refuse a site file without a budget, and a table whose types are read off its records.
+
+        Raises
+        ------
+        ParameterError
+        """
         if site.budget is None:
             raise ParameterError(
                 f"site {site.party!r}: job {self.job.name!r} is private, and the site file does "
                 "not say how much the site agrees to: [privacy] epsilon = ..., delta = ..."
+            )
+        if site.table is not None and infers_types(site.table):
+            raise ParameterError(
+                f"site {site.party!r}: job {self.job.name!r} is private and takes the types of "
+                f"columns as public, but those of {str(site.table)!r} would be read off its "
+                "records: in a csv file one record can change them. Fix: store the table as "
+                "parquet, with types that are fixed beforehand, for example with "
+                "vflsynth.frames.write_table"
             )
 
     def minter(self, name: str, keys: pd.Index) -> KeyMinter:
@@ -113,7 +129,7 @@ class MeanEmbeddingProgram(PrivateProgram):
         """Make a party that adds noise to its histograms."""
         privacy = clone(self.privacy).set_params(public_schema=site.schema)
         embedding, _ = _mean_embedding.agree(privacy, _columns(agreed), self._n_steps)
-        kept = KeptEncoding.of(
+        kept = KeptEncoding.keeping(
             embedding.encoding, site.folder / self.job.name, again=agreed.epoch > 0
         )
         return MeanEmbeddingParty(
@@ -181,7 +197,7 @@ class _KeptDPSGD(DPSGDMechanism):
         encoding = super()._encoding()
         if self.kept_in is None:
             return encoding
-        return KeptEncoding.of(encoding, self.kept_in, again=self.again)
+        return KeptEncoding.keeping(encoding, self.kept_in, again=self.again)
 
 
 class DPSGDProgram(PrivateProgram):
@@ -283,6 +299,6 @@ PRIVATE_PROGRAMS: Mapping[str, type[PrivateProgram]] = {
 }
 
 
-def _columns(agreed: Agreed) -> dict[str, Sequence[Hashable]]:
-    """Stand-ins for columns, of which only the numbers matter."""
-    return {name: range(n) for name, n in agreed.columns.items()}
+def _columns(agreed: Agreed) -> dict[str, ColumnCounts]:
+    """Count the parties' columns; every site lists what is public about its own."""
+    return {name: ColumnCounts(n) for name, n in agreed.columns.items()}

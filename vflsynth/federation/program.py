@@ -80,6 +80,8 @@ class Program(ABC):
 
     noised: ClassVar[frozenset[str]] = frozenset()
     """Kinds of messages in which nothing depends on records but by way of noise."""
+    private: ClassVar[bool] = False
+    """Whether records may be read only as a privacy ledger says: errors would tell of them, too."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

@@ -52,7 +52,8 @@ class Site:
     folder : Path
         Checkpoints, this site's half of the model and its reports.
     table : Path, optional
-        The party's table, csv or parquet. The server has none, unless it is an active party.
+        The party's table, csv or parquet; for private runs parquet. The server has none, unless it
+        is an active party.
     labels : str, optional
         At an active party: the column of the table that holds the labels.
     column_kinds : dict

@@ -6,7 +6,7 @@ between parties is their column names, the type of their keys, and, in
 """
 
 from vflsynth.frames.alignment import AlignmentReport, align_keys, intersect, positions
-from vflsynth.frames.io import read_table, write_table
+from vflsynth.frames.io import infers_types, read_table, write_table
 from vflsynth.frames.keys import KeyMinter, learn_key_minters, public_key_minters
 from vflsynth.frames.party_frames import (
     align_party_frames,
@@ -23,6 +23,7 @@ __all__ = [
     "align_party_frames",
     "check_no_empty_column",
     "check_party_frames",
+    "infers_types",
     "intersect",
     "learn_key_minters",
     "party_keys",

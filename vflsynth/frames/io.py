@@ -75,6 +75,17 @@ def read_table(path: str | os.PathLike[str], party: str | None = None) -> pd.Dat
         ) from error
 
 
+def infers_types(path: str | os.PathLike[str]) -> bool:
+    """Tell by a file's name whether `read_table` infers its columns' types from their values.
+
+    Raises
+    ------
+    TableFileError
+        If the file is of an unknown kind.
+    """
+    return _suffix(Path(path), None) != ".parquet"
+
+
 def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     """Write a table to a csv (also gzipped) or parquet file.
 

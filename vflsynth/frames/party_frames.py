@@ -40,7 +40,9 @@ _MAX_NAME_BYTES = 100
 _RESERVED_NAMES = {"server", "shared"}
 
 
-def check_party_frames(party_frames: PartyFrames, on: Hashable = None) -> dict[str, pd.DataFrame]:
+def check_party_frames(
+    party_frames: PartyFrames, on: Hashable = None, *, allow_empty_columns: bool = False
+) -> dict[str, pd.DataFrame]:
     """Check the parties' tables, each on its own and then against each other.
 
     Parameters
@@ -49,6 +51,9 @@ def check_party_frames(party_frames: PartyFrames, on: Hashable = None) -> dict[s
         One table per party, at least one. Names must be usable as folder names.
     on : hashable, optional
         The column that identifies a record, in every table. Default: the index does.
+    allow_empty_columns : bool, default=False
+        Let columns without any value pass. For private fits: a single record decides whether there
+        is a value, and an error would tell it without noise.
 
     Returns
     -------
@@ -64,7 +69,8 @@ def check_party_frames(party_frames: PartyFrames, on: Hashable = None) -> dict[s
     ColumnNameError
         If a column name is repeated inside a table, or is neither text nor an integer.
     NoColumnsError, TooFewRecordsError, EmptyColumnError
-        If a table has no column beside the key, no row, or a column without any value.
+        If a table has no column beside the key, no row, or, unless allowed, a column without any
+        value.
     MissingKeyError
         If the key column is absent or has missing values, or there is nothing to match rows by.
     KeyTypeError
@@ -89,6 +95,8 @@ def check_party_frames(party_frames: PartyFrames, on: Hashable = None) -> dict[s
     _check_party_names(party_frames)
     for party, frame in party_frames.items():
         _check_frame(party, frame, on)
+        if not allow_empty_columns:
+            check_no_empty_column(party, frame)
     _check_owners(party_frames, on)
     check_key_types({party: party_keys(frame, on) for party, frame in party_frames.items()})
     return dict(party_frames)
@@ -295,7 +303,6 @@ def _check_frame(party: str, frame: Any, on: Hashable) -> None:
             fix="add the party's columns, or leave the party out",
             party=party,
         )
-    check_no_empty_column(party, frame)
 
 
 def _check_keys(party: str, frame: pd.DataFrame, on: Hashable) -> None:

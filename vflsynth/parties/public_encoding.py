@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 import torch
 
-from vflsynth.exceptions import ColumnKindError, PartyDataError
+from vflsynth.exceptions import PartyDataError
+from vflsynth.privacy.discovery import (
+    DISCOVERY_SHARE,
+    ColumnCounts,
+    Discovery,
+    discover_schema,
+    plan_discovery,
+    sum_columns,
+)
 from vflsynth.privacy.histograms import (
     NoisyHistogram,
+    histogram_sensitivity,
     release_narrowed_histograms,
     uninformed_histograms,
 )
+from vflsynth.privacy.parameters import GaussianPrivacy
 from vflsynth.privacy.schema import PublicSchema
 from vflsynth.transformers import TableTransformer
 
@@ -25,17 +36,48 @@ class PublicEncoding:
     Parameters
     ----------
     schema : PublicSchema
+        What is known without looking at the records.
     n_bins : int
         Bins of a numeric column's histogram.
     noise_std : float or None
         Of every cell, in counts, if it were released once; see `release_narrowed_histograms`. None
-        releases no histogram: columns are scaled by their public
-        bounds, as if spread evenly between them, and missing values are not synthesised.
+        releases no histogram: columns are scaled by their public bounds, as if spread evenly
+        between them, and missing values are not synthesised.
+    discovery : Discovery, optional
+        Noise of the ranges and categories of columns that the schema does not list. Default: it
+        must list all of them.
     """
 
     schema: PublicSchema
     n_bins: int
     noise_std: float | None
+    discovery: Discovery | None = None
+
+    @classmethod
+    def of(
+        cls,
+        privacy: GaussianPrivacy,
+        noise_multiplier: float | None,
+        columns: Mapping[str, ColumnCounts],
+    ) -> PublicEncoding:
+        """Divide the noise of all preprocessing, None if there is none, over its releases.
+
+        Parameters
+        ----------
+        privacy : GaussianPrivacy
+        noise_multiplier : float or None
+            From a plan.
+        columns : mapping of party to ColumnCounts
+        """
+        schema, counts = privacy.public_schema or PublicSchema(), sum_columns(columns)
+        if noise_multiplier is None:
+            return PublicEncoding(schema, privacy.n_bins, None)
+        noise_std = noise_multiplier * histogram_sensitivity(counts.total, privacy.relation)
+        if not counts.unlisted:
+            return PublicEncoding(schema, privacy.n_bins, noise_std)
+        discovery = plan_discovery(privacy, noise_multiplier, counts.unlisted)
+        left = math.sqrt(1.0 - DISCOVERY_SHARE)
+        return PublicEncoding(schema, privacy.n_bins, noise_std / left, discovery)
 
     def histograms(
         self, party: str, matched: pd.DataFrame, noise: torch.Generator | None = None
@@ -54,25 +96,28 @@ class PublicEncoding:
         Raises
         ------
         PartyDataError
-            If a column has no public bounds or categories, or they do not fit its type.
+            If a column has no public bounds or categories and cannot be given them, or they do not
+            fit its type.
         """
-        for label in matched.columns:
-            if label not in self.schema.bounds and label not in self.schema.categories:
-                raise PartyDataError(
-                    "public_schema says nothing about this column, and reading its range or "
-                    "categories off the records would not be private",
-                    fix="give it public bounds (numbers) or a public list of categories",
-                    party=party,
-                    column=label,
-                )
-        if self.noise_std is None:
-            return uninformed_histograms(matched.columns, self.schema, self.n_bins)
+        schema = self.schema
         try:
+            if self.discovery is not None:
+                schema = discover_schema(matched, schema, self.discovery, rng=noise)
+            for label in matched.columns:
+                if label not in schema:
+                    raise PartyDataError(
+                        "public_schema says nothing about this column, and reading its range or "
+                        "categories off the records would not be private",
+                        fix="give it public bounds (numbers) or a public list of categories",
+                        column=label,
+                    )
+            if self.noise_std is None:
+                return uninformed_histograms(matched.columns, schema, self.n_bins)
             return release_narrowed_histograms(
-                matched, self.schema, n_bins=self.n_bins, noise_std=self.noise_std, rng=noise
+                matched, schema, n_bins=self.n_bins, noise_std=self.noise_std, rng=noise
             )
-        except ColumnKindError as error:
-            raise ColumnKindError(
+        except PartyDataError as error:
+            raise type(error)(
                 error.problem, fix=error.fix, party=party, column=error.column
             ) from None
 

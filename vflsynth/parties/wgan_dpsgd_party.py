@@ -75,7 +75,7 @@ class DPSGDGANParty(WGANDPSGDParty):
     Differs from `WGANDPSGDParty` in three things: the gradient of the fake and of the penalty is
     part of what is clipped and noisy, though neither needs to be; the batch has a fixed size, drawn
     without replacement, accounted for under replace-one; record and fake of a pair meet by their
-    position in the batch, which one replaced record does not shift.
+    place in the batch, which is drawn and follows from nothing about the record.
     """
 
     def _descend_discriminator(self, step: int) -> None:

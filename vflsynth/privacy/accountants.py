@@ -36,6 +36,7 @@ from vflsynth.privacy.events import (
     PrivacyEvent,
     SampledRelease,
     Sampler,
+    failure_probability,
     sampled_releases,
 )
 from vflsynth.privacy.gaussian_dp import epsilon_of_gaussian
@@ -80,6 +81,12 @@ class Accountant(ABC):
             If a part's pair of sampler and relation is not in `supported`.
         PrivacyParameterError
             If δ is out of range.
+
+        Notes
+        -----
+        What fails with probability p in either of two neighbouring tables, and otherwise is (ε, δ)
+        private, is (ε - log(1 - p), δ + p) private: one table's failures are part of δ, and what
+        does not fail has probability 1 - p at least in the other.
         """
         if not 0.0 < delta < 1.0:
             raise PrivacyParameterError("delta", delta, "a number strictly between 0 and 1")
@@ -91,7 +98,10 @@ class Accountant(ABC):
             return 0.0
         if any(part.joint_noise_multiplier == 0.0 for part in parts):
             return math.inf
-        return max(0.0, self._epsilon(parts, delta))
+        failing = failure_probability(event)
+        if failing >= delta:
+            return math.inf
+        return max(0.0, self._epsilon(parts, delta - failing)) - math.log1p(-failing)
 
     def supports(self, event: PrivacyEvent) -> bool:
         """Whether `epsilon` accepts the event."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from vflsynth.privacy.calibration import split_gaussian_budget
+from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import Composition, GaussianRelease, NeighbouringRelation
 from vflsynth.privacy.histograms import histogram_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
@@ -23,6 +24,7 @@ from vflsynth.privacy.plan import (
     SYNTHETIC_DATA_CLAIM,
     histogram_event,
     public_knowledge,
+    split_budget,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -85,20 +87,20 @@ def release_tables(
 
 @dataclass(frozen=True)
 class LatentTreePlan:
-    """Noise of the three rounds of a DPLT fit, in counts per cell, and the ledger it will have.
+    """Noise of the three rounds of a DPLT fit, and the ledger it will have.
 
     Parameters
     ----------
-    histogram_std : float
-        Of every column's histogram, if it were released once; see `release_narrowed_histograms`.
+    histogram_noise_multiplier : float
+        Of all preprocessing together.
     pair_std : float
-        Of the tables of all pairs of columns of one party; 0 if there is no such pair.
+        In counts, of the tables of all pairs of columns of one party; 0 if there is no such pair.
     tree_std : float
-        Of the tables of pairs of latent attributes, and of latent attribute and column.
+        In counts, of the tables of pairs of latent attributes, and of latent attribute and column.
     ledger : PrivacyLedger
     """
 
-    histogram_std: float
+    histogram_noise_multiplier: float
     pair_std: float
     tree_std: float
     ledger: PrivacyLedger
@@ -106,7 +108,7 @@ class LatentTreePlan:
 
 def plan_latent_tree(
     privacy: GaussianPrivacy,
-    columns: Mapping[str, Sequence[Hashable]],
+    columns: Mapping[str, ColumnCounts],
     groups: Mapping[str, Sequence[int]],
 ) -> LatentTreePlan:
     """Plan the three rounds of releases of a differentially private latent tree.
@@ -116,7 +118,7 @@ def plan_latent_tree(
     privacy : GaussianPrivacy
         ``preprocessing_share`` of the budget goes to the histograms; the two rounds of tables
         divide the rest evenly.
-    columns : mapping of party to its columns
+    columns : mapping of party to ColumnCounts
     groups : mapping of party to the sizes of its groups of columns
         Public, because computed from numbers of columns.
 
@@ -129,8 +131,7 @@ def plan_latent_tree(
     relation = privacy.relation
     n_latents = sum(len(sizes) for sizes in groups.values())
     rounds = {
-        "histograms": {party: len(own) for party, own in columns.items()},
-        "pairs": {party: len(own) * (len(own) - 1) // 2 for party, own in columns.items()},
+        "pairs": {party: math.comb(own.total, 2) for party, own in columns.items()},
         "tree": {
             **{party: sum(size for size in sizes if size > 1) for party, sizes in groups.items()},
             SERVER: max(1, n_latents * (n_latents - 1) // 2),
@@ -140,14 +141,10 @@ def plan_latent_tree(
     tables = [name for name in ("pairs", "tree") if sum(rounds[name].values())]
     shares = {name: (1.0 - share) / len(tables) for name in tables}
     shares["histograms"] = 1.0 - sum(shares.values())
-    if privacy.epsilon is not None:
-        noise = split_gaussian_budget(privacy.epsilon, privacy.delta, shares)
-    else:
-        joint = privacy.noise_multiplier or 0.0
-        noise = {name: joint / part**0.5 for name, part in shares.items()}
+    noise = split_budget(privacy, columns, shares)
     stds = {
         name: noise[name] * histogram_sensitivity(sum(rounds[name].values()), relation)
-        for name in shares
+        for name in tables
     }
     words = {
         "pairs": ("latent attributes", "contingency tables of {} pairs of columns"),
@@ -172,9 +169,11 @@ def plan_latent_tree(
             "the server: it sees every record's latent attributes without noise",
         ),
         not_covered=("which individuals the parties have in common", COUNTS, FLOATING_POINT),
-        public=public_knowledge(privacy, "numbers of columns, of states and of latent states"),
+        public=public_knowledge(privacy, columns, "numbers of states and of latent states"),
     )
-    return LatentTreePlan(stds["histograms"], stds.get("pairs", 0.0), stds.get("tree", 0.0), ledger)
+    return LatentTreePlan(
+        noise["histograms"], stds.get("pairs", 0.0), stds.get("tree", 0.0), ledger
+    )
 
 
 def _tables_event(

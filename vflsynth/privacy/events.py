@@ -65,6 +65,9 @@ class GaussianRelease:
         only to account for Poisson sampling under ``replace_one``.
     unit : str
         The unit of privacy.
+    failure_probability : float, default=0.0
+        Probability with which the release reveals something that the noise does not cover, such as
+        a category that one record alone has and that passes a threshold. It comes off δ.
 
     Raises
     ------
@@ -79,6 +82,7 @@ class GaussianRelease:
     relation: NeighbouringRelation
     record_norm: float | None = None
     unit: str = RECORD_ACROSS_PARTIES
+    failure_probability: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
@@ -88,6 +92,10 @@ class GaussianRelease:
             )
         if not (math.isfinite(self.sensitivity) and self.sensitivity > 0):
             raise PrivacyParameterError("sensitivity", self.sensitivity, "a positive number")
+        if not 0.0 <= self.failure_probability < 1.0:
+            raise PrivacyParameterError(
+                "failure_probability", self.failure_probability, "a number in [0, 1)"
+            )
         norm = self.record_norm
         if norm is None:
             return
@@ -227,6 +235,15 @@ def gaussian_releases(event: PrivacyEvent) -> Iterator[GaussianRelease]:
             yield from gaussian_releases(part)
 
 
+def failure_probability(event: PrivacyEvent) -> float:
+    """Bound the probability that any release of an event reveals what its noise does not cover."""
+    return sum(
+        part.steps * release.failure_probability
+        for part in sampled_releases(event)
+        for release in part.releases
+    )
+
+
 def released_by(event: PrivacyEvent, party: str) -> Composition:
     """Return the part of an event that one party releases."""
     parts = []
@@ -261,6 +278,7 @@ def event_to_dict(event: PrivacyEvent) -> dict[str, Any]:
             "relation": str(event.relation),
             "record_norm": event.record_norm,
             "unit": event.unit,
+            "failure_probability": event.failure_probability,
         }
     if isinstance(event, SampledRelease):
         return {

@@ -16,6 +16,14 @@ Departs from the published accounting, which counts the B vectors as B releases 
 afresh for each*, where the code draws one for all: with its settings (noise std 2 x 1.07 C, B = 32,
 K = 1000, 20,000 steps, δ = 1e-5) it states ε = 9.99, but counted together the same bound gives no
 usable ε at all (`tests/equations/test_gs_wgan.py`). The same ε takes noise larger by about sqrt(B).
+
+A gap in the proof
+------------------
+Composition over steps needs that a step in which the record's shard is not drawn looks the same
+with and without the record, given all that was released before. A discriminator is trained only
+when it is drawn, so what the others answer depends on how often they were drawn, and of that the
+earlier releases tell something, which the record may change. No attack is known to us; training all
+shards at every step would close the gap, at K times the cost. The ledger names it.
 """
 
 from __future__ import annotations

@@ -292,7 +292,8 @@ class NoisyHistogram:
             return bounds
         width = (bounds.high - bounds.low) / len(counts)
         first, last = max(0, there[0] - 1), min(len(counts), there[-1] + 2)
-        return Bounds(float(bounds.low + width * first), float(bounds.low + width * last))
+        low, high = float(bounds.low + width * first), float(bounds.low + width * last)
+        return Bounds(low, high) if low < high else bounds  # bounds a few roundings apart
 
     @property
     def encoded_dim(self) -> int:

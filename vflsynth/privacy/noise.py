@@ -43,14 +43,15 @@ def gaussian_noise(
     shows it.
 
     The theory is about real numbers. Floating-point sums of signal and noise have gaps that depend
-    on the signal (Mironov 2012), and ε does not account for them. Draws have 53 random bits and
-    stay within ±8.3 standard deviations. Whoever publishes the noisy numbers themselves rather than
+    on the signal (Mironov 2012), and ε does not account for them. Draws have 52 random bits and
+    stay within ±8.2 standard deviations. Whoever publishes the noisy numbers themselves rather than
     what was trained on them should round them to a grid that is coarse against rounding errors.
     """
     if rng is not None:
         noise = torch.randn(tuple(shape), generator=rng, dtype=torch.float64, device=rng.device)
     else:
         count = int(np.prod(shape, dtype=np.int64))
-        bits = np.frombuffer(os.urandom(8 * count), dtype=np.uint64) >> np.uint64(11)
-        noise = torch.from_numpy(ndtri((bits + 0.5) * 2.0**-53)).reshape(tuple(shape))
+        bits = np.frombuffer(os.urandom(8 * count), dtype=np.uint64) >> np.uint64(12)
+        # One bit fewer than float64 has: the half is kept, and no draw is infinite.
+        noise = torch.from_numpy(ndtri((bits + 0.5) * 2.0**-52)).reshape(tuple(shape))
     return (noise * std).to(device=device, dtype=dtype)

@@ -74,15 +74,19 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
         Clipping bound C in gradient units, of each block that is clipped, by the mechanisms that
         perturb gradients.
     public_schema : PublicSchema, optional
-        Bounds and categories that are known without looking at the records. Required except by
-        "first_layer", which scales with private statistics and says so in its ledger.
+        Bounds and categories that are known without looking at the records. Ranges and categories
+        of columns that it does not list are published with noise, out of ``preprocessing_share``
+        (see `vflsynth.privacy.discovery`): stating them is cheaper and better. Types of columns are
+        public; do not let a program infer them from the records. "first_layer" scales with private
+        statistics and says so in its ledger.
     n_records : int, optional
         Public number of records, which may be rough: the sample rate of "dpsgd" comes from it.
         Required by "dpsgd" with "add_or_remove_one", where the true number is private; default with
         "replace_one": the true number.
     preprocessing_share : float, default=0.2
-        Share of the budget (of squared Gaussian-DP mu) for the histograms that scale the columns. 0
-        scales by the public bounds alone ("dpsgd", "dpsgd_gan", "gs_wgan").
+        Share of the budget (of squared Gaussian-DP mu) for the histograms that scale the columns,
+        and for ranges and categories that `public_schema` does not list. 0 scales by the public
+        bounds alone ("dpsgd", "dpsgd_gan", "gs_wgan").
     n_bins : int, default=32
         Bins of a numeric column's histogram.
     n_features : int, default=2000
@@ -190,14 +194,23 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
             )
         if self.n_features % 2:
             raise PrivacyParameterError("n_features", self.n_features, "even")
-        if not self.bandwidths or not all(_POSITIVE.accepts(width) for width in self.bandwidths):
+        widths = self.bandwidths if isinstance(self.bandwidths, Sequence) else ()
+        if not widths or not all(_POSITIVE.accepts(width) for width in widths):
             raise PrivacyParameterError(
                 "bandwidths", self.bandwidths, "a sequence of at least one positive number"
             )
-        if self.public_schema is None and self.mechanism != "first_layer":
+        if not isinstance(self.public_schema, PublicSchema | None):
+            raise PrivacyParameterError(
+                "public_schema", self.public_schema, "a PublicSchema(bounds=..., categories=...)"
+            )
+        if (
+            self.public_schema is None
+            and self.preprocessing_share == 0
+            and self.mechanism != "first_layer"
+        ):
             raise PrivacyParameterError(
                 "public_schema",
                 None,
-                f"given for the mechanism {self.mechanism!r}: bounds and categories cannot be read "
-                "off the records for free",
+                "given where preprocessing_share is 0: bounds and categories cannot be read off "
+                "the records for free",
             )

@@ -5,11 +5,18 @@ A plan depends on public sizes only: names of parties and columns, sample rate, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vflsynth.privacy.accountants import Accountant, PLDAccountant, WangAccountant
 from vflsynth.privacy.calibration import calibrate_noise_multiplier, split_gaussian_budget
+from vflsynth.privacy.discovery import (
+    DISCOVERY_SHARE,
+    ColumnCounts,
+    failure_probability,
+    sum_columns,
+)
 from vflsynth.privacy.dpsgd import joint_sensitivity
 from vflsynth.privacy.events import (
     Composition,
@@ -70,7 +77,7 @@ class PrivacyPlan:
 
 def plan_mean_embedding(
     privacy: GaussianPrivacy,
-    columns: Mapping[str, Sequence[Hashable]],
+    columns: Mapping[str, ColumnCounts],
     *,
     holder: str | None = None,
 ) -> PrivacyPlan:
@@ -79,7 +86,7 @@ def plan_mean_embedding(
     Parameters
     ----------
     privacy : GaussianPrivacy
-    columns : mapping of party to its columns
+    columns : mapping of party to ColumnCounts
     holder : str, optional
         Name of the one who holds the joined table and releases everything. Default: parties and a
         server.
@@ -91,13 +98,7 @@ def plan_mean_embedding(
     privacy.validate()
     delta = delta_of(privacy)
     share = privacy.preprocessing_share
-    if privacy.epsilon is not None:
-        noise = split_gaussian_budget(
-            privacy.epsilon, delta, {"histograms": share, "features": 1.0 - share}
-        )
-    else:
-        joint = privacy.noise_multiplier or 0.0
-        noise = {"histograms": joint / share**0.5, "features": joint / (1.0 - share) ** 0.5}
+    noise = split_budget(privacy, columns, {"histograms": share, "features": 1.0 - share})
     relation = privacy.relation
     features = GaussianRelease(
         released=f"sum of {privacy.n_features} random Fourier features of the joint records",
@@ -127,7 +128,8 @@ def plan_mean_embedding(
             (WHO_JOINS,)
             if holder
             else (
-                "the server: it sees projections of every record's encoded columns without noise",
+                "the server: it sees projections of every record's encoded columns without noise, "
+                "from which it can compute the records",
             )
         ),
         not_covered=(
@@ -135,14 +137,14 @@ def plan_mean_embedding(
             COUNTS,
             FLOATING_POINT,
         ),
-        public=public_knowledge(privacy, "random frequencies"),
+        public=public_knowledge(privacy, columns, "random frequencies"),
     )
     return PrivacyPlan(noise["features"], noise["histograms"], ledger)
 
 
 def plan_dpsgd(
     privacy: GaussianPrivacy,
-    columns: Mapping[str, Sequence[Hashable]],
+    columns: Mapping[str, ColumnCounts],
     *,
     sample_rate: float,
     steps: int,
@@ -153,7 +155,7 @@ def plan_dpsgd(
     Parameters
     ----------
     privacy : GaussianPrivacy
-    columns : mapping of party to its columns
+    columns : mapping of party to ColumnCounts
     sample_rate : float
         Probability of each record to be in a batch.
     steps : int
@@ -201,13 +203,14 @@ def plan_dpsgd(
 
 def plan_training(
     privacy: GaussianPrivacy,
-    columns: Mapping[str, Sequence[Hashable]],
+    columns: Mapping[str, ColumnCounts],
     training: Callable[[float], SampledRelease],
     accountant: Accountant,
     *,
     mechanism: str,
     not_protected_against: tuple[str, ...],
     public: tuple[str, ...],
+    not_covered: tuple[str, ...] = (),
 ) -> PrivacyPlan:
     """Plan training that protects the synthetic data, and the histograms before it.
 
@@ -215,13 +218,14 @@ def plan_training(
     ----------
     privacy : GaussianPrivacy
         Checked.
-    columns : mapping of party to its columns
+    columns : mapping of party to ColumnCounts
     training : callable
         From a noise multiplier to all that training releases.
     accountant : Accountant
     mechanism : str
-    not_protected_against, public : tuple of str
-        For the ledger; `public` besides what `public_knowledge` lists.
+    not_protected_against, public, not_covered : tuple of str
+        For the ledger; `public` besides what `public_knowledge` lists, `not_covered` besides
+        `NOT_COVERED_BY_TRAINING`.
     """
     noise, histogram_noise = calibrate_training(privacy, training, columns, accountant)
     entries = [LedgerEntry("training", training(noise))]
@@ -237,8 +241,8 @@ def plan_training(
         entries=tuple(entries),
         protected_against=(RECIPIENTS,),
         not_protected_against=not_protected_against,
-        not_covered=NOT_COVERED_BY_TRAINING,
-        public=public_knowledge(privacy, *public),
+        not_covered=(*not_covered, *NOT_COVERED_BY_TRAINING),
+        public=public_knowledge(privacy, columns, *public),
     )
     return PrivacyPlan(noise, histogram_noise, ledger)
 
@@ -321,7 +325,7 @@ def plan_first_layer(
 def calibrate_training(
     privacy: GaussianPrivacy,
     training: Callable[[float], SampledRelease],
-    columns: Mapping[str, Sequence[Hashable]],
+    columns: Mapping[str, ColumnCounts],
     accountant: Accountant,
 ) -> tuple[float, float | None]:
     """Noise multipliers of training and, if the columns are scaled by histograms, of those."""
@@ -335,7 +339,8 @@ def calibrate_training(
     epsilon = privacy.epsilon or 0.0
     histogram_noise = None
     if share > 0.0:
-        histogram_noise = 1.0 / (share**0.5 * mu_of_gaussian(epsilon, delta))
+        mu = mu_of_gaussian(*gaussian_budget(privacy, columns))
+        histogram_noise = 1.0 / (share**0.5 * mu)
 
     def event_for(noise: float) -> PrivacyEvent:
         if histogram_noise is None:
@@ -349,44 +354,90 @@ def calibrate_training(
 
 
 def histogram_event(
-    privacy: GaussianPrivacy, columns: Mapping[str, Sequence[Hashable]], noise_multiplier: float
+    privacy: GaussianPrivacy, columns: Mapping[str, ColumnCounts], noise_multiplier: float
 ) -> Composition:
     """Each party's histograms in two rounds, all of a round with the same noise per cell.
 
-    `noise_multiplier` is that of both rounds together.
+    Before them, if there are any, ranges and categories that the public schema does not list.
+    `noise_multiplier` is that of all rounds together.
     """
-    relation = privacy.relation
-    joint = histogram_sensitivity(sum(map(len, columns.values())), relation)
-    rounds = {
-        "between public bounds": noise_multiplier / SUPPORT_SHARE**0.5,
-        "where those show values": noise_multiplier / (1.0 - SUPPORT_SHARE) ** 0.5,
-    }
+    unlisted = {party: own.unlisted for party, own in columns.items()}
+    total = {party: own.total for party, own in columns.items()}
+    once, failing = noise_multiplier, 0.0
+    rounds = []
+    if any(unlisted.values()):
+        once /= (1.0 - DISCOVERY_SHARE) ** 0.5
+        failing = failure_probability(delta_of(privacy), sum(unlisted.values()))
+        words = "ranges or categories of {} columns that nobody stated"
+        rounds.append((words, unlisted, noise_multiplier / DISCOVERY_SHARE**0.5, failing))
+    words = "histograms of {} columns, between " + ("bounds" if rounds else "public bounds")
+    rounds.append((words, total, once / SUPPORT_SHARE**0.5, 0.0))
+    words = "histograms of {} columns, where those show values"
+    rounds.append((words, total, once / (1.0 - SUPPORT_SHARE) ** 0.5, 0.0))
     return Composition(
         tuple(
-            GaussianRelease(
-                released=f"histograms of {len(own)} columns, {where}",
-                party=party,
-                noise_multiplier=multiplier * joint / histogram_sensitivity(len(own), relation),
-                sensitivity=histogram_sensitivity(len(own), relation),
-                relation=relation,
-                record_norm=len(own) ** 0.5,
-            )
-            for where, multiplier in rounds.items()
-            for party, own in columns.items()
-            if own
+            _release_of_counts(privacy.relation, words, party, numbers, multiplier, probability)
+            for words, numbers, multiplier, probability in rounds
+            for party in columns
+            if numbers[party]
         )
     )
 
 
-def public_knowledge(privacy: GaussianPrivacy, *more: str) -> tuple[str, ...]:
+def _release_of_counts(
+    relation: NeighbouringRelation,
+    words: str,
+    party: str,
+    numbers: Mapping[str, int],
+    noise_multiplier: float,
+    probability: float,
+) -> GaussianRelease:
+    """One party's part of a round whose noise is for all parties' columns together."""
+    own, joint = numbers[party], sum(numbers.values())
+    sensitivity = histogram_sensitivity(own, relation)
+    return GaussianRelease(
+        released=words.format(own),
+        party=party,
+        noise_multiplier=noise_multiplier * histogram_sensitivity(joint, relation) / sensitivity,
+        sensitivity=sensitivity,
+        relation=relation,
+        record_norm=own**0.5,
+        failure_probability=probability * own / joint,
+    )
+
+
+def public_knowledge(
+    privacy: GaussianPrivacy, columns: Mapping[str, ColumnCounts], *more: str
+) -> tuple[str, ...]:
     """List what the ledger takes as public: the user's schema, labels, types, and `more`."""
-    known = [
-        "bounds of numeric columns and lists of categories, given by the user",
-        "names and types of columns, the type of the keys",
-    ]
+    counts = sum_columns(columns)
+    known = ["names and types of columns, the type of the keys"]
+    if counts.unlisted < counts.total:
+        of = f"of {counts.total - counts.unlisted} columns " if counts.unlisted else ""
+        given = f"bounds of numeric columns and lists of categories, {of}given by the user"
+        known.insert(0, given)
     if privacy.relation is NeighbouringRelation.REPLACE_ONE:
         known.append("number of records")
     return (*known, *more)
+
+
+def gaussian_budget(
+    privacy: GaussianPrivacy, columns: Mapping[str, ColumnCounts]
+) -> tuple[float, float]:
+    """Return ε and δ of the noise alone, without what a threshold on categories may let pass."""
+    delta = delta_of(privacy)
+    failing = failure_probability(delta, sum_columns(columns).unlisted)
+    return (privacy.epsilon or 0.0) + math.log1p(-failing), delta - failing
+
+
+def split_budget(
+    privacy: GaussianPrivacy, columns: Mapping[str, ColumnCounts], shares: Mapping[str, float]
+) -> dict[str, float]:
+    """Noise multipliers of unsampled releases, from ε or from the noise multiplier of all."""
+    if privacy.epsilon is not None:
+        return split_gaussian_budget(*gaussian_budget(privacy, columns), shares)
+    joint = privacy.noise_multiplier or 0.0
+    return {name: joint / share**0.5 for name, share in shares.items()}
 
 
 def delta_of(privacy: GaussianPrivacy) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_hashable
 
 from vflsynth.exceptions import ColumnKindError, PrivacyParameterError
 
@@ -27,9 +28,11 @@ class Bounds:
     high: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+        if not (math.isfinite(float(self.high) - float(self.low)) and self.low < self.high):
             raise PrivacyParameterError(
-                "bounds", (self.low, self.high), "two finite numbers, the smaller one first"
+                "bounds",
+                (self.low, self.high),
+                "two finite numbers, the smaller one first, and a finite distance apart",
             )
 
 
@@ -47,7 +50,7 @@ class Categories:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(self.values))
-        values = pd.Index(self.values, dtype=object)
+        values = _index(self.values)
         if not len(values) or not values.is_unique or values.hasnans:
             raise PrivacyParameterError(
                 "categories",
@@ -98,6 +101,9 @@ class PublicSchema:
         for column in (*self.bounds, *self.categories):
             self[column]
 
+    def __contains__(self, column: Hashable) -> bool:
+        return column in self.bounds or column in self.categories
+
     def __getitem__(self, column: Hashable) -> PublicColumn:
         if column in self.bounds:
             return Bounds(*self.bounds[column])
@@ -129,12 +135,17 @@ def cell_codes(values: pd.Series, column: PublicColumn, n_bins: int) -> np.ndarr
         contains.
     """
     if isinstance(column, Categories):
-        codes = pd.Index(column.values, dtype=object).get_indexer(pd.Index(values.astype(object)))
+        found = [value if is_hashable(value) else None for value in values.astype(object)]
+        codes = _index(column.values).get_indexer(_index(found))
         return np.where(codes < 0, len(column.values), codes).astype(np.int64)
     numbers = numeric_values(values)
     position = (np.clip(numbers, column.low, column.high) - column.low) / (column.high - column.low)
     codes = np.minimum(np.floor(np.nan_to_num(position) * n_bins), n_bins - 1)
     return np.where(np.isnan(numbers), n_bins, codes).astype(np.int64)
+
+
+def _index(values: Iterable[Any]) -> pd.Index:
+    return pd.Index(list(values), dtype=object, tupleize_cols=False)
 
 
 def n_cells(column: PublicColumn, n_bins: int) -> int:

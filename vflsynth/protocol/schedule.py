@@ -153,6 +153,9 @@ class SubsetSchedule(Schedule):
     Source: the sampling that VFLGAN's Proposition 4 (Wang et al. 2019) is about. The batches of an
     epoch of `Schedule`, as of most training code, are disjoint, which the proposition does not
     cover.
+
+    Privacy: places within a batch are drawn as well. Were they to follow from the records' numbers,
+    an individual with another key, which renumbers all that come after it, would move others too.
     """
 
     def __init__(
@@ -177,7 +180,7 @@ class SubsetSchedule(Schedule):
     def rows(self, step: int) -> Tensor:
         """Choose the record positions of a batch, int64, shape (replica, batch)."""
         drawn = [
-            rng.choice(self.n_records, self.batch_size, replace=False, shuffle=False)
+            rng.choice(self.n_records, self.batch_size, replace=False)
             for rng in self.sampling.numpy_generators("rows", step)
         ]
         return self._of_replica(torch.from_numpy(np.stack(drawn)).to(self.streams.device))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import pandas as pd
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vflsynth.parties import GANParty, MeanEmbeddingParty, Party
 from vflsynth.parties.private_party import PrivateParty
+from vflsynth.privacy.discovery import ColumnCounts, sum_columns
 from vflsynth.protocol import AlignmentNotice
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
@@ -50,9 +51,9 @@ def join(
     return joined
 
 
-def columns_of_joined(columns: Mapping[str, Sequence[Hashable]]) -> dict[str, list[Hashable]]:
+def columns_of_joined(columns: Mapping[str, ColumnCounts]) -> dict[str, ColumnCounts]:
     """All columns as those of the holder of the joined table."""
-    return {JOINED: [label for name in sorted(columns) for label in columns[name]]}
+    return {JOINED: sum_columns(columns)}
 
 
 def hand_back_encoding(parties: Sequence[Party], joined: PrivateParty | MeanEmbeddingParty) -> None:

@@ -21,8 +21,8 @@ from vflsynth.parties import (
     PublicEncoding,
     Settings,
 )
-from vflsynth.privacy import GaussianPrivacy, PrivacyPlan, PublicSchema, plan_mean_embedding
-from vflsynth.privacy.histograms import histogram_sensitivity
+from vflsynth.privacy import GaussianPrivacy, PrivacyPlan, plan_mean_embedding
+from vflsynth.privacy.discovery import ColumnCounts, count_columns
 from vflsynth.privacy.mean_embedding import mean_embedding_sensitivity
 from vflsynth.protocol import LocalChannel, Schedule, Transcript
 from vflsynth.synthesizers._fitting import fill_models, train_to_the_end
@@ -45,20 +45,15 @@ _LEARNING_RATE, _BETAS, _GENERATOR_AVERAGE = 4e-3, (0.9, 0.999), 0.99
 
 def agree(
     privacy: GaussianPrivacy,
-    columns: Mapping[str, Sequence[Hashable]],
+    columns: Mapping[str, ColumnCounts],
     n_steps: int,
     *,
     holder: str | None = None,
 ) -> tuple[MeanEmbeddingSettings, PrivacyPlan]:
     """Calibrate the noise, by numbers of columns alone, and say what the parties work with."""
     plan = plan_mean_embedding(privacy, columns, holder=holder)
-    sensitivity = histogram_sensitivity(sum(map(len, columns.values())), privacy.relation)
     embedding = MeanEmbeddingSettings(
-        PublicEncoding(
-            privacy.public_schema or PublicSchema(),
-            privacy.n_bins,
-            (plan.histogram_noise_multiplier or 0.0) * sensitivity,
-        ),
+        PublicEncoding.of(privacy, plan.histogram_noise_multiplier, columns),
         n_features=privacy.n_features,
         bandwidths=tuple(privacy.bandwidths),
         n_steps=n_steps,
@@ -74,7 +69,7 @@ def make_parties(
     noise: torch.Generator | None,
 ) -> tuple[list[MeanEmbeddingParty], PrivacyPlan]:
     """Calibrate the noise by names of columns alone, and make the parties that will add it."""
-    columns = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
+    columns = count_columns(frames, on, privacy.public_schema)
     embedding, plan = agree(privacy, columns, n_steps)
     parties = [
         MeanEmbeddingParty(name, frame, on, TableTransformer(), embedding, noise)
@@ -92,7 +87,7 @@ def match_and_join(
     record: Transcript | None,
 ) -> tuple[list[Party], list[MeanEmbeddingParty], PrivacyPlan, AlignmentReport]:
     """Do as `make_parties`, for one holder of all matched rows, who releases the histograms."""
-    columns = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
+    columns = count_columns(frames, on, privacy.public_schema)
     embedding, plan = agree(privacy, columns_of_joined(columns), n_steps, holder=JOINED)
     owners = [Party(name, frame, on, TableTransformer()) for name, frame in frames.items()]
     alignment, _ = match_records(LocalChannel(owners, record), frames, on)
@@ -143,7 +138,7 @@ def fit_mean_embedding(
         For tests only: the source of the noise, instead of the operating system's.
     """
     device = resolve_device(model.device)
-    frames = check_party_frames(party_frames, on)
+    frames = check_party_frames(party_frames, on, allow_empty_columns=True)
     plan = plan_of(model)
     n_steps = plan.n_epochs * plan.steps_per_epoch
     record = Transcript() if transcript else None

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 import pandas as pd
 import torch
+from torch import Tensor
 
 from vflsynth._device import resolve_device
 from vflsynth._random import RandomState, RandomStreams, secret_from
+from vflsynth.exceptions import ParameterError
 from vflsynth.frames import check_party_frames, public_key_minters
 from vflsynth.parties import GANParty, Party, PublicEncoding, Settings
-from vflsynth.privacy import GaussianPrivacy, PrivacyPlan, PublicSchema
-from vflsynth.privacy.histograms import histogram_sensitivity
+from vflsynth.privacy import GaussianPrivacy, PrivacyPlan
+from vflsynth.privacy.discovery import ColumnCounts, count_columns
 from vflsynth.protocol import Channel, LocalChannel, Schedule, Transcript
 from vflsynth.synthesizers._fitting import fill_models, train_to_the_end
 from vflsynth.synthesizers._memory import check_memory
@@ -44,7 +46,7 @@ class GradientMechanism(ABC):
     model : PrivateGANSynthesizer
         Parameters checked.
     privacy : GaussianPrivacy
-    columns : mapping of party to its columns
+    columns : mapping of party to ColumnCounts
     noise : torch.Generator, optional
         For tests only.
     """
@@ -58,7 +60,7 @@ class GradientMechanism(ABC):
         self,
         model: PrivateGANSynthesizer,
         privacy: GaussianPrivacy,
-        columns: Mapping[str, Sequence[Hashable]],
+        columns: Mapping[str, ColumnCounts],
         noise: torch.Generator | None,
     ) -> None:
         # Typed loosely: each mechanism is of one synthesizer and reads what only that one has.
@@ -101,13 +103,8 @@ class GradientMechanism(ABC):
 
     def _encoding(self) -> PublicEncoding:
         """Make the encoding, with the histograms' noise if they are paid for."""
-        privacy, counts = self.privacy, self.plan.histogram_noise_multiplier
-        n_columns = sum(map(len, self.columns.values()))
-        return PublicEncoding(
-            privacy.public_schema or PublicSchema(),
-            privacy.n_bins,
-            None if counts is None else counts * histogram_sensitivity(n_columns, privacy.relation),
-        )
+        noise_multiplier = self.plan.histogram_noise_multiplier
+        return PublicEncoding.of(self.privacy, noise_multiplier, self.columns)
 
 
 def fit_private_gradients(
@@ -138,14 +135,15 @@ def fit_private_gradients(
     """
     model = models[0]
     device = resolve_device(model.device)
-    frames = check_party_frames(party_frames, on)
-    columns = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
+    frames = check_party_frames(party_frames, on, allow_empty_columns=True)
+    columns = count_columns(frames, on, privacy.public_schema)
     mechanism = model._gradient_mechanisms[privacy.mechanism](model, privacy, columns, noise)
     parties = mechanism.make_parties(frames, on)
     record = Transcript() if transcript else None
     channel = LocalChannel(parties, record)
     alignment, minters = match_records(channel, frames, on)
     rows = check_replica_rows(replica_rows, len(models), alignment.n_matched)
+    _refuse_repeated_records(rows)
     n_records = alignment.n_matched if rows is None else rows.shape[1]
     mechanism.agree(n_records)
     ledger = mechanism.plan.ledger
@@ -208,6 +206,15 @@ def fit_private_gradients(
         fitted.privacy_ledger_ = ledger
     if keep_discriminators:
         keep_local_discriminators(models, trainees)
+
+
+def _refuse_repeated_records(rows: Tensor | None) -> None:
+    """Refuse a replica that has a record twice: its clipped gradients would be counted as one."""
+    if rows is not None and bool((rows.sort(dim=1).values.diff(dim=1) == 0).any()):
+        raise ParameterError(
+            "replica_rows must not repeat a record in a replica with privacy set: the ledger "
+            "counts what one occurrence of a record reveals"
+        )
 
 
 def _entropy(noise: torch.Generator | None) -> bytes:

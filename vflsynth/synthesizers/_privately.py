@@ -41,10 +41,11 @@ class PrivateGANSynthesizer(GANSynthesizer):
     ) -> list[Self]:
         if not isinstance(self.privacy, GaussianPrivacy | None):
             raise ParameterError(f"privacy must be None or a GaussianPrivacy, got {self.privacy!r}")
-        for model in models:
-            model.privacy_ledger_ = None  # an earlier private fit's says nothing about this one
         if self.privacy is None:
-            return super()._train(models, random_states, party_frames, on, **options)
+            fitted = super()._train(models, random_states, party_frames, on, **options)
+            for model in fitted:
+                model.privacy_ledger_ = None  # an earlier private fit's says nothing about this one
+            return fitted
         check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
         self.privacy.validate()
         mechanism = self.privacy.mechanism

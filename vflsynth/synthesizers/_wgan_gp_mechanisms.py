@@ -32,6 +32,7 @@ from vflsynth.privacy import (
     plan_dpsgd_gan,
     plan_gs_wgan,
 )
+from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Channel, Schedule, SubsetSchedule
 from vflsynth.synthesizers._joined import JOINED, columns_of_joined, hand_back_encoding, join
 from vflsynth.synthesizers._private_gradients import GradientMechanism
@@ -63,7 +64,7 @@ class JoinedMechanism(GradientMechanism):
         self,
         model: Any,
         privacy: GaussianPrivacy,
-        columns: Mapping[str, Sequence[Hashable]],
+        columns: Mapping[str, ColumnCounts],
         noise: torch.Generator | None,
     ) -> None:
         super().__init__(model, privacy, columns_of_joined(columns), noise)

@@ -16,8 +16,9 @@ from vflsynth.frames import check_party_frames, public_key_minters
 from vflsynth.latent_tree import group_sizes
 from vflsynth.model import PartyModel
 from vflsynth.parties import LatentTreeParty, LatentTreeSettings, PublicEncoding, publish_tree
-from vflsynth.privacy import GaussianPrivacy, PublicSchema
+from vflsynth.privacy import GaussianPrivacy
 from vflsynth.privacy.contingency import LatentTreePlan, plan_latent_tree
+from vflsynth.privacy.discovery import count_columns
 from vflsynth.privacy.histograms import NoisyHistogram
 from vflsynth.privacy.schema import Bounds
 from vflsynth.protocol import LatentCodes, LocalChannel, Transcript
@@ -38,7 +39,8 @@ class DPLTSynthesizer(BaseSynthesizer):
     Parameters
     ----------
     privacy : GaussianPrivacy
-        With ``mechanism="latent_tree"`` and a ``public_schema`` of every column. Its
+        Required, though the signature has None, with which `fit` raises: with
+        ``mechanism="latent_tree"`` and a ``public_schema`` of every column. Its
         ``preprocessing_share`` of the budget goes to histograms with ``n_bins`` bins, and the rest
         evenly to the two rounds of tables, within each of which all tables have the same noise.
     group_size : int, default=3
@@ -160,7 +162,7 @@ class DPLTSynthesizer(BaseSynthesizer):
     ) -> Self:
         """Fit; `noise` is for tests only and replaces the operating system's."""
         privacy = self._checked_privacy()
-        frames = check_party_frames(party_frames, on)
+        frames = check_party_frames(party_frames, on, allow_empty_columns=True)
         secret = secret_from(self.random_state)
         parties, plan = make_parties(self, privacy, frames, on, secret, noise)
         record = Transcript() if transcript else None
@@ -219,11 +221,11 @@ def make_parties(
     noise: torch.Generator | None,
 ) -> tuple[list[LatentTreeParty], LatentTreePlan]:
     """Calibrate the noise by names of columns alone, and make the parties that will add it."""
-    columns = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
-    sizes = {name: group_sizes(len(own), model.group_size) for name, own in columns.items()}
+    columns = count_columns(frames, on, privacy.public_schema)
+    sizes = {name: group_sizes(own.total, model.group_size) for name, own in columns.items()}
     plan = plan_latent_tree(privacy, columns, sizes)
     tree = LatentTreeSettings(
-        PublicEncoding(privacy.public_schema or PublicSchema(), privacy.n_bins, plan.histogram_std),
+        PublicEncoding.of(privacy, plan.histogram_noise_multiplier, columns),
         pair_std=plan.pair_std,
         tree_std=plan.tree_std,
         n_states=model.n_states,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar, Self
 
@@ -63,7 +64,7 @@ class PublicTransformer(ColumnTransformer):
                 values = column.values
                 same = list(array_of(list(values), dtype)) == list(values)
             else:
-                same = numpy_dtype(dtype).kind in "biuf"
+                same = _holds(numpy_dtype(dtype), column)
         except (TypeError, ValueError, OverflowError):
             same = False
         if not same:
@@ -169,3 +170,11 @@ class PublicTransformer(ColumnTransformer):
         self.histogram_ = NoisyHistogram(
             column, counts, float(state["noise_std"]), support, quantile_map
         )
+
+
+def _holds(dtype: np.dtype[Any], bounds: Bounds) -> bool:
+    """Whether a type holds all numbers between the bounds: decoding would wrap around otherwise."""
+    if dtype.kind not in "iu":
+        return dtype.kind in "bf"
+    limits = np.iinfo(dtype)
+    return limits.min <= math.ceil(bounds.low) and math.floor(bounds.high) <= limits.max

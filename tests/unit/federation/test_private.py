@@ -13,6 +13,7 @@ from tests.unit.federation.trial import Dead, Direct
 from vflsynth import PartyModel, VFLGANSynthesizer
 from vflsynth.exceptions import (
     ArtefactError,
+    EmptyColumnError,
     ParameterError,
     PartyDataError,
     PartyStoppedError,
@@ -24,16 +25,19 @@ from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.programs import program_of
 from vflsynth.federation.site import Budget, Site
 from vflsynth.federation.wire import Request, decode
+from vflsynth.frames import write_table
 from vflsynth.privacy import (
     GaussianPrivacy,
     GaussianRelease,
     LedgerEntry,
     NeighbouringRelation,
     PrivacyLedger,
+    PublicSchema,
     SampledRelease,
     Sampler,
     plan_mean_embedding,
 )
+from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.schema import Bounds, Categories
 from vflsynth.protocol.channel import Verb
 
@@ -243,6 +247,44 @@ def test_sites_with_a_budget_take_part_in_private_runs_only(make_trial, make_pri
         PartyNode(trial.job, trial.sites["party_1"])
 
 
+@pytest.mark.parametrize("name", ["lab.csv", "LAB.CSV", "lab.csv.gz"])
+def test_a_csv_file_is_refused_before_it_is_read(make_private_trial, tmp_path, name):
+    """One odd value would make a column float64, or text: its type would not be public."""
+    trial = make_private_trial()
+    trial.change("party_1", table=tmp_path / name)  # it is not even there
+    with pytest.raises(ParameterError) as caught:
+        PartyNode(trial.job, trial.sites["party_1"])
+    for word in ("site 'party_1'", name, "one record can change them", "Fix: ", "write_table"):
+        assert word in str(caught.value)
+
+
+def test_runs_without_privacy_read_csv_files(make_trial, tmp_path):
+    trial = make_trial()
+    write_table(trial.frames["party_1"], tmp_path / "lab.csv")
+    trial.change("party_1", table=tmp_path / "lab.csv")
+    PartyNode(trial.job, trial.sites["party_1"])
+
+
+@pytest.mark.parametrize("mechanism", ["kernel_mean_embedding", "dpsgd"])
+def test_nobody_is_told_that_a_column_has_no_value(make_private_trial, mechanism):
+    privacy = DPSGD if mechanism == "dpsgd" else {}
+    trial = make_private_trial(privacy=privacy, budget=Budget(20.0, 1e-3))
+    table = trial.sites["party_1"].table
+    trial.frames["party_1"].assign(measure_1=np.nan).to_parquet(table)
+    trial.run()
+    assert set(trial.outcome.values()) == {None}
+    for name in trial.sites:
+        half = PartyModel.load(trial.folder / name / "trial" / "half")
+        assert list(half.sample(20, 3)) == list(trial.frames[name])[1:]
+
+
+def test_an_empty_column_is_an_error_without_privacy(make_trial):
+    trial = make_trial()
+    trial.frames["party_1"].assign(measure_1=np.nan).to_parquet(trial.sites["party_1"].table)
+    with pytest.raises(EmptyColumnError, match="'measure_1'"):
+        PartyNode(trial.job, trial.sites["party_1"])
+
+
 def test_a_column_without_public_knowledge(make_private_trial):
     trial = make_private_trial()
     bounds = {c: b for c, b in trial.schema.bounds.items() if c != "count_1"}
@@ -302,9 +344,15 @@ def test_a_site_file_with_half_a_budget_is_refused(line, tmp_path):
 
 # -- accounts -------------------------------------------------------------------------------------
 
-PLAN = plan_mean_embedding(
-    GaussianPrivacy(epsilon=1.0, delta=1e-3, public_schema={}), {"a": ["x"], "b": ["y"]}
-).ledger
+
+def planned(relation):
+    privacy = GaussianPrivacy(
+        epsilon=1.0, delta=1e-3, public_schema=PublicSchema(), neighbouring_relation=relation
+    )
+    return plan_mean_embedding(privacy, {"a": ColumnCounts(1), "b": ColumnCounts(1)}).ledger
+
+
+PLAN = planned("add_or_remove_one")
 
 
 def test_an_account_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path):
@@ -330,6 +378,42 @@ def test_a_resumed_run_that_releases_nothing_may_overshoot_nothing(tmp_path):
             account.check(PLAN.entries)
         account.close()
     assert not (tmp_path / FILE).exists()
+
+
+@pytest.mark.parametrize("budget", [None, Budget(100.0, 1e-3)])
+def test_releases_under_two_neighbouring_relations_are_not_in_one_account(tmp_path, budget):
+    account = Account(tmp_path, "one", PLAN, budget)
+    account.check(PLAN.entries)
+    account.spend(PLAN.entries)
+    account.close()
+    before = (tmp_path / FILE).read_bytes()
+    with pytest.raises(ParameterError) as caught:
+        Account(tmp_path, "two", planned("replace_one"), budget)
+    for word in (str(tmp_path), "'replace_one'", "'add_or_remove_one'", "another folder"):
+        assert word in str(caught.value)
+    assert (tmp_path / FILE).read_bytes() == before
+    Account(tmp_path, "one", PLAN, budget).close()
+
+
+def test_a_server_refuses_another_relation_before_anybody_spends(make_private_trial):
+    trial = make_private_trial().run()
+    assert set(trial.outcome.values()) == {None}
+    first = trial.job
+    other = first.parameters["privacy"] | {"neighbouring_relation": "replace_one"}
+    trial.job = replace(first, name="another", parameters=first.parameters | {"privacy": other})
+    for name, site in list(trial.sites.items()):
+        trial.change(name, folder=site.folder.with_name(f"{name}-anew"))
+    trial.run()
+    assert isinstance(trial.outcome["server"], ParameterError)
+    assert "cannot be added up" in str(trial.outcome["server"])
+    written = trial.folder / "server" / "another" / "report-001.json"
+    assert json.loads(written.read_text())["outcome"].startswith("ParameterError")
+    assert len(account(trial, "server")) == 1
+    for name, site in trial.sites.items():
+        assert account(trial, site.folder.name) == [], name
+    trial.job = replace(first, name="a third")
+    trial.run()
+    assert set(trial.outcome.values()) == {None}
 
 
 def test_steps_of_one_mechanism_are_added_up():

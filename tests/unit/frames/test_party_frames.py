@@ -195,6 +195,14 @@ def test_column_without_value_in_matched_records():
         align_party_frames(frames, on="id")
 
 
+def test_columns_without_values_may_be_let_pass():
+    frames, *_ = BAD["empty column"]
+    checked = check_party_frames(frames, on="id", allow_empty_columns=True)
+    assert all(checked[party] is frames[party] for party in frames)
+    with pytest.raises(exceptions.MissingKeyError):  # and nothing else is
+        check_party_frames({"lab": lab(id=[None] * 3)}, on="id", allow_empty_columns=True)
+
+
 def test_check_no_empty_column_accepts_one_value():
     check_no_empty_column("lab", pd.DataFrame({"x": [None, 1.0]}))
 

@@ -4,11 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.privacy import first_layer as first_layer_module
 from vflsynth.privacy.first_layer import (
     clip_gradient,
     first_layer_sensitivity,
     perturb_gradient,
 )
+from vflsynth.privacy.noise import gaussian_noise
 
 
 def gradient(scale=1.0, replicas=3):
@@ -31,15 +33,54 @@ def test_equation_20_by_hand(scale):
         assert actual.norm() <= 0.5 * (1 + 1e-6)
 
 
-def test_equation_21_noise_per_coordinate():
-    """Fails if the noise is dropped, is one scalar, has std σC, or misses one of the tensors."""
+def assert_equation_21():
+    """One number per coordinate and replica, of std 2σC, in every tensor."""
     zero = [torch.zeros(2, 300, 100), torch.zeros(2, 1, 1000)]
     weight, bias = perturb_gradient(zero, 0.25, 1.39)
     for part in (weight, bias):
         assert part.std().item() == pytest.approx(1.39 * 2 * 0.25, rel=0.1)
+        assert not torch.equal(part[0], part[1])
     assert weight.std().item() == pytest.approx(1.39 * 2 * 0.25, rel=0.02)
-    assert weight[0].mean(0).std().item() == pytest.approx(1.39 * 0.5 / 300**0.5, rel=0.3)
-    assert not torch.equal(weight[0], weight[1])
+    for across in (0, 1):  # a scalar per row or per column has means as large as itself
+        n = weight[0].shape[across]
+        means = weight[0].mean(across)
+        assert means.std().item() == pytest.approx(1.39 * 0.5 / n**0.5, rel=0.4)
+
+
+def test_equation_21_noise_per_coordinate():
+    assert_equation_21()
+
+
+def scalar(replica, *shape):
+    return replica, *(1 for _ in shape)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        pytest.param(lambda draw, shape, std: draw(shape, 0.0), id="dropped"),
+        pytest.param(lambda draw, shape, std: draw(shape, std / 2), id="std σC"),
+        pytest.param(lambda draw, shape, std: draw(scalar(*shape), std), id="one scalar"),
+        pytest.param(lambda draw, shape, std: draw((*shape[:2], 1), std), id="scalar per row"),
+        pytest.param(
+            lambda draw, shape, std: draw((shape[0], 1, shape[2]), std), id="scalar per column"
+        ),
+        pytest.param(lambda draw, shape, std: draw((1, *shape[1:]), std), id="one for replicas"),
+        pytest.param(
+            lambda draw, shape, std: draw(shape, std if shape[1] > 1 else 0.0), id="no bias"
+        ),
+        pytest.param(
+            lambda draw, shape, std: draw(shape, std if shape[1] == 1 else 0.0), id="no weight"
+        ),
+    ],
+)
+def test_planted_bugs_in_equation_21_are_noticed(planted, monkeypatch):
+    def noise(shape, std, **rest):
+        return planted(lambda *drawn: gaussian_noise(*drawn, **rest), shape, std).expand(shape)
+
+    monkeypatch.setattr(first_layer_module, "gaussian_noise", noise)
+    with pytest.raises(AssertionError):
+        assert_equation_21()
 
 
 def test_noise_is_added_to_the_clipped_gradient():

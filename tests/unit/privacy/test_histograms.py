@@ -213,6 +213,12 @@ def test_narrowing_without_any_visible_value_keeps_the_public_bounds():
     assert NoisyHistogram(Bounds(0.0, 100.0), counts, 1e9).significant_support() == Bounds(25, 100)
 
 
+def test_narrowing_bounds_that_are_a_rounding_apart_keeps_them():
+    bounds = Bounds(1e16, 1e16 + 4)
+    counts = np.r_[np.zeros(16), 100.0, np.zeros(16)]
+    assert NoisyHistogram(bounds, counts, 1.0).significant_support() == bounds
+
+
 def test_categories_of_two_rounds_are_averaged_to_the_noise_of_one():
     schema = PublicSchema(categories={"k": tuple(range(2_000))})
     frame = pd.DataFrame({"k": np.zeros(500, dtype=int)})

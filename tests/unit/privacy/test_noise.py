@@ -52,6 +52,12 @@ def test_torch_keeps_32_bits_of_a_seed():
     assert torch.equal(torch.randn(8, generator=first), torch.randn(8, generator=second))
 
 
+@pytest.mark.parametrize("byte", [b"\x00", b"\xff"])
+def test_no_draw_is_infinite(monkeypatch, byte):
+    monkeypatch.setattr("os.urandom", lambda n: byte * n)
+    assert gaussian_noise((3,), 1.0).abs().max() == pytest.approx(8.2095, abs=1e-3)
+
+
 def test_shape_dtype_and_no_noise():
     noise = gaussian_noise((2, 0, 3), 1.0, dtype=torch.float32)
     assert noise.shape == (2, 0, 3)

@@ -76,7 +76,6 @@ def test_noise_multiplier_instead_of_epsilon():
         ({"gradient_penalty_at": "nowhere"}, "gradient_penalty_at"),
         ({"gradient_penalty_at": "records"}, "gradient_penalty_at"),
         ({"n_shards": 1}, "n_shards"),
-        ({"mechanism": "gs_wgan", "public_schema": None}, "public_schema"),
         ({"preprocessing_share": 0.0}, "preprocessing_share"),
         ({"preprocessing_share": 1.0}, "preprocessing_share"),
         ({"n_bins": 1}, "n_bins"),
@@ -84,8 +83,9 @@ def test_noise_multiplier_instead_of_epsilon():
         ({"n_features": 7}, "n_features"),
         ({"bandwidths": ()}, "bandwidths"),
         ({"bandwidths": (1.0, -1.0)}, "bandwidths"),
-        ({"public_schema": None}, "public_schema"),
-        ({"public_schema": None, "mechanism": "dpsgd"}, "public_schema"),
+        ({"public_schema": None, "mechanism": "dpsgd", "preprocessing_share": 0}, "public_schema"),
+        ({"public_schema": {"bounds": {"a": (0, 1)}}}, "public_schema"),
+        ({"bandwidths": 3.0}, "bandwidths"),
     ],
 )
 def test_illegal_values_are_named(changes, message):

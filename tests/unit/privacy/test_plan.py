@@ -17,11 +17,12 @@ from vflsynth.privacy import (
     plan_gs_wgan,
     plan_mean_embedding,
 )
+from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.dpsgd import joint_sensitivity
 from vflsynth.privacy.events import gaussian_releases
 
-COLUMNS = {"lab": list("abcdef"), "taste": list("uvwxyz")}
-JOINED = {"joined": [label for own in COLUMNS.values() for label in own]}
+COLUMNS = {"lab": ColumnCounts(6), "taste": ColumnCounts(6)}
+JOINED = {"joined": ColumnCounts(12)}
 SCHEMA = PublicSchema(bounds={"a": (0, 1)})
 
 
@@ -89,7 +90,7 @@ def test_replacing_needs_more_noise_than_adding():
 
 def test_unequal_parties_put_the_same_noise_on_every_cell():
     plan = plan_mean_embedding(
-        privacy("kernel_mean_embedding"), {"lab": ["a"], "taste": list("uvw")}
+        privacy("kernel_mean_embedding"), {"lab": ColumnCounts(1), "taste": ColumnCounts(3)}
     )
     histograms = [r for r in gaussian_releases(plan.ledger.event) if "histogram" in r.released]
     once = plan.histogram_noise_multiplier * 4**0.5
@@ -99,7 +100,7 @@ def test_unequal_parties_put_the_same_noise_on_every_cell():
 
 def test_two_rounds_of_histograms_cost_what_one_would():
     plan = plan_mean_embedding(
-        privacy("kernel_mean_embedding"), {"lab": ["a"], "taste": list("uvw")}
+        privacy("kernel_mean_embedding"), {"lab": ColumnCounts(1), "taste": ColumnCounts(3)}
     )
     histograms = [r for r in gaussian_releases(plan.ledger.event) if "histogram" in r.released]
     squared_mu = sum(release.noise_multiplier**-2 for release in histograms)
@@ -107,7 +108,9 @@ def test_two_rounds_of_histograms_cost_what_one_would():
 
 
 def test_a_party_without_columns_releases_no_histogram():
-    plan = plan_mean_embedding(privacy("kernel_mean_embedding"), {"lab": ["a"], "keys": []})
+    plan = plan_mean_embedding(
+        privacy("kernel_mean_embedding"), {"lab": ColumnCounts(1), "keys": ColumnCounts(0)}
+    )
     assert plan.ledger.parties == ("lab", "server")
 
 
@@ -167,8 +170,8 @@ def test_only_the_papers_mechanism_disclaims_the_synthetic_data():
 
 
 def test_plans_check_their_parameters():
-    with pytest.raises(ParameterError, match="public_schema"):
-        planned("kernel_mean_embedding", public_schema=None)
+    with pytest.raises(ParameterError, match="delta"):
+        planned("kernel_mean_embedding", delta=None)
 
 
 def test_one_holder_of_everything_releases_everything():

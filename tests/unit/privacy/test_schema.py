@@ -51,6 +51,12 @@ def test_categorical_cells(values):
     assert cell_codes(values, Categories(("no", "yes")), 9).tolist() == [0, 1, 2, 2]
 
 
+def test_categorical_cells_of_what_cannot_be_a_category():
+    values = pd.Series(["a", ["a"], {1: 2}, (1, ["a"]), (1, 2)], dtype=object)
+    assert cell_codes(values, Categories(("a",)), 9).tolist() == [0, 1, 1, 1, 1]
+    assert cell_codes(values, Categories(((1, 2), (3, 4))), 9).tolist() == [2, 2, 2, 2, 0]
+
+
 def test_categorical_cells_of_numbers():
     values = pd.Series([3, 4, None, 9], dtype="Int64")
     assert cell_codes(values, Categories((4, 3)), 9).tolist() == [1, 0, 2, 2]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflsynth._random import RandomStreams
-from vflsynth.protocol import PoissonSchedule, Schedule
+from vflsynth.protocol import PoissonSchedule, Schedule, SubsetSchedule
 
 
 def schedule_of(n_records, batch_size, replicas=1, replica_rows=None):
@@ -73,6 +73,18 @@ def test_every_replica_trains_on_its_own_rows():
     rows = torch.cat([schedule.rows(step) for step in range(3)], 1)
     for replica in range(2):
         assert sorted(rows[replica].tolist()) == sorted(replica_rows[replica].tolist() * 2)
+
+
+def test_a_records_place_in_a_subset_does_not_follow_from_its_number():
+    """Another key renumbers the records after it: if places moved, they would meet other fakes."""
+    streams = RandomStreams([b"public"])
+    sampling = RandomStreams([b"secret"])
+    schedule = SubsetSchedule(streams, sampling=sampling, n_records=40, batch_size=4)
+    rows = torch.cat([schedule.rows(step) for step in range(4000)])  # (step, place)
+    for record in (0, 1, 38, 39):
+        places = (rows == record).sum(0)
+        assert places.sum() == pytest.approx(400, abs=80)
+        assert (places - 100).abs().max() <= 50  # five standard deviations
 
 
 def poisson_of(n_records, batch_size, n_public, secret=b"sampling", replicas=1):

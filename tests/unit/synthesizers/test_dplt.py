@@ -359,9 +359,9 @@ def test_parameters_out_of_range_are_named(frames, parameters):
         DPLTSynthesizer(privacy=PRIVACY, **parameters).fit(frames)
 
 
-def test_a_column_without_public_bounds_is_named(frames):
-    frames["bank"]["shoe size"] = 1.0
-    with pytest.raises(PartyDataError, match=r"'bank', column 'shoe size'.*public bounds"):
+def test_a_column_that_identifies_records_is_named(frames):
+    frames["bank"]["account"] = [f"account {i}" for i in range(len(frames["bank"]))]
+    with pytest.raises(PartyDataError, match=r"'bank', column 'account': no value .* frequent"):
         DPLTSynthesizer(privacy=PRIVACY).fit(frames)
 
 

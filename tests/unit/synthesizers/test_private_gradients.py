@@ -24,7 +24,10 @@ from vflsynth.exceptions import (
 )
 from vflsynth.parties import dpsgd as dpsgd_module
 from vflsynth.parties import first_layer_party as first_layer_module
+from vflsynth.parties.first_layer_party import FirstLayerParty
 from vflsynth.privacy import GaussianPrivacy, PublicSchema, Sampler, plan_dpsgd
+from vflsynth.privacy import first_layer as first_layer_mechanism
+from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import PoissonSchedule, SampledFeatures, Transcript
 from vflsynth.protocol.channel import Verb
 from vflsynth.synthesizers import _private_gradients as fitting
@@ -356,7 +359,7 @@ def assert_noise_is_claimed(found):
         n = noise.numel()
         assert abs(noise.std().item() - 1.0) < 5.0 / math.sqrt(2 * n), key
         assert abs(noise.mean().item()) < 5.0 / math.sqrt(n), key
-        rows.append(noise[:, :5])  # every layer has at least five coordinates
+        rows.append(noise)
     together = torch.cat(rows, 1)
     correlation = torch.corrcoef(together.T) - torch.eye(together.shape[1])
     assert correlation.abs().max() < 5.5 / math.sqrt(REPLICAS)
@@ -630,7 +633,9 @@ def test_the_claimed_noise_is_the_noise_of_training(frames, session_of):
     for relation, factor in (("add_or_remove_one", 1.0), ("replace_one", 2.0)):
         privacy = clone(DPSGD).set_params(neighbouring_relation=relation)
         session = session_of(frames, privacy)
-        plan = plan_dpsgd(privacy, {"clinic": ["a"], "bank": ["b"]}, sample_rate=0.1, steps=1)
+        plan = plan_dpsgd(
+            privacy, {"clinic": ColumnCounts(1), "bank": ColumnCounts(1)}, sample_rate=0.1, steps=1
+        )
         (entry,) = plan.ledger.entries
         for owner in (*session.parties.values(), session.algorithm.server):
             used = owner.descent.settings
@@ -644,6 +649,12 @@ def test_replicas_have_noise_and_samples_of_their_own(frames):
     first, second = (model.sample(20, random_state=1) for model in models)
     assert not first.equals(second)
     assert all(model.privacy_ledger_ is not None for model in models)
+
+
+def test_a_record_that_a_replica_has_twice_is_refused(frames):
+    rows = np.r_[np.arange(50), 7][None]
+    with pytest.raises(ParameterError, match="must not repeat a record"):
+        synthesizer().fit_replicas(frames, random_states=[0], replica_rows=rows)
 
 
 @pytest.mark.parametrize("penalty", ["paper", "layerwise"])
@@ -685,8 +696,8 @@ def test_parties_that_sampled_differently_are_named(frames, session_of):
 # -- the paper's mechanism -------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
-def test_first_layer_changes_the_gradient_of_the_first_layer_alone(frames, session_of, monkeypatch):
+def assert_first_layer_is_equations_20_and_21(session_of, frames):
+    """Of every party the first layer, whole-batch clip and noise per coordinate; nothing else."""
     steps = []
     for noisy in (True, False):
         with pytest.MonkeyPatch.context() as patch:
@@ -695,6 +706,7 @@ def test_first_layer_changes_the_gradient_of_the_first_layer_alone(frames, sessi
             session = session_of(frames, FIRST_LAYER, n_models=REPLICAS)
             session.algorithm.update_discriminators(0)
             steps.append(gradients(session))
+    found = {}
     for owner, parts in steps[0].items():
         for name, g in parts.items():
             raw = steps[1][owner][name]
@@ -704,9 +716,98 @@ def test_first_layer_changes_the_gradient_of_the_first_layer_alone(frames, sessi
                 whole = [steps[1][owner][f"first_part.linears.0.{p}"] for p in ("weight", "bias")]
                 norm = torch.cat([p.flatten(1) for p in whole], 1).norm(dim=1).view(-1, 1, 1)
                 noise = (g - raw / (norm / 0.2).clamp_min(1.0)) / (2 * 1.5 * 0.2)  # Eqs. 20, 21
-                assert abs(noise.std().item() - 1.0) < 5.0 / math.sqrt(2 * noise.numel())
-                replica_means = noise.flatten(1).mean(1) * math.sqrt(noise[0].numel())
-                assert 0.5 < replica_means.std().item() < 1.5  # not one scalar per matrix
+                found[owner, name] = noise.flatten(1)
+    assert len(found) == 4  # two parties' weights and biases
+    assert_noise_is_claimed(found)
+
+
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+def test_first_layer_changes_the_gradient_of_the_first_layer_alone(frames, session_of):
+    assert_first_layer_is_equations_20_and_21(session_of, frames)
+
+
+def with_first_layer_noise(patch, changed):
+    """Let `changed` call the honest `gaussian_noise` for a tensor (replica, in, out)."""
+    honest = first_layer_mechanism.gaussian_noise
+    patch.setattr(
+        first_layer_mechanism,
+        "gaussian_noise",
+        lambda shape, std, **rest: changed(honest, shape, std, **rest),
+    )
+
+
+def plant_first_layer_no_noise(patch):
+    with_first_layer_noise(patch, lambda honest, shape, std, **rest: honest(shape, 0.0, **rest))
+
+
+def plant_first_layer_scalar(patch):
+    """What the paper's red-wine scripts do: one number for a whole matrix."""
+    with_first_layer_noise(
+        patch,
+        lambda honest, shape, std, **rest: honest((shape[0], 1, 1), std, **rest).expand(shape),
+    )
+
+
+def plant_first_layer_same_for_all_models(patch):
+    with_first_layer_noise(
+        patch,
+        lambda honest, shape, std, **rest: honest((1, *shape[1:]), std, **rest).expand(shape),
+    )
+
+
+def plant_first_layer_forgotten_party(patch):
+    honest = FirstLayerParty._before_descent
+    patch.setattr(
+        FirstLayerParty,
+        "_before_descent",
+        lambda self: honest(self) if self.name != "bank" else None,
+    )
+
+
+def plant_first_layer_bias_without_noise(patch):
+    def changed(honest, shape, std, **rest):
+        return honest(shape, 0.0 if shape[1] == 1 else std, **rest)
+
+    with_first_layer_noise(patch, changed)
+
+
+def plant_first_layer_weight_without_noise(patch):
+    def changed(honest, shape, std, **rest):
+        return honest(shape, std if shape[1] == 1 else 0.0, **rest)
+
+    with_first_layer_noise(patch, changed)
+
+
+def plant_noise_on_the_second_layer(patch):
+    patch.setattr(
+        FirstLayerParty,
+        "_before_descent",
+        lambda self: self.noise.perturb(self.discriminator.first_part.layers[1]),
+    )
+
+
+def plant_first_layer_sensitivity_of_removal(patch):
+    patch.setattr(first_layer_mechanism, "first_layer_sensitivity", lambda bound: bound)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        plant_first_layer_no_noise,
+        plant_first_layer_scalar,
+        plant_first_layer_same_for_all_models,
+        plant_first_layer_forgotten_party,
+        plant_first_layer_bias_without_noise,
+        plant_first_layer_weight_without_noise,
+        plant_noise_on_the_second_layer,
+        plant_first_layer_sensitivity_of_removal,
+    ],
+)
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+def test_planted_bugs_in_the_first_layer_are_noticed(frames, session_of, plant, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        assert_first_layer_is_equations_20_and_21(session_of, frames)
 
 
 def test_first_layer_warns_and_its_ledger_says_what_epsilon_is_not(frames):

@@ -1,0 +1,112 @@
+"""Columns without any value: an error, but in private fits, which must not tell."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vflsynth import DPLTSynthesizer, VFLGANSynthesizer, WGANGPSynthesizer
+from vflsynth.exceptions import EmptyColumnError
+from vflsynth.privacy import GaussianPrivacy, PublicSchema
+
+N = 60
+SCHEMA = PublicSchema(
+    bounds={"age": (0, 100), "dose": (0, 9), "visits": (0, 9)},
+    categories={
+        "ill": (False, True),
+        "grade": ("low", "high"),
+        "smoker": (False, True),
+        "town": ("a", "b"),
+    },
+)
+EMPTY = ["dose", "visits", "grade", "smoker", "town"]
+SMALL = {"epochs": 1, "batch_size": 8, "device": "cpu", "random_state": 0, "verbose": 0}
+
+
+@pytest.fixture
+def frames():
+    """Most columns have no value, in every dtype that can say so."""
+    rng = np.random.default_rng(0)
+    nothing = [None] * N
+    return {
+        "lab": pd.DataFrame(
+            {
+                "age": rng.uniform(20, 80, N),
+                "dose": np.full(N, np.nan),
+                "grade": pd.Categorical(nothing, ["low", "high"], ordered=True),
+            }
+        ),
+        "clinic": pd.DataFrame(
+            {
+                "ill": rng.random(N) < 0.5,
+                "visits": pd.array(nothing, "Int64"),
+                "smoker": pd.array(nothing, "boolean"),
+                "town": pd.Series(nothing, dtype=object),
+            }
+        ),
+    }
+
+
+def gan(kind, mechanism, **parameters):
+    def make(epsilon):
+        values = {"mechanism": mechanism, "n_bins": 8, "n_features": 20, "delta": 1e-3}
+        privacy = GaussianPrivacy(epsilon=epsilon, public_schema=SCHEMA, **values | parameters)
+        return kind(privacy=privacy, **SMALL)
+
+    return make
+
+
+def dplt(epsilon):
+    privacy = GaussianPrivacy(
+        epsilon=epsilon, delta=1e-3, mechanism="latent_tree", public_schema=SCHEMA, n_bins=8
+    )
+    return DPLTSynthesizer(privacy=privacy, random_state=0)
+
+
+PRIVATE = {
+    "kernel_mean_embedding": gan(VFLGANSynthesizer, "kernel_mean_embedding"),
+    "dpsgd": gan(VFLGANSynthesizer, "dpsgd", n_records=N),
+    "joined kernel_mean_embedding": gan(WGANGPSynthesizer, "kernel_mean_embedding"),
+    "joined dpsgd": gan(WGANGPSynthesizer, "dpsgd", n_records=N),
+    "dpsgd_gan": gan(WGANGPSynthesizer, "dpsgd_gan"),
+    "gs_wgan": gan(WGANGPSynthesizer, "gs_wgan", n_shards=2),
+    "DPLT": dplt,
+}
+
+
+@pytest.mark.parametrize("method", PRIVATE)
+def test_private_fits_do_not_tell_that_a_column_has_no_value(frames, method):
+    """Whether it has one may depend on a single record, and an error would have no noise."""
+    table = PRIVATE[method](3.0).fit(frames).sample(100, random_state=0)
+    assert list(table) == [column for frame in frames.values() for column in frame]
+    for frame in frames.values():
+        pd.testing.assert_series_equal(table[list(frame)].dtypes, frame.dtypes)
+
+
+@pytest.mark.parametrize("method", ["kernel_mean_embedding", "DPLT"])
+def test_with_little_noise_the_histograms_say_that_all_is_missing(frames, method):
+    synth = PRIVATE[method](500.0).fit(frames)
+    columns = {
+        label: column
+        for party in synth.parties_.values()
+        for label, column in party.transformer.transformers_.items()
+    }
+    assert min(columns[label].histogram_.missing_share for label in EMPTY) > 0.9
+
+
+@pytest.mark.parametrize("method", ["kernel_mean_embedding", "DPLT"])
+def test_private_fits_do_not_tell_that_no_matched_record_has_a_value(frames, method):
+    lab = frames["lab"].assign(dose=[3.0] * 10 + [np.nan] * (N - 10), key=range(N))
+    clinic = frames["clinic"].assign(key=range(10, N + 10))
+    synth = PRIVATE[method](3.0).fit({"lab": lab, "clinic": clinic}, on="key")
+    assert len(synth.sample(10)) == 10
+
+
+def test_fits_without_privacy_do(frames):
+    with pytest.raises(EmptyColumnError, match="'dose'"):
+        VFLGANSynthesizer(**SMALL).fit(frames)
+    privacy = GaussianPrivacy(epsilon=1.0, delta=1e-3, mechanism="first_layer")
+    with (
+        pytest.warns(match="does not protect the synthetic data"),
+        pytest.raises(EmptyColumnError, match="'dose'"),
+    ):
+        VFLGANSynthesizer(privacy=privacy, **SMALL).fit(frames)

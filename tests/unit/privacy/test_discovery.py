@@ -1,0 +1,294 @@
+"""Ranges and categories that nobody stated: what they cost, what they find, what they keep back."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate
+from scipy.stats import norm
+
+from vflsynth import DPLTSynthesizer, VFLGANSynthesizer, WGANGPSynthesizer
+from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError
+from vflsynth.parties import PublicEncoding
+from vflsynth.privacy import (
+    GaussianPrivacy,
+    GaussianRelease,
+    PrivacyLedger,
+    PublicSchema,
+    plan_dpsgd,
+    plan_mean_embedding,
+)
+from vflsynth.privacy.accountants import GaussianDPAccountant
+from vflsynth.privacy.discovery import (
+    ColumnCounts,
+    Discovery,
+    category_threshold,
+    count_columns,
+    discover_schema,
+    range_cells,
+)
+from vflsynth.privacy.events import gaussian_releases
+from vflsynth.privacy.gaussian_dp import epsilon_of_gaussian
+
+NOBODY = PublicSchema()
+COLUMNS = {"lab": ColumnCounts(5, 2), "clinic": ColumnCounts(4, 1)}
+
+
+def release(noise_multiplier, failure_probability):
+    return GaussianRelease(
+        released="counts",
+        party="lab",
+        noise_multiplier=noise_multiplier,
+        sensitivity=1.0,
+        relation="add_or_remove_one",
+        failure_probability=failure_probability,
+    )
+
+
+def discover(column, noise_std=2.0, threshold=9.0, seed=0):
+    frame = pd.DataFrame({"x": column})
+    rng = torch.Generator().manual_seed(seed)
+    return discover_schema(frame, NOBODY, Discovery(noise_std, threshold), rng=rng)
+
+
+# what it costs
+
+
+def test_epsilon_with_a_threshold_is_what_the_proof_says():
+    failing, delta = 1e-5, 1e-4
+    epsilon = GaussianDPAccountant().epsilon(release(2.0, failing), delta)
+    bare = epsilon_of_gaussian(1 / 2.0, delta - failing)
+    assert epsilon == pytest.approx(bare - math.log(1 - failing), rel=1e-9)
+    assert GaussianDPAccountant().epsilon(release(2.0, delta), delta) == math.inf
+
+
+@pytest.mark.parametrize("noise_std", [0.8, 2.0])
+@pytest.mark.parametrize("failing", [1e-6, 1e-3, 0.02])
+def test_a_table_with_a_value_of_its_own_stays_within_epsilon_and_delta(noise_std, failing):
+    # One count that the tables share, 1 and 0, and a value that only the first has, which is shown
+    # with probability `failing`: hockey-stick divergences by integration, in both directions.
+    delta = failing + 0.01
+    epsilon = GaussianDPAccountant().epsilon(release(noise_std, failing), delta)
+
+    def divergence(one, other):
+        low, high = -12 * noise_std, 12 * noise_std + 1
+        points = np.linspace(low, high, 200_001)
+        return integrate.trapezoid(
+            np.maximum(one(points) - math.exp(epsilon) * other(points), 0), points
+        )
+
+    def with_it(x):
+        return (1 - failing) * norm.pdf(x, 1, noise_std)
+
+    def without(x):
+        return norm.pdf(x, 0, noise_std)
+
+    assert failing + divergence(with_it, without) <= delta
+    assert divergence(without, with_it) <= delta
+
+
+def test_a_value_of_one_record_passes_the_threshold_as_seldom_as_stated():
+    noise_std, probability, n_values = 3.0, 0.05, 4
+    threshold = category_threshold(noise_std, probability, n_values)
+    counts = 1 + noise_std * np.random.default_rng(0).standard_normal((200_000, n_values))
+    passed = (counts > threshold).any(axis=1).mean()
+    assert passed == pytest.approx(probability, rel=0.05)
+
+
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+@pytest.mark.parametrize("mechanism", ["kernel_mean_embedding", "dpsgd"])
+def test_everything_together_spends_the_budget_and_no_more(mechanism, relation):
+    privacy = GaussianPrivacy(
+        epsilon=3.0, delta=1e-4, mechanism=mechanism, neighbouring_relation=relation, n_records=500
+    )
+    if mechanism == "dpsgd":
+        pytest.importorskip("dp_accounting")
+        plan = plan_dpsgd(privacy, COLUMNS, sample_rate=0.1, steps=50)
+    else:
+        plan = plan_mean_embedding(privacy, COLUMNS)
+    assert 2.98 < plan.ledger.epsilon() <= 3.0
+    assert "ranges or categories of 2 columns that nobody stated [lab]" in str(plan.ledger)
+    again = PrivacyLedger.from_dict(plan.ledger.to_dict())
+    assert again.epsilon() == plan.ledger.epsilon()
+    assert "9 columns" not in str(plan.ledger)
+
+    # What parties add is what the ledger says.
+    encoding = PublicEncoding.of(privacy, plan.histogram_noise_multiplier, COLUMNS)
+    stds = {r.released.split(" of ")[0]: r.noise_std for r in gaussian_releases(plan.ledger.event)}
+    assert encoding.discovery.noise_std == pytest.approx(stds["ranges or categories"])
+    failing = sum(r.failure_probability for r in gaussian_releases(plan.ledger.event))
+    n_values = 3 * (2 if relation == "replace_one" else 1)
+    assert failing == pytest.approx(0.1 * 1e-4)
+    assert encoding.discovery.threshold == pytest.approx(
+        category_threshold(encoding.discovery.noise_std, failing, n_values)
+    )
+
+
+def test_a_complete_schema_costs_nothing_more():
+    privacy = GaussianPrivacy(epsilon=3.0, delta=1e-4)
+    listed = {name: ColumnCounts(own.total) for name, own in COLUMNS.items()}
+    ledger = plan_mean_embedding(privacy, listed).ledger
+    assert "nobody stated" not in str(ledger)
+    assert all(r.failure_probability == 0.0 for r in gaussian_releases(ledger.event))
+
+
+# what it finds
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [
+        (np.linspace(3.0, 90.0, 800), 2.0, 128.0),
+        (np.linspace(-90.0, 30.0, 800), -128.0, 32.0),
+        (np.zeros(500), 0.0, 2.0**-30),
+        (np.r_[np.zeros(400), np.full(400, 5.0)], 0.0, 8.0),
+        (np.r_[np.zeros(400), np.full(400, -5.0)], -8.0, 0.0),
+        (np.r_[np.full(400, 5.0), np.full(100, np.nan), [1e12, -np.inf]], 4.0, 8.0),
+        (np.full(500, np.inf), 2.0**63, 2.0**64),
+    ],
+)
+def test_range_goes_to_the_next_powers_of_two(values, low, high):
+    assert discover(values).bounds["x"] == (low, high)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "Int8", "int64", "UInt64"])
+def test_range_of_integers_fits_their_type(dtype):
+    limits = np.iinfo(dtype.lower())
+    for values in (np.full(500, limits.max), np.full(500, limits.min), np.arange(500) % 100):
+        column = pd.Series(values).astype(dtype)
+        low, high = discover(column).bounds["x"]
+        assert limits.min <= low < high <= limits.max
+        assert low <= float(values.max())
+        assert high >= float(values.min()) - 2048  # one step of float64 there
+
+
+def test_nothing_to_be_seen_is_the_likeliest_cell():
+    low, high = discover([1.0, 2.0], noise_std=50.0).bounds["x"]
+    assert low < high
+
+
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=2, max_size=30))
+def test_every_record_has_a_cell_of_its_own(values):
+    column = pd.Series(values, dtype=float)
+    cells = range_cells(column)
+    alone = [range_cells(column.iloc[[i]])[0] for i in range(len(column))]
+    assert cells.tolist() == alone
+    assert ((cells >= 0) == column.notna()).all()
+
+
+def test_frequent_categories_are_found_and_rare_ones_are_not():
+    values = ["b"] * 60 + ["a"] * 40 + ["rare"] + [None] * 50 + [["unhashable"]] * 30
+    for seed in range(30):
+        assert discover(values, noise_std=1.0, seed=seed).categories["x"] == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pd.Series([True] * 30 + [False] * 30), (False, True)),
+        (pd.Series([True] * 30 + [None] * 30, dtype="boolean"), (True,)),
+        (pd.Series([(1, 2)] * 30), ((1, 2),)),
+        (pd.Series(["lo", "hi"] * 30, dtype=pd.CategoricalDtype(["lo", "mid", "hi"], True)),
+         ("lo", "hi")),
+    ],
+)  # fmt: skip
+def test_categories_of_other_types(column, expected):
+    assert discover(column).categories["x"] == expected
+
+
+def test_a_column_that_identifies_records_is_refused():
+    with pytest.raises(PartyDataError, match=r"column 'x': no value .* frequent enough"):
+        discover([f"name {i}" for i in range(500)], noise_std=1.0)
+
+
+def test_dates_are_refused():
+    with pytest.raises(ColumnKindError, match="bounds are for numbers"):
+        discover(pd.date_range("2020", periods=9))
+
+
+# whole fits
+
+
+def frames(n=600, seed=0):
+    rng = np.random.default_rng(seed)
+    age = rng.integers(18, 90, n)
+    smoker = np.where(rng.random(n) < age / 150, "yes", "no").astype(object)
+    smoker[0] = "only one says so"
+    lab = pd.DataFrame(
+        {"id": range(n), "age": age, "pressure": 80 + 0.5 * age + rng.normal(size=n)}
+    )
+    return {"lab": lab, "clinic": pd.DataFrame({"id": range(n), "smoker": smoker})}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **privacy: VFLGANSynthesizer(
+            privacy=GaussianPrivacy(**privacy, n_features=200), epochs=1
+        ),
+        lambda **privacy: VFLGANSynthesizer(
+            privacy=GaussianPrivacy(**privacy, mechanism="dpsgd", n_records=600),
+            epochs=1,
+            batch_size=200,
+        ),
+        lambda **privacy: WGANGPSynthesizer(
+            privacy=GaussianPrivacy(**privacy, mechanism="dpsgd_gan"), epochs=1
+        ),
+        lambda **privacy: DPLTSynthesizer(
+            privacy=GaussianPrivacy(**privacy, mechanism="latent_tree")
+        ),
+    ],
+    ids=["kernel_mean_embedding", "dpsgd", "dpsgd_gan", "latent_tree"],
+)
+def test_without_a_schema_everything_is_paid_for(make, tmp_path):
+    pytest.importorskip("dp_accounting")
+    synth = make(epsilon=8.0, delta=1e-3).fit(frames(), on="id")
+    assert synth.privacy_ledger_.epsilon() <= 8.0
+    assert "3 columns that nobody stated" in " ".join(str(synth.privacy_ledger_).split()) or (
+        "2 columns that nobody stated" in str(synth.privacy_ledger_)
+    )
+    table = synth.sample(400)
+    assert set(table["smoker"].dropna()) <= {"yes", "no"}
+    assert table["age"].dtype == np.int64
+    assert table["age"].between(16, 128).all()
+    synth.save(tmp_path / "model")
+    assert "only one says so" not in "".join(
+        path.read_text() for path in (tmp_path / "model").rglob("*.json")
+    )
+
+
+def test_relations_survive_without_a_schema():
+    synth = VFLGANSynthesizer(
+        privacy=GaussianPrivacy(epsilon=10.0, delta=1e-4, n_features=500), epochs=5, random_state=0
+    ).fit(frames(3000), on="id")
+    table = synth.sample(3000)
+    older = table["age"] > 54
+    share = (table["smoker"] == "yes").groupby(older).mean()
+    assert share[True] - share[False] > 0.1  # 0.24 in the records
+    assert table["age"].corr(table["pressure"]) > 0.9
+
+
+def test_part_of_a_schema_is_taken_as_given():
+    schema = PublicSchema(bounds={"age": (0, 120)})
+    counts = count_columns(frames(), "id", schema)
+    assert counts == {"lab": ColumnCounts(2, 1), "clinic": ColumnCounts(1, 1)}
+    privacy = GaussianPrivacy(epsilon=8.0, delta=1e-3, public_schema=schema, n_features=200)
+    synth = VFLGANSynthesizer(privacy=privacy, epochs=1).fit(frames(), on="id")
+    histograms = synth.parties_["lab"].transformer.transformers_
+    assert histograms["age"].histogram_.column.high == 120
+    assert "of 1 columns given by the user" in " ".join(str(synth.privacy_ledger_).split())
+
+
+def test_neither_a_schema_nor_a_share_is_refused():
+    privacy = GaussianPrivacy(
+        epsilon=8.0, delta=1e-3, mechanism="dpsgd", n_records=600, preprocessing_share=0
+    )
+    with pytest.raises(ParameterError, match="public_schema"):
+        VFLGANSynthesizer(privacy=privacy).fit(frames(), on="id")
+    half = privacy.set_params(public_schema=PublicSchema(bounds={"age": (0, 120)}))
+    with pytest.raises(PartyDataError, match="party 'lab', column 'pressure'"):
+        VFLGANSynthesizer(privacy=half).fit(frames(), on="id")
