@@ -3,7 +3,7 @@
     python -m benchmarks.all_results            # writes docs/results.md
     python -m benchmarks.all_results --check    # is the page that of the recorded results?
 
-Runs nothing: it prints what ``benchmarks/results`` holds, each table with the command that makes it
+Runs nothing: it prints what ``benchmarks/results`` holds, each table with the commands that make it
 anew. Scripts that have a ``show`` of their own are shown by it.
 """
 
@@ -14,7 +14,8 @@ import importlib
 import io
 import json
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,21 @@ from unittest import mock
 import numpy as np
 
 from benchmarks import accountants
-from benchmarks._runs import RESULTS, verdict
+from benchmarks._commands import commands
+from benchmarks._runs import RESULTS, read_all, verdict
+from vflsynth import preset
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 OPENING = """\
 # Measured
 
-Written by `python -m benchmarks.all_results` from `benchmarks/results/`, where every number has its
-versions and commit. `VFLSYNTH_DATA` names a folder with the public tables. All of it ran on two
-cores without a GPU, which other programs used too where times are not ratios.
+Written by `python -m benchmarks.all_results` from `benchmarks/results/`, where every file has the
+versions and the commit, with these exceptions.
+{exceptions}
+
+Commands are read off the results where these tell them. Most scripts leave alone what is there:
+move a file away to make it anew. `VFLSYNTH_DATA` names a folder with the public tables. All of it
+ran on two cores without a GPU, which other programs used too where times are not ratios.
 
 FD is the Fréchet distance (VFLGAN Eq. 23) on standardised and one-hot columns, lower is better;
 total difference is that of TSTS, TRTS and TSTR from TRTR, lower is better. A bound that we set
@@ -193,64 +200,190 @@ def mnist() -> str:
     )
 
 
-Section = tuple[str, str, Callable[[], str]]
+def _with_method(folder: str) -> list[dict[str, Any]]:
+    """Return the results of a folder that were trained."""
+    return [r for r in read_all(RESULTS / folder) if r.get("settings")]
+
+
+def _of_table1() -> list[str]:
+    keys = ("data", "method", "settings")
+    runs = [{key: r[key] for key in keys} for r in _with_method("table1")]
+    return commands("table1 run", runs, keys)
+
+
+def _of_mnist() -> list[str]:
+    runs = [
+        {
+            "method": r["method"],
+            "settings": r["settings"],
+            "epochs": r["parameters"]["epochs"],
+            "device": r["device"],
+        }
+        for r in _with_method("mnist")
+    ]
+    return commands("mnist run", runs, ["method"])
+
+
+def _of_private(folder: str, method: str) -> list[str]:
+    """Return those of cells of a table, a method and an ε, each with its seeds."""
+    keys = ("data", method, "epsilon", "seeds")
+    found = sorted(read_all(RESULTS / folder), key=lambda r: -r["epsilon"])
+    runs = [{key: r[key] for key in keys} for r in found]
+    return commands(f"{folder} run", runs, ["epsilon", method, "data"])
+
+
+def _of_audits(jobs: bool = False) -> list[str]:
+    runs = []
+    for path in sorted((RESULTS / "audit").glob("as*.json")):
+        result = _read(path)
+        run = {"data": result["data"], "scheme": result["scheme"], "models": result["n_models"]}
+        own = {"jobs": result["cost"]["jobs"]} if jobs else {}
+        if not jobs or result["cost"].get("speed"):
+            runs.append(run | _epochs(result, result["data"]) | own)
+    return commands("audit_assd", runs)
+
+
+def _of_table3() -> list[str]:
+    runs = []
+    for path in sorted((RESULTS / "audit").glob("table3-*.json")):
+        result = _read(path)
+        data = result["data"]
+        run = {
+            "data": data,
+            "records": result["records"],
+            "generators": result["generators"],
+            "models": result["assd"]["n_models"],
+        }
+        runs.append(run | _epochs(result, "red-wine" if data == "california-housing" else data))
+    return commands("audit_table3", runs, ["records", "data"])
+
+
+def _epochs(result: dict[str, Any], name: str) -> dict[str, int]:
+    """Return the option, where the epochs are not those of the preset."""
+    same = result["epochs"] == preset(name)["epochs"]
+    return {} if same else {"epochs": result["epochs"]}
+
+
+def _of_split_defences() -> list[str]:
+    runs = [
+        {
+            "data": r["data"],
+            "method": r["method"],
+            "parties": r["parties"],
+            "seeds": len(r["seeds"]),
+        }
+        for r in read_all(RESULTS / "split")
+        if "parties" in r
+    ]
+    return commands("split_defences run", runs, ["method", "parties", "data"])
+
+
+def _of_marvell() -> list[str]:
+    runs = [
+        {"data": r["data"], "width": r["width"], "seeds": len(r["seeds"])}
+        for r in read_all(RESULTS / "split")
+        if "width" in r
+    ]
+    return ["split_marvell speed", *commands("split_marvell curves", runs)]
+
+
+Commands = Callable[[], Sequence[str]]
+
+
+def only(*fixed: str) -> Commands:
+    """Return commands that no result has to tell."""
+    return lambda: fixed
+
+
+Section = tuple[str, Commands, Callable[[], str]]
 SECTIONS: tuple[Section, ...] = (
     (
         "VFLGAN Table 1, upper half: synthesizers without differential privacy",
-        "table1 run --settings default ours paper",
+        _of_table1,
         lambda: show("table1", "show", "--settings", "default", "ours", "paper"),
     ),
     (
         "VFLGAN Table 5: quality as an integer",
-        "table5 run",
+        only("table5 run"),
         lambda: show("table5", "show"),
     ),
-    ("Default settings, nothing tuned per table", "defaults", defaults),
-    ("The two gradient penalties, red wine", "penalties", penalties),
     (
-        "VFLGAN §5.2.1: halves of MNIST",
-        "mnist run --settings default --epochs 40 --device cpu",
-        mnist,
+        "Default settings, nothing tuned per table",
+        only("external.run", "defaults"),
+        defaults,
     ),
+    ("The two gradient penalties, red wine", only("penalties"), penalties),
+    ("VFLGAN §5.2.1: halves of MNIST", _of_mnist, mnist),
     (
         "VFLGAN Table 1, lower half: with differential privacy",
-        "dp run",
+        lambda: _of_private("dp", "method"),
         lambda: show("dp", "show"),
     ),
     (
         "Mechanisms for a joined table",
-        "wgan_mechanisms run",
+        lambda: _of_private("wgan_mechanisms", "mechanism"),
         lambda: show("wgan_mechanisms", "show"),
     ),
     (
         "The same on MNIST (VFLGAN §5.2.1)",
-        "mnist_mechanisms run",
+        only("mnist_mechanisms run"),
         lambda: show("mnist_mechanisms", "show"),
     ),
-    ("VFLGAN Tables 2 to 4: audits", "audit_tables", lambda: show("audit_tables")),
-    ("What audits cost", "audit_assd", audit_speed),
+    (
+        "VFLGAN Tables 2 to 4: audits",
+        lambda: [*_of_audits(), *_of_table3(), "audit_tables"],
+        lambda: show("audit_tables"),
+    ),
+    ("What audits cost", lambda: _of_audits(jobs=True), audit_speed),
     (
         "GAFM Table 1, and all defences against all attacks",
-        "split_defences run",
-        lambda: show("split_defences", "show", "--parties", "1", "3"),
+        _of_split_defences,
+        lambda: show("split_defences", "show"),
     ),
-    ("Marvell", "split_marvell curves", lambda: show("split_marvell", "show")),
-    ("DIMIP and Party-wise Dropout", "split_dimip run", lambda: show("split_dimip", "show")),
-    ("Accounting", "accountants", accounting),
-    ("A training step", "step_time", step_time),
-    ("Encoding and decoding", "transformers", transformers),
-    ("Sampling", "sampling --rows 200000", sampling),
-    ("Parties in processes of their own", "engine --epochs 40", engine),
+    ("Marvell", _of_marvell, lambda: show("split_marvell", "show")),
+    (
+        "DIMIP and Party-wise Dropout",
+        only("split_dimip run"),
+        lambda: show("split_dimip", "show"),
+    ),
+    ("Accounting", only("accountants"), accounting),
+    ("A training step", only("step_time"), step_time),
+    (
+        "Encoding and decoding",
+        only("transformers --output benchmarks/results/transformers.json"),
+        transformers,
+    ),
+    ("Sampling", only("sampling --rows 200000"), sampling),
+    ("Parties in processes of their own", only("engine --epochs 40"), engine),
 )
+
+
+def exceptions() -> str:
+    """Say which files lack the commit, or were made with changes that were not committed."""
+    found = {
+        str(path.relative_to(RESULTS)): _read(path) for path in sorted(RESULTS.rglob("*.json"))
+    }
+    lacking = [name for name, result in found.items() if "commit" not in result]
+    changed = [name for name, result in found.items() if result.get("uncommitted_changes")]
+    lines = [
+        f"{what}: {', '.join(f'`{name}`' for name in names)}."
+        for what, names in (
+            ("No commit", lacking),
+            ("Made while the package had changes that were not committed", changed),
+        )
+        if names
+    ]
+    return textwrap.fill(" ".join(lines) or "None.", 100, break_on_hyphens=False)
 
 
 def page() -> str:
     """Return the page."""
-    parts = [OPENING]
-    for title, command, text in SECTIONS:
+    parts = [OPENING.replace("{exceptions}", exceptions())]
+    for title, make, text in SECTIONS:
         shown = "\n".join(line.rstrip() for line in text().strip("\n").splitlines())
         shown = shown or "not measured yet"
-        parts.append(f"## {title}\n\n`python -m benchmarks.{command}`\n\n```text\n{shown}\n```\n")
+        lines = "\n".join(f"python -m benchmarks.{command}" for command in make())
+        parts.append(f"## {title}\n\n```sh\n{lines}\n```\n\n```text\n{shown}\n```\n")
     return "\n".join(parts)
 
 

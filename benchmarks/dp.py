@@ -8,7 +8,9 @@ nothing is tuned per table. Each seed is a release of its own. Results are in ``
 that are there are not run again. The Fréchet distance is that of the *sampled* table, decoded and
 encoded again.
 
-``first_layer`` is the paper's mechanism, whose epsilon is not one of the synthetic table.
+``first_layer`` is the paper's mechanism, whose epsilon is not one of the synthetic table. It is
+calibrated by the paper's bound, which is far above better ones where epsilon is small: what is
+spent by the smallest valid bound is shown below it.
 """
 
 from __future__ import annotations
@@ -33,12 +35,13 @@ EPSILONS = (10.0, 5.0, 1.0)
 
 # Total difference, from the lower half of the paper's Table 1 (one run each). Their epsilon of 10
 # is what the paper claims; for its own mechanism it does not hold for the synthetic table.
+_METHODS = ("WGAN-GP", "VertiGAN", "DPLT", "VFLGAN-base", "VFLGAN")
 PAPER = {
-    "red-wine": {"WGAN-GP": 0.13, "VertiGAN": 0.74, "DPLT": 0.87, "VFLGAN": 0.19},
-    "white-wine": {"WGAN-GP": 0.08, "VertiGAN": 0.51, "DPLT": 0.42, "VFLGAN": 0.16},
-    "adult": {"WGAN-GP": 0.16, "VertiGAN": 1.32, "DPLT": 1.94, "VFLGAN": 0.16},
-    "south-german-credit": {"WGAN-GP": 0.19, "VertiGAN": 0.89, "DPLT": 1.08, "VFLGAN": 0.45},
-    "hcv": {"WGAN-GP": 0.22, "VertiGAN": 0.22, "DPLT": 0.44, "VFLGAN": 0.14},
+    "red-wine": dict(zip(_METHODS, (0.13, 0.74, 0.87, 0.13, 0.19))),
+    "white-wine": dict(zip(_METHODS, (0.08, 0.51, 0.42, 0.10, 0.16))),
+    "adult": dict(zip(_METHODS, (0.16, 1.32, 1.94, 0.05, 0.16))),
+    "south-german-credit": dict(zip(_METHODS, (0.19, 0.89, 1.08, 0.93, 0.45))),
+    "hcv": dict(zip(_METHODS, (0.22, 0.22, 0.44, 0.26, 0.14))),
 }
 
 # Without privacy, from ``results/table1``: file name, label.
@@ -98,6 +101,8 @@ def show() -> None:
             cells = [found.get((data, method, epsilon)) for epsilon in EPSILONS]
             if any(cells):
                 print(f"  {method:26}" + "".join(f"{_cell(cell):>34}" for cell in cells))
+            if any(cells) and method == "first_layer":
+                print(f"  {'  epsilon spent':26}" + "".join(f"{_spent(c):>34}" for c in cells))
         for name, label in NOT_PRIVATE.items():
             if (measured := _not_private(data, name)) is not None:
                 print(f"  {'no DP: ' + label:34}{_cell(measured):>26}")
@@ -157,6 +162,10 @@ def _cell(result: Result | None) -> str:
         spread = f"±{np.std(values, ddof=1):.2g}" if len(values) > 1 else ""
         parts.append(f"{np.mean(values):.3g}{spread}")
     return f"{' / '.join(parts)} ({len(result['seeds'])})"
+
+
+def _spent(result: Result | None) -> str:
+    return "-" if result is None else f"{result['epsilon_spent']:.3g}"
 
 
 def main() -> None:

@@ -103,8 +103,15 @@ def show() -> None:
         cells = [_cell(result[name]) for name in ("frechet_distance", "total_difference")]
         print(
             f"{result['data']:20}{result['mechanism']:24}{result['epsilon']:6g}"
-            f"{'FD ' + cells[0]:>18}{'TD ' + cells[1]:>18}{len(result['seeds']):4} seeds"
+            f"{'FD ' + cells[0]:>22}{'TD ' + cells[1]:>18}{len(result['seeds']):4} seeds"
+            + _spent(result)
         )
+
+
+def _spent(result: dict[str, Any]) -> str:
+    """Say what was spent where that is far below what was asked for, as with the paper's bound."""
+    spent = float(result["epsilon_spent"])
+    return f"   epsilon spent {spent:.3g}" if spent < 0.95 * result["epsilon"] else ""
 
 
 def _cell(values: list[float]) -> str:

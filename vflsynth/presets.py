@@ -81,7 +81,9 @@ def preset(name: str, method: str = "vflgan") -> dict[str, Any]:
     There is no code of the other methods. According to the paper's appendix A.4 their generators
     are VFLGAN's. VertiGAN's discriminators have the hidden layers of VFLGAN's first part. WGAN-GP's
     has as many units as both first parts and the shared discriminator together: with one first
-    part's alone it is no upper bound (red wine: Fréchet distance 1.6 instead of 0.16, VFLGAN 0.14).
+    part's alone it was no upper bound in a trial that is not recorded. Recorded for red wine:
+    Fréchet distance 0.50, VFLGAN's 0.40; with ``batch_norm_eps=1e-5`` and
+    ``generator_average=0.999`` 0.18 and 0.13 (``benchmarks/results/table1``).
 
     Examples
     --------

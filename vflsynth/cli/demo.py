@@ -27,7 +27,11 @@ cancer table, split between them; a quarter of the patients is held out). Their 
 to files, and the commands that make one synthetic table of them are shown as they are run. The
 evaluation at the end is the only step that puts rows of both side by side.
 """
-EPILOG = ""
+EPILOG = """\
+examples:
+  vflsynth demo
+  vflsynth demo --output demo-output --epochs 20 --seed 1
+"""
 
 KEY, TARGET = "patient_id", "diagnosis"
 HELD_OUT = 0.25

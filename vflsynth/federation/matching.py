@@ -53,6 +53,8 @@ class Matching:
         The secret that parties share.
     learn_minter : callable
         Called with the party's name and keys; says how keys of that type are minted.
+    n_unlisted : int, default=0
+        Columns of which the site file does not say what is public, in a private run.
 
     Raises
     ------
@@ -66,8 +68,9 @@ class Matching:
         on: Hashable,
         shared: bytes,
         learn_minter: Callable[[str, pd.Index], KeyMinter],
+        n_unlisted: int = 0,
     ) -> None:
-        self.name, self._frame, self._on = name, frame, on
+        self.name, self._frame, self._on, self._n_unlisted = name, frame, on, n_unlisted
         self._secret = derive(shared, "matching")
         self.keys = party_keys(frame, on)
         check_no_repeated_key(name, self.keys)
@@ -87,6 +90,7 @@ class Matching:
             "key_offset": str(self.minter.offset),
             # Whoever lacks the secret cannot even try names.
             "columns": sorted(self._keyed(f"column|{label!r}")[:16] for label in columns),
+            "unlisted": self._n_unlisted,
             "checkpoints": checkpoints,
             "nonce": self.nonce,
         }
@@ -127,7 +131,9 @@ class Matching:
         ProtocolError
         """
         n_columns = sum(label != self._on for label in self._frame.columns)
-        if (agreed.columns.get(self.name), agreed.nonces.get(self.name)) != (n_columns, self.nonce):
+        own = (n_columns, self._n_unlisted, self.nonce)
+        stated = (agreed.columns, agreed.unlisted, agreed.nonces)
+        if tuple(of.get(self.name) for of in stated) != own:
             raise ProtocolError(
                 f"the server's terms misstate the columns of party {self.name!r}, or are of "
                 "another attempt"
@@ -197,6 +203,7 @@ def agree(
     """
     return Agreed(
         columns={name: len(fact(h, "columns", list)) for name, h in hellos.items()},
+        unlisted={name: fact(h, "unlisted", int) for name, h in hellos.items()},
         nonces={name: fact(h, "nonce", str) for name, h in hellos.items()},
         epoch=epoch,
         key_offset=choose_offset([int(fact(h, "key_offset", str)) for h in hellos.values()]),

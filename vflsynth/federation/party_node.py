@@ -23,6 +23,7 @@ from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import check_party_frames, read_table
 from vflsynth.parties import TrainableParty
+from vflsynth.privacy.discovery import count_columns
 from vflsynth.protocol import (
     CheckpointNotice,
     CommonPositions,
@@ -70,7 +71,9 @@ class PartyNode:
         frame = read_table(site.table)
         check_party_frames({self.name: frame}, job.on, allow_empty_columns=self.program.private)
         self.frame, shared = frame, site.the_shared
-        self.matching = Matching(self.name, frame, job.on, shared, self.program.minter)
+        counts = count_columns({self.name: frame}, job.on, site.schema)[self.name]
+        n_unlisted = counts.unlisted if self.program.private else 0
+        self.matching = Matching(self.name, frame, job.on, shared, self.program.minter, n_unlisted)
         self.rules = Rules({Verb.HELLO, Verb.BLIND_KEYS, Verb.ENCODED_SIZE})
         self.rules.allow({Verb.REBLIND_KEYS: len(job.parties) + 1})
         self.transcript = Transcript()

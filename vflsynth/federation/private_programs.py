@@ -300,5 +300,7 @@ PRIVATE_PROGRAMS: Mapping[str, type[PrivateProgram]] = {
 
 
 def _columns(agreed: Agreed) -> dict[str, ColumnCounts]:
-    """Count the parties' columns; every site lists what is public about its own."""
-    return {name: ColumnCounts(n) for name, n in agreed.columns.items()}
+    """Numbers of the parties' columns, which are all that the noise depends on."""
+    return {
+        name: ColumnCounts(n, agreed.unlisted.get(name, 0)) for name, n in agreed.columns.items()
+    }

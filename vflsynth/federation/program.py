@@ -22,7 +22,8 @@ from vflsynth.protocol import Schedule
 from vflsynth.protocol.channel import Verb
 from vflsynth.training import Plan
 
-_OF_SITES = ("column_kinds", "transformer", "device", "random_state", "verbose", "memory_limit")
+_OF_SITES = ("column_kinds", "device")
+_OF_ONE_PROCESS = ("transformer", "random_state", "verbose", "memory_limit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Agreed:
     ----------
     columns : dict of str to int
         How many every party has.
+    unlisted : dict of str to int
+        Of how many of them the site file does not say what is public; 0 without privacy.
     nonces : dict of str to str
         What every party drew for this attempt.
     epoch : int
@@ -42,6 +45,7 @@ class Agreed:
     """
 
     columns: dict[str, int]
+    unlisted: dict[str, int]
     nonces: dict[str, str]
     epoch: int
     key_offset: int
@@ -57,6 +61,7 @@ class Agreed:
         try:
             return cls(
                 {str(name): int(n) for name, n in terms["columns"].items()},
+                {str(name): int(n) for name, n in terms["unlisted"].items()},
                 {str(name): str(nonce) for name, nonce in terms["nonces"].items()},
                 int(terms["epoch"]),
                 int(terms["key_offset"]),
@@ -190,6 +195,8 @@ def make_method(kind: type[Any], job: Job, **values: Any) -> Any:
     for name in job.parameters:
         if name in _OF_SITES:
             raise ParameterError(f"job: {name} belongs into the site files, not into the job")
+        if name in _OF_ONE_PROCESS:
+            raise ParameterError(f"job: {name} is for fits in one process only. Fix: leave it out")
         if name not in known:
             raise ParameterError(
                 f"job: {kind.__name__} has no parameter {name!r}; there are {', '.join(known)}"

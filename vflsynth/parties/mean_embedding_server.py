@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
 from vflsynth.privacy.events import NeighbouringRelation
-from vflsynth.privacy.histograms import n_records_of_counts
+from vflsynth.privacy.histograms import estimate_n_records
 from vflsynth.privacy.mean_embedding import feature_sum, random_features, release_mean_embedding
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import (
@@ -74,7 +74,7 @@ class MeanEmbeddingServer:
         if self.relation is NeighbouringRelation.REPLACE_ONE:
             n_records = float(len(projections[min(projections)].projections))
         else:
-            n_records = n_records_of_counts(
+            n_records = estimate_n_records(
                 [
                     column.numpy()
                     for message in histograms.values()

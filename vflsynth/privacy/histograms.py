@@ -419,39 +419,20 @@ def nearest_shares(counts: _FloatArray) -> _FloatArray:
     return shares
 
 
-def estimate_n_records(histograms: Iterable[NoisyHistogram]) -> float:
+def estimate_n_records(columns: Iterable[_FloatArray]) -> float:
     """Estimate the number of records from published histograms, at no further cost.
 
     Parameters
     ----------
-    histograms : iterable of NoisyHistogram
-        Of any parties' columns; every one of them counts all records.
+    columns : iterable of float64 array, shape (cell,)
+        Noisy counts of any parties' columns; every one of them counts all records.
 
     Returns
     -------
     float
-        At least 1. Sums of columns are weighted by the inverse of their noise variance.
+        At least 1. A column's sum has the noise of its cells together, so columns are weighted by
+        the inverse of their numbers of cells.
     """
-    return n_records_of_counts([h.counts for h in histograms])
-
-
-def n_records_of_counts(columns: Iterable[_FloatArray]) -> float:
-    """Estimate the number of records from the noisy counts of any columns; see above."""
     pairs = [(counts.sum(), 1.0 / len(counts)) for counts in columns]
     weight = sum(weight for _, weight in pairs)
     return max(1.0, float(sum(total * weight for total, weight in pairs) / weight))
-
-
-def encode_frame(frame: pd.DataFrame, histograms: Mapping[Hashable, NoisyHistogram]) -> Tensor:
-    """Encode one party's table column by column.
-
-    Parameters
-    ----------
-    frame : pandas.DataFrame, shape (record, column)
-    histograms : mapping of column to NoisyHistogram
-
-    Returns
-    -------
-    Tensor, shape (record, sum of encoded_dim)
-    """
-    return torch.cat([histograms[name].encode(frame[name]) for name in frame.columns], dim=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -22,7 +22,6 @@ from vflsynth.privacy.events import (
     Composition,
     NeighbouringRelation,
     PrivacyEvent,
-    SampledRelease,
     Sampler,
     event_from_dict,
     event_to_dict,
@@ -136,10 +135,6 @@ class PrivacyLedger:
     def parties(self) -> tuple[str, ...]:
         """Everybody who released something, in order of appearance."""
         return tuple(dict.fromkeys(release.party for release in gaussian_releases(self.event)))
-
-    def spend(self, purpose: str, event: PrivacyEvent) -> PrivacyLedger:
-        """Return a ledger with one more entry."""
-        return replace(self, entries=(*self.entries, LedgerEntry(purpose, event)))
 
     def epsilons(self, delta: float | None = None) -> dict[str, float]:
         """ε of all releases together by every accountant that is valid for them.
@@ -295,12 +290,11 @@ class PrivacyLedger:
             lines += _row(
                 purpose.capitalize(), f"{share:.0%} of the budget; ε = {_number(alone)} alone"
             )
-            for part in sampled_releases(event):
-                lines += [line for text in _describe(part) for line in _row("", text)]
-        for party in self.parties:
-            lines += _row(
-                f"Released by {party}", f"ε = {_number(self.epsilon_of_party(party))} alone"
-            )
+            lines += [line for text in _describe(event) for line in _row("", text)]
+        by_party = {party: _number(self.epsilon_of_party(party)) for party in self.parties}
+        lines += _row(
+            "By who released it", "; ".join(f"{p}: ε = {e} alone" for p, e in by_party.items())
+        )
         lines += ["-" * _WIDTH]
         lines += _row("Taken as public", *self.public)
         lines += _row("NOT covered", *(self.not_covered or ("nothing that read the records",)))
@@ -343,19 +337,28 @@ def _epsilons(event: PrivacyEvent, delta: float) -> dict[str, float]:
     )
 
 
-def _describe(part: SampledRelease) -> list[str]:
-    if part.sampler is Sampler.NONE:
-        steps = "once" if part.steps == 1 else f"{part.steps} times"
-    else:
-        steps = (
-            f"in {part.steps} steps, batches {part.sampler.replace('_', ' ')} at rate "
-            f"{part.sample_rate:.4g}"
-        )
+def _describe(event: PrivacyEvent) -> list[str]:
+    """One line per kind of release, with all who make it."""
+    parties: dict[tuple[str, str], list[str]] = {}
+    for part in sampled_releases(event):
+        if part.sampler is Sampler.NONE:
+            steps = "once" if part.steps == 1 else f"{part.steps} times"
+        else:
+            steps = (
+                f"in {part.steps} steps, batches {part.sampler.replace('_', ' ')} at rate "
+                f"{part.sample_rate:.4g}"
+            )
+        for release in part.releases:
+            noise = (
+                f"{steps}: noise std {release.noise_std:.4g} = {release.noise_multiplier:.4g} x "
+                f"sensitivity {release.sensitivity:.4g}"
+            )
+            if release.failure_probability:
+                noise += f", and {release.failure_probability:.2g} of δ"
+            parties.setdefault((release.released, noise), []).append(release.party)
     return [
-        f"- {release.released} [{release.party}], {steps}: noise std "
-        f"{release.noise_std:.4g} = {release.noise_multiplier:.4g} x sensitivity "
-        f"{release.sensitivity:.4g}"
-        for release in part.releases
+        f"- {released} [{', '.join(names)}], {noise}"
+        for (released, noise), names in parties.items()
     ]
 
 

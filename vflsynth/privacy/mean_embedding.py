@@ -169,7 +169,7 @@ def release_mean_embedding(
         The noise multiplier times `mean_embedding_sensitivity`.
     n_records : float
         The true number under ``replace_one``; under ``add_or_remove_one`` that number is private
-        and `estimate_n_records` of published histograms takes its place.
+        and `estimate_n_records` of published counts takes its place.
     rng : torch.Generator, optional
         For tests only; see `gaussian_noise`.
 

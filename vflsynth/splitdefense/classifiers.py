@@ -172,6 +172,16 @@ class GAFMClassifier(BaseSplitClassifier):
         defaults are ``intermediate_dim=1``, ``bottom_output="sigmoid"``, ``fusion="mean"`` and
         ``top_hidden=(32, 16)``.
 
+    Attributes
+    ----------
+    pseudo_label_margin_ : float
+        The margin that was trained with: the one given, or with "auto" the one chosen.
+    margins_ : DataFrame or None
+        With "auto": ``train_auc``, ``leak_auc`` and their ``ratio`` of every margin tried, means
+        over trainings on random tenths of the records. None without.
+
+    Other attributes are those of `BaseSplitClassifier`.
+
     Notes
     -----
     The generator learns which way up to rank from nothing but the distribution of its outputs, so

@@ -40,9 +40,9 @@ class DPLTSynthesizer(BaseSynthesizer):
     ----------
     privacy : GaussianPrivacy
         Required, though the signature has None, with which `fit` raises: with
-        ``mechanism="latent_tree"`` and a ``public_schema`` of every column. Its
-        ``preprocessing_share`` of the budget goes to histograms with ``n_bins`` bins, and the rest
-        evenly to the two rounds of tables, within each of which all tables have the same noise.
+        ``mechanism="latent_tree"``. Its ``preprocessing_share`` of the budget goes to histograms
+        with ``n_bins`` bins, and the rest evenly to the two rounds of tables, within each of which
+        all tables have the same noise.
     group_size : int, default=3
         Most columns of a group, at most 4.
     n_states : int, default=8
@@ -147,8 +147,7 @@ class DPLTSynthesizer(BaseSynthesizer):
         ParameterError
             If `privacy` is missing or of another mechanism, or a parameter is out of range.
         PartyDataError
-            One of its children for every way in which tables can be unusable; among them a column
-            of which the public schema says nothing.
+            One of its children for every way in which tables can be unusable.
         """
         return self._fit(party_frames, on, transcript=transcript)
 

@@ -209,7 +209,7 @@ class GANSynthesizer(BaseSynthesizer):
 
         Returns
         -------
-        list of VFLGANSynthesizer
+        list
             Clones of this one, fitted.
         """
         if not len(random_states):

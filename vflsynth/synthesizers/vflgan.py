@@ -87,11 +87,12 @@ class VFLGANSynthesizer(PrivateGANSynthesizer):
         discriminators, so that everything about them, `learning_rate`, `betas`,
         `generator_average`, `model_selection`, `evaluate_every`, `column_kinds`, `transformer` and
         `memory_limit` has no effect. An epoch is then 100 steps (default 25) with batches of 512
-        fakes. With "dpsgd" `model_selection`, `column_kinds` and `transformer` have no effect,
-        `batch_size` is the expected number of real records in a batch, `learning_rate` is that of
-        the generators and a tenth of the discriminators', and the default is about 3,000 steps. In
-        our experiments ``discriminator_steps=2`` and ``max_grad_norm=2`` did best. With
-        "first_layer" all parameters are as without.
+        fakes. With "dpsgd" nothing is evaluated: `model_selection`, `evaluate_every`,
+        `column_kinds` and `transformer` have no effect, `batch_size` is the expected number of real
+        records in a batch, `learning_rate` is that of the generators and a tenth of the
+        discriminators', and the default is about 3,000 steps. In our experiments
+        ``discriminator_steps=2`` and ``max_grad_norm=2`` did best. With "first_layer" all
+        parameters are as without.
 
     Attributes
     ----------
@@ -103,7 +104,11 @@ class VFLGANSynthesizer(PrivateGANSynthesizer):
         One row per epoch: Wasserstein estimates and penalties of the shared and the local
         discriminators (``wasserstein_*``, ``penalty_*``), ``frechet_distance`` between the
         *encoded* real and fake records, ``seconds``, and whether the epoch's generators were
-        ``chosen`` in the end.
+        ``chosen`` in the end. There is no distance with ``model_selection="last"``. With the
+        default mechanism of `privacy` there are only ``squared_distance``, of the fakes' mean
+        embedding from what was made of the release, ``seconds`` and ``chosen``; with "dpsgd"
+        ``fake_score_*`` instead of Wasserstein estimates, no distance, and no penalties where these
+        are taken at records.
     settings_ : dict
         Sizes and rates after defaults were filled in.
     device_ : str

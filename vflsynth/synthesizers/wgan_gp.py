@@ -38,15 +38,20 @@ device, random_state, verbose
         "latent_tree". "kernel_mean_embedding", "dpsgd" and "first_layer" are those of
         `VFLGANSynthesizer` and change its parameters alike; there is one discriminator to clip, not
         one per party and one shared. "dpsgd_gan" and "gs_wgan" are the published ones:
-        `column_kinds`, `transformer` and `model_selection` have no effect with them. With
-        "dpsgd_gan" the default is about 3,000 steps with an eighth of the records. With "gs_wgan"
-        `batch_size` (default 32) is also the number of fakes whose gradients are released at each
-        generator step.
+        `column_kinds`, `transformer`, `model_selection` and `evaluate_every` have no effect with
+        them, as nothing is evaluated. With "dpsgd_gan" the default is about 3,000 steps with an
+        eighth of the records. With "gs_wgan" `batch_size` is also the number of fakes whose
+        gradients are released at each generator step; default: the largest power of two that is at
+        most a shard's number of records, between 8 and 32.
 
     Attributes
     ----------
-    parties_, alignment_, history_, settings_, device_, interrupted_, transcript_
+    parties_, alignment_, settings_, device_, interrupted_, transcript_
         As of `VertiGANSynthesizer`.
+    history_ : DataFrame
+        As of `VertiGANSynthesizer`, and with "kernel_mean_embedding" and "dpsgd" as of
+        `VFLGANSynthesizer`. "dpsgd_gan" has ``fake_score_joined``, "gs_wgan" no loss at all; both
+        have ``seconds`` and ``chosen``.
     privacy_ledger_ : PrivacyLedger or None
         What was released, what it cost and what it does not cover; print it. None without
         `privacy`.

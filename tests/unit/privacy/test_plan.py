@@ -174,6 +174,19 @@ def test_plans_check_their_parameters():
         planned("kernel_mean_embedding", delta=None)
 
 
+@pytest.mark.parametrize("n_parties", [2, 5])
+@pytest.mark.parametrize("plan", ["kernel_mean_embedding", "dpsgd"])
+def test_a_ledger_is_one_screen_however_many_the_parties(plan, n_parties):
+    columns = {f"party {number}": ColumnCounts(6, 2) for number in range(n_parties)}
+    if plan == "dpsgd":
+        made = plan_dpsgd(privacy(plan), columns, sample_rate=0.08, steps=1000)
+    else:
+        made = plan_mean_embedding(privacy(plan), columns)
+    assert len(str(made.ledger).splitlines()) <= 48
+    for party in columns:
+        assert f"{party}: ε = " in " ".join(str(made.ledger).split())
+
+
 def test_one_holder_of_everything_releases_everything():
     """A single discriminator has a single bound: one block, and nobody is called a server."""
     given = {"epsilon": None, "noise_multiplier": 4.0, "max_grad_norm": 2.0}

@@ -88,7 +88,7 @@ def release(frames, histograms_of=None, privacy=PRIVACY):
 
 def sum_of(server, parties):
     """Undo the division by the published number of records."""
-    counts = [h for p in parties for h in p.histograms.values()]
+    counts = [h.counts for p in parties for h in p.histograms.values()]
     return server.released.double() * estimate_n_records(counts)
 
 
@@ -122,7 +122,7 @@ def test_fakes_are_compared_with_the_shrunk_release_which_reads_no_record(frames
     for party in parties:
         party.matched = None  # whatever comes now, no record is there to be read
     drawn = [party.independent_projections(0).projections for party in parties]
-    counts = [h for p in parties for h in p.histograms.values()]
+    counts = [h.counts for p in parties for h in p.histograms.values()]
     expected = shrink_mean_embedding(
         server.released,
         *feature_moments(drawn),
