@@ -25,7 +25,7 @@ import torch
 
 from benchmarks import _runs
 from benchmarks._data import load_table
-from benchmarks._private import METHODS, synthesise
+from benchmarks._private import METHODS, WITHOUT_SCHEMA, synthesise
 from benchmarks._schemas import DELTAS, SCHEMAS
 from vflsynth.evaluation import frechet_distance
 
@@ -43,6 +43,8 @@ PAPER = {
     "south-german-credit": dict(zip(_METHODS, (0.19, 0.89, 1.08, 0.93, 0.45))),
     "hcv": dict(zip(_METHODS, (0.22, 0.22, 0.44, 0.26, 0.14))),
 }
+
+LABELS = {WITHOUT_SCHEMA: "  nothing stated as public"}
 
 # Without privacy, from ``results/table1``: file name, label.
 NOT_PRIVATE = {
@@ -100,7 +102,7 @@ def show() -> None:
         for method in METHODS:
             cells = [found.get((data, method, epsilon)) for epsilon in EPSILONS]
             if any(cells):
-                print(f"  {method:26}" + "".join(f"{_cell(cell):>34}" for cell in cells))
+                print(f"  {LABELS.get(method, method):26}" + "".join(f"{_cell(cell):>34}" for cell in cells))
             if any(cells) and method == "first_layer":
                 print(f"  {'  epsilon spent':26}" + "".join(f"{_spent(c):>34}" for c in cells))
         for name, label in NOT_PRIVATE.items():
