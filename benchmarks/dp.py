@@ -102,7 +102,8 @@ def show() -> None:
         for method in METHODS:
             cells = [found.get((data, method, epsilon)) for epsilon in EPSILONS]
             if any(cells):
-                print(f"  {LABELS.get(method, method):26}" + "".join(f"{_cell(cell):>34}" for cell in cells))
+                label = LABELS.get(method, method)
+                print(f"  {label:26}" + "".join(f"{_cell(cell):>34}" for cell in cells))
             if any(cells) and method == "first_layer":
                 print(f"  {'  epsilon spent':26}" + "".join(f"{_spent(c):>34}" for c in cells))
         for name, label in NOT_PRIVATE.items():
