@@ -112,7 +112,7 @@ class ColumnKindError(PartyDataError):
 
 
 class CardinalityError(PartyDataError):
-    """A categorical column has too many distinct values to be one-hot encoded."""
+    """A column has too many distinct values to be one-hot encoded, or to be published unasked."""
 
 
 class InfiniteValueError(PartyDataError):

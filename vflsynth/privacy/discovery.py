@@ -29,8 +29,9 @@ from vflsynth.privacy.schema import Bounds, PublicSchema, numeric_values
 DISCOVERY_SHARE = 0.25
 """Share of the preprocessing's budget (of squared mu) for ranges and categories, if any."""
 
-# Share of δ for values that one record alone has and that pass the threshold all the same.
-_FAILURE_SHARE = 0.1
+# Share of δ for values that one record alone has and that pass the threshold all the same. Small,
+# because a column of names has such a value in every record.
+_FAILURE_SHARE = 0.001
 
 # Cells of numeric columns: powers of two from 1e-9 to 1.8e19 of either sign, and one around 0.
 _POWERS = 2.0 ** np.arange(-30, 65)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +13,10 @@ import pandas as pd
 from pandas.api.types import is_hashable
 
 from vflsynth.exceptions import ColumnKindError, PrivacyParameterError
+
+
+# Squares of such numbers, which variances are made of, are still finite.
+_LARGEST_BOUND = 1e150
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +33,13 @@ class Bounds:
     high: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(float(self.high) - float(self.low)) and self.low < self.high):
+        ends: tuple[Any, Any] = (self.low, self.high)  # from whoever wrote the schema
+        if not (
+            all(isinstance(end, Real) and abs(float(end)) < _LARGEST_BOUND for end in ends)
+            and ends[0] < ends[1]
+        ):
             raise PrivacyParameterError(
-                "bounds",
-                (self.low, self.high),
-                "two finite numbers, the smaller one first, and a finite distance apart",
+                "bounds", ends, f"two numbers within ±{_LARGEST_BOUND:g}, the smaller one first"
             )
 
 
@@ -49,6 +56,9 @@ class Categories:
     values: tuple[Hashable, ...]
 
     def __post_init__(self) -> None:
+        given: Any = self.values  # from whoever wrote the schema
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            raise PrivacyParameterError("categories", given, "a list of values")
         object.__setattr__(self, "values", tuple(self.values))
         values = _index(self.values)
         if not len(values) or not values.is_unique or values.hasnans:
@@ -106,9 +116,12 @@ class PublicSchema:
 
     def __getitem__(self, column: Hashable) -> PublicColumn:
         if column in self.bounds:
-            return Bounds(*self.bounds[column])
+            ends: Any = self.bounds[column]
+            if isinstance(ends, str) or not isinstance(ends, Sequence) or len(ends) != 2:
+                raise PrivacyParameterError("bounds", ends, f"(low, high) for column {column!r}")
+            return Bounds(*ends)
         if column in self.categories:
-            return Categories(tuple(self.categories[column]))
+            return Categories(self.categories[column])
         raise PrivacyParameterError(
             "schema",
             column,

@@ -105,9 +105,9 @@ class VFLGANSynthesizer(PrivateGANSynthesizer):
         discriminators (``wasserstein_*``, ``penalty_*``), ``frechet_distance`` between the
         *encoded* real and fake records, ``seconds``, and whether the epoch's generators were
         ``chosen`` in the end. There is no distance with ``model_selection="last"``. With the
-        default mechanism of `privacy` there are only ``squared_distance``, of the fakes' mean
+        default mechanism of `privacy` there are only `squared_distance`, of the fakes' mean
         embedding from what was made of the release, ``seconds`` and ``chosen``; with "dpsgd"
-        ``fake_score_*`` instead of Wasserstein estimates, no distance, and no penalties where these
+        `fake_score_*` instead of Wasserstein estimates, no distance, and no penalties where these
         are taken at records.
     settings_ : dict
         Sizes and rates after defaults were filled in.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vflsynth.exceptions import ColumnKindError
+from vflsynth.exceptions import CardinalityError, ColumnKindError
 from vflsynth.transformers.arrays import numpy_dtype
 from vflsynth.transformers.base import ColumnTransformer
 from vflsynth.transformers.categorical import (
@@ -33,6 +33,9 @@ TRANSFORMERS: dict[str, type[ColumnTransformer]] = {
     )
 }
 
+# Text that is different in more than this share of at least so many records identifies them.
+_LARGEST_SHARE_OF_DISTINCT, _FEWEST_RECORDS = 0.5, 50
+
 # Integers with at most this many distinct values are codes or grades more often than counts.
 _MOST_INTEGER_CODES = 10
 
@@ -53,11 +56,15 @@ def infer_kind(column: pd.Series[Any]) -> str:
     ------
     ColumnKindError
         There is no rule for the dtype.
+    CardinalityError
+        Text or objects of at least 50 records are different in more than half of them. They would
+        be published as they are, which whoever means it has to declare.
     """
     dtype = column.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         return "ordered" if dtype.ordered else "categorical"
     if pd.api.types.is_string_dtype(dtype) or dtype == np.dtype(object):
+        _check_not_an_identifier(column)
         return "categorical"
     match numpy_dtype(dtype).kind:
         case "b":
@@ -73,6 +80,26 @@ def infer_kind(column: pd.Series[Any]) -> str:
         fix="convert the column to numbers, text, categories or datetimes, or drop it",
         column=column.name,
     )
+
+
+def _check_not_an_identifier(column: pd.Series[Any]) -> None:
+    values = column.dropna()
+    if len(values) < _FEWEST_RECORDS:
+        return
+    try:
+        n_distinct = values.nunique()
+    except TypeError:  # lists and the like, which the transformer refuses by name
+        return
+    if n_distinct > _LARGEST_SHARE_OF_DISTINCT * len(values):
+        raise CardinalityError(
+            f"{n_distinct} of {len(values)} values are different: these look like identifiers, or "
+            "like numbers or dates that were read as text, and a model would publish them as they "
+            f"are (for example {str(values.iloc[0])[:40]!r})",
+            fix="drop the column, convert it to numbers or dates (decimal commas, thousands "
+            "separators, words among numbers), or, if its values may be published, declare it "
+            "'categorical' with column_kinds (on the command line --kind)",
+            column=column.name,
+        )
 
 
 def _few_whole_numbers(column: pd.Series[Any]) -> bool:

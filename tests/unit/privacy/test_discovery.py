@@ -122,7 +122,7 @@ def test_everything_together_spends_the_budget_and_no_more(mechanism, relation):
     assert encoding.discovery.noise_std == pytest.approx(stds["ranges or categories"])
     failing = sum(r.failure_probability for r in gaussian_releases(plan.ledger.event))
     n_values = 3 * (2 if relation == "replace_one" else 1)
-    assert failing == pytest.approx(0.1 * 1e-4)
+    assert failing == pytest.approx(0.001 * 1e-4)
     assert encoding.discovery.threshold == pytest.approx(
         category_threshold(encoding.discovery.noise_std, failing, n_values)
     )

@@ -76,6 +76,14 @@ def test_categorical_cells_of_numbers():
         lambda: PublicSchema(bounds={"x": (0, 1)}, categories={"x": ["a"]}),
         lambda: PublicSchema(bounds={"x": (1, 0)}),
         lambda: PublicSchema(categories={"x": []}),
+        lambda: PublicSchema(categories={"sex": "male"}),
+        lambda: PublicSchema(categories={"sex": 3}),
+        lambda: PublicSchema(bounds={"a": ("0", "200")}),
+        lambda: PublicSchema(bounds={"a": "02"}),
+        lambda: PublicSchema(bounds={"a": 5}),
+        lambda: PublicSchema(bounds={"a": (1, 2, 3)}),
+        lambda: PublicSchema(bounds={"a": (-1e301, 1e301)}),
+        lambda: PublicSchema(bounds={"a": (math.nan, 1.0)}),
     ],
 )
 def test_malformed_schemas(make):

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth.exceptions import ColumnKindError
+from vflsynth.exceptions import CardinalityError, ColumnKindError
 from vflsynth.transformers import infer_kind
 
 
@@ -55,3 +55,13 @@ def test_rules(values: object, dtype: object, kind: str) -> None:
 def test_other_dtypes_are_refused(column: pd.Series) -> None:
     with pytest.raises(ColumnKindError, match=r"no rule for dtype.*Fix: convert"):
         infer_kind(column)
+
+
+@pytest.mark.parametrize("dtype", [object, "string", "string[pyarrow]"])
+def test_text_that_identifies_records_has_to_be_declared(dtype):
+    """A model would publish it: names, but also numbers that were read as text."""
+    with pytest.raises(CardinalityError, match="100 of 100 values are different.*'4,0'"):
+        infer_kind(pd.Series([f"4,{i}" for i in range(100)], dtype=dtype, name="x"))
+    half = pd.Series([f"name {i % 50}" for i in range(100)], dtype=dtype)
+    assert infer_kind(half) == "categorical"
+    assert infer_kind(half.iloc[:49]) == "categorical"  # too few records to tell
