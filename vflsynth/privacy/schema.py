@@ -14,7 +14,6 @@ from pandas.api.types import is_hashable
 
 from vflsynth.exceptions import ColumnKindError, PrivacyParameterError
 
-
 # Squares of such numbers, which variances are made of, are still finite.
 _LARGEST_BOUND = 1e150
 
