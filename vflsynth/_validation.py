@@ -107,17 +107,31 @@ class Optional:
         return f"None or {self.rule}"
 
 
-Rule = Number | Choice | Sizes | Pair | Optional
+@dataclass(frozen=True, slots=True)
+class DeviceName:
+    """A device as text, which can be saved; whether it is there is seen when it is used."""
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is text."""
+        return isinstance(value, str)
+
+    def __str__(self) -> str:
+        return "'auto' or a torch device as text, such as 'cpu' (str(device) gives it)"
+
+
+Rule = Number | Choice | Sizes | Pair | Optional | DeviceName
 
 
 def check_parameters(owner: str, values: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
-    """Check every value that has a rule.
+    """Check every value that has a rule; a device has one everywhere.
 
     Raises
     ------
     ParameterError
         Naming the owner, the parameter, the value and what is accepted.
     """
+    if "device" in values:
+        rules = {"device": DeviceName(), **rules}
     for name, rule in rules.items():
         if not rule.accepts(values[name]):
             raise ParameterError(f"{owner}: {name} must be {rule}, got {values[name]!r}")

@@ -1,12 +1,13 @@
 """Fresh keys for synthetic records.
 
-Keys are never modelled. A :class:`KeyMinter` knows the type of the real keys and, for numbers, how
-many digits the longest one has: enough to mint keys of the same type that no real record has, and
-all that a saved model says about them.
+Keys are never modelled. A :class:`KeyMinter` knows the type of the real keys and how many digits
+the largest number among them has, those in minted keys of an earlier table included: enough to mint
+keys of the same type that no real record has, and all that a saved model says about them.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +21,10 @@ from vflsynth.exceptions import ArtefactError, KeyTypeError
 
 _LARGEST_INTEGER = 2**63 - 1
 _KINDS = ("integer", "float", "text", "uuid", "unsupported")
+_MINTED_TEXT = re.compile(r"synthetic-([0-9]{1,99})")
+_UUID_NUMBERS = 2**62
+# Version 8, "custom" (RFC 9562), so that the number can be read from a minted key that comes back.
+_UUID_BASE = 0x73796E74_6865_8069_8000_000000000000
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,8 @@ class KeyMinter:
     kind : {"integer", "float", "text", "uuid", "unsupported"}
         What to mint. Kind ``"unsupported"`` (times, booleans) raises when asked to.
     offset : int
-        The first number minted: a power of ten above every real key of every party.
+        The first number minted: a power of ten above every real key of every party, and above the
+        number in every real key that looks minted.
     storage : str, optional
         Storage and missing value of a text dtype, which its name alone does not tell.
 
@@ -97,7 +103,7 @@ class KeyMinter:
             small = numbers.stop < 2**63
             values = np.arange(numbers.start, numbers.stop) if small else list(numbers)
         elif self.kind == "uuid":
-            values = [uuid.uuid5(uuid.NAMESPACE_OID, f"synthetic-{i}") for i in numbers]
+            values = [uuid.UUID(int=_UUID_BASE + i) for i in numbers]
         else:
             values = [f"synthetic-{i:09d}" for i in numbers]
         if self.dtype == "category":
@@ -130,6 +136,8 @@ class KeyMinter:
 
     def _largest(self) -> int | None:
         """Return the largest number that the dtype can hold exactly."""
+        if self.kind == "uuid":
+            return _UUID_NUMBERS - 1
         if self.kind == "float":
             return int(2 ** (np.finfo(_numpy_name(self.dtype)).nmant + 1))
         if self.kind == "integer" and self.dtype not in ("object", "category"):
@@ -157,14 +165,17 @@ def learn_key_minters(keys_by_party: Mapping[str, pd.Index]) -> dict[str, KeyMin
     -------
     dict of str to KeyMinter
         With one offset for all parties. A party contributes the number of digits of its largest
-        key, nothing else.
+        key, or of the largest number in its texts and UUIDs that look minted (real records of a
+        synthetic table), nothing else.
+
+    Raises
+    ------
+    KeyTypeError
+        If a key is infinite: no number is above it.
     """
     kinds = {party: _kind(_values(keys)) for party, keys in keys_by_party.items()}
-    n_digits = [
-        len(str(int(max(0, _values(keys).max()))))
-        for party, keys in keys_by_party.items()
-        if kinds[party] in ("integer", "float") and len(keys)
-    ]
+    largest = [_largest_number(party, kinds[party], keys) for party, keys in keys_by_party.items()]
+    n_digits = [len(str(number)) for number in largest if number is not None]
     offset = 10 ** max(n_digits) if n_digits else 1
     return {
         party: KeyMinter(str(keys.dtype), kinds[party], offset, _storage(keys))
@@ -208,6 +219,29 @@ def _values(keys: pd.Index) -> pd.Index:
     if isinstance(keys.dtype, pd.CategoricalDtype):
         return keys.astype(keys.dtype.categories.dtype)
     return keys
+
+
+def _largest_number(party: str, kind: str, keys: pd.Index) -> int | None:
+    """Return the largest number that minted keys must exceed, None where any number will do."""
+    values = _values(keys)
+    if kind in ("integer", "float") and len(keys):
+        number = max(0, values.max())
+        if number == np.inf:
+            raise KeyTypeError(
+                "a key is infinite, so that no fresh one can be above it",
+                fix="give the record a finite key, or use text as keys",
+                party=party,
+                column="index" if keys.name is None else keys.name,
+                rows=[float(number)],
+            )
+        return int(number)
+    if kind == "text":
+        texts = (_MINTED_TEXT.fullmatch(key) for key in values if isinstance(key, str))
+        return max((int(found[1]) for found in texts if found), default=None)
+    if kind == "uuid":
+        numbers = (key.int - _UUID_BASE for key in values)
+        return max((n for n in numbers if 0 <= n < _UUID_NUMBERS), default=None)
+    return None
 
 
 def _kind(keys: pd.Index) -> str:

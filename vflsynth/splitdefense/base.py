@@ -23,6 +23,7 @@ from vflsynth.splitdefense.inputs import (
     are_party_frames,
     check_frames,
     numeric_kinds,
+    owned_columns,
     rows_to_predict,
     split_table,
 )
@@ -106,8 +107,8 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     party_columns : mapping of str to sequence, optional
-        For a single table instead of party frames: which party owns which columns. Default: one
-        passive party owns them all.
+        For a single table instead of party frames: which party owns which columns. Columns that no
+        party gets are left out. Default: one passive party owns them all.
     active : str, optional
         Name of the party that has the labels. Default: a party that has nothing else.
     bottom_hidden : sequence of int, default=(64, 32)
@@ -167,7 +168,7 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device_ : str
     interrupted_ : bool
     n_features_in_ : int
-        Columns of all parties.
+        Columns of all parties; of an array, also those that no party gets.
     feature_names_in_ : ndarray of str
         Their names, for a single DataFrame.
 
@@ -408,8 +409,9 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _table(self, X: Any, y: Any = None, *, reset: bool) -> pd.DataFrame:
         """Check a single table as scikit-learn does, and make a DataFrame of it."""
         if isinstance(X, pd.DataFrame) and X.size and X.columns.is_unique:
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            return X
+            table = owned_columns(X, self.party_columns)
+            validate_data(self, table, reset=reset, skip_check_array=True)
+            return table
         if y is None:
             return pd.DataFrame(validate_data(self, X, reset=reset, dtype="numeric"))
         return pd.DataFrame(validate_data(self, X, y, reset=reset, dtype="numeric")[0])
@@ -437,12 +439,13 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         for replica, model in enumerate(models):
             model._take(trained, replica, on)
+            if are_party_frames(X):
+                model.n_features_in_ = sum(len(p.transformer.kinds_) for p in trained.parties)
 
     def _take(self, trained: Trained, replica: int, on: Hashable) -> None:
         """Take one classifier out of a training."""
         settings, session = trained.settings, trained.session
         self.classes_ = trained.classes
-        self.n_features_in_ = sum(len(party.transformer.kinds_) for party in trained.parties)
         self.alignment_ = trained.alignment
         self.history_ = session.history.to_frame(replica).drop(columns="chosen", errors="ignore")
         self.settings_ = {**asdict(settings), "epochs": session.plan.n_epochs}
@@ -491,7 +494,7 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         X: Mapping[str, pd.DataFrame | None] | pd.DataFrame | npt.ArrayLike,
         *,
-        absent: Collection[str] = (),
+        absent: str | Collection[str] = (),
     ) -> Probabilities:
         """Predict class probabilities.
 
@@ -499,8 +502,8 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : mapping of str to DataFrame, or DataFrame or array
             As in `fit`. None as a party's table says that it is absent.
-        absent : collection of str, default=()
-            Parties that have quit.
+        absent : str or collection of str, default=()
+            Parties that have quit, or one of them.
 
         Returns
         -------
@@ -511,7 +514,7 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         PartyDataError
-            If a party is unknown, missing, or lacks records.
+            If a party is unknown, missing, or lacks records or the key column.
         """
         check_is_fitted(self, "parties_")
         frames: Mapping[str, pd.DataFrame | None]
@@ -534,7 +537,7 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         X: Mapping[str, pd.DataFrame | None] | pd.DataFrame | npt.ArrayLike,
         *,
-        absent: Collection[str] = (),
+        absent: str | Collection[str] = (),
     ) -> npt.NDArray[Any]:
         """Predict classes; see `predict_proba`."""
         probabilities = self.predict_proba(X, absent=absent)

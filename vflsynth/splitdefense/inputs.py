@@ -14,6 +14,7 @@ from sklearn.utils.validation import column_or_1d
 
 from vflsynth.exceptions import (
     ColumnNameError,
+    MissingKeyError,
     ParameterError,
     PartyDataError,
     PartyNameError,
@@ -41,6 +42,17 @@ def numeric_kinds(table: pd.DataFrame) -> dict[Any, str]:
         for label, dtype in table.dtypes.items()
         if is_numeric_dtype(dtype) and not is_bool_dtype(dtype)
     }
+
+
+def owned_columns(
+    table: pd.DataFrame, party_columns: Mapping[str, Sequence[Hashable]] | None
+) -> pd.DataFrame:
+    """Leave out the columns of a table that no party gets, unless none would be left."""
+    if party_columns is None:
+        return table
+    owned = {column for columns in party_columns.values() for column in columns}
+    kept = [column for column in table.columns if column in owned]
+    return table[kept] if kept else table
 
 
 def split_table(
@@ -162,7 +174,7 @@ def check_labels(
 def rows_to_predict(
     frames: Mapping[str, pd.DataFrame | None],
     parties: Sequence[str],
-    absent: Collection[str],
+    absent: str | Collection[str],
     active: str | None,
     on: Hashable,
 ) -> dict[str, pd.DataFrame]:
@@ -176,8 +188,10 @@ def rows_to_predict(
     Raises
     ------
     PartyDataError
-        If a party is unknown, missing without being named absent, or lacks a record.
+        If a party is unknown, missing without being named absent, or lacks a record; or a table is
+        no DataFrame or lacks the key column.
     """
+    absent = {absent} if isinstance(absent, str) else absent
     for name in (*absent, *frames):
         if name not in parties:
             raise PartyNameError(
@@ -199,6 +213,8 @@ def rows_to_predict(
             )
     if not there:
         raise PartyDataError("every party is absent", fix="pass the table of at least one party")
+    for name, frame in there.items():
+        _check_table(name, frame, on)
     base = active if active in there else next(iter(there))
     keys = party_keys(there[base], on)
     ordered = {}
@@ -221,3 +237,22 @@ def rows_to_predict(
             frame = frame.iloc[found]
         ordered[name] = frame if on is None else frame.drop(columns=[on])
     return ordered
+
+
+def _check_table(party: str, frame: Any, on: Hashable) -> None:
+    """Check that rows of a party's table can be matched."""
+    if not isinstance(frame, pd.DataFrame):
+        raise PartyDataError(
+            f"expected a pandas DataFrame, got a {type(frame).__name__}",
+            fix="convert it, with the columns' names, for example with pandas.DataFrame(...)",
+            party=party,
+        )
+    if on is not None and on not in frame.columns:
+        in_index = on in frame.index.names
+        raise MissingKeyError(
+            "the key column, by which the classifier was fitted, is absent; "
+            + ("it is the index" if in_index else f"the table has {list(frame.columns)[:10]}"),
+            fix="call reset_index()" if in_index else "add the key column",
+            party=party,
+            column=on,
+        )

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._version import __version__
@@ -35,10 +36,7 @@ def write_classifier(classifier: BaseSplitClassifier, path: str | os.PathLike[st
         "class": type(classifier).__name__,
         "version": __version__,
         "parameters": to_plain(parameters),
-        "classes": {
-            "dtype": classifier.classes_.dtype.str,
-            "values": classifier.classes_.tolist(),
-        },
+        "classes": _classes_to_json(classifier.classes_),
         "settings": to_plain(classifier.settings_),
         "alignment": asdict(classifier.alignment_),
         "history": history_to_json(classifier.history_),
@@ -54,6 +52,12 @@ def write_classifier(classifier: BaseSplitClassifier, path: str | os.PathLike[st
         classifier.top_.write(root / "active")
         for name, model in classifier.parties_.items():
             model.write(root / "parties" / name)
+
+
+def _classes_to_json(classes: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return dtype and values of the classes; times as counts of their dtype's unit."""
+    values = classes.astype(np.int64) if classes.dtype.kind in "mM" else classes
+    return {"dtype": classes.dtype.str, "values": values.tolist()}
 
 
 def read_classifier(kind: type[Classifier], path: str | os.PathLike[str]) -> Classifier:

@@ -118,6 +118,35 @@ def test_keys_that_cannot_be_minted(keys):
 @pytest.mark.parametrize(
     "keys",
     [
+        pd.Index([f"k{i}" for i in range(20)], dtype="str"),
+        pd.CategoricalIndex([f"k{i}" for i in range(20)]),
+        pd.Index([uuid.UUID(int=i) for i in range(20)]),
+    ],
+)
+def test_keys_of_a_table_made_from_a_synthetic_one_are_new(keys):
+    seen = set(keys)
+    for _ in range(3):
+        keys = pd.Index(minter_of(keys).mint(12))
+        assert not seen & set(keys)
+        seen |= set(keys)
+
+
+def test_offset_shows_only_how_long_the_largest_minted_number_is():
+    keys = pd.Index(["synthetic-000000712", "synthetic-x", "synthetic-1 ", "b"])
+    assert minter_of(keys).offset == 1000
+    minters = learn_key_minters({"a": keys, "b": pd.Index(["a", "b"])})
+    assert minters["a"].mint(1).tolist() == minters["b"].mint(1).tolist() == ["synthetic-000001000"]
+    assert minter_of(pd.Index([uuid.UUID(int=2**128 - 1), uuid.UUID(int=0)])).offset == 1
+
+
+def test_infinite_keys_are_a_named_error():
+    with pytest.raises(KeyTypeError, match=r"party 'lab', column 'id': a key is infinite.*Fix"):
+        minter_of(pd.Index([1.0, np.inf], name="id"))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
         pd.Index([1, 77], dtype="uint16"),
         pd.Index([1, 77], dtype="Int64"),
         pd.Index(["secret-key"], dtype=pd.StringDtype("python")),

@@ -5,14 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vflsynth.exceptions import ArtefactError, ParameterError, PartyDataError, PartyNameError
+from vflsynth.exceptions import (
+    ArtefactError,
+    ColumnNameError,
+    MissingKeyError,
+    ParameterError,
+    PartyDataError,
+    PartyNameError,
+)
 from vflsynth.protocol import LocalChannel
 from vflsynth.splitdefense import (
     DIMIP,
@@ -164,8 +172,11 @@ def test_party_that_quits(tables):
     assert auc(classifier, left, y, absent={"shop"}) > 0.9
     with pytest.raises(PartyDataError, match="shop"):
         classifier.predict_proba(left)
+    assert np.array_equal(absent, classifier.predict_proba(left, absent="shop"))
     with pytest.raises(PartyNameError, match="no such party"):
         classifier.predict_proba(frames, absent={"store"})
+    with pytest.raises(PartyNameError, match="party 'store'"):
+        classifier.predict_proba(frames, absent="store")
 
 
 def test_dropout_and_heads_help_those_who_stay(digits):
@@ -260,6 +271,44 @@ def test_last_step_of_a_pipeline():
     assert set(pipeline[-1].evidence_) == {"shop"}
 
 
+PARTLY_OWNED = {"p": ["c"], "q": ["a"]}
+
+
+def half_owned_table():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
+    return table.assign(b="not even a number"), (table["a"] > 0).to_numpy()
+
+
+def test_columns_that_no_party_gets_are_left_out(tmp_path):
+    X, y = half_owned_table()
+    classifier = SplitNNClassifier(active="q", party_columns=PARTLY_OWNED, **FAST)
+    assert np.isfinite(cross_val_score(classifier, X, y, cv=2)).all()
+    classifier.fit(X, y).save(tmp_path / "model")
+    assert classifier.n_features_in_ == 2
+    assert list(classifier.feature_names_in_) == ["a", "c"]
+    expected = classifier.predict_proba(X)
+    assert np.array_equal(classifier.predict_proba(X[["a", "c"]]), expected)
+    assert np.array_equal(SplitNNClassifier.load(tmp_path / "model").predict_proba(X), expected)
+    with pytest.raises(ValueError, match="missing"):
+        classifier.predict(X[["a", "b"]])
+    for wrong in ({"p": ["z"]}, {"p": ["a", "z"]}):
+        with pytest.raises(ColumnNameError, match=r"party 'p', column 'z'"):
+            SplitNNClassifier(party_columns=wrong).fit(X.drop(columns="b"), y)
+
+
+def test_columns_of_an_array_that_no_party_gets_are_left_out():
+    X, y = half_owned_table()
+    X = X.assign(b=1.0).to_numpy()
+    classifier = SplitNNClassifier(active="q", party_columns={"p": [2], "q": [0]}, **FAST)
+    assert np.isfinite(cross_val_score(classifier, X, y, cv=2)).all()
+    classifier.fit(X, y)
+    assert classifier.n_features_in_ == 3
+    assert classifier.predict(X).shape == (60,)
+    with pytest.raises(ValueError, match="expecting 3"):
+        classifier.predict(X[:, :2])
+
+
 def test_parameters_of_nested_parts():
     classifier = SplitNNClassifier(protection=Chain([Isotropic(), Marvell()]))
     classifier.set_params(protection__1__power_scale=9.0)
@@ -286,6 +335,17 @@ def test_save_and_load(tables, tmp_path, name):
     assert str(frames["bank"].iloc[0, 0]).encode() not in written, "a record was saved"
     with pytest.raises(ArtefactError, match="not a DIMIPClassifier"):
         DIMIPClassifier.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_classes_that_are_times_are_saved(tables, tmp_path, unit):
+    frames, y = tables
+    days = np.where(y == "benign", "2020-02-29", "1969-12-31").astype(f"datetime64[{unit}]")
+    classifier = SplitNNClassifier(active="bank", **(FAST | {"epochs": 1}))
+    classifier.fit(frames, days, on="id").save(tmp_path / "model")
+    loaded = SplitNNClassifier.load(tmp_path / "model")
+    assert loaded.classes_.dtype == classifier.classes_.dtype
+    assert np.array_equal(loaded.predict(frames), classifier.predict(frames))
 
 
 def test_resumed_run_is_the_uninterrupted_one(tables, tmp_path):
@@ -336,3 +396,19 @@ def test_errors_name_the_fix(tables):
     fewer = frames | {"shop": frames["shop"].iloc[5:]}
     with pytest.raises(PartyDataError, match=r"party 'shop'.*5 of the 569 records"):
         classifier.predict_proba(fewer)
+    without = frames | {"shop": frames["shop"].drop(columns="id")}
+    with pytest.raises(MissingKeyError, match=r"party 'shop', column 'id'.*Fix: add"):
+        classifier.predict(without)
+    indexed = frames | {"shop": frames["shop"].set_index("id")}
+    with pytest.raises(MissingKeyError, match=r"party 'shop', column 'id'.*reset_index"):
+        classifier.predict(indexed)
+    for party in ("bank", "shop"):
+        array = frames | {party: frames[party].to_numpy()}
+        with pytest.raises(PartyDataError, match=f"party '{party}'.*DataFrame, got a ndarray"):
+            classifier.predict(array)
+
+
+def test_a_device_that_cannot_be_saved_is_refused(tables):
+    frames, y = tables
+    with pytest.raises(ParameterError, match=r"device must be .* as text"):
+        SplitNNClassifier(active="bank", device=torch.device("cpu")).fit(frames, y, on="id")

@@ -279,6 +279,44 @@ def test_report_needs_evidence(tables):
         leakage_report(silent)
 
 
+def small_report(labels, **columns):
+    rng = np.random.default_rng(0)
+    frames = {
+        "active": pd.DataFrame({"a": rng.normal(size=len(labels))}),
+        "passive": pd.DataFrame({"b": rng.normal(size=len(labels))}).assign(**columns),
+    }
+    classifier = SplitNNClassifier(active="active", epochs=2, random_state=0).fit(frames, labels)
+    return leakage_report(classifier)
+
+
+def test_columns_without_variation_are_no_floor():
+    report = small_report(np.arange(60) % 2, b=1.0)
+    frame = report.to_frame()
+    assert frame[["value", "baseline", "gain"]].notna().all(axis=None)
+    assert "not applicable" not in set(frame["verdict"])
+    assert "Verdict" in report.html
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
+def test_attacks_that_nothing_is_left_to_measure_on_are_not_applicable():
+    """At most 40 records: all labels are known. All distinct: no known class comes again."""
+    few, distinct = small_report(np.arange(30) % 2), small_report(np.arange(60))
+    for report in (few, distinct):
+        frame = report.to_frame()
+        left_out = frame["verdict"] == "not applicable"
+        assert left_out.equals(frame["gain"].isna())
+        assert set(frame[left_out]["measure"]) == {"accuracy"}
+        assert set(frame[frame["knows"] == "40 labels"]["verdict"]) == {"not applicable"}
+        for text in (report.html, report.headline, *report.sentences):
+            assert ">nan<" not in text
+            assert " nan" not in text
+        assert "Not applicable" in report.html
+    halves = [r.to_frame().query("knows == 'half of the labels'") for r in (few, distinct)]
+    assert "not applicable" not in set(halves[0]["verdict"])
+    assert set(halves[1]["verdict"]) == {"not applicable"}
+    assert any("was not measured" in sentence for sentence in distinct.sentences)
+
+
 def test_many_classes(digits):
     frames, y = digits
     options = {"active": "left", "epochs": 8, "learning_rate": 5e-3, "random_state": 0}

@@ -8,11 +8,12 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from vflsynth import IndependentSynthesizer, PartyModel, VFLGANSynthesizer
 from vflsynth.datasets import make_party_frames
-from vflsynth.exceptions import ArtefactError, ArtefactVersionError
+from vflsynth.exceptions import ArtefactError, ArtefactVersionError, ParameterError
 
 N_RECORDS = 97  # a prime that no layer has
 KEY = "record_id"
@@ -62,6 +63,11 @@ def test_devices_are_only_names(saved):
     loaded = VFLGANSynthesizer.load(saved, device="cpu")
     assert loaded.device_ == "cuda:0"
     assert loaded.parties_["party_1"].sampler.device.type == "cpu"
+
+
+def test_a_device_that_cannot_be_saved_is_refused_before_training(frames):
+    with pytest.raises(ParameterError, match=r"VFLGANSynthesizer: device must be .* as text"):
+        VFLGANSynthesizer(device=torch.device("cpu")).fit(frames, KEY)
 
 
 def test_another_class_is_named(saved):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,7 +58,7 @@ class Attack:
         What of the labels the attacker knows.
     measure : {"AUC", "accuracy"}
     value, baseline : float
-        With gradients, and without.
+        With gradients, and without. NaN where the attack is not applicable.
     """
 
     name: str
@@ -95,7 +95,8 @@ def transcript_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFram
       ones (ExPLoit, Kariyappa and Qureshi 2021). Knows the classes' shares.
 
     Accuracy attacks know 40 labels and are measured on the other records: logistic regression on
-    the outputs alone (the baseline), and with averaged gradients or residuals.
+    the outputs alone (the baseline), and with averaged gradients or residuals. They are not
+    applicable (NaN) where no other record is left, or none of a class that is known.
     """
     rng = np.random.default_rng(random_state)
     labels, n_classes = evidence.labels, evidence.n_classes
@@ -158,7 +159,9 @@ def completion_attacks(
     on the frozen bottom model; the floor there is the better of logistic head and perceptron.
 
     The attack is a passive one where the party followed the protocol, and an active one where it
-    trained its bottom model with `MaliciousSGD`.
+    trained its bottom model with `MaliciousSGD`. It is not applicable (NaN) where no record of a
+    known class is left to measure it on, or all known labels are the same; columns without any
+    variation are no floor.
     """
     rng = np.random.default_rng(random_state)
     labels, n_classes = evidence.labels, evidence.n_classes
@@ -178,13 +181,13 @@ def completion_attacks(
     def tuned(rows: Rows) -> float:
         return _fine_tuned(evidence, bottom_model, rows, random_state)
 
-    floor = max(frozen(evidence.encoded), frozen(evidence.random_features))
+    floor = _best([frozen(evidence.encoded), frozen(evidence.random_features)])
     found = [
         Attack("completion, frozen", knows, "accuracy", frozen(evidence.features), floor),
         Attack("completion, fine-tuned", knows, "accuracy", mean(tuned), floor),
     ]
     models = {"logistic": "completion, frozen", "perceptron": "completion, MLP"}
-    floor = max(
+    floor = _best(
         whole(features, model)
         for features in (evidence.encoded, evidence.random_features)
         for model in models
@@ -268,8 +271,10 @@ def _completion(
     model: str = "logistic",
     random_state: int = 0,
 ) -> float:
-    """Accuracy on the other records of a head trained on the known ones."""
+    """Accuracy on the other records of a head trained on the known ones, NaN if not applicable."""
     others = np.setdiff1d(np.arange(len(labels)), known)
+    if not features.shape[1] or not _measurable(labels[known], labels[others]):
+        return float("nan")
     scaled = _standardised(features)
     if model == "logistic":
         head = LogisticRegression(max_iter=1000)
@@ -278,6 +283,8 @@ def _completion(
     with warnings.catch_warnings():
         # Some more iterations would fit the known labels a little better.
         warnings.simplefilter("ignore", ConvergenceWarning)
+        # Where there are many classes, the fit has said so already.
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         head.fit(scaled[known], labels[known])
     return float(head.score(scaled[others], labels[others]))
 
@@ -285,7 +292,10 @@ def _completion(
 def _fine_tuned(
     evidence: Evidence, bottom_model: Perceptron, known: Rows, random_state: int
 ) -> float:
-    """Accuracy of bottom model and head, trained together on the known labels."""
+    """Accuracy of bottom model and head, trained together; NaN as in `_completion`."""
+    others = np.setdiff1d(np.arange(len(evidence.labels)), known)
+    if not _measurable(evidence.labels[known], evidence.labels[others]):
+        return float("nan")
     labels = torch.from_numpy(evidence.labels)
     records = torch.from_numpy(evidence.encoded).unsqueeze(0)
     bottom = copy.deepcopy(bottom_model).float()
@@ -313,8 +323,17 @@ def _fine_tuned(
             start = stop
     with torch.no_grad():
         predicted = head((bottom(records) - mean) / spread)[0].argmax(-1)
-    others = np.setdiff1d(np.arange(len(labels)), known)
     return float((predicted == labels)[others].float().mean())
+
+
+def _measurable(known: Rows, others: Rows) -> bool:
+    """Whether labels can be learned from the known ones, and found again in the others."""
+    return len(np.unique(known)) > 1 and bool(np.isin(others, known).any())
+
+
+def _best(values: Iterable[float]) -> float:
+    """Return the largest value of those that are applicable, NaN if none is."""
+    return max((value for value in values if not np.isnan(value)), default=float("nan"))
 
 
 def _standardised(features: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:

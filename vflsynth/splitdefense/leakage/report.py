@@ -34,8 +34,10 @@ LEVELS = {
     "broken": "Labels disclosed",
     "partly": "Partly disclosed",
     "held": "Nothing beyond the baseline",
+    "not applicable": "Not applicable",
 }
-_CSS_LEVELS = {"broken": "far", "partly": "partly", "held": "close"}
+_NO_ATTACK = ("baseline", "not applicable")
+_CSS_LEVELS = {"broken": "far", "partly": "partly", "held": "close", "not applicable": ""}
 
 MEANINGS = {
     "norm": "length of the gradient",
@@ -72,7 +74,8 @@ def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> Le
     -----
     Attacks get what an honest-but-curious party sees: its columns, its bottom model, and every
     gradient as sent, summed over the training. Several parties that pool what they have are not
-    modelled. No result is a guarantee: an attack that was not tried may do better.
+    modelled. No result is a guarantee: an attack that was not tried may do better. Where too few
+    records of its classes are left to measure an attack on, its verdict is "not applicable".
 
     Examples
     --------
@@ -106,6 +109,7 @@ def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> Le
         for share in frame["disclosed"]
     ]
     frame.loc[frame["attack"] == "forward output", "verdict"] = "baseline"
+    frame.loc[frame["gain"].isna(), "verdict"] = "not applicable"
     return LeakageReport(frame, classifier)
 
 
@@ -132,8 +136,8 @@ class LeakageReport:
             ``party``, ``attack``, what it ``sees`` and ``knows``, ``measure``, ``value``,
             ``baseline`` (what the party's own outputs, or for completion its own columns, tell
             without the active party's help), ``gain``, ``disclosed`` (gain as a share of what the
-            baseline leaves open) and ``verdict``. AUCs of one message are 95 % quantiles over
-            batches.
+            baseline leaves open) and ``verdict``; numbers are NaN where it is "not applicable".
+            AUCs of one message are 95 % quantiles over batches.
         """
         return self.frame.copy()
 
@@ -162,7 +166,7 @@ class LeakageReport:
     @property
     def headline(self) -> str:
         """The verdict in one sentence; never that anything is safe."""
-        attacks = self.frame[self.frame["verdict"] != "baseline"]
+        attacks = _tried(self.frame)
         worst = _top(attacks, "disclosed")
         count = int((attacks["verdict"] == "broken").sum())
         if count:
@@ -267,8 +271,7 @@ def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str
         rows = frame[frame["party"] == party]
         forward = rows[(rows["attack"] == "forward output") & (rows["measure"] == "AUC")]
         message = rows[rows["sees"] == "one message"]
-        training = rows[(rows["sees"] == "whole training") & (rows["measure"] == "AUC")]
-        training = training[training["verdict"] != "baseline"]
+        training = _tried(rows[(rows["sees"] == "whole training") & (rows["measure"] == "AUC")])
         baseline = float(forward["value"].iloc[0])
         sentences.append(
             f"{party} can rank its records by label with AUC {baseline:.2f} from its own bottom "
@@ -295,13 +298,7 @@ def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str
                 f"{party} did not follow the protocol: it amplified its updates, and nothing in "
                 "its messages showed it."
             )
-        completion = rows[rows["sees"] == "trained bottom model"]
-        best = _top(completion, "gain")
-        sentences.append(
-            f"With {best['knows']}, {party}'s trained bottom model makes a classifier of accuracy "
-            f"{best['value']:.2f}; its own columns or an untrained model make one of "
-            f"{best['baseline']:.2f}."
-        )
+        sentences.append(_completion_sentence(party, rows))
     if method.label_privacy is not None:
         epsilon = method.label_privacy.epsilon
         keep = method.label_privacy.keep_probability(len(classifier.classes_))
@@ -331,6 +328,26 @@ def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str
     return sentences
 
 
+def _completion_sentence(party: str, rows: pd.DataFrame) -> str:
+    completion = _tried(rows[rows["sees"] == "trained bottom model"])
+    if completion.empty:
+        return (
+            f"What {party}'s trained bottom model is worth as a classifier was not measured: there "
+            "are too few records of each class."
+        )
+    best = _top(completion, "gain")
+    return (
+        f"With {best['knows']}, {party}'s trained bottom model makes a classifier of accuracy "
+        f"{best['value']:.2f}; its own columns or an untrained model make one of "
+        f"{best['baseline']:.2f}."
+    )
+
+
+def _tried(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of attacks that were measured, without baselines."""
+    return frame[~frame["verdict"].isin(_NO_ATTACK)]
+
+
 def _top(frame: pd.DataFrame, column: str) -> Any:
     """Return the row with the largest value."""
     return frame.iloc[int(frame[column].to_numpy().argmax())]
@@ -351,14 +368,23 @@ def _facts(classifier: BaseSplitClassifier) -> list[str]:
 
 
 def _card(frame: pd.DataFrame, sees: str) -> dict[str, Any]:
-    rows = frame[(frame["sees"] == sees) & (frame["verdict"] != "baseline")]
+    question = {
+        "whole training": "Do gradients of the whole training tell labels?",
+        "one message": "Does one message tell labels?",
+        "trained bottom model": "Is the trained bottom model of use to its owner?",
+    }[sees]
+    rows = _tried(frame[frame["sees"] == sees])
+    if rows.empty:
+        return {
+            "question": question,
+            "level": _CSS_LEVELS["not applicable"],
+            "answer": LEVELS["not applicable"],
+            "value": "–",
+            "text": "There are too few records of each class to measure these attacks.",
+        }
     worst = _top(rows, "disclosed")
     return {
-        "question": {
-            "whole training": "Do gradients of the whole training tell labels?",
-            "one message": "Does one message tell labels?",
-            "trained bottom model": "Is the trained bottom model of use to its owner?",
-        }[sees],
+        "question": question,
         "level": _CSS_LEVELS[worst["verdict"]],
         "answer": LEVELS[worst["verdict"]],
         "value": f"{worst['value']:.2f}",
@@ -378,13 +404,17 @@ def _cells(frame: pd.DataFrame) -> list[dict[str, Any]]:
             "attack": row.attack,
             "knows": row.knows,
             "measure": row.measure,
-            "value": f"{row.value:.3f}",
-            "baseline": f"{row.baseline:.3f}",
-            "gain": f"{row.gain:+.3f}".replace("-", "−"),
+            "value": _number(row.value),
+            "baseline": _number(row.baseline),
+            "gain": _number(row.gain, "+.3f").replace("-", "−"),
             "verdict": LEVELS.get(str(row.verdict), "Baseline"),
         }
         for row in frame.itertuples()
     ]
+
+
+def _number(value: Any, form: str = ".3f") -> str:
+    return "–" if np.isnan(value) else format(value, form)
 
 
 def _line(evidence: Evidence) -> npt.NDArray[np.float64]:
