@@ -78,9 +78,10 @@ def check_target(path: str | os.PathLike[str], kind: str) -> Path:
     ------
     ArtefactError
         If `path` exists and is neither an artefact of this kind, without foreign files, nor an
-        empty directory.
+        empty directory; or if nothing can be made beside it.
     """
     target = Path(path).resolve()
+    check_writable(target)
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return target
     try:
@@ -96,6 +97,29 @@ def check_target(path: str | os.PathLike[str], kind: str) -> Path:
             "path, or move it away"
         )
     return target
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Check that something can be made at `path`, by making and removing a directory beside it.
+
+    Folders that are missing are not made: the nearest that exists is tried instead.
+
+    Raises
+    ------
+    ArtefactError
+        If not.
+    """
+    target = Path(path).absolute()
+    try:
+        parent = target.parent.resolve()
+        folder = next(each for each in (parent, *parent.parents) if each.exists())
+        if not folder.is_dir():
+            raise ArtefactError(
+                f"{target} cannot be written: {folder} is not a folder; choose another path"
+            )
+        os.rmdir(tempfile.mkdtemp(prefix=f".{target.name}.", dir=folder))
+    except OSError as error:
+        raise ArtefactError(f"{target} cannot be written: {error}; choose another path") from error
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:

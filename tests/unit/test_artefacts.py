@@ -204,6 +204,21 @@ def test_a_path_that_cannot_exist(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtefactError, match="cannot be written"):
         save(tmp_path / "file" / "below")
+    with pytest.raises(ArtefactError, match="file is not a folder"):
+        artefacts.check_target(tmp_path / "file" / "below", KIND)
+
+
+def test_a_target_is_tried_and_no_trace_is_left(tmp_path, monkeypatch):
+    """Before long work: its result would be lost if it could not be written."""
+    assert artefacts.check_target(tmp_path / "a" / "b", KIND) == tmp_path / "a" / "b"
+    assert list(tmp_path.iterdir()) == []
+
+    def denied(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.mkdtemp", denied)
+    with pytest.raises(ArtefactError, match=r"b cannot be written: .*Permission denied"):
+        artefacts.check_target(tmp_path / "a" / "b", KIND)
 
 
 # -- what is refused to be read -----------------------------------------------------------------

@@ -2,10 +2,13 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,7 @@ import pytest
 
 from vflsynth import IndependentSynthesizer, VFLGANSynthesizer
 from vflsynth.cli import main
+from vflsynth.cli.audit import _SCHEMES
 from vflsynth.cli.main import _parser
 from vflsynth.cli.tables import PartyFile
 from vflsynth.frames import read_table, write_table
@@ -146,6 +150,172 @@ def test_interrupted_fit_keeps_the_model_and_resumes_to_the_same_bytes(folder):
         assert (folder / "part" / file).read_bytes() == (folder / "whole" / file).read_bytes()
 
 
+INTERRUPTED = pytest.mark.filterwarnings("default:training was interrupted")
+
+
+@contextmanager
+def interrupted_at_once():
+    flag = threading.Event()
+    flag.set()
+    yield flag
+
+
+class InterruptAfterAnEpoch:
+    def __init__(self, patience):
+        pass
+
+    def on_epoch_end(self, state):
+        signal.raise_signal(signal.SIGINT)
+
+
+def contents(root):
+    return {file: file.is_file() and file.read_bytes() for file in sorted(root.rglob("*"))}
+
+
+@INTERRUPTED
+@pytest.mark.parametrize("there", [True, False])
+def test_a_fit_interrupted_before_its_first_epoch_ended_saves_nothing(
+    folder, tmp_path, monkeypatch, capsys, there
+):
+    options = [*SMALL, "--epochs", "2", "--halves", str(tmp_path / "halves")]
+    if there:
+        assert main([*fit(folder, tmp_path / "m"), *options]) == 0
+    before = contents(tmp_path)
+    capsys.readouterr()
+    monkeypatch.setattr("vflsynth.training.loop._interruptible", interrupted_at_once)
+    assert main([*fit(folder, tmp_path / "m"), *options]) == 130
+    result, messages = capsys.readouterr()
+    assert result == ""
+    assert "before the first epoch ended; nothing was saved" in messages
+    assert ("m is what it was" in messages) is there
+    assert "so far was kept" not in messages
+    assert contents(tmp_path) == before
+
+
+@INTERRUPTED
+def test_an_interrupted_fit_replaces_no_model(folder, tmp_path, monkeypatch, capsys):
+    command = [*fit(folder, tmp_path / "m"), *SMALL, "--halves", str(tmp_path / "halves")]
+    assert main([*command, "--epochs", "1"]) == 0
+    before = contents(tmp_path)
+    monkeypatch.setattr("vflsynth.cli.fit.EarlyStopping", InterruptAfterAnEpoch)
+    for suffix in ("-interrupted", "-interrupted-2"):
+        capsys.readouterr()
+        assert main([*command, "--epochs", "9", "--patience", "1"]) == 130
+        result, messages = capsys.readouterr()
+        assert f"model saved: {tmp_path / 'm'}{suffix}\n" in result
+        assert "m is what it was" in messages
+        assert f"{tmp_path / 'halves'}{suffix}" in messages
+        kept = VFLGANSynthesizer.load(f"{tmp_path / 'm'}{suffix}")
+        assert kept.interrupted_
+        assert len(kept.history_) == 1
+        assert (tmp_path / f"halves{suffix}" / "lab" / "manifest.json").exists()
+    assert before.items() <= contents(tmp_path).items()
+
+
+@INTERRUPTED
+def test_an_interrupted_fit_is_saved_where_it_belongs_if_nothing_is_there(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("vflsynth.cli.fit.EarlyStopping", InterruptAfterAnEpoch)
+    (tmp_path / "m").mkdir()
+    options = [*SMALL, "--epochs", "9", "--patience", "1", "--halves", str(tmp_path / "halves")]
+    assert main([*fit(folder, tmp_path / "m"), *options]) == 130
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["halves", "m"]
+    assert len(VFLGANSynthesizer.load(tmp_path / "m").history_) == 1
+
+
+class InterruptTwice(InterruptAfterAnEpoch):
+    def on_epoch_end(self, state):
+        if state.epoch == 2:
+            raise KeyboardInterrupt
+
+
+def test_a_fit_that_is_ended_at_once_points_to_its_checkpoint(
+    folder, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("vflsynth.cli.fit.EarlyStopping", InterruptTwice)
+    command = [*fit(folder, tmp_path / "m"), *SMALL, "--epochs", "9", "--patience", "1"]
+    checkpoint = tmp_path / "ck"
+    assert main([*command, "--checkpoint", str(checkpoint), "--checkpoint-every", "1"]) == 130
+    says = f"no model was saved; --resume {checkpoint} continues from the checkpoint"
+    assert says in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["ck"]
+    assert main(command) == 130
+    assert "interrupted; nothing was saved" in capsys.readouterr().err
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    """Whatever is refused has to be refused before it."""
+
+    def fail(*_, **__):
+        raise AssertionError("long work was begun")
+
+    monkeypatch.setattr("vflsynth.cli.fit.VFLGANSynthesizer.fit", fail)
+    monkeypatch.setattr("vflsynth.cli.evaluate.report", fail)
+    monkeypatch.setattr("vflsynth.synthesizers.base.BaseSynthesizer.sample", fail)
+    for scheme in ("assd", "asif"):
+        monkeypatch.setitem(_SCHEMES, scheme, fail)
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["-o", "m", "--halves", "m"], 2, "--output m and --halves m are the same"),
+        (["-o", "m", "--halves", "m/halves"], 2, "lie inside each other"),
+        (["-o", "m/model", "--halves", "m"], 2, "lie inside each other"),
+        (["-o", "m", "--checkpoint", "m"], 2, "--checkpoint m are the same"),
+        (["-o", "ck/m", "--resume", "ck"], 2, "lie inside each other"),
+        (["-o", "m", "--checkpoint", "ck/1", "--resume", "ck"], 2, "lie inside each other"),
+        (["-o", "lab.csv/m"], 4, "lab.csv is not a folder"),
+        (["-o", "m", "--halves", "lab.csv"], 4, "lab.csv is not a folder"),
+        (["-o", "m", "--checkpoint", "lab.csv/ck"], 4, "lab.csv is not a folder"),
+        (["-o", "m", "--halves", "foreign"], 4, "foreign/lab exists and is not a saved"),
+        (["-o", "model/m"], 4, "a saved vflsynth model, which could not be opened"),
+        (["-o", "m", "--halves", "model"], 4, "a saved vflsynth model, which could not be opened"),
+        (["-o", "m", "--set", "random_state=7"], 2, "use --seed"),
+        (["-o", "m", "--set", 'column_kinds={"marker": "continuous"}'], 2, "use --kind"),
+        (["-o", "m", "--set", "device=cpu"], 2, "use --device"),
+        (["-o", "m", "--set", "verbose=1"], 2, "use --quiet"),
+    ],
+)
+def test_fit_refuses_what_would_lose_a_training(folder, monkeypatch, capsys, options, code, says):
+    monkeypatch.chdir(folder)
+    (folder / "foreign" / "lab").mkdir(parents=True, exist_ok=True)
+    (folder / "foreign" / "lab" / "notes.txt").write_text("mine")
+    before = contents(folder)
+    tables = ["lab.csv", "clinic.parquet", "--on", "id", "--seed", "1", "--quiet"]
+    assert main(["fit", *tables, *options]) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert contents(folder) == before
+
+
+@pytest.mark.usefixtures("no_training")
+def test_a_folder_that_cannot_be_written_is_found_before_training(folder, monkeypatch, capsys):
+    def denied(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("vflsynth._artefacts.tempfile.mkdtemp", denied)
+    assert main([*fit(folder, "denied"), *SMALL]) == 4
+    assert "denied cannot be written: [Errno 13] Permission denied" in capsys.readouterr().err
+
+
+def test_a_new_run_does_not_replace_the_checkpoint_of_another(folder, tmp_path, capsys):
+    command = [*fit(folder, tmp_path / "m"), *SMALL, "--epochs", "2"]
+    new, old = ["--checkpoint", str(tmp_path / "new")], ["--checkpoint", str(tmp_path / "ck")]
+    resume = ["--resume", str(tmp_path / "ck")]
+    assert main([*command, *old]) == 0
+    before = contents(tmp_path / "ck")
+    assert main([*command, *old]) == 4
+    assert f"--resume {tmp_path / 'ck'}, remove the checkpoint" in capsys.readouterr().err
+    shutil.copytree(tmp_path / "ck", tmp_path / "new")
+    assert main([*command, *new, *resume]) == 4
+    assert contents(tmp_path / "ck") == before
+    assert main([*command, *old, *resume]) == 0
+
+
 # sample
 
 
@@ -161,9 +331,29 @@ def test_sample_writes_the_dtypes_of_the_tables(folder):
 def test_sample_without_a_file_writes_csv_to_standard_output(folder, capsys):
     assert main(["sample", str(folder / "model"), "-n", "3", "--quiet"]) == 0
     result, messages = capsys.readouterr()
-    assert result.splitlines()[0] == "marker,count,visit,diagnosis"
+    assert result.splitlines()[0] == '"marker","count","visit","diagnosis"'
     assert len(result.splitlines()) == 4
     assert messages == ""
+
+
+def test_standard_output_is_what_a_file_would_hold(tmp_path, capfdbinary):
+    values = {"text": ["", "NA", None, "x"] * 20, "switch": ["False", "false", None, "1"] * 20}
+    frames = {name: pd.DataFrame({name: column}) for name, column in values.items()}
+    frames["wait"] = pd.DataFrame({"wait": pd.to_timedelta([1, 2, 3, 4] * 20, "D")})
+    IndependentSynthesizer(random_state=0).fit(frames).save(tmp_path / "model")
+    command = ["sample", str(tmp_path / "model"), "-n", "40", "--quiet"]
+    assert main([*command, "-o", str(tmp_path / "sample.csv")]) == 0
+    capfdbinary.readouterr()
+    assert main(command) == 0
+    assert capfdbinary.readouterr().out == (tmp_path / "sample.csv").read_bytes()
+
+
+def test_sample_says_that_it_replaces_a_file(folder, tmp_path, capsys):
+    command = ["sample", str(folder / "model"), "-n", "3", "-o", str(tmp_path / "sample.csv")]
+    assert main(command) == 0
+    assert "replacing" not in capsys.readouterr().err
+    assert main(command) == 0
+    assert f"replacing {tmp_path / 'sample.csv'}" in capsys.readouterr().err
 
 
 def test_same_seed_same_records(folder, capsys):
@@ -273,7 +463,7 @@ def test_inspect_tables_names_what_cannot_be_used(folder, tmp_path, capsys):
     (party,) = json.loads(capsys.readouterr().out)["parties"]
     problems = {column["column"]: column["problem"] for column in party["columns"]}
     assert problems["id"] is None
-    assert "distinct" in problems["text"]
+    assert "600 of 600 values are different" in problems["text"]
     assert problems["empty"]
 
 
@@ -296,6 +486,16 @@ def test_demo_leaves_a_table_and_a_report(tmp_path, capsys):
     assert "TSTR" in result
     assert "TRTR" in result
     assert len(re.findall(r"^\$ vflsynth", messages, re.M)) == 3
+
+
+def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, capsys):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vflsynth.cli.fit.run", interrupt)
+    assert main(["demo", "--output", str(tmp_path)]) == 130
+    messages = capsys.readouterr().err
+    assert f"interrupted; what was finished before is in {tmp_path}" in messages
 
 
 # what goes wrong
@@ -345,6 +545,91 @@ def test_failures_are_one_line_and_a_code(folder, monkeypatch, capsys, arguments
     assert line.startswith("vflsynth: error: ")
     assert says in line
     assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["evaluate", "-o", "lab.csv/r.html"], 2, "lab.csv is not a folder"),
+        (["evaluate", "-o", "halves"], 2, "is a folder"),
+        (["evaluate", "-o", "lab.csv"], 2, "is read, too, and would be lost"),
+        (["evaluate", "-o", "model/r.html"], 4, "could not be opened any more"),
+        (["audit", "-o", "lab.csv/r.html"], 2, "lab.csv is not a folder"),
+        (["audit", "-o", "clinic.parquet"], 2, "is read, too, and would be lost"),
+        (["audit", "--cache", "lab.csv"], 2, "lab.csv is not a folder"),
+        (["audit", "--cache", "model"], 4, "could not be opened any more"),
+        (["audit", "--jobs", "0"], 2, "'0' is not a number of processes"),
+        (["audit", "--jobs", "two"], 2, "'two' is not a number of processes"),
+        (["audit", "--models", "-5"], 2, "'-5' is not a whole number"),
+        (["audit", "--claim", "-1"], 2, "'-1' is not a number from 0 up"),
+        (["audit", "--claim", "nan"], 2, "'nan' is not a number from 0 up"),
+        (["audit", "--claim", "1", "2"], 2, "DELTA must be below 1"),
+        (["sample", "-o", "lab.csv/s.csv"], 2, "lab.csv is not a folder"),
+        (["sample", "-o", "s.xls"], 3, "s.xls"),
+        (["sample", "-o", "model/s.csv"], 4, "could not be opened any more"),
+        (["sample", "--by-party", "lab.csv"], 2, "lab.csv is not a folder"),
+    ],
+)
+def test_wrong_options_are_found_before_long_work(
+    folder, monkeypatch, capsys, arguments, code, says
+):
+    monkeypatch.chdir(folder)
+    real = ["--real", "lab.csv", "clinic.parquet", "--on", "id"]
+    rest = {
+        "evaluate": [*real, "--synthetic", "lab.csv"],
+        "audit": ["model", *real],
+        "sample": ["model", "-n", "5"],
+    }
+    before = contents(folder)
+    try:
+        returned = main([arguments[0], *rest[arguments[0]], *arguments[1:], "--quiet"])
+    except SystemExit as end:
+        returned = end.code
+    assert returned == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert contents(folder) == before
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize(
+    ("real", "says"),
+    [
+        (["lab=lab.csv"], "party 'clinic': the model was fitted on a table of this party"),
+        (["lab.csv", "clinic.parquet", "other=lab.csv"], "party 'other': the model has no such"),
+        (["lab=wide.csv", "clinic.parquet"], "party 'lab': the table has columns that the model "
+         "has not: ['extra']"),
+        (["lab=narrow.csv", "clinic.parquet"], "party 'lab': the table lacks columns of the "
+         "model: ['marker']"),
+    ],
+)  # fmt: skip
+def test_audit_wants_the_tables_of_the_model(folder, tmp_path, monkeypatch, capsys, real, says):
+    lab = read_table(folder / "lab.csv")
+    write_table(lab.assign(extra=1), tmp_path / "wide.csv")
+    write_table(lab.drop(columns="marker"), tmp_path / "narrow.csv")
+    write_table(lab, tmp_path / "lab.csv")
+    write_table(read_table(folder / "clinic.parquet"), tmp_path / "clinic.parquet")
+    monkeypatch.chdir(tmp_path)
+    assert main(["audit", str(folder / "model"), "--real", *real, "--on", "id", "-q"]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+@pytest.mark.parametrize(
+    ("cache", "says"),
+    [([], "nothing was saved"), (["--cache", "seen"], "seen has what was observed of the models")],
+)
+def test_an_interrupted_audit_says_what_is_left(folder, monkeypatch, capsys, cache, says):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(_SCHEMES, "assd", interrupt)
+    command = ["audit", str(folder / "model"), "--real", *fit(folder)[1:5], *cache]
+    assert main(command) == 130
+    messages = capsys.readouterr().err
+    assert f"interrupted; {says}" in messages
+    assert ("nothing was saved" in messages) is (not cache)
 
 
 def test_truncated_model_is_an_artefact_error(folder, tmp_path, capsys):

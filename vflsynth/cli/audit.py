@@ -20,8 +20,10 @@ from vflsynth.audit import (
 from vflsynth.audit.targets import RULES
 from vflsynth.cli.console import say
 from vflsynth.cli.models import open_model
+from vflsynth.cli.numbers import count, jobs, nonnegative
 from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, label, read_party_frames
-from vflsynth.exceptions import ParameterError
+from vflsynth.cli.targets import check_file, check_folder
+from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyNameError
 from vflsynth.frames import party_keys
 from vflsynth.synthesizers import BaseSynthesizer
 
@@ -83,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--models",
-        type=int,
+        type=count,
         default=100,
         metavar="N",
         help="models to train with, and without, each record (default: 100)",
@@ -91,13 +93,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--claim",
         nargs="+",
-        type=float,
+        type=nonnegative,
         metavar=("EPSILON", "DELTA"),
         help="the differential privacy that is claimed for the model (DELTA: 0 unless given)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
     parser.add_argument(
-        "--jobs", type=int, metavar="N", help="processes that train models (default: 1)"
+        "--jobs",
+        type=jobs,
+        metavar="N",
+        help="processes that train models, -1 for one per processor (default: 1)",
     )
     parser.add_argument(
         "--cache",
@@ -111,8 +116,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Audit, print, and write the report."""
+    check_file("--output", options.output, [table.path for table in options.real])
+    check_folder("--cache", options.cache)
+    model = _open_whole(options.model)
     frames = read_party_frames(options.real)
     on = key_label(frames.values(), options.on)
+    check_tables(model, frames, on)
     arguments: dict[str, Any] = {
         "targets": [_target(frames, on, text) for text in options.target],
         "categorical": [label(frames.values(), name) for name in options.categorical],
@@ -127,8 +136,10 @@ def run(options: argparse.Namespace) -> int:
             raise ParameterError(
                 "--claim takes EPSILON and at most DELTA, and is about the synthetic data (assd)"
             )
+        if options.claim[1:] and options.claim[1] >= 1:
+            raise ParameterError(f"--claim: DELTA must be below 1, got {options.claim[1]:g}")
         arguments["claim"] = Claim(*options.claim)
-    audit: AuditReport = _SCHEMES[options.scheme](unfitted(options.model), frames, on, **arguments)
+    audit: AuditReport = _SCHEMES[options.scheme](_unfitted(model), frames, on, **arguments)
     say(audit.to_json() if options.json else str(audit))
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -153,9 +164,67 @@ def unfitted(path: Path) -> BaseSynthesizer:
     ParameterError
         If it is one party's half.
     """
+    return _unfitted(_open_whole(path))
+
+
+def interrupted(options: argparse.Namespace) -> str:
+    """Say what is left of an audit that Ctrl-C ended."""
+    if options.cache is None:
+        return "nothing was saved; with --cache, an audit can be continued"
+    return f"{options.cache} has what was observed of the models so far; the same command continues"
+
+
+def check_tables(
+    model: BaseSynthesizer, frames: Mapping[str, pd.DataFrame], on: Hashable = None
+) -> None:
+    """Check that a model could have been fitted on tables: same parties, same columns.
+
+    Raises
+    ------
+    PartyNameError
+        If the model has other parties.
+    ColumnMismatchError
+        If a party's columns, but for the key, are others.
+    """
+    for party in frames:
+        if party not in model.parties_:
+            raise PartyNameError(
+                f"the model has no such party, it has {', '.join(model.parties_)}",
+                fix=f"name the tables as they were named for the fit, with {PARTY_FILES}",
+                party=party,
+            )
+    for party, half in model.parties_.items():
+        if party not in frames:
+            raise PartyNameError(
+                "the model was fitted on a table of this party, which is not given",
+                fix=f"add it to --real, as {party}=FILE",
+                party=party,
+            )
+        _check_columns(party, list(half.transformer.kinds_), frames[party], on)
+
+
+def _check_columns(party: str, fitted: list[Any], frame: pd.DataFrame, on: Hashable) -> None:
+    given = [name for name in frame.columns if name != on]
+    missing = [name for name in fitted if name not in given]
+    extra = [name for name in given if name not in fitted]
+    problems = [f"the table lacks columns of the model: {missing}"] if missing else []
+    problems += [f"the table has columns that the model has not: {extra}"] if extra else []
+    if problems:
+        raise ColumnMismatchError(
+            "; ".join(problems),
+            fix="give the table that the model was fitted on, and the same key with --on",
+            party=party,
+        )
+
+
+def _open_whole(path: Path) -> BaseSynthesizer:
     model = open_model(path)
     if not isinstance(model, BaseSynthesizer):
         raise ParameterError(f"{path} is one party's half; an audit needs the whole model")
+    return model
+
+
+def _unfitted(model: BaseSynthesizer) -> BaseSynthesizer:
     transformers = [half.transformer for half in model.parties_.values()]
     kinds = {name: kind for each in transformers for name, kind in (each.kinds or {}).items()}
     template = clone(transformers[0]).set_params(kinds=None)

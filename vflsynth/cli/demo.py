@@ -82,6 +82,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def interrupted(options: argparse.Namespace) -> str:
+    """Say what is left of a demo that Ctrl-C ended."""
+    return f"what was finished before is in {options.output}"
+
+
 def _write_tables(out: Path, seed: int) -> int:
     """Write what each party has, held-out patients apart; return how many records can be used."""
     frames = load_breast_cancer_parties(seed)

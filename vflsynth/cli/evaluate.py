@@ -13,6 +13,7 @@ import pandas as pd
 from vflsynth.cli.console import say
 from vflsynth.cli.models import open_model
 from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, label, read, read_party_frames
+from vflsynth.cli.targets import check_file
 from vflsynth.evaluation import MetricResults, evaluate, report
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import align_party_frames
@@ -87,6 +88,8 @@ def run(options: argparse.Namespace) -> int:
 
 def judge(options: argparse.Namespace) -> MetricResults:
     """Compute all metrics, and write the report if one was asked for."""
+    tables = [table.path for table in (*options.real, *options.holdout)]
+    check_file("--output", options.output, [*tables, options.synthetic])
     history = _history(options)
     frames = read_party_frames(options.real)
     on = key_label(frames.values(), options.on)

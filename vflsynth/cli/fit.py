@@ -11,14 +11,16 @@ from typing import Any
 
 import pandas as pd
 
-from vflsynth import _artefacts as artefacts
 from vflsynth.cli.console import say
 from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, label, read_party_frames
-from vflsynth.exceptions import ParameterError
+from vflsynth.cli.targets import beside, check_apart, check_artefact, is_taken
+from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth.model import PARTY_KIND
 from vflsynth.presets import PRESETS, preset
 from vflsynth.synthesizers import VFLGANSynthesizer
 from vflsynth.synthesizers.base import KIND
 from vflsynth.training import EarlyStopping
+from vflsynth.training.checkpoint import KIND as CHECKPOINT
 from vflsynth.transformers.kinds import TRANSFORMERS
 
 logger = logging.getLogger("vflsynth")
@@ -39,7 +41,18 @@ examples:
 
 The model holds no row of any table, but what was learned from the columns: categories, ranges,
 means. Without differential privacy, a model and its samples can leak information about records.
+
+Ctrl-C saves the model of the finished epochs: at --output, or as OUTPUT-interrupted if there is a
+model already, which stays. Before the first epoch has ended there is nothing to save.
 """
+
+_OWN_OPTIONS = {
+    "random_state": "--seed",
+    "column_kinds": "--kind",
+    "device": "--device",
+    "verbose": "--quiet",
+}
+"""Parameters that '--set' leaves to options of their own."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,13 +141,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Fit and save; 130 if training was interrupted, with the model so far saved."""
+    """Fit and save; 130 if training was interrupted, with the finished epochs saved."""
     if options.seed is None and (options.checkpoint or options.resume):
         raise ParameterError(
             "--checkpoint and --resume need --seed: a run can only be continued "
             "with the seed that it was started with"
         )
-    artefacts.check_target(options.output, KIND)
+    _check_targets(options)
     frames = read_party_frames(options.tables)
     synth = VFLGANSynthesizer(**_parameters(options, frames))
     synth.fit(
@@ -146,11 +159,19 @@ def run(options: argparse.Namespace) -> int:
         resume=options.resume,
         transcript=options.transcript,
     )
-    synth.save(options.output)
-    for name, half in synth.parties_.items() if options.halves else ():
-        half.save(options.halves / name)
-    say(_summary(synth, options.output))
-    return 130 if synth.interrupted_ else 0
+    if synth.interrupted_:
+        _save_interrupted(synth, options.output, options.halves)
+        return 130
+    _save(synth, options.output, options.halves)
+    return 0
+
+
+def interrupted(options: argparse.Namespace) -> str:
+    """Say what is left of a fit that Ctrl-C ended at once."""
+    checkpoint = options.checkpoint or options.resume
+    if checkpoint is None or not is_taken(checkpoint):
+        return "nothing was saved"
+    return f"no model was saved; --resume {checkpoint} continues from the checkpoint"
 
 
 def training_summary(history: pd.DataFrame) -> dict[str, Any]:
@@ -182,6 +203,58 @@ def training_sentence(training: Mapping[str, Any]) -> str:
     return text
 
 
+def _check_targets(options: argparse.Namespace) -> None:
+    """Check everything that will be written, before training rather than after it."""
+    apart = {"--output": options.output, "--halves": options.halves, "--resume": options.resume}
+    if not _goes_on(options.checkpoint, options.resume):
+        apart["--checkpoint"] = options.checkpoint
+    check_apart(apart)
+    check_artefact(options.output, KIND)
+    for party in {table.party for table in options.tables} if options.halves else ():
+        check_artefact(options.halves / party, PARTY_KIND)
+    if options.checkpoint is not None:
+        _check_checkpoint(options.checkpoint, options.resume)
+
+
+def _goes_on(checkpoint: Path | None, resume: Path | None) -> bool:
+    """Whether the checkpoint to be written is the one that training goes on from."""
+    return (
+        checkpoint is not None and resume is not None and checkpoint.resolve() == resume.resolve()
+    )
+
+
+def _check_checkpoint(path: Path, resume: Path | None) -> None:
+    check_artefact(path, CHECKPOINT)
+    if is_taken(path) and not _goes_on(path, resume):
+        raise ArtefactError(
+            f"{path} holds the checkpoint of an earlier run, which would be lost; continue that "
+            f"run with --resume {path}, remove the checkpoint, or choose another path"
+        )
+
+
+def _save(synth: VFLGANSynthesizer, output: Path, halves: Path | None) -> None:
+    synth.save(output)
+    if halves is not None:
+        for name, half in synth.parties_.items():
+            half.save(halves / name)
+    say(_summary(synth, output))
+
+
+def _save_interrupted(synth: VFLGANSynthesizer, output: Path, halves: Path | None) -> None:
+    """Save the finished epochs, if there are any, and nothing in the place of another model."""
+    stays = f"; {output} is what it was" if is_taken(output) else ""
+    if synth.history_.empty:
+        logger.warning("interrupted before the first epoch ended; nothing was saved%s", stays)
+        return
+    if stays:
+        output = beside(output)
+        logger.warning("interrupted%s, and the model so far is saved beside it", stays)
+    if halves is not None and any(is_taken(halves / name) for name in synth.parties_):
+        halves = beside(halves)
+        logger.warning("interrupted; the halves of the model so far are in %s", halves)
+    _save(synth, output, halves)
+
+
 def _summary(synth: VFLGANSynthesizer, output: Path) -> str:
     assert synth.alignment_ is not None  # only loading can lose it
     columns = sum(len(half.transformer.kinds_) for half in synth.parties_.values())
@@ -200,6 +273,8 @@ def _parameters(options: argparse.Namespace, frames: Mapping[str, pd.DataFrame])
             raise ParameterError(
                 f"--set {name}=...: there is no such parameter; there are {', '.join(known)}"
             )
+        if name in _OWN_OPTIONS:
+            raise ParameterError(f"--set {name}=...: use {_OWN_OPTIONS[name]} instead")
     parameters = (preset(options.preset) if options.preset else {}) | settings
     if options.epochs is not None:
         parameters["epochs"] = options.epochs

@@ -49,7 +49,7 @@ exit codes:
   2    wrong usage: an option or a parameter is not what it should be, or a package is missing
   3    the tables cannot be used as they are; the message names party, column and fix
   4    a saved model or checkpoint is missing, damaged, or in the way
-  130  interrupted with Ctrl-C or SIGTERM; fit saves the model so far
+  130  interrupted with Ctrl-C or SIGTERM; fit saves the epochs that were finished
 """
 
 
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.BROKEN_PIPE
         except KeyboardInterrupt:
-            logger.error("interrupted; nothing was saved", exc_info=options.debug)
+            logger.error("interrupted; %s", options.interrupted(options), exc_info=options.debug)
             return ExitCode.INTERRUPTED
         except Exception as error:
             logger.error("%s", _one_line(error), exc_info=options.debug)
@@ -144,8 +144,14 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(own)
-        own.set_defaults(run=command.run)
+        own.set_defaults(
+            run=command.run, interrupted=getattr(command, "interrupted", _nothing_saved)
+        )
     return parser
+
+
+def _nothing_saved(options: argparse.Namespace) -> str:
+    return "nothing was saved"
 
 
 def _code(error: Exception) -> ExitCode:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pandas as pd
 
 from vflsynth.cli.console import say
 from vflsynth.cli.models import open_model
+from vflsynth.cli.numbers import count
+from vflsynth.cli.targets import check_file
 from vflsynth.exceptions import ParameterError
-from vflsynth.frames import write_table
+from vflsynth.frames import infers_types, write_table
 from vflsynth.model import PartyModel
 
 logger = logging.getLogger("vflsynth")
@@ -39,7 +43,7 @@ Without --seed, every call gives the same records, the first of the model's own 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("model", metavar="MODEL", type=Path, help="saved by 'vflsynth fit'")
-    parser.add_argument("-n", required=True, type=_count, metavar="N", help="how many records")
+    parser.add_argument("-n", required=True, type=count, metavar="N", help="how many records")
     target = parser.add_mutually_exclusive_group()
     target.add_argument("-o", "--output", metavar="FILE", type=Path, help=".csv or .parquet")
     target.add_argument(
@@ -58,10 +62,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Sample and write."""
+    if options.output is not None:
+        infers_types(options.output)  # an unknown kind of file is an error
+        check_file("--output", options.output)
     model = open_model(options.model)
     if options.by_party is not None:
         if isinstance(model, PartyModel):
             raise ParameterError(f"{options.model} is one party's half; use --output instead")
+        for name in model.parties_:
+            check_file("--by-party", options.by_party / f"{name}.parquet")
         parts = model.sample(options.n, by_party=True, keys=options.keys, random_state=options.seed)
         for name, part in parts.items():
             _write(part, options.by_party / f"{name}.parquet")
@@ -71,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         table = model.sample(options.n, keys=options.keys, random_state=options.seed)
     if options.output is None:
-        table.to_csv(sys.stdout, index=False)
+        _print(table)
     else:
         _write(table, options.output)
     return 0
@@ -87,13 +96,19 @@ def _sample_half(half: PartyModel, options: argparse.Namespace) -> pd.DataFrame:
     return half.add_keys(table) if options.keys else table
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
-    return int(text)
+def _print(table: pd.DataFrame) -> None:
+    """Write the bytes to standard output that a file would hold."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sample.csv"
+        write_table(table, file)
+        sys.stdout.flush()
+        with file.open("rb") as written:
+            shutil.copyfileobj(written, sys.stdout.buffer)
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        logger.info("replacing %s", path)
     write_table(table, path)
     say(f"{path}: {len(table):,} rows, {len(table.columns)} columns")

@@ -34,9 +34,10 @@ def train_to_the_end(session: Session, n_products: int, **options: Any) -> bool:
     with few_threads(n_products, session.device):
         interrupted = session.train(**options)
     if interrupted:
+        done = len(session.history.records)
+        what = "the model so far was kept" if done else "no epoch was finished: it is untrained"
         warnings.warn(
-            f"training was interrupted in epoch {len(session.history.records) + 1} of "
-            f"{session.plan.n_epochs}; the model so far was kept",
+            f"training was interrupted in epoch {done + 1} of {session.plan.n_epochs}; {what}",
             RuntimeWarning,
             stacklevel=5,
         )
