@@ -35,6 +35,15 @@ MAX_CATEGORIES = 50
 LARGEST_SCORE = 1e6
 """Standardised values are cut off here, so that squares and their sums stay exact enough."""
 
+_KINDS = {
+    "string": "text",
+    "boolean": "booleans",
+    **dict.fromkeys(("integer", "floating", "mixed-integer-float", "decimal"), "numbers"),
+    **dict.fromkeys(("datetime64", "datetime", "date", "time", "period"), "times"),
+    **dict.fromkeys(("timedelta64", "timedelta"), "times"),
+}
+"""What pandas finds in a column, in the words of our errors."""
+
 
 @dataclass(frozen=True)
 class NumericColumn:
@@ -147,6 +156,11 @@ class TableEncoder:
     ddof : int, default 1
         Of the standard deviation; the paper's code has 1 for the Fréchet distance and 0 for its
         classifiers.
+    holdout : DataFrame, optional
+        A third table to encode; asked what the synthetic one is asked.
+    checked : bool, default False
+        Whether these are parts of tables that :func:`common_columns` has passed: a part may lack
+        the values that make two columns comparable.
 
     Attributes
     ----------
@@ -165,8 +179,16 @@ class TableEncoder:
         columns: Sequence[Hashable] | None = None,
         categorical: Collection[Hashable] = (),
         ddof: int = 1,
+        holdout: pd.DataFrame | None = None,
+        checked: bool = False,
     ) -> None:
-        names = common_columns(real, synthetic, columns)
+        names = list(real.columns if columns is None else columns)
+        if not checked:
+            common_columns(real, synthetic, columns)
+        others = [synthetic]
+        if holdout is not None:
+            common_columns(real, holdout, names, table="held-out")
+            others.append(holdout)
         for name in categorical:
             if name not in real.columns:
                 raise PartyDataError(
@@ -176,9 +198,9 @@ class TableEncoder:
                 )
         notes: list[str] = []
         self.columns: tuple[Column, ...] = tuple(
-            _categorical_column(real[name], synthetic[name], notes)
+            _categorical_column(real[name], [other[name] for other in others], notes)
             if name in categorical or is_categorical(real[name])
-            else _numeric_column(real[name], synthetic[name], ddof, notes)
+            else numeric_column(real[name], [other[name] for other in others], ddof, notes)
             for name in names
         )
         widths = [column.width for column in self.columns]
@@ -258,15 +280,21 @@ class TableEncoder:
 
 
 def common_columns(
-    real: pd.DataFrame, synthetic: pd.DataFrame, columns: Sequence[Hashable] | None = None
+    real: pd.DataFrame,
+    other: pd.DataFrame,
+    columns: Sequence[Hashable] | None = None,
+    *,
+    table: str = "synthetic",
 ) -> list[Hashable]:
     """Check that two tables can be compared and return the columns to compare.
 
     Parameters
     ----------
-    real, synthetic : DataFrame
+    real, other : DataFrame
     columns : sequence of hashable, optional
         Default: the real table's columns, in its order.
+    table : str, default "synthetic"
+        What errors call the other table.
 
     Returns
     -------
@@ -278,43 +306,64 @@ def common_columns(
         If either is not a DataFrame.
     PartyDataError
         If a column occurs twice or is missing from one of the tables.
+    ColumnKindError
+        If a column is text in one table only.
     TooFewRecordsError
         If either table has fewer than 2 rows.
     """
-    for table, frame in (("real", real), ("synthetic", synthetic)):
+    for which, frame in (("real", real), (table, other)):
         if not isinstance(frame, pd.DataFrame):
-            raise TypeError(f"the {table} table must be a DataFrame, not {type(frame).__name__}")
+            raise TypeError(f"the {which} table must be a DataFrame, not {type(frame).__name__}")
         if not frame.columns.is_unique:
             twice = frame.columns[frame.columns.duplicated()][0]
             raise PartyDataError(
-                f"occurs more than once in the {table} table",
+                f"occurs more than once in the {which} table",
                 fix="give every column its own name",
                 column=twice,
             )
         if len(frame) < 2:
             raise TooFewRecordsError(
-                f"the {table} table has {len(frame)} rows; at least 2 are needed",
+                f"the {which} table has {len(frame)} rows; at least 2 are needed",
                 fix="pass more rows",
             )
     names: list[Hashable] = list(real.columns if columns is None else columns)
     if not names:
         raise PartyDataError("there is no column to compare", fix="pass tables with columns")
-    extra = [name for name in synthetic.columns if name not in real.columns]
+    extra = [name for name in other.columns if name not in real.columns]
     if columns is None and extra:
         raise PartyDataError(
-            f"the synthetic table has columns that the real table has not: {extra}",
+            f"the {table} table has columns that the real table has not: {extra}",
             fix="drop them, or pass columns=[...] to judge only some",
             column=extra[0],
         )
-    for table, frame in (("real", real), ("synthetic", synthetic)):
+    for which, frame in (("real", real), (table, other)):
         for name in names:
             if name not in frame.columns:
                 raise PartyDataError(
-                    f"the {table} table has no such column",
+                    f"the {which} table has no such column",
                     fix="add it, or pass columns=[...] to judge only some",
                     column=name,
                 )
+    for name in names:
+        _check_kinds(real[name], other[name], table)
     return names
+
+
+def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> None:
+    """Raise if a column is text in one table only: no two values would be equal.
+
+    Not converted: text cannot be had back from numbers (01067 has become 1067).
+    """
+    mine, theirs = kind_of(real), kind_of(other)
+    if "text" in (mine, theirs) and mine != theirs and not {mine, theirs} & {"mixed", "missing"}:
+        raise ColumnKindError(
+            f"{mine} of type {real.dtype} in the real table, but {theirs} of type {other.dtype} "
+            f"in the {table} table",
+            fix="give the column the same type in both tables; csv files forget types, parquet "
+            f"files keep them, and pandas.read_csv(..., dtype={{{real.name!r}: str}}) keeps text",
+            column=real.name,
+            rows=list(other.dropna().astype(object).iloc[:3]),
+        )
 
 
 def party_of(names: Sequence[Hashable], parties: Parties | None) -> dict[Hashable, str] | None:
@@ -386,6 +435,26 @@ def is_categorical(values: pd.Series[Any]) -> bool:
     return not pd.api.types.is_numeric_dtype(dtype)
 
 
+def kind_of(values: pd.Series[Any]) -> str:
+    """Return what a column holds, whatever type it has.
+
+    Parameters
+    ----------
+    values : Series
+
+    Returns
+    -------
+    str
+        ``"text"``, ``"numbers"``, ``"booleans"``, ``"times"`` (instants and durations), ``"mixed"``
+        for anything else, or ``"missing"`` if no value is present.
+    """
+    if not values.notna().any():
+        return "missing"
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        values = values.cat.categories.to_series()
+    return _KINDS.get(pd.api.types.infer_dtype(values, skipna=True), "mixed")
+
+
 def numbers(values: pd.Series[Any]) -> Floats:
     """Return a numeric column as plain numbers.
 
@@ -405,7 +474,9 @@ def numbers(values: pd.Series[Any]) -> Floats:
         If the values are something else.
     """
     if _is_instant(values):
-        values = (values - pd.Timestamp(0, tz=getattr(values.dtype, "tz", None))).dt.total_seconds()
+        # In UTC and NumPy's types first: Arrow's neither mix time zones nor turn into floats.
+        instants = pd.to_datetime(values, utc=True)
+        values = (instants - pd.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds()
     elif pd.api.types.is_timedelta64_dtype(values.dtype):
         values = values.dt.total_seconds()
     try:
@@ -413,7 +484,7 @@ def numbers(values: pd.Series[Any]) -> Floats:
     except (ValueError, TypeError) as error:
         raise ColumnKindError(
             f"numeric in the real table, but a table holds values of type {values.dtype}",
-            fix="give the column the same type in both tables, or name it in categorical=",
+            fix="give the column the same type in both tables",
             column=values.name,
             rows=list(values.dropna().iloc[:3]),
         ) from error
@@ -432,11 +503,28 @@ def _is_instant(values: pd.Series[Any]) -> bool:
     return pd.api.types.is_datetime64_any_dtype(values.dtype)
 
 
-def _numeric_column(
-    real: pd.Series[Any], synthetic: pd.Series[Any], ddof: int, notes: list[str]
+def numeric_column(
+    real: pd.Series[Any], others: Sequence[pd.Series[Any]], ddof: int, notes: list[str]
 ) -> NumericColumn:
-    values, others = numbers(real), numbers(synthetic)
-    marks_missing = bool(np.isnan(values).any() or np.isnan(others).any())
+    """Return how to standardise a numeric column.
+
+    Parameters
+    ----------
+    real : Series
+        Gives the mean and the standard deviation.
+    others : sequence of Series
+        The synthetic column, and further ones that are only asked for missing values.
+    ddof : int
+        Of the standard deviation.
+    notes : list of str
+        Gets a line for everything that has to be bent.
+
+    Returns
+    -------
+    NumericColumn
+    """
+    values, synthetic = numbers(real), numbers(others[0])
+    marks_missing = any(bool(np.isnan(numbers(column)).any()) for column in (real, *others))
     present = values[~np.isnan(values)]
     mean, scale = 0.0, 0.0
     if len(present) > ddof:
@@ -449,7 +537,7 @@ def _numeric_column(
     if scale <= 1e-12 * abs(mean) or scale == 0.0:
         notes.append(f"column {real.name!r} has a single value in the real table: left unscaled")
         scale = 1.0
-    extreme = np.abs(_scores(others, mean, scale)) > LARGEST_SCORE
+    extreme = np.abs(_scores(synthetic, mean, scale)) > LARGEST_SCORE
     if extreme.any():
         notes.append(
             f"column {real.name!r}: {int(extreme.sum())} synthetic values lie beyond "
@@ -459,17 +547,20 @@ def _numeric_column(
 
 
 def _categorical_column(
-    real: pd.Series[Any], synthetic: pd.Series[Any], notes: list[str]
+    real: pd.Series[Any], others: Sequence[pd.Series[Any]], notes: list[str]
 ) -> CategoricalColumn:
     try:
-        for values in (real, synthetic):
+        for values in (real, *others):
             if pd.api.types.is_object_dtype(values.dtype):
                 set(values)  # raises where a value has no hash; value_counts() would not
         counts = real.astype(object).value_counts()
         # Ties are broken by name, so that the order of rows never matters.
         ranked = sorted(zip(counts.index, counts), key=lambda pair: (-pair[1], str(pair[0])))
         index = pd.Index([level for level, _ in ranked[:MAX_CATEGORIES]], dtype=object)
-        unknown = (_positions(index, synthetic) < 0) & synthetic.notna().to_numpy()
+        has_unknown = any(
+            bool(((_positions(index, other) < 0) & other.notna().to_numpy()).any())
+            for other in others
+        )
     except TypeError as error:
         raise ColumnKindError(
             "holds values that cannot be counted, such as lists",
@@ -484,8 +575,8 @@ def _categorical_column(
     return CategoricalColumn(
         name=real.name,
         levels=index,
-        has_other=len(ranked) > MAX_CATEGORIES or bool(unknown.any()),
-        marks_missing=bool(real.isna().any() or synthetic.isna().any()),
+        has_other=len(ranked) > MAX_CATEGORIES or has_unknown,
+        marks_missing=any(bool(values.isna().any()) for values in (real, *others)),
     )
 
 

@@ -14,7 +14,6 @@ from vflsynth.evaluation._columns import (
     Floats,
     NumericColumn,
     TableEncoder,
-    common_columns,
 )
 from vflsynth.evaluation._intervals import DRAWS, around, bootstrap_deviation, generator
 from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults
@@ -122,12 +121,9 @@ def proximity(
     >>> float(proximity(real, real.iloc[:2])["exact_copies"])
     1.0
     """
-    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
-    if holdout is not None:
-        common_columns(real, holdout, encoder.names)
-        # Labels and missing values that only held-out rows have need codes, too.
-        both = pd.concat([synthetic[encoder.names], holdout[encoder.names]], ignore_index=True)
-        encoder = TableEncoder(real, both, columns=columns, categorical=categorical)
+    encoder = TableEncoder(
+        real, synthetic, columns=columns, categorical=categorical, holdout=holdout
+    )
     rng = generator(random_state, DISTANCE_TO_CLOSEST_RECORD.name)
     queries = _sample(synthetic, max_rows, rng)
     innocent = _sample(real if holdout is None else holdout, max_rows, rng)

@@ -260,6 +260,8 @@ def _evaluate(
     random_state: int,
 ) -> tuple[MetricResults, Any]:
     names = common_columns(real, synthetic, columns)
+    if holdout is not None:
+        common_columns(real, holdout, names, table="held-out")
     shared: dict[str, Any] = {
         "columns": names,
         "categorical": categorical,

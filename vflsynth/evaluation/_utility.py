@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,14 +24,17 @@ from sklearn.model_selection import ShuffleSplit
 from vflsynth.evaluation._columns import (
     Floats,
     Integers,
+    NumericColumn,
     TableEncoder,
     common_columns,
     is_categorical,
+    kind_of,
     numbers,
+    numeric_column,
 )
 from vflsynth.evaluation._intervals import DRAWS, around, generator, random_halves
 from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults
-from vflsynth.exceptions import PartyDataError
+from vflsynth.exceptions import ColumnKindError, PartyDataError
 
 Task = Literal["auto", "classification", "regression"]
 Protocol = Literal["holdout", "paper"]
@@ -38,6 +42,9 @@ Model = Literal["paper_forest", "random_forest", "gradient_boosting", "linear"]
 
 MOST_CODES = 20
 """An integer target with at most this many values is a class, unless `task` says otherwise."""
+
+LARGEST_TARGET = 1e30
+"""Numeric targets beyond this, or varying by less than its inverse, are standardised first."""
 
 TSTR = Metric(
     name="train_synthetic_test_real",
@@ -141,34 +148,46 @@ def utility(
     if target not in names:
         raise PartyDataError("is not a column", fix="name the column to predict", column=target)
     if holdout is not None:
-        common_columns(real, holdout, names)
+        common_columns(real, holdout, names, table="held-out")
     rng = generator(random_state, TSTR.name)
     is_classification = _is_classification(real[target], task, target in set(categorical))
+    target_is_numeric = not is_classification or not is_categorical(real[target])
     notes: list[str] = []
-    tables = [
-        _sample(_with_target(frame, target, which, notes), max_rows, which, rng, notes)
+    whole = {
+        which: _with_target(frame, target, target_is_numeric, which, notes)
         for which, frame in (("real", real), ("synthetic", synthetic), ("held-out", holdout))
         if frame is not None
-    ]
+    }
+    tables = [_sample(frame, max_rows, which, rng, notes) for which, frame in whole.items()]
     if len(names) == 1:
         return _not_applicable("there is no column but the target")
     if any(len(table) < 10 for table in tables):
         return _not_applicable("a table has fewer than 10 rows with a target")
-    if real[target].nunique() < 2:
+    n_labels = whole["real"][target].nunique()
+    if n_labels < 2:
         return _not_applicable("the target has a single value in the real table")
+    if is_classification and n_labels > len(whole["real"]) / 2:
+        return _not_applicable(
+            f"the target has {n_labels} labels in {len(whole['real'])} real rows, too few of each "
+            "to learn from"
+        )
     if not is_classification and protocol == "holdout" and tables[-1][target].nunique() < 2:
-        return _not_applicable("the target has a single value in the held-out rows")
+        return _not_applicable(f"the target has a single value in the {[*whole][-1]} rows")
+    rescaled = None if is_classification else _rescaled(tables, target, notes)
 
+    # By the real table's types, whichever table a model is trained on.
+    labels = [name for name in names if is_categorical(real[name])]
     trial = _Trial(
         target=target,
         is_classification=is_classification,
-        target_is_numeric=not is_categorical(real[target]),
+        target_is_numeric=target_is_numeric,
+        rescaled=rescaled,
         own_statistics=protocol == "paper",
         model=_model(
             _default_model(protocol) if model is None else model, is_classification, random_state
         ),
-        categorical=[name for name in categorical if name != target],
-        unit=1.0 if is_classification else float(np.nanstd(numbers(real[target]))),
+        categorical=[name for name in {*categorical, *labels} if name != target],
+        unit=1.0 if is_classification or rescaled else float(np.nanstd(numbers(real[target]))),
         seed=int(rng.integers(2**31)),
     )
     run = trial.paper if protocol == "paper" else trial.holdout
@@ -199,6 +218,7 @@ class _Trial:
     target: Hashable
     is_classification: bool
     target_is_numeric: bool
+    rescaled: NumericColumn | None
     own_statistics: bool
     model: BaseEstimator
     categorical: list[Hashable]
@@ -259,7 +279,12 @@ class _Trial:
 
         def encoder(first: pd.DataFrame, second: pd.DataFrame) -> TableEncoder:
             return TableEncoder(
-                first, second, columns=columns, categorical=self.categorical, ddof=ddof
+                first,
+                second,
+                columns=columns,
+                categorical=self.categorical,
+                ddof=ddof,
+                checked=True,
             )
 
         of_train = encoder(train, test)
@@ -271,6 +296,8 @@ class _Trial:
         )
 
     def _target(self, table: pd.DataFrame) -> NDArray[Any]:
+        if self.rescaled is not None:
+            return self.rescaled.standardised(table)
         if self.target_is_numeric:
             return numbers(table[self.target])
         return table[self.target].astype(object).to_numpy(dtype=object)
@@ -284,7 +311,7 @@ class _Trial:
         n_draws: int,
     ) -> _Scored:
         if not self.is_classification:
-            fitted = clone(self.model).fit(features, targets)
+            fitted = _fit(clone(self.model), features, targets)
             guessed = np.full(len(test_targets), targets.mean())
             score = _regression_score(self.unit)
             predicted = fitted.predict(test_features)
@@ -295,7 +322,7 @@ class _Trial:
             # A model needs two classes to learn from; with one there is one answer.
             one_class = len(np.unique(targets)) == 1
             model = DummyClassifier() if one_class else clone(self.model)
-            predicted = model.fit(features, targets).predict(test_features)
+            predicted = _fit(model, features, targets).predict(test_features)
             guessed = np.full(len(test_targets), np.bincount(targets).argmax())
             score = _classification_score(len(labels))
         rng = np.random.default_rng(self.seed)
@@ -310,6 +337,13 @@ class _Trial:
             draws=np.array(draws),
             naive=score(test_targets, guessed),
         )
+
+
+def _fit(model: BaseEstimator, features: Floats, targets: NDArray[Any]) -> Any:
+    """Fit a model, without scikit-learn's word, once per tree, on labels that are mostly unique."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        return model.fit(features, targets)
 
 
 Score = Callable[[NDArray[Any], NDArray[Any]], Floats]
@@ -409,6 +443,15 @@ def _not_applicable(because: str) -> MetricResults:
 def _is_classification(target: pd.Series[Any], task: Task, named: bool) -> bool:
     if task not in ("auto", "classification", "regression"):
         raise ValueError(f"task must be 'auto', 'classification' or 'regression', not {task!r}")
+    kind = kind_of(target)
+    if task == "regression" and is_categorical(target) and kind in ("text", "times", "mixed"):
+        raise ColumnKindError(
+            f"holds {'values' if kind == 'mixed' else kind} of type {target.dtype} in the real "
+            "table, but task='regression' predicts numbers",
+            fix="turn the column into numbers, or pass task='classification'",
+            column=target.name,
+            rows=list(target.dropna().astype(object).iloc[:3]),
+        )
     if task != "auto":
         return task == "classification"
     if named or is_categorical(target):
@@ -454,12 +497,27 @@ def _model(
 
 
 def _with_target(
-    frame: pd.DataFrame, target: Hashable, which: str, notes: list[str]
+    frame: pd.DataFrame, target: Hashable, is_numeric: bool, which: str, notes: list[str]
 ) -> pd.DataFrame:
-    missing = frame[target].isna()
+    """Leave out rows whose target is missing or, for numbers, infinite."""
+    values = frame[target]
+    missing = np.isnan(numbers(values)) if is_numeric else values.isna().to_numpy()
     if missing.any():
         notes.append(f"{int(missing.sum())} {which} rows without a target were left out")
     return frame[~missing]
+
+
+def _rescaled(
+    tables: list[pd.DataFrame], target: Hashable, notes: list[str]
+) -> NumericColumn | None:
+    """Return how to standardise a target whose squares would overflow or vanish, or None."""
+    columns = [table[target] for table in tables]
+    largest = max(float(np.abs(numbers(column)).max()) for column in columns)
+    with np.errstate(over="ignore"):
+        spread = float(numbers(columns[0]).std())
+    if largest < LARGEST_TARGET and spread > 1 / LARGEST_TARGET:
+        return None
+    return numeric_column(columns[0], columns[1:], 0, notes)
 
 
 def _sample(

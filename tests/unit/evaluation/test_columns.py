@@ -52,6 +52,18 @@ def test_labels_and_gaps_that_only_the_synthetic_table_has_are_seen():
             pd.Series(pd.to_datetime(["2020-01-01", "2021-01-01"])).astype("datetime64[s]"),
         ),
         (
+            pd.Series(pd.to_datetime(["2020-01-01", "9999-01-01"])).astype("datetime64[us]"),
+            pd.Series(["2020-01-01", "9999-01-01"], dtype="date32[day][pyarrow]"),
+        ),
+        (
+            pd.Series(["2020-01-01", "2021-01-01"], dtype="timestamp[us][pyarrow]"),
+            pd.Series(pd.to_datetime(["2020-01-01", "2021-01-01"])),
+        ),
+        (
+            pd.Series(["2019-12-31 23:00", "2021-01-01"], dtype="timestamp[ms, tz=UTC][pyarrow]"),
+            pd.Series(pd.to_datetime(["2020-01-01 00:00+01:00", "2021-01-01 01:00+01:00"])),
+        ),
+        (
             pd.Series(pd.to_timedelta([1, 2], unit="h")),
             pd.Series(pd.to_timedelta([60, 120], unit="m")),
         ),
@@ -63,6 +75,76 @@ def test_equal_values_encode_equally_whatever_their_type(real, synthetic):
     encoder = TableEncoder(real, synthetic)
     np.testing.assert_array_equal(encoder.encode(real), encoder.encode(synthetic))
     assert np.ptp(encoder.encode(real), axis=0).max() > 0
+
+
+TEXT = [
+    pd.Series(["0", "1", None, "1"], dtype=kind) for kind in (object, "str", "string", "category")
+]
+OTHERS = [
+    pd.Series([0, 1, 0, 1]),
+    pd.Series([0.0, 1.0, np.nan, 1.0]),
+    pd.Series([0, 1, None, 1], dtype="Int64"),
+    pd.Series([0, 1, None, 1], dtype=object),
+    pd.Series([0, 1, None, 1], dtype="category"),
+    pd.Series([False, True, None, True], dtype="boolean"),
+    pd.Series(pd.to_datetime(["2020-01-01"] * 4)),
+    pd.Series(["2020-01-01"] * 4, dtype="date32[day][pyarrow]"),
+]
+
+
+@pytest.mark.parametrize("text", TEXT, ids=lambda series: str(series.dtype))
+@pytest.mark.parametrize("other", OTHERS, ids=lambda series: str(series.dtype))
+def test_labels_that_are_text_in_one_table_only_are_refused(text, other):
+    # A csv file turns labels "0" and "1" into numbers, which are no real label.
+    first, second = pd.DataFrame({"zip": text}), pd.DataFrame({"zip": other})
+    with pytest.raises(ColumnKindError, match=r"'zip': text .* real table, but .* synthetic.*csv"):
+        TableEncoder(first, second)
+    with pytest.raises(ColumnKindError, match="in the held-out table"):
+        TableEncoder(first, first, holdout=second)
+    for categorical in ([], ["zip"]):
+        with pytest.raises(ColumnKindError, match=r"in the real table, but text of type .*parquet"):
+            TableEncoder(second, first, categorical=categorical)
+
+
+@pytest.mark.parametrize(
+    ("real", "synthetic"),
+    [
+        (["a", "b"], pd.Series([np.nan, np.nan])),
+        (pd.Series([None, None], dtype="str"), [1, 2]),
+        (["a", 1], [1, 2]),
+        ([True, False], [1, 0]),
+        (pd.Series(["a", "b"], dtype="category"), pd.Series(["a", None], dtype="string")),
+    ],
+)
+def test_labels_that_can_be_compared_are(real, synthetic):
+    real, synthetic = pd.DataFrame({"c": real}), pd.DataFrame({"c": synthetic})
+    encoder = TableEncoder(real, synthetic)
+    assert np.isfinite(encoder.encode(synthetic)).all()
+
+
+def test_labels_and_gaps_that_only_held_out_rows_have_are_seen():
+    real = pd.DataFrame({"x": [1.0, 2.0], "c": ["a", "b"]})
+    holdout = pd.DataFrame({"x": [np.nan, 2.0], "c": ["z", None]})
+    encoder = TableEncoder(real, real, holdout=holdout)
+    assert encoder.columns[0].marks_missing
+    assert encoder.columns[1].labels == ["a", "b", "(other)", "(missing)"]
+    with pytest.raises(PartyDataError, match=r"column 'c': the held-out table has no such"):
+        TableEncoder(real, real, holdout=holdout[["x"]])
+
+
+def test_dates_of_any_kind_meet_in_a_holdout_table():
+    naive = pd.Series(pd.date_range("2020", periods=4))
+    tables = [
+        pd.DataFrame({"t": column})
+        for column in (
+            naive.astype("timestamp[us][pyarrow]"),
+            naive,
+            naive.dt.tz_localize("UTC").astype("timestamp[us, tz=UTC][pyarrow]"),
+        )
+    ]
+    encoder = TableEncoder(*tables[:2], holdout=tables[2])
+    for table in tables[1:]:
+        np.testing.assert_array_equal(encoder.encode(table), encoder.encode(tables[0]))
 
 
 def test_rare_labels_share_one_feature():
@@ -131,8 +213,10 @@ def test_tables_that_cannot_be_compared_are_refused_by_name():
         TableEncoder(real, pd.concat([real, real[["a"]]], axis=1))
     with pytest.raises(TooFewRecordsError, match="synthetic table has 1 rows"):
         TableEncoder(real, real.head(1))
-    with pytest.raises(ColumnKindError, match="column 'a': numeric in the real table"):
+    with pytest.raises(ColumnKindError, match=r"column 'a': numbers .* real table, but text"):
         TableEncoder(real, real.assign(a=["one", "two"]))
+    with pytest.raises(ColumnKindError, match="column 'a': numeric in the real table"):
+        TableEncoder(real, real.assign(a=["one", 2]))
     with pytest.raises(ColumnKindError, match=r"column 'b'.*cannot be counted"):
         TableEncoder(real.assign(b=[[1], [2]]), real.assign(b=[[1], [2]]))
     with pytest.raises(PartyDataError, match="named in categorical="):

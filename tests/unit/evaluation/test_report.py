@@ -8,8 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth.evaluation import evaluate, report
-from vflsynth.exceptions import MissingExtraError
+from vflsynth.evaluation import (
+    association_errors,
+    average_variation_distance,
+    detection_auc,
+    evaluate,
+    frechet_distance,
+    marginal_distance,
+    proximity,
+    report,
+    utility,
+)
+from vflsynth.exceptions import ColumnKindError, MissingExtraError, PartyDataError
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -178,3 +188,52 @@ def test_evaluate_needs_no_extra(mixed, make, monkeypatch):
     assert set(evaluate(mixed, make(50, seed=1))) == EXPECTED
     with pytest.raises(MissingExtraError, match=r"pip install 'vflsynth\[report\]'"):
         report(mixed, mixed)
+
+
+@pytest.fixture
+def coded():
+    """A number, and a label that a csv file would turn into a number."""
+    rng = np.random.default_rng(0)
+    label = rng.choice(["0", "1"], 60)
+    return pd.DataFrame({"x": (label == "1") * 2.0 + rng.normal(size=60), "label": label})
+
+
+@pytest.mark.parametrize(
+    "judge",
+    [
+        association_errors,
+        average_variation_distance,
+        detection_auc,
+        evaluate,
+        frechet_distance,
+        marginal_distance,
+        proximity,
+        report,
+        lambda real, synthetic: utility(real, synthetic, "label"),
+    ],
+)
+def test_labels_that_a_csv_file_made_numbers_of_are_refused_everywhere(coded, judge):
+    read_back = coded.astype({"label": "int64"})
+    with pytest.raises(ColumnKindError, match=r"'label': text .* numbers of type int64.*parquet"):
+        judge(coded, read_back)
+
+
+@pytest.mark.parametrize("judge", [evaluate, report])
+def test_a_held_out_table_is_named_where_it_is_at_fault(coded, judge):
+    with pytest.raises(ColumnKindError, match="in the held-out table"):
+        judge(coded, coded, holdout=coded.astype({"label": "int64"}))
+    with pytest.raises(PartyDataError, match="column 'x': the held-out table has no such column"):
+        judge(coded, coded, holdout=coded[["label"]])
+
+
+def test_dates_of_arrow_and_wild_targets_are_judged(coded):
+    dates = pd.Series(pd.date_range("2020", periods=60))
+    real = coded.assign(
+        day=dates.astype("date32[day][pyarrow]"),
+        at=dates.dt.tz_localize("Europe/Berlin").astype("timestamp[us, tz=Europe/Berlin][pyarrow]"),
+        y=coded["x"] * 1e300,
+    )
+    synthetic = real.assign(day=dates, at=dates.dt.tz_localize("UTC"))
+    synthetic.loc[0, "y"] = np.inf
+    found = report(real, synthetic, target="y", holdout=real).results
+    assert found["train_synthetic_test_real"].value > 0.3

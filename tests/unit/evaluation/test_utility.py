@@ -3,12 +3,13 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, r2_score
 from sklearn.tree import DecisionTreeClassifier
 
 from vflsynth.evaluation import utility
 from vflsynth.evaluation._utility import _classification_score, _regression_score
+from vflsynth.exceptions import ColumnKindError, PartyDataError
 
 codes = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=50)
 
@@ -136,6 +137,94 @@ def test_what_does_not_apply_says_why(mixed):
         utility(mixed, mixed, "grade", protocol="none")
     with pytest.raises(ValueError, match="task must be"):
         utility(mixed, mixed, "grade", task="guess")
+    with pytest.raises(PartyDataError, match="named in categorical="):
+        utility(mixed, mixed, "grade", categorical=["typo"])
+
+
+def numbers_table(seed, scale=1.0):
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=120)
+    return pd.DataFrame({"a": a, "y": scale * (a + 0.3 * rng.normal(size=120))})
+
+
+SMALL = {"model": RandomForestRegressor(n_estimators=5, random_state=0)}
+
+
+def test_infinite_targets_are_missing():
+    real, wild, holdout = (numbers_table(seed) for seed in range(3))
+    wild.loc[0, "y"], real.loc[[1, 2], "y"], holdout.loc[3, "y"] = np.inf, -np.inf, np.nan
+    found = utility(real, wild, "y", holdout=holdout, **SMALL)
+    dropped = utility(real.drop([1, 2]), wild.drop(0), "y", holdout=holdout.drop(3), **SMALL)
+    pd.testing.assert_series_equal(scores(found), scores(dropped))
+    notes = found["total_difference"].notes
+    assert [note for note in notes if "without a target" in note] == [
+        "2 real rows without a target were left out",
+        "1 synthetic rows without a target were left out",
+        "1 held-out rows without a target were left out",
+    ]
+    constant = real.assign(y=np.where(np.arange(120) < 5, np.inf, 1.5))
+    because = utility(constant, real, "y")["total_difference"].not_applicable
+    assert because == "the target has a single value in the real table"
+
+
+@pytest.mark.parametrize("scale", [1e300, 1e150, 1e-200])
+@pytest.mark.parametrize("protocol", ["holdout", "paper"])
+def test_targets_of_any_size_are_judged(scale, protocol):
+    found, usual = (
+        scores(utility(numbers_table(0, by), numbers_table(1, by), "y", protocol=protocol, **SMALL))
+        for by in (scale, 1.0)
+    )
+    pd.testing.assert_series_equal(found, usual, rtol=1e-3)
+
+
+def test_one_huge_synthetic_target_is_cut_off_and_noted():
+    wild = numbers_table(1)
+    wild.loc[0, "y"] = 1e300
+    result = utility(numbers_table(0), wild, "y", **SMALL)["train_synthetic_test_real"]
+    assert np.isfinite(result.parts["value"]).all()
+    assert any("1 synthetic values lie beyond" in note for note in result.notes)
+
+
+def test_regression_needs_a_target_of_numbers(mixed):
+    with pytest.raises(ColumnKindError, match=r"column 'stage': holds text.*task='regression'"):
+        utility(mixed, mixed, "stage", task="regression")
+    with pytest.raises(ColumnKindError, match="pass task='classification'"):
+        utility(mixed, mixed, "grade", task="regression")
+    codes = mixed.assign(count=mixed["count"].astype("category"))
+    for target in ("count", "smoker"):
+        found = utility(codes, codes, target, task="regression", **SMALL)
+        assert set(found["total_difference"].parts["score"]) == {"r2", "mean_absolute_error"}
+
+
+def test_labels_that_are_nearly_all_different_do_not_apply_or_are_judged_quietly():
+    # Warnings are errors in tests: scikit-learn would give one per tree.
+    names = [f"n{i}" for i in range(120)]
+    real = numbers_table(0).assign(y=names)
+    because = utility(real, real, "y")["total_difference"].not_applicable
+    assert because == "the target has 120 labels in 120 real rows, too few of each to learn from"
+    few = real.assign(y=np.where(real["a"] > 0, "n1", "n2"))
+    model = RandomForestClassifier(n_estimators=5, random_state=0)
+    result = utility(few, real, "y", model=model)["train_synthetic_test_real"]
+    assert result.value < 0.2
+
+
+def test_a_part_of_a_column_that_is_partly_text_is_not_refused():
+    # Rows to test on are likely to miss the one number that makes the columns comparable.
+    real = numbers_table(0).assign(c=["a"] * 119 + [1])
+    synthetic = numbers_table(1).assign(c=1)
+    assert utility(real, synthetic, "y", **SMALL)["total_difference"].value > 0
+
+
+def test_the_table_that_lacks_a_column_is_the_one_named(mixed):
+    with pytest.raises(PartyDataError, match="column 'age': the held-out table has no such"):
+        utility(mixed, mixed, "grade", holdout=mixed.drop(columns="age"))
+    with pytest.raises(ColumnKindError, match="numbers of type int64 in the held-out table"):
+        utility(mixed, mixed, "grade", holdout=mixed.assign(stage=1))
+    real = numbers_table(0)
+    because = utility(real, real, "y", holdout=real.assign(y=1.0))["total_difference"]
+    assert because.not_applicable == "the target has a single value in the held-out rows"
+    because = utility(real, real.assign(y=1.0), "y")["total_difference"]
+    assert because.not_applicable == "the target has a single value in the synthetic rows"
 
 
 def test_takes_an_ensemble_that_is_not_fitted(mixed):
