@@ -355,7 +355,10 @@ def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> Non
     Not converted: text cannot be had back from numbers (01067 has become 1067).
     """
     mine, theirs = kind_of(real), kind_of(other)
-    if "text" in (mine, theirs) and mine != theirs and not {mine, theirs} & {"mixed", "missing"}:
+    accepted = {"mixed", "missing"}
+    if real.dtype == other.dtype == object:
+        accepted.add("booleans")  # labels that somebody chose, not what a file reader made
+    if "text" in (mine, theirs) and mine != theirs and not accepted & {mine, theirs}:
         raise ColumnKindError(
             f"{mine} of type {real.dtype} in the real table, but {theirs} of type {other.dtype} "
             f"in the {table} table",

@@ -112,6 +112,7 @@ def test_labels_that_are_text_in_one_table_only_are_refused(text, other):
         (["a", "b"], pd.Series([np.nan, np.nan])),
         (pd.Series([None, None], dtype="str"), [1, 2]),
         (["a", 1], [1, 2]),
+        (pd.Series(["a", "b"], dtype=object), pd.Series([True, False], dtype=object)),
         ([True, False], [1, 0]),
         (pd.Series(["a", "b"], dtype="category"), pd.Series(["a", None], dtype="string")),
     ],
