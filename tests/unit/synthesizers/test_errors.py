@@ -139,7 +139,12 @@ def test_kinds_may_come_with_the_transformer():
 def test_memory_limit_names_the_widest_column():
     frames = {"lab": lab(name=NAMES), "clinic": clinic()}
     with pytest.raises(exceptions.MemoryLimitError, match="50 distinct values") as caught:
-        fit(frames, memory_limit=1000, transformer=TableTransformer(rare_threshold=0.0))
+        fit(
+            frames,
+            memory_limit=1000,
+            column_kinds={"name": "categorical"},
+            transformer=TableTransformer(rare_threshold=0.0),
+        )
     assert (caught.value.party, caught.value.column) == ("lab", "name")
     assert "rare_threshold" in caught.value.fix
     with pytest.raises(exceptions.MemoryLimitError, match="memory_limit"):
