@@ -67,8 +67,9 @@ What an honest-but-curious receiver could learn:
   `vflsynth.federation.psi`. Parties learn the keys that all have and how many the others have; the
   server learns how many keys every group of parties has in common, and no key.
 - *Hello*, *Terms*: numbers of rows, the kind of the keys and, except in private runs, the digits of
-  the largest, which columns two parties both have (none may), numbers of columns and of encoded
-  columns, which checkpoints there are.
+  the largest, which columns two parties both have (none may), numbers of columns, of those that a
+  private run has to pay for because no site file lists them, and of encoded columns, which
+  checkpoints there are.
 - *AlignmentNotice*: which of the party's records every other party also has.
 - *IntermediateFeatures* of real records: one vector per record and step, without noise. The server
   does not know the first part of the discriminator nor which record a row belongs to, but nothing
