@@ -526,8 +526,9 @@ def numeric_column(
     -------
     NumericColumn
     """
-    values, synthetic = numbers(real), numbers(others[0])
-    marks_missing = any(bool(np.isnan(numbers(column)).any()) for column in (real, *others))
+    columns = [numbers(column) for column in (real, *others)]
+    values, synthetic = columns[:2]
+    marks_missing = any(bool(np.isnan(column).any()) for column in columns)
     present = values[~np.isnan(values)]
     mean, scale = 0.0, 0.0
     if len(present) > ddof:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
@@ -11,11 +10,11 @@ import torch
 
 from vflsynth.exceptions import PartyDataError
 from vflsynth.privacy.discovery import (
-    DISCOVERY_SHARE,
     ColumnCounts,
     Discovery,
     discover_schema,
     plan_discovery,
+    split_noise,
     sum_columns,
 )
 from vflsynth.privacy.histograms import (
@@ -72,12 +71,12 @@ class PublicEncoding:
         schema, counts = privacy.public_schema or PublicSchema(), sum_columns(columns)
         if noise_multiplier is None:
             return PublicEncoding(schema, privacy.n_bins, None)
-        noise_std = noise_multiplier * histogram_sensitivity(counts.total, privacy.relation)
-        if not counts.unlisted:
-            return PublicEncoding(schema, privacy.n_bins, noise_std)
-        discovery = plan_discovery(privacy, noise_multiplier, counts.unlisted)
-        left = math.sqrt(1.0 - DISCOVERY_SHARE)
-        return PublicEncoding(schema, privacy.n_bins, noise_std / left, discovery)
+        of_discovery, of_histograms = split_noise(noise_multiplier, counts.unlisted)
+        noise_std = of_histograms * histogram_sensitivity(counts.total, privacy.relation)
+        discovery = None
+        if counts.unlisted:
+            discovery = plan_discovery(privacy, of_discovery, counts.unlisted)
+        return PublicEncoding(schema, privacy.n_bins, noise_std, discovery)
 
     def histograms(
         self, party: str, matched: pd.DataFrame, noise: torch.Generator | None = None

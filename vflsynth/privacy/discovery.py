@@ -7,6 +7,7 @@ values whose noisy count exceeds a threshold. Afterwards the column is like one 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -26,8 +27,10 @@ from vflsynth.privacy.noise import gaussian_noise
 from vflsynth.privacy.parameters import GaussianPrivacy
 from vflsynth.privacy.schema import Bounds, PublicSchema, numeric_values
 
-DISCOVERY_SHARE = 0.25
-"""Share of the preprocessing's budget (of squared mu) for ranges and categories, if any."""
+# Shares of the preprocessing's budget (of squared mu) for ranges and categories, if any, and for
+# the histograms after them.
+_DISCOVERY_SHARE = 0.25
+_HISTOGRAM_SHARE = 1.0 - _DISCOVERY_SHARE
 
 # Share of δ for values that one record alone has and that pass the threshold all the same. Small,
 # because a column of names has such a value in every record.
@@ -131,11 +134,20 @@ def category_threshold(noise_std: float, probability: float, n_values: int) -> f
     return float(1.0 + noise_std * norm.isf(probability / n_values))
 
 
+def split_noise(noise_multiplier: float, n_unlisted: int) -> tuple[float, float]:
+    """Divide the noise multiplier of all preprocessing over ranges and categories, and histograms.
+
+    Infinite for ranges and categories if every column is listed: nothing is released.
+    """
+    if not n_unlisted:
+        return math.inf, noise_multiplier
+    return noise_multiplier / _DISCOVERY_SHARE**0.5, noise_multiplier / _HISTOGRAM_SHARE**0.5
+
+
 def plan_discovery(privacy: GaussianPrivacy, noise_multiplier: float, n_unlisted: int) -> Discovery:
-    """Say how noisy ranges and categories are, from the noise multiplier of all preprocessing."""
+    """Say how noisy ranges and categories are, from their noise multiplier."""
     assert privacy.delta is not None, "validate() requires delta"
-    noise_std = noise_multiplier / DISCOVERY_SHARE**0.5
-    noise_std *= histogram_sensitivity(n_unlisted, privacy.relation)
+    noise_std = noise_multiplier * histogram_sensitivity(n_unlisted, privacy.relation)
     replaced = privacy.relation is NeighbouringRelation.REPLACE_ONE
     failing = failure_probability(privacy.delta, n_unlisted)
     threshold = category_threshold(noise_std, failing, n_unlisted * (2 if replaced else 1))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from vflsynth.privacy.accountants import Accountant, PLDAccountant, WangAccountant
 from vflsynth.privacy.calibration import calibrate_noise_multiplier, split_gaussian_budget
 from vflsynth.privacy.discovery import (
-    DISCOVERY_SHARE,
     ColumnCounts,
     failure_probability,
+    split_noise,
     sum_columns,
 )
 from vflsynth.privacy.dpsgd import joint_sensitivity
@@ -363,13 +363,13 @@ def histogram_event(
     """
     unlisted = {party: own.unlisted for party, own in columns.items()}
     total = {party: own.total for party, own in columns.items()}
-    once, failing = noise_multiplier, 0.0
+    n_unlisted = sum(unlisted.values())
+    of_discovery, once = split_noise(noise_multiplier, n_unlisted)
     rounds = []
-    if any(unlisted.values()):
-        once /= (1.0 - DISCOVERY_SHARE) ** 0.5
-        failing = failure_probability(delta_of(privacy), sum(unlisted.values()))
+    if n_unlisted:
+        failing = failure_probability(delta_of(privacy), n_unlisted)
         words = "ranges or categories of {} columns that nobody stated"
-        rounds.append((words, unlisted, noise_multiplier / DISCOVERY_SHARE**0.5, failing))
+        rounds.append((words, unlisted, of_discovery, failing))
     words = "histograms of {} columns, between " + ("bounds" if rounds else "public bounds")
     rounds.append((words, total, once / SUPPORT_SHARE**0.5, 0.0))
     words = "histograms of {} columns, where those show values"
