@@ -40,9 +40,12 @@ _KINDS = {
     "boolean": "booleans",
     **dict.fromkeys(("integer", "floating", "mixed-integer-float", "decimal"), "numbers"),
     **dict.fromkeys(("datetime64", "datetime", "date", "time", "period"), "times"),
-    **dict.fromkeys(("timedelta64", "timedelta"), "times"),
+    **dict.fromkeys(("timedelta64", "timedelta"), "durations"),
 }
 """What pandas finds in a column, in the words of our errors."""
+
+_INCOMPARABLE = {"text", "times", "durations"}
+"""Kinds no value of which equals, or is near, one of another kind."""
 
 
 @dataclass(frozen=True)
@@ -307,7 +310,7 @@ def common_columns(
     PartyDataError
         If a column occurs twice or is missing from one of the tables.
     ColumnKindError
-        If a column is text in one table only.
+        If a column is text, times or durations in one table only.
     TooFewRecordsError
         If either table has fewer than 2 rows.
     """
@@ -350,15 +353,15 @@ def common_columns(
 
 
 def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> None:
-    """Raise if a column is text in one table only: no two values would be equal.
+    """Raise if a column is text, times or durations in one table only: nothing would be equal.
 
-    Not converted: text cannot be had back from numbers (01067 has become 1067).
+    Not converted: text cannot be had back from numbers (01067 has become 1067), nor a unit.
     """
     mine, theirs = kind_of(real), kind_of(other)
     accepted = {"mixed", "missing"}
     if real.dtype == other.dtype == object:
         accepted.add("booleans")  # labels that somebody chose, not what a file reader made
-    if "text" in (mine, theirs) and mine != theirs and not accepted & {mine, theirs}:
+    if mine != theirs and _INCOMPARABLE & {mine, theirs} and not accepted & {mine, theirs}:
         raise ColumnKindError(
             f"{mine} of type {real.dtype} in the real table, but {theirs} of type {other.dtype} "
             f"in the {table} table",
@@ -426,7 +429,7 @@ def is_categorical(values: pd.Series[Any]) -> bool:
     dtype = values.dtype
     if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(dtype):
         return True
-    if _is_instant(values) or pd.api.types.is_timedelta64_dtype(dtype):
+    if _is_instant(values) or _is_duration(values):
         return False
     if pd.api.types.is_object_dtype(dtype):
         return pd.api.types.infer_dtype(values, skipna=True) not in {
@@ -448,8 +451,8 @@ def kind_of(values: pd.Series[Any]) -> str:
     Returns
     -------
     str
-        ``"text"``, ``"numbers"``, ``"booleans"``, ``"times"`` (instants and durations), ``"mixed"``
-        for anything else, or ``"missing"`` if no value is present.
+        ``"text"``, ``"numbers"``, ``"booleans"``, ``"times"``, ``"durations"``, ``"mixed"`` for
+        anything else, or ``"missing"`` if no value is present.
     """
     if not values.notna().any():
         return "missing"
@@ -480,8 +483,8 @@ def numbers(values: pd.Series[Any]) -> Floats:
         # In UTC and NumPy's types first: Arrow's neither mix time zones nor turn into floats.
         instants = pd.to_datetime(values, utc=True)
         values = (instants - pd.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds()
-    elif pd.api.types.is_timedelta64_dtype(values.dtype):
-        values = values.dt.total_seconds()
+    elif _is_duration(values):
+        values = pd.to_timedelta(values).dt.total_seconds()
     try:
         plain = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError) as error:
@@ -504,6 +507,10 @@ def _scores(values: Floats, mean: float, scale: float) -> Floats:
 
 def _is_instant(values: pd.Series[Any]) -> bool:
     return pd.api.types.is_datetime64_any_dtype(values.dtype)
+
+
+def _is_duration(values: pd.Series[Any]) -> bool:
+    return getattr(values.dtype, "kind", "") == "m"  # Arrow's durations, too
 
 
 def numeric_column(

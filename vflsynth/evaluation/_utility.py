@@ -444,7 +444,8 @@ def _is_classification(target: pd.Series[Any], task: Task, named: bool) -> bool:
     if task not in ("auto", "classification", "regression"):
         raise ValueError(f"task must be 'auto', 'classification' or 'regression', not {task!r}")
     kind = kind_of(target)
-    if task == "regression" and is_categorical(target) and kind in ("text", "times", "mixed"):
+    predictable = kind in ("numbers", "booleans", "missing")
+    if task == "regression" and is_categorical(target) and not predictable:
         raise ColumnKindError(
             f"holds {'values' if kind == 'mixed' else kind} of type {target.dtype} in the real "
             "table, but task='regression' predicts numbers",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, pairwise
@@ -15,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsynth._device import few_threads, resolve_device
+from vflsynth._device import resolve_device
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import ParameterError, PartyNameError
@@ -200,21 +199,14 @@ def train(
         for party in parties
         for inputs, outputs in pairwise(party.bottom_model.dims)
     )
-    with few_threads(len(models) * settings.batch_size * largest, device):
-        interrupted = session.train(
-            callbacks=options.callbacks,
-            checkpoint=options.checkpoint,
-            checkpoint_every=options.checkpoint_every,
-            resume=options.resume,
-            verbose=first.verbose > 0,
-        )
-    if interrupted:
-        warnings.warn(
-            f"training was interrupted in epoch {len(session.history.records) + 1} of {epochs}; "
-            "the model so far was kept",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+    interrupted = session.train(
+        len(models) * settings.batch_size * largest,
+        callbacks=options.callbacks,
+        checkpoint=options.checkpoint,
+        checkpoint_every=options.checkpoint_every,
+        resume=options.resume,
+        verbose=first.verbose > 0,
+    )
     return Trained(
         models=models,
         classes=classes,

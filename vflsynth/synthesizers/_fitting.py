@@ -1,14 +1,12 @@
-"""What every fit with networks ends with: training to the end, and models made of what it left."""
+"""What every fit with networks ends with: models made of what training left."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from torch import Tensor
 
-from vflsynth._device import few_threads
 from vflsynth.frames import AlignmentReport, KeyMinter
 from vflsynth.model import PartyModel
 from vflsynth.parties import Party, Settings
@@ -18,30 +16,6 @@ from vflsynth.synthesizers.base import BaseSynthesizer
 from vflsynth.training import Session
 
 Model = TypeVar("Model", bound=BaseSynthesizer)
-
-
-def train_to_the_end(session: Session, n_products: int, **options: Any) -> bool:
-    """Train; warn and return True if Ctrl-C stopped it.
-
-    Parameters
-    ----------
-    session : Session
-    n_products : int
-        Multiply-adds of the largest layer, over all models: decides the number of threads.
-    **options
-        Of `Session.train`.
-    """
-    with few_threads(n_products, session.device):
-        interrupted = session.train(**options)
-    if interrupted:
-        done = len(session.history.records)
-        what = "the model so far was kept" if done else "no epoch was finished: it is untrained"
-        warnings.warn(
-            f"training was interrupted in epoch {done + 1} of {session.plan.n_epochs}; {what}",
-            RuntimeWarning,
-            stacklevel=5,
-        )
-    return interrupted
 
 
 def fill_models(

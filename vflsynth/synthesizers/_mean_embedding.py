@@ -25,7 +25,7 @@ from vflsynth.privacy import GaussianPrivacy, PrivacyPlan, plan_mean_embedding
 from vflsynth.privacy.discovery import ColumnCounts, count_columns
 from vflsynth.privacy.mean_embedding import mean_embedding_sensitivity
 from vflsynth.protocol import LocalChannel, Schedule, Transcript
-from vflsynth.synthesizers._fitting import fill_models, train_to_the_end
+from vflsynth.synthesizers._fitting import fill_models
 from vflsynth.synthesizers._joined import JOINED, columns_of_joined, hand_back_encoding, join
 from vflsynth.synthesizers.base import PartyFrames
 from vflsynth.training import Callback, MeanEmbedding, Plan, Session, match_records
@@ -174,8 +174,7 @@ def fit_mean_embedding(
         replica_rows=None,
         device=device,
     )
-    interrupted = train_to_the_end(
-        session,
+    interrupted = session.train(
         multiply_adds(settings, widths),
         callbacks=callbacks,
         checkpoint=None,

@@ -21,7 +21,7 @@ from vflsynth.parties import GANParty, Party, PublicEncoding, Settings
 from vflsynth.privacy import GaussianPrivacy, PrivacyPlan
 from vflsynth.privacy.discovery import ColumnCounts, count_columns
 from vflsynth.protocol import Channel, LocalChannel, Schedule, Transcript
-from vflsynth.synthesizers._fitting import fill_models, train_to_the_end
+from vflsynth.synthesizers._fitting import fill_models
 from vflsynth.synthesizers._memory import check_memory
 from vflsynth.synthesizers.base import PartyFrames
 from vflsynth.synthesizers.gan import keep_local_discriminators, largest_product
@@ -181,8 +181,7 @@ def fit_private_gradients(
         # Not from random_state: amplification by sampling needs batches that nobody can guess.
         make_schedule=mechanism.make_schedule([_entropy(noise) for _ in models]),
     )
-    interrupted = train_to_the_end(
-        session,
+    interrupted = session.train(
         len(models) * largest_product(settings, widths),
         callbacks=callbacks,
         checkpoint=None,

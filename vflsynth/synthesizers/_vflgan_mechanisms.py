@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,6 +9,7 @@ from functools import partial
 import pandas as pd
 
 from vflsynth._random import RandomStreams
+from vflsynth._warnings import warn_user
 from vflsynth.exceptions import NoPrivacyWarning, PrivacyParameterError
 from vflsynth.parties import (
     DPSGDParty,
@@ -186,12 +186,11 @@ class FirstLayerMechanism(GradientMechanism):
 
 def warn_of_no_privacy() -> None:
     """Say that the paper's mechanism does not protect the synthetic data."""
-    warnings.warn(
+    warn_user(
         "the mechanism 'first_layer' does not protect the synthetic data: its epsilon is the "
         "budget of the first-layer gradients only. It is for reproduction and comparison; "
         "'kernel_mean_embedding' and 'dpsgd' protect the synthetic data",
         NoPrivacyWarning,
-        stacklevel=6,
     )
 
 

@@ -21,7 +21,7 @@ from vflsynth.frames import AlignmentReport, KeyMinter, check_party_frames
 from vflsynth.networks.layers import one_replica
 from vflsynth.parties import GANParty, Party, Settings
 from vflsynth.protocol import Channel, LocalChannel, Schedule, Transcript
-from vflsynth.synthesizers._fitting import fill_models, train_to_the_end
+from vflsynth.synthesizers._fitting import fill_models
 from vflsynth.synthesizers._memory import check_memory, estimate_memory
 from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
 from vflsynth.training import (
@@ -331,8 +331,7 @@ class GANSynthesizer(BaseSynthesizer):
             replica_rows=rows,
             device=device,
         )
-        interrupted = train_to_the_end(
-            session,
+        interrupted = session.train(
             len(models) * largest_product(settings, widths),
             callbacks=callbacks,
             checkpoint=checkpoint,

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from vflsynth._artefacts import check_target, json_equal
+from vflsynth._device import few_threads
 from vflsynth._random import RandomStreams, derive
 from vflsynth._version import __version__
+from vflsynth._warnings import warn_user
 from vflsynth.exceptions import ParameterError
 from vflsynth.parties import TrainableParty
 from vflsynth.protocol import Schedule
@@ -83,6 +85,7 @@ class Session:
 
     def train(
         self,
+        multiply_adds: float,
         *,
         callbacks: Sequence[Callback],
         checkpoint: str | os.PathLike[str] | None,
@@ -90,7 +93,19 @@ class Session:
         resume: str | os.PathLike[str] | None,
         verbose: bool,
     ) -> bool:
-        """Train to the end of the plan, or until stopped; True if Ctrl-C stopped it."""
+        """Train to the end of the plan, or until stopped; warn and return True if Ctrl-C did it.
+
+        Parameters
+        ----------
+        multiply_adds : float
+            Of the largest layer, over all replicas: decides the number of threads.
+        callbacks : sequence of Callback
+        checkpoint, resume : path-like, optional
+        checkpoint_every : int
+            Epochs.
+        verbose : bool
+            Whether to show progress.
+        """
         done = 0
         fingerprint = {} if checkpoint is None and resume is None else self.fingerprint()
         if resume is not None:
@@ -113,11 +128,19 @@ class Session:
                     self.history,
                 )
             )
-        try:
-            interrupted = run(self.algorithm, self.plan, self.history, watchers, done)
-        finally:
-            progress.close()
-        self.algorithm.end(len(self.history.records))
+        with few_threads(multiply_adds, self.device):
+            try:
+                interrupted = run(self.algorithm, self.plan, self.history, watchers, done)
+            finally:
+                progress.close()
+            done = len(self.history.records)
+            self.algorithm.end(done)
+        if interrupted:
+            what = "the model so far was kept" if done else "no epoch was finished: nothing to keep"
+            warn_user(
+                f"training was interrupted in epoch {done + 1} of {self.plan.n_epochs}; {what}",
+                RuntimeWarning,
+            )
         return interrupted
 
     def fingerprint(self) -> Mapping[str, Any]:

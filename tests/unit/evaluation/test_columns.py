@@ -67,6 +67,10 @@ def test_labels_and_gaps_that_only_the_synthetic_table_has_are_seen():
             pd.Series(pd.to_timedelta([1, 2], unit="h")),
             pd.Series(pd.to_timedelta([60, 120], unit="m")),
         ),
+        (
+            pd.Series(pd.to_timedelta([1, 2], unit="h")),
+            pd.Series(pd.to_timedelta([1, 2], unit="h")).astype("duration[s][pyarrow]"),
+        ),
     ],
     ids=lambda series: str(series.dtype),
 )
@@ -104,6 +108,27 @@ def test_labels_that_are_text_in_one_table_only_are_refused(text, other):
     for categorical in ([], ["zip"]):
         with pytest.raises(ColumnKindError, match=r"in the real table, but text of type .*parquet"):
             TableEncoder(second, first, categorical=categorical)
+
+
+TIMES = pd.Series(pd.to_datetime(["2020-01-01", "2021-01-01"]))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kinds"),
+    [
+        (TIMES, pd.Series([1577836800, 1609459200]), "times .* numbers"),
+        (TIMES, TIMES - TIMES[0], "times .* durations"),
+        (TIMES - TIMES[0], pd.Series([0.0, 31622400.0]), "durations .* numbers"),
+        (TIMES.astype("date32[day][pyarrow]"), pd.Series([18262, 18628]), "times .* numbers"),
+    ],
+    ids=lambda each: str(getattr(each, "dtype", each)),
+)
+def test_times_are_not_compared_with_numbers_nor_with_durations(first, second, kinds):
+    first, second = pd.DataFrame({"x": first}), pd.DataFrame({"x": second})
+    with pytest.raises(ColumnKindError, match=kinds):
+        TableEncoder(first, second)
+    with pytest.raises(ColumnKindError, match="in the synthetic table"):
+        TableEncoder(second, first)
 
 
 @pytest.mark.parametrize(

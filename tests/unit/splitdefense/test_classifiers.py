@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -38,6 +40,7 @@ from vflsynth.splitdefense import (
     SplitNNClassifier,
     fitting,
 )
+from vflsynth.splitdefense.algorithm import SplitLearning
 
 FAST = {"epochs": 12, "learning_rate": 5e-3, "random_state": 0}
 CLASSIFIERS = {
@@ -369,6 +372,28 @@ def test_resumed_run_is_the_uninterrupted_one(tables, tmp_path):
         MarvellClassifier(active="bank", power_scale=5.0, **FAST).fit(
             frames, y, on="id", resume=tmp_path / "run"
         )
+
+
+def test_what_ctrl_c_before_the_first_epoch_leaves_is_said(tables):
+    frames, y = tables
+
+    class CtrlC:
+        def on_epoch_end(self, state):
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.warns(RuntimeWarning, match="in epoch 2 of 12; the model so far was kept"):
+        SplitNNClassifier(active="bank", **FAST).fit(frames, y, on="id", callbacks=[CtrlC()])
+
+    class BeforeTheFirst(SplitLearning):
+        def begin(self):
+            super().begin()
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "SplitLearning", BeforeTheFirst)
+        with pytest.warns(RuntimeWarning, match="epoch 1 of 12; no epoch was finished") as all_:
+            SplitNNClassifier(active="bank", **FAST).fit(frames, y, on="id")
+    assert all_[0].filename == __file__
 
 
 # -- bad input -----------------------------------------------------------------------------------

@@ -104,11 +104,11 @@ def session_of(monkeypatch):
 def stopped_before_training(models, privacy, frames):
     """The session of a fit that is stopped where training would begin."""
 
-    def stop(session, n_products, **options):
+    def stop(session, multiply_adds, **options):
         raise Stop(session)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "train_to_the_end", stop)
+        patch.setattr(fitting.Session, "train", stop)
         with pytest.raises(Stop) as stopped:
             fitting.fit_private_gradients(models, privacy, range(len(models)), frames, None)
     return stopped.value.args[0]

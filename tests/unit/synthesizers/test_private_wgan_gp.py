@@ -105,13 +105,13 @@ def session_of(monkeypatch):
     """Everything of a fit up to its first step; sampling is the same every time, noise is not."""
     monkeypatch.setattr(fitting, "_entropy", lambda noise: b"sampling" * 4)
 
-    def stop(session, n_products, **options):
+    def stop(session, multiply_adds, **options):
         raise Stop(session)
 
     def make(frames, privacy, n_models=1, **parameters):
         models = [synthesizer(privacy, **parameters) for _ in range(n_models)]
         with monkeypatch.context() as patch:
-            patch.setattr(fitting, "train_to_the_end", stop)
+            patch.setattr(fitting.Session, "train", stop)
             with pytest.raises(Stop) as stopped:
                 fitting.fit_private_gradients(models, privacy, range(n_models), frames, None)
         return stopped.value.args[0]
