@@ -271,11 +271,27 @@ def test_a_batch_of_one_class_is_not_sent_clean():
     assert float((nothing_remembered - gradients).std()) == pytest.approx(2 * largest, rel=0.3)
 
 
+def test_no_bound_is_claimed_where_none_holds():
+    labels = torch.tensor([[1, 1, 1, 0, 0, 0]])
+    spread = torch.tensor([[[3.0], [-3.0], [0.0], [1.0], [-1.0], [0.0]]])
+    sent, context = protect(spread, labels)  # equal means: the norm tells the classes apart
+    assert torch.equal(sent, spread)
+    variances = 6.0, 2.0 / 3.0
+    assert float(context.log["sum_kl"]) == pytest.approx(
+        0.5 * (variances[0] / variances[1] + variances[1] / variances[0] - 2.0), rel=1e-6
+    )
+    assert float(context.log["auc_bound"]) > 0.9
+    _, unknown = protect(spread, torch.ones_like(labels))
+    assert float(unknown.log["auc_bound"]) == float(unknown.log["auc_gaussian"]) == 1.0
+    _, nothing = protect(torch.zeros_like(spread), labels)
+    assert float(nothing.log["auc_bound"]) == 0.5
+
+
 def test_edge_cases_are_finite():
     zero = torch.zeros(1, 8, 3)
     labels = torch.tensor([[0, 1] * 4])
     assert torch.equal(protect(zero, labels)[0], zero)
-    same = torch.ones(1, 8, 3)  # the class means coincide: nothing to hide
+    same = torch.ones(1, 8, 3)
     assert torch.equal(protect(same, labels)[0], same)
     one_positive = torch.randn(1, 8, 3, generator=torch.Generator().manual_seed(0))
     only = torch.tensor([[1] + [0] * 7])

@@ -183,7 +183,7 @@ def logan_d1(
     labels = np.repeat([1, 0], [len(published), len(others)])
     rng = np.random.default_rng([random_state, 4])
     network = MLPClassifier(
-        (256, 256), learning_rate_init=1e-3, random_state=int(rng.integers(2**31))
+        (256, 256), batch_size=256, learning_rate_init=1e-3, random_state=int(rng.integers(2**31))
     )
     for _ in range(max(1, 300 * len(asked) // 256)):
         batch = rng.integers(len(features), size=256)

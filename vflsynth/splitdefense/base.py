@@ -424,7 +424,7 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         on: Hashable,
         replica_rows: npt.ArrayLike | None,
         options: RunOptions,
-    ) -> None:
+    ) -> Trained:
         kinds: dict[str, dict[Any, str]] = {}
         if are_party_frames(X):
             frames = check_frames(X, self.active, on)
@@ -441,6 +441,7 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model._take(trained, replica, on)
             if are_party_frames(X):
                 model.n_features_in_ = sum(len(p.transformer.kinds_) for p in trained.parties)
+        return trained
 
     def _take(self, trained: Trained, replica: int, on: Hashable) -> None:
         """Take one classifier out of a training."""

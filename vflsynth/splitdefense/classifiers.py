@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar, Literal, Self, Unpack
 
+import numpy as np
 import numpy.typing as npt
 
 from vflsynth.splitdefense.base import BaseSplitClassifier, Shared
-from vflsynth.splitdefense.fitting import RunOptions
+from vflsynth.splitdefense.fitting import RunOptions, Trained
 from vflsynth.splitdefense.margin import best_margin, margin_trials
 from vflsynth.splitdefense.objectives import DIMIP, GAFM, CrossEntropy, Objective
 from vflsynth.splitdefense.protections import Isotropic, Marvell, MaxNorm, Protection
@@ -178,7 +179,7 @@ class GAFMClassifier(BaseSplitClassifier):
         The margin that was trained with: the one given, or with "auto" the one chosen.
     margins_ : DataFrame or None
         With "auto": ``train_auc``, ``leak_auc`` and their ``ratio`` of every margin tried, means
-        over trainings on random tenths of the records. None without.
+        over trainings on random tenths of the training records. None without.
 
     Other attributes are those of `BaseSplitClassifier`.
 
@@ -225,15 +226,16 @@ class GAFMClassifier(BaseSplitClassifier):
         on: Hashable,
         replica_rows: npt.ArrayLike | None,
         options: RunOptions,
-    ) -> None:
-        for model in models:
+    ) -> Trained:
+        for replica, model in enumerate(models):
             model.margins_ = None
             if model.pseudo_label_margin == "auto":
-                model.margins_ = margin_trials(model, X, y, on)
+                own = None if replica_rows is None else np.asarray(replica_rows)[replica]
+                model.margins_ = margin_trials(model, X, y, on, own)
                 model.pseudo_label_margin_ = best_margin(model.margins_)
             else:
                 model.pseudo_label_margin_ = model.pseudo_label_margin
-        super()._train(models, X, y, on, replica_rows, options)
+        return super()._train(models, X, y, on, replica_rows, options)
 
     def _objective(self) -> Objective:
         margin = self.pseudo_label_margin

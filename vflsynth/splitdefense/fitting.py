@@ -80,22 +80,26 @@ class Trained:
         used: npt.NDArray[np.int64] = self.rows[replica].cpu().numpy()
         return used
 
+    def features(self, replica: int) -> dict[str, Tensor]:
+        """Every party's outputs for a classifier's training records, (1, record, feature) each."""
+        used, outputs = self.used(replica), self.algorithm.outputs
+        return {p.name: outputs[p.name][replica : replica + 1, used].cpu() for p in self.parties}
+
     def evidence(self, replica: int) -> dict[str, Evidence]:
         """Return what each passive party could have kept of the training of one classifier."""
-        active, used = self.algorithm.active, self.used(replica)
+        active, used, features = self.algorithm.active, self.used(replica), self.features(replica)
         evidence = {}
         for party in self.parties:
             record = active.records.get(party.name)
             if record is None:
                 continue
             untrained = outputs_of(party.untrained, party.records, len(active.labels))[replica]
-            outputs = self.algorithm.outputs[party.name][replica]
             evidence[party.name] = Evidence(
                 party=party.name,
                 labels=active.truth.cpu().numpy()[used],
                 n_classes=active.n_classes,
                 encoded=party.records.cpu().numpy()[used],
-                features=outputs.cpu().numpy()[used],
+                features=features[party.name][0].numpy(),
                 random_features=untrained.cpu().numpy()[used],
                 mean_gradients=record.mean("gradients", replica)[used],
                 residuals=record.mean("residuals", replica)[used],

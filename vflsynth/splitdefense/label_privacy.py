@@ -32,6 +32,8 @@ class RandomizedResponse(Part):
     training. No attack can tell a label with higher accuracy than the mechanism keeps it plus what
     the columns tell anyway.
 
+    Which classes there are is taken to be public.
+
     It does not protect columns. A training with other draws is a release of its own, and epsilons
     add up; one with the same ``random_state`` draws the same responses. The guarantee takes that
     state to be unknown to those it protects against: a number such as 0 can be guessed, None draws

@@ -72,7 +72,7 @@ def solve_noise_variances(
     dim : int
         Coordinates of a gradient, ≥ 1.
     distance : float
-        Squared distance between the class means (paper: g), > 0.
+        Squared distance between the class means (paper: g), ≥ 0; > 0 where there is power.
     positive_fraction : float
         In (0, 1) (paper: p).
     power : float

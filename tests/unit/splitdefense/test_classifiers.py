@@ -411,6 +411,8 @@ def test_errors_name_the_fix(tables):
         SplitNNClassifier(active="bank").fit(frames, np.zeros(len(y)), on="id")
     with pytest.raises(ParameterError, match="GAFM is defined for scalar"):
         GAFMClassifier(active="bank", intermediate_dim=4).fit(frames, y, on="id")
+    with pytest.raises(ParameterError, match="that are averaged"):
+        GAFMClassifier(active="bank", fusion="sum").fit(frames, y, on="id")
     with pytest.raises(ParameterError, match="protection cannot be 'marvell'"):
         SplitNNClassifier(active="bank", protection="marvell").fit(frames, y, on="id")
     with pytest.raises(PartyNameError, match="not passive"):

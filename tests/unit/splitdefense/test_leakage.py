@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -81,6 +83,21 @@ def test_batch_attacks_on_known_gradients(dim):
     everything = dict(zip(BATCH_ATTACKS, batch_measures(leaky, leaky, positive)[:, 0].tolist()))
     assert max(nothing.values()) < 0.56, nothing
     assert min(v for k, v in everything.items() if k != "median_threshold") > 0.99, everything
+
+
+def test_only_the_hint_is_clean():
+    positive = torch.rand(1, 4000, generator=generator()) < 0.4
+    clean = torch.zeros(1, 4000, 6)
+    clean[..., 0] = positive.float() - 0.4
+    sent = clean + torch.randn(clean.shape, generator=generator(1))
+    first = int(positive[0].nonzero()[0])
+    cosine = torch.nn.functional.cosine_similarity(sent[0], clean[0, first], dim=1)
+    expected = roc_auc_score(positive[0].numpy(), cosine.numpy())
+    found = dict(zip(BATCH_ATTACKS, batch_measures(sent, clean, positive)[:, 0].tolist()))
+    assert found["cosine"] == pytest.approx(expected, abs=1e-4)
+    unaware = batch_measures(sent, sent, positive)[:, 0].tolist()
+    for attack, value in zip(BATCH_ATTACKS, unaware):
+        assert (value == pytest.approx(found[attack], abs=1e-6)) == (attack != "cosine"), attack
 
 
 def test_batch_attacks_follow_rotations_and_signs():
@@ -240,6 +257,16 @@ def test_report_shows_each_method_failing_where_it_fails(reports):
     assert (gradients["value"] < 0.62).all(), "ε = .1 leaves nothing to find"
 
 
+def test_headline_does_not_round_a_gain_to_nothing(reports):
+    report = reports["plain"]
+    frame = report.to_frame().assign(disclosed=0.0, verdict="held")
+    assert "None of the attacks" in dataclasses.replace(report, frame=frame).headline
+    frame.loc[frame["attack"] == "averaging", "disclosed"] = 0.14
+    headline = dataclasses.replace(report, frame=frame).headline
+    assert "less than 15%" in headline
+    assert "averaging (whole training) 14%" in headline
+
+
 def test_report_never_certifies(reports):
     report = reports["label privacy"]
     text = " ".join([report.headline, *report.sentences, report.html]).lower()
@@ -306,7 +333,9 @@ def test_attacks_that_nothing_is_left_to_measure_on_are_not_applicable():
         left_out = frame["verdict"] == "not applicable"
         assert left_out.equals(frame["gain"].isna())
         assert set(frame[left_out]["measure"]) == {"accuracy"}
-        assert set(frame[frame["knows"] == "40 labels"]["verdict"]) == {"not applicable"}
+        assert set(frame[frame["knows"].str.fullmatch(r"\d+ labels")]["verdict"]) == {
+            "not applicable"
+        }
         for text in (report.html, report.headline, *report.sentences):
             assert ">nan<" not in text
             assert " nan" not in text

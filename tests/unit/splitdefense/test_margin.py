@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from vflsynth.exceptions import ParameterError
-from vflsynth.splitdefense import GAFMClassifier
+from vflsynth.splitdefense import GAFMClassifier, RandomizedResponse
 from vflsynth.splitdefense.margin import MARGINS, best_margin, margin_trials
 
 
@@ -55,3 +56,37 @@ def test_other_margins_are_refused(margin, tables):
     frames, y = tables
     with pytest.raises(ParameterError, match=r"GAFM: pseudo_label_margin must be 'auto' or"):
         GAFMClassifier(active="bank", pseudo_label_margin=margin).fit(frames, y, on="id")
+
+
+def test_margin_and_private_labels_exclude_each_other(tables):
+    frames, y = tables
+    classifier = GAFMClassifier(
+        active="bank", pseudo_label_margin="auto", label_privacy=RandomizedResponse(1.0)
+    )
+    with pytest.raises(ParameterError, match="label_privacy: it trains 25 times"):
+        classifier.fit(frames, y, on="id")
+
+
+def test_trials_see_only_the_records_that_are_trained_on(tables):
+    frames, y = tables
+    classifier = GAFMClassifier(active="bank", pseudo_label_margin="auto", epochs=2, random_state=0)
+    rows = np.arange(300)
+    (fitted,) = classifier.fit_replicas(frames, y, "id", random_states=[0], replica_rows=[rows])
+    pd.testing.assert_frame_equal(margin_trials(classifier, frames, y, "id", rows), fitted.margins_)
+    others = y.copy()
+    others.iloc[300:] = "benign"  # the bank's table is in key order
+    pd.testing.assert_frame_equal(
+        margin_trials(classifier, frames, others, "id", rows), fitted.margins_
+    )
+
+
+def test_training_auc_is_that_of_the_predictions(tables):
+    frames, y = tables
+    # Only the active party knows anything about the labels.
+    knows = frames["bank"][["id"]].assign(hint=(y == "benign") * 1.0)
+    noise = frames["web"][["id"]].assign(noise=np.random.default_rng(0).normal(size=len(y)))
+    classifier = GAFMClassifier(
+        active="bank", pseudo_label_margin="auto", epochs=60, learning_rate=5e-3, random_state=0
+    )
+    found = margin_trials(classifier, {"bank": knows, "web": noise}, y, "id")
+    assert found["train_auc"].min() > 0.9

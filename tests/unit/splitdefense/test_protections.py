@@ -24,13 +24,13 @@ from vflsynth.splitdefense import (
 from vflsynth.splitdefense._parts import from_plain
 from vflsynth.splitdefense.protections import Context, Draws
 
+EXACT = [GradientCompression(0.1), DiscreteSGD(2)]
 PROTECTIONS = [
+    *EXACT,
     Isotropic(4.0),
     MaxNorm(),
     NoisyGradient(1.0),
     NoisyGradient(1.0, "gaussian"),
-    GradientCompression(0.1),
-    DiscreteSGD(2),
     DiscreteSGD(1, noise_scale=1.0),
     PPDL(),
     Marvell(1.0),
@@ -68,6 +68,8 @@ def test_replicas_do_not_mix(protection):
 def test_draws_are_of_the_step(protection):
     values = gradients()
     assert torch.equal(protect(protection, values), protect(protection, values))
+    other_step = protect(protection, values, step=1)
+    assert torch.equal(protect(protection, values), other_step) == (protection in EXACT)
 
 
 @labelled
@@ -101,6 +103,17 @@ def test_max_norm_makes_norms_equal():
     largest = values.square().sum(-1).max()
     assert float((found / largest).mean()) == pytest.approx(1, abs=0.05)
     assert float((found / largest).min()) > 0.8
+
+
+@pytest.mark.parametrize(
+    "protection", [MaxNorm(), Isotropic(1.0), NoisyGradient(0.5), Marvell(1.0)], ids=str
+)
+def test_noise_is_around_the_gradient(protection):
+    """E[g~ | g] = g for every record, to five standard errors of the mean."""
+    values = gradients(n=60, replicas=1)
+    sent = torch.stack([protect(protection, values, step) for step in range(1500)])
+    error = (sent.mean(0) - values).abs()
+    assert bool((error <= 5 * sent.std(0) / 1500**0.5 + 1e-6).all())
 
 
 def test_isotropic_power():

@@ -7,8 +7,9 @@ without any gradient is the baseline: only what goes beyond it did the gradients
 from __future__ import annotations
 
 import copy
+import dataclasses
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,10 +32,11 @@ from vflsynth.splitdefense.leakage.scores import (
     one_against_rest,
     principal_direction,
 )
+from vflsynth.splitdefense.leakage.semi_supervised import completed_with_guesses
 from vflsynth.splitdefense.networks import Perceptron
 
 N_KNOWN = 40
-"""Labels that the attacks with a few known labels have."""
+"""Labels that the attacks with a few known labels have, if classes are no more than that."""
 
 REPEATS = 5
 """Draws of the known labels, whose results are averaged."""
@@ -94,9 +96,10 @@ def transcript_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFram
     - *gradient matching*: soft labels and a surrogate top model whose gradients match the averaged
       ones (ExPLoit, Kariyappa and Qureshi 2021). Knows the classes' shares.
 
-    Accuracy attacks know 40 labels and are measured on the other records: logistic regression on
-    the outputs alone (the baseline), and with averaged gradients or residuals. They are not
-    applicable (NaN) where no other record is left, or none of a class that is known.
+    Accuracy attacks know 40 labels, or one of each class if there are more classes, and are
+    measured on the other records: logistic regression on the outputs alone (the baseline), and with
+    averaged gradients or residuals. They are not applicable (NaN) where no other record is left, or
+    none of a class that is known.
     """
     rng = np.random.default_rng(random_state)
     labels, n_classes = evidence.labels, evidence.n_classes
@@ -123,7 +126,7 @@ def transcript_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFram
     known = list(_known_rows(labels, n_classes, rng))
     outputs = [_completion(evidence.features, labels, rows) for rows in known]
     baseline = float(np.mean(outputs))
-    knows = f"{N_KNOWN} labels"
+    knows = _few(known)
     found.append(Attack("forward output", knows, "accuracy", baseline, baseline))
     for name, extra in (("averaging", evidence.mean_gradients), ("residual", evidence.residuals)):
         joined = np.concatenate([evidence.features, extra], 1)
@@ -135,7 +138,7 @@ def transcript_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFram
 def completion_attacks(
     evidence: Evidence, bottom_model: Perceptron, random_state: int = 0
 ) -> pd.DataFrame:
-    """Complete the party's bottom model to a classifier of its own (Fu et al. 2022; DIMIP §4).
+    """Complete the party's bottom model to a classifier of its own (Fu et al. 2022; DIMIP §3.3).
 
     Parameters
     ----------
@@ -154,9 +157,13 @@ def completion_attacks(
     Notes
     -----
     Features are always standardised: an attacker who does not do so is fooled by their scale. Few
-    labels train a logistic head on the frozen bottom model, or head and bottom model together. All
-    labels of one half of the records, measured on the other, train the same two and a perceptron
-    on the frozen bottom model; the floor there is the better of logistic head and perceptron.
+    labels train a logistic head or a perceptron on the frozen bottom model, or head and bottom
+    model together, from these labels alone or with guesses of the others (`semi_supervised`). All
+    labels of one half of the records, measured on the other, train the first three. Floors are the
+    better of logistic head and perceptron on columns and on the untrained bottom model.
+
+    Departs from DIMIP §5.1, whose perceptron has layers of 512 and 256 for images; ours has one
+    of 64.
 
     The attack is a passive one where the party followed the protocol, and an active one where it
     trained its bottom model with `MaliciousSGD`. It is not applicable (NaN) where no record of a
@@ -167,38 +174,42 @@ def completion_attacks(
     labels, n_classes = evidence.labels, evidence.n_classes
     known = list(_known_rows(labels, n_classes, rng))
     half = rng.permutation(len(labels))[: len(labels) // 2]
-    knows = f"{N_KNOWN} labels"
 
     def mean(of: Callable[[Rows], float]) -> float:
         return float(np.mean([of(rows) for rows in known]))
 
-    def frozen(features: npt.NDArray[np.float32]) -> float:
-        return mean(lambda rows: _completion(features, labels, rows))
+    def few(features: npt.NDArray[np.float32], model: str) -> float:
+        return mean(lambda rows: _completion(features, labels, rows, model, random_state))
 
-    def whole(features: npt.NDArray[np.float32], model: str) -> float:
+    def many(features: npt.NDArray[np.float32], model: str) -> float:
         return _completion(features, labels, half, model, random_state)
 
     def tuned(rows: Rows) -> float:
         return _fine_tuned(evidence, bottom_model, rows, random_state)
 
-    floor = _best([frozen(evidence.encoded), frozen(evidence.random_features)])
-    found = [
-        Attack("completion, frozen", knows, "accuracy", frozen(evidence.features), floor),
-        Attack("completion, fine-tuned", knows, "accuracy", mean(tuned), floor),
-    ]
-    models = {"logistic": "completion, frozen", "perceptron": "completion, MLP"}
-    floor = _best(
-        whole(features, model)
-        for features in (evidence.encoded, evidence.random_features)
-        for model in models
-    )
-    many = "half of the labels"
-    found += [
-        Attack(name, many, "accuracy", whole(evidence.features, model), floor)
-        for model, name in models.items()
-    ]
-    found.append(Attack("completion, fine-tuned", many, "accuracy", tuned(half), floor))
-    return _frame(evidence.party, found)
+    heads = {"logistic": "completion, frozen", "perceptron": "completion, MLP"}
+    found = []
+    for knows, complete, tuning in (
+        (_few(known), few, mean(tuned)),
+        ("half of the labels", many, tuned(half)),
+    ):
+        floor = _best(
+            complete(features, model)
+            for features in (evidence.encoded, evidence.random_features)
+            for model in heads
+        )
+        found += [
+            Attack(name, knows, "accuracy", complete(evidence.features, model), floor)
+            for model, name in heads.items()
+        ]
+        found.append(Attack("completion, fine-tuned", knows, "accuracy", tuning, floor))
+    value = float("nan")
+    if all(_measurable(labels[rows], np.delete(labels, rows)) for rows in known):
+        value = completed_with_guesses(
+            evidence.encoded, labels, known, bottom_model, n_classes, rng
+        )
+    guesses = dataclasses.replace(found[2], name="completion, semi-supervised", value=value)
+    return _frame(evidence.party, [*found[:3], guesses, *found[3:]])
 
 
 def gradient_matching(evidence: Evidence, random_state: int = 0) -> float:
@@ -262,6 +273,11 @@ def _known_rows(labels: Rows, n_classes: int, rng: np.random.Generator) -> Itera
         yield np.concatenate(
             [rng.permutation(np.flatnonzero(labels == c))[:per_class] for c in np.unique(labels)]
         )
+
+
+def _few(known: Sequence[Rows]) -> str:
+    """Say how many labels are known."""
+    return f"{len(known[0])} labels"
 
 
 def _completion(

@@ -33,7 +33,7 @@ BROKEN, PARTLY = 0.5, 0.15
 LEVELS = {
     "broken": "Labels disclosed",
     "partly": "Partly disclosed",
-    "held": "Nothing beyond the baseline",
+    "held": "Close to the baseline",
     "not applicable": "Not applicable",
 }
 _NO_ATTACK = ("baseline", "not applicable")
@@ -178,6 +178,12 @@ class LeakageReport:
             return (
                 f"Labels are partly disclosed: {worst['attack']} ({worst['sees']}) reaches "
                 f"{worst['measure']} {worst['value']:.2f}."
+            )
+        if worst["disclosed"] > 0.0:
+            return (
+                f"The attacks tried disclose less than {PARTLY:.0%} of what the baseline leaves "
+                f"open, {worst['attack']} ({worst['sees']}) {worst['disclosed']:.0%}; others may "
+                "disclose more."
             )
         return "None of the attacks tried tells more than the baseline; others may."
 

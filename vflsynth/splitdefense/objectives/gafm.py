@@ -95,15 +95,15 @@ class GAFM(Objective):
         self.discriminator_hidden = discriminator_hidden
 
     def check_architecture(self, settings: SplitSettings) -> None:
-        """Ask for scalar outputs between 0 and 1, summed or averaged."""
+        """Ask for scalar outputs between 0 and 1, averaged: a sum leaves the penalty's domain."""
         if (
             settings.intermediate_dim != 1
             or settings.bottom_output != "sigmoid"
-            or settings.fusion == "concat"
+            or settings.fusion != "mean"
         ):
             raise ParameterError(
-                "GAFM is defined for scalar bottom outputs between 0 and 1 that are added: set "
-                "intermediate_dim=1, bottom_output='sigmoid' and fusion='mean' (or 'sum')"
+                "GAFM is defined for scalar bottom outputs between 0 and 1 that are averaged: set "
+                "intermediate_dim=1, bottom_output='sigmoid' and fusion='mean'"
             )
 
     def make(self, members: Sequence[GAFM], around: Surroundings) -> Task:

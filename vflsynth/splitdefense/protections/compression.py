@@ -103,7 +103,8 @@ class PPDL(Protection):
     Source: "PPDL" of DIMIP §5.1: the sparse vector technique of Shokri and Shmatikov 2015. The last
     three parameters are in root mean squares of the batch's entries. The reference code derives
     noise from a privacy budget such that hundreds of times the signal is added, and returns
-    untouched gradients when too few entries pass; here what does not pass is zero, always.
+    untouched gradients when too few entries pass; here what does not pass is zero, always. Noise
+    of threshold, selection and release are as 1 : 2 : 1 here, and as 1 : 2 : 4 by its budgets.
     """
 
     _rules: ClassVar = {

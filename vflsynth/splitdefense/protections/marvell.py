@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch
@@ -36,12 +37,13 @@ class Marvell(Protection):
     slip); the solver is our own; and batches for which the method is undefined get noise too. A
     batch of a single class gets the noise of remembered moments (a moving average over earlier
     batches), or isotropic noise where nothing is remembered yet, since sending the clean gradient
-    would tell the class. Where the class means coincide there is nothing to hide and nothing is
-    added.
+    would tell the class. Where the class means coincide the paper's power is zero and nothing is
+    added, though variances may still tell the classes apart: the bounds below count that.
 
     The history gets, per epoch, the mean sum KL that is left, Theorem 1's bound on the AUC of any
-    attack on one message, and the AUC of the best attack in the Gaussian model. Neither holds for
-    an attacker who combines messages: averaging over epochs undoes the protection.
+    attack on one message, and the AUC of the best attack in the Gaussian model: infinity and 1 for
+    batches of a single class before anything is remembered. Neither holds for an attacker who
+    combines messages: averaging over epochs undoes the protection.
     """
 
     binary_only = True
@@ -63,14 +65,12 @@ class Marvell(Protection):
             if not known:  # only one class so far: isotropic noise of the largest gradient
                 largest = float(row_norms(gradients[r : r + 1]).max()) ** 2
                 along[r] = across[r] = self.power_scale * largest / dim
-                sum_kl.append(0.0)
-            elif g > 0.0:
+                sum_kl.append(math.inf)
+            else:
                 found = solve_noise_variances(u, v, dim, g, p, self.power_scale * g)
                 along[r, 0], along[r, 1] = found.along_negative, found.along_positive
                 across[r, 0], across[r, 1] = found.across_negative, found.across_positive
                 sum_kl.append(found.sum_kl)
-            else:
-                sum_kl.append(0.0)
         context.log["sum_kl"] = torch.tensor(sum_kl)
         context.log["auc_bound"] = torch.tensor([auc_bound(e) for e in sum_kl])
         context.log["auc_gaussian"] = torch.tensor([auc_gaussian(e) for e in sum_kl])
