@@ -72,7 +72,7 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
         else "add_or_remove_one".
     max_grad_norm : float, default=1.0
         Clipping bound C in gradient units, of each block that is clipped, by the mechanisms that
-        perturb gradients.
+        perturb gradients. VFLGAN's code has 1.5 divided by the batch size for "first_layer".
     public_schema : PublicSchema, optional
         Bounds and categories that are known without looking at the records. Ranges and categories
         of columns that it does not list are published with noise, out of ``preprocessing_share``

@@ -36,7 +36,7 @@ from vflsynth.splitdefense.leakage.semi_supervised import completed_with_guesses
 from vflsynth.splitdefense.networks import Perceptron
 
 N_KNOWN = 40
-"""Labels that the attacks with a few known labels have, if classes are no more than that."""
+"""About so many labels are known to the attacks with few: equally many of each class."""
 
 REPEATS = 5
 """Draws of the known labels, whose results are averaged."""
@@ -96,7 +96,7 @@ def transcript_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFram
     - *gradient matching*: soft labels and a surrogate top model whose gradients match the averaged
       ones (ExPLoit, Kariyappa and Qureshi 2021). Knows the classes' shares.
 
-    Accuracy attacks know 40 labels, or one of each class if there are more classes, and are
+    Accuracy attacks know about 40 labels, equally many of each class but at least one, and are
     measured on the other records: logistic regression on the outputs alone (the baseline), and with
     averaged gradients or residuals. They are not applicable (NaN) where no other record is left, or
     none of a class that is known.

@@ -93,6 +93,9 @@ def batch_measures(gradients: Tensor, clean: Tensor, positive: Tensor) -> Tensor
     - ``total_variation`` is the distance of the classes' distributions on that line. The line is
       drawn through the batch's own means, so that wide gradients of few records read some distance
       where there is none.
+
+    Marvell §5 reports norm and cosine at the passive party's first layer, too. They are measured at
+    the cut only: what the party has there, it computes from the cut's gradient and its own model.
     """
     both = torch.stack([~positive, positive], 1).to(gradients.dtype)
     means = (both / both.sum(-1, keepdim=True)) @ gradients  # (replica, class, feature)
