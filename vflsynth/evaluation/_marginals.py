@@ -25,9 +25,8 @@ from vflsynth.evaluation._intervals import (
     GROUPS,
     JACKKNIFE,
     TOO_FEW_ROWS,
-    around,
     generator,
-    jackknife_variance,
+    jackknife_interval,
     random_groups,
 )
 from vflsynth.evaluation._metric import Metric, MetricResult
@@ -388,10 +387,8 @@ def _mean_result(
     interval = None
     real, synthetic = zip(*known) if len(known := list(_known(jackknives))) else ((), ())
     if real:
-        variance = jackknife_variance(np.mean(real, axis=0))
-        variance = variance + jackknife_variance(np.mean(synthetic, axis=0))
-        deviation = float(np.sqrt(variance))
-        interval = around(value, deviation, metric.minimum, metric.maximum, freedom=GROUPS - 1)
+        replicates = np.mean(real, axis=0), np.mean(synthetic, axis=0)
+        interval = jackknife_interval(value, replicates, metric.minimum, metric.maximum)
     baselines = [half for half in halves if half is not None]
     return MetricResult(
         metric=metric,

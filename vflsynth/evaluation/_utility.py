@@ -32,7 +32,7 @@ from vflsynth.evaluation._columns import (
     numbers,
     numeric_column,
 )
-from vflsynth.evaluation._intervals import DRAWS, around, generator, random_halves
+from vflsynth.evaluation._intervals import BOOTSTRAP, DRAWS, around, generator, random_halves
 from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults
 from vflsynth.exceptions import ColumnKindError, PartyDataError
 
@@ -404,7 +404,7 @@ def _results(
         metric=TSTR,
         value=value,
         interval=around(value, deviation, lowest[0], highest[0]),
-        interval_method=f"95 %, {DRAWS} bootstrap draws of test rows",
+        interval_method=f"{BOOTSTRAP} of test rows",
         baseline=float(scores["TRTR"].values[0]),
         naive=float(trained.naive[0]),
         parts=parts,
@@ -416,7 +416,7 @@ def _results(
         metric=TOTAL_DIFFERENCE,
         value=float(total),
         interval=around(float(total), deviation, 0.0, np.inf),
-        interval_method=f"95 %, {DRAWS} bootstrap draws of test rows",
+        interval_method=f"{BOOTSTRAP} of test rows",
         baseline=float(_total(baseline, "values")),
         parts=parts,
         notes=notes,

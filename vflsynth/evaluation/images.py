@@ -19,6 +19,7 @@ from torch.nn import functional
 from vflsynth.evaluation._columns import Floats
 from vflsynth.evaluation._frechet import read_distance
 from vflsynth.evaluation._intervals import (
+    BOOTSTRAP,
     DRAWS,
     JACKKNIFE,
     TOO_FEW_ROWS,
@@ -324,7 +325,7 @@ def inception_score(
         metric=INCEPTION_SCORE,
         value=value,
         interval=around(value, float(np.std(draws, ddof=1)), 1.0, probabilities.shape[1]),
-        interval_method=f"95 %, {DRAWS} bootstrap draws of images",
+        interval_method=f"{BOOTSTRAP} of images",
         baseline=baseline,
         naive=1.0,
         parts=parts,
