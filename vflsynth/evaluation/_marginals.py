@@ -30,6 +30,7 @@ from vflsynth.evaluation._intervals import (
     random_groups,
 )
 from vflsynth.evaluation._metric import Metric, MetricResult
+from vflsynth.exceptions import ParameterError
 
 MARGINAL_DISTANCE = Metric(
     name="marginal_distance",
@@ -153,13 +154,20 @@ def average_variation_distance(
     MetricResult
         ``parts`` has one row per group of columns, the worst first.
 
+    Raises
+    ------
+    ParameterError
+        If `ways` is below 1.
+    PartyDataError
+        If the tables cannot be compared.
+
     Notes
     -----
     Source: named in VFLGAN §5.1.3, after Tang et al. (2021) and Jiang et al. (2023): half the L1
     distance between k-way marginals.
     """
     if ways < 1:
-        raise ValueError(f"ways must be at least 1, not {ways}")
+        raise ParameterError(f"ways must be at least 1, not {ways}")
     encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
     owner = party_of(encoder.names, parties)
     discrete = encoder.discrete
