@@ -246,6 +246,38 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(_dump_json(content), encoding="utf-8")
 
 
+def replace_json(path: Path, content: Any) -> None:
+    """Write JSON as `replace_text` writes text."""
+    replace_text(path, _dump_json(content))
+
+
+def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Write a text to a side and rename it; neither a crash nor a power failure leaves half of it.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder is made if missing.
+    text : str
+    mode : int, default=0o666
+        Who may do what with the file, less the process's umask.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    side = path.with_name(f".{path.name}")
+    side.unlink(missing_ok=True)  # what a crash left may have another mode
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with open(os.open(side, flags, mode), "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    side.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # else the name could be that of the old file after a power failure
+    finally:
+        os.close(folder)
+
+
 def json_equal(content: Any) -> Any:
     """Return what will be read where `content` is written: lists for tuples, plain numbers."""
     return json.loads(_dump_json(content))

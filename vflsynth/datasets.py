@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.datasets import load_breast_cancer
 
+from vflsynth.exceptions import ParameterError
 from vflsynth.frames import vertical_split
 
 _FloatArray = npt.NDArray[np.float64]
@@ -121,6 +122,11 @@ def make_party_frames(
                                         flag, in 5 % of the others
         ========== ==================== ==========================================================
 
+    Raises
+    ------
+    ParameterError
+        If there would be no record or no party.
+
     Examples
     --------
     >>> frames = make_party_frames(500, n_parties=3, random_state=0, n_unmatched=20)
@@ -134,7 +140,7 @@ def make_party_frames(
     True
     """
     if n_records < 1 or n_parties < 1 or n_unmatched < 0:
-        raise ValueError(
+        raise ParameterError(
             "n_records and n_parties must be at least 1 and n_unmatched at least 0, got "
             f"{n_records}, {n_parties} and {n_unmatched}"
         )

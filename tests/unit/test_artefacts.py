@@ -354,3 +354,41 @@ def test_reading_turns_errors_of_content_into_artefact_errors(tmp_path):
         {}["name"]
     with pytest.raises(KeyboardInterrupt), artefacts.reading(tmp_path, "a model"):
         raise KeyboardInterrupt
+
+
+def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """Else it could be empty after a power failure."""
+    path, events = tmp_path / "new" / "file.json", []
+    rename = type(path).rename
+
+    def renamed(side, target):
+        events.append("rename")
+        return rename(side, target)
+
+    def synced(descriptor):
+        events.append(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(type(path), "rename", renamed)
+    monkeypatch.setattr(os, "fsync", synced)
+    for content in ({"a": 1}, {"a": [2.0, None]}):
+        events.clear()
+        artefacts.replace_json(path, content)
+        assert artefacts.read_json(path) == content
+        assert events == [path.stat().st_ino, "rename", path.parent.stat().st_ino]
+        assert [entry.name for entry in path.parent.iterdir()] == ["file.json"]
+
+
+def test_a_secret_file_is_its_owners_whatever_a_crash_left(tmp_path):
+    path = tmp_path / "secret"
+    (tmp_path / ".secret").write_text("half")
+    (tmp_path / ".secret").chmod(0o644)
+    artefacts.replace_text(path, "whole", mode=0o600)
+    assert path.read_text() == "whole"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_that_cannot_be_written_leaves_the_earlier_one(tmp_path):
+    artefacts.replace_json(tmp_path / "file", 1)
+    with pytest.raises(ValueError, match="JSON compliant"):
+        artefacts.replace_json(tmp_path / "file", float("nan"))
+    assert artefacts.read_json(tmp_path / "file") == 1

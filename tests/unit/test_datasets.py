@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 from vflsynth.datasets import load_breast_cancer_parties, make_party_frames
+from vflsynth.exceptions import ParameterError
 from vflsynth.frames import align_party_frames
 
 
@@ -82,5 +83,5 @@ def test_generated_columns_are_as_documented():
 
 @pytest.mark.parametrize("arguments", [(0, 2), (10, 0)])
 def test_bad_sizes_are_refused(arguments):
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ParameterError, match="at least 1"):
         make_party_frames(*arguments)

@@ -66,7 +66,7 @@ class ShadowRun:
         Models that were not in the cache.
     seconds, cpu_seconds : float
         Wall time, and processor time of all workers.
-    block_size, n_jobs : int
+    block_size : int
     memory : int or None
         Estimate for all workers together, in bytes; None if the synthesizer cannot tell.
     """
@@ -76,7 +76,6 @@ class ShadowRun:
     seconds: float
     cpu_seconds: float
     block_size: int
-    n_jobs: int
     memory: int | None
 
 
@@ -199,7 +198,6 @@ def run_shadow_models(
         time.perf_counter() - started,
         cpu_seconds,
         size,
-        workers,
         memory,
     )
 

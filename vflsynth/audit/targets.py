@@ -73,6 +73,11 @@ def most_outlying(
         Keys, the most outlying first. Among records with equally many, the one that is farthest
         from its nearest neighbour in standardised numbers comes first.
 
+    Raises
+    ------
+    ParameterError
+        If the table has no numeric column, or fewer than `n` records.
+
     Examples
     --------
     >>> table = pd.DataFrame({"a": [1, 2, 3, 2, 90], "b": [5.0, 5.5, 6.0, 5.2, 5.4]})
@@ -160,6 +165,11 @@ def farthest(
     -------
     list of hashable
         Keys, the farthest first.
+
+    Raises
+    ------
+    ParameterError
+        If the table has fewer than `n` records.
 
     Examples
     --------

@@ -148,25 +148,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def unfitted(path: Path) -> BaseSynthesizer:
-    """Return a synthesizer with the parameters of a saved model, to be fitted again.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    BaseSynthesizer
-
-    Raises
-    ------
-    ParameterError
-        If it is one party's half.
-    """
-    return _unfitted(_open_whole(path))
-
-
 def interrupted(options: argparse.Namespace) -> str:
     """Say what is left of an audit that Ctrl-C ended."""
     if options.cache is None:
@@ -225,12 +206,13 @@ def _open_whole(path: Path) -> BaseSynthesizer:
 
 
 def _unfitted(model: BaseSynthesizer) -> BaseSynthesizer:
-    transformers = [half.transformer for half in model.parties_.values()]
-    kinds = {name: kind for each in transformers for name, kind in (each.kinds or {}).items()}
-    template = clone(transformers[0]).set_params(kinds=None)
-    again: BaseSynthesizer = clone(model).set_params(
-        transformer=template, column_kinds=kinds or None
-    )
+    """Return a synthesizer that would be fitted as a saved one was."""
+    again: BaseSynthesizer = clone(model)
+    if "transformer" in again.get_params(deep=False):
+        transformers = [half.transformer for half in model.parties_.values()]
+        kinds = {name: kind for each in transformers for name, kind in (each.kinds or {}).items()}
+        template = clone(transformers[0]).set_params(kinds=None)
+        again.set_params(transformer=template, column_kinds=kinds or None)
     return again
 
 

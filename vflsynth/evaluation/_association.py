@@ -24,9 +24,8 @@ from vflsynth.evaluation._intervals import (
     GROUPS,
     JACKKNIFE,
     TOO_FEW_ROWS,
-    around,
     generator,
-    jackknife_variance,
+    jackknife_interval,
     random_groups,
 )
 from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults, Reading
@@ -274,11 +273,11 @@ def _error(found: Associations, metric: Metric, scope: Scope) -> MetricResult:
     value = float(error(found.real, found.synthetic))
     interval = baseline = None
     if len(found.real_jackknife) == len(found.synthetic_jackknife) == GROUPS:
-        variance = jackknife_variance(
-            error(found.real_jackknife, found.synthetic)
-        ) + jackknife_variance(error(found.real, found.synthetic_jackknife))
-        deviation = float(np.sqrt(variance))
-        interval = around(value, deviation, metric.minimum, metric.maximum, freedom=GROUPS - 1)
+        replicates = (
+            error(found.real_jackknife, found.synthetic),
+            error(found.real, found.synthetic_jackknife),
+        )
+        interval = jackknife_interval(value, replicates, metric.minimum, metric.maximum)
     if len(found.real_jackknife) == GROUPS:
         baseline = float(error(*found.halves).mean())
     reading = Reading(value, interval, baseline, float(np.abs(found.real[first, second]).mean()))

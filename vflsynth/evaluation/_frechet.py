@@ -14,9 +14,8 @@ from vflsynth.evaluation._intervals import (
     GROUPS,
     JACKKNIFE,
     TOO_FEW_ROWS,
-    around,
     generator,
-    jackknife_variance,
+    jackknife_interval,
     random_groups,
 )
 from vflsynth.evaluation._metric import Metric, MetricResult, Reading
@@ -151,12 +150,11 @@ def read_distance(
     if real.n_groups == synthetic.n_groups == GROUPS:
         real_jackknife = real.moments(real.all_but_one(), features)
         synthetic_jackknife = synthetic.moments(synthetic.all_but_one(), features)
-        variance = jackknife_variance(
-            frechet_distance_of_moments(*real_jackknife, *whole_synthetic).numpy()
-        ) + jackknife_variance(
-            frechet_distance_of_moments(*whole_real, *synthetic_jackknife).numpy()
+        replicates = (
+            frechet_distance_of_moments(*real_jackknife, *whole_synthetic).numpy(),
+            frechet_distance_of_moments(*whole_real, *synthetic_jackknife).numpy(),
         )
-        interval = around(value, float(np.sqrt(variance)), 0.0, np.inf, freedom=GROUPS - 1)
+        interval = jackknife_interval(value, replicates, 0.0, np.inf)
     if real.n_groups == GROUPS:
         first, second = (real.moments(half, features) for half in real.halves())
         baseline = float(frechet_distance_of_moments(*first, *second).mean())

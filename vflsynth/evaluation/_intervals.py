@@ -6,8 +6,9 @@ percentile bootstrap need not even contain the value that it describes.
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ DRAWS = 200
 """Bootstrap draws."""
 
 JACKKNIFE = f"95 %, jackknife over {GROUPS} random groups of rows"
-BOOTSTRAP = f"95 %, {DRAWS} bootstrap draws of rows"
+BOOTSTRAP = f"95 %, {DRAWS} bootstrap draws"
 TOO_FEW_ROWS = "none: too few rows"
 
 
@@ -49,14 +50,6 @@ def random_halves(
     return frame.iloc[order[:half]], frame.iloc[order[half:]]
 
 
-def jackknife_variance(replicates: Floats) -> Floats:
-    """Return the delete-one-group variance over the first dimension, (group, ...) to (...)."""
-    n_groups = len(replicates)
-    deviations = replicates - replicates.mean(axis=0)
-    variance: Floats = (n_groups - 1) / n_groups * (deviations**2).sum(axis=0)
-    return variance
-
-
 def around(
     value: float, deviation: float, minimum: float, maximum: float, *, freedom: float = np.inf
 ) -> tuple[float, float]:
@@ -73,6 +66,24 @@ def around(
     """
     reach = float(student.ppf(0.975, freedom)) * deviation
     return max(minimum, value - reach), min(maximum, value + reach)
+
+
+def jackknife_interval(
+    value: float, replicates: Sequence[Floats], minimum: float, maximum: float
+) -> tuple[float, float]:
+    """Return the 95 % interval around a value of several tables, each jackknifed by itself.
+
+    Parameters
+    ----------
+    value : float
+    replicates : sequence of ndarray, each (group,)
+        The value without each of a table's `GROUPS` groups of rows, the other tables being whole.
+    minimum, maximum : float
+        Range of the metric.
+    """
+    squares = sum(float(((each - each.mean()) ** 2).sum()) for each in replicates)
+    deviation = math.sqrt((GROUPS - 1) / GROUPS * squares)
+    return around(value, deviation, minimum, maximum, freedom=GROUPS - 1)
 
 
 def bootstrap_deviation(

@@ -25,12 +25,12 @@ from vflsynth.evaluation._intervals import (
     GROUPS,
     JACKKNIFE,
     TOO_FEW_ROWS,
-    around,
     generator,
-    jackknife_variance,
+    jackknife_interval,
     random_groups,
 )
 from vflsynth.evaluation._metric import Metric, MetricResult
+from vflsynth.exceptions import ParameterError
 
 MARGINAL_DISTANCE = Metric(
     name="marginal_distance",
@@ -154,13 +154,20 @@ def average_variation_distance(
     MetricResult
         ``parts`` has one row per group of columns, the worst first.
 
+    Raises
+    ------
+    ParameterError
+        If `ways` is below 1.
+    PartyDataError
+        If the tables cannot be compared.
+
     Notes
     -----
     Source: named in VFLGAN §5.1.3, after Tang et al. (2021) and Jiang et al. (2023): half the L1
     distance between k-way marginals.
     """
     if ways < 1:
-        raise ValueError(f"ways must be at least 1, not {ways}")
+        raise ParameterError(f"ways must be at least 1, not {ways}")
     encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
     owner = party_of(encoder.names, parties)
     discrete = encoder.discrete
@@ -388,10 +395,8 @@ def _mean_result(
     interval = None
     real, synthetic = zip(*known) if len(known := list(_known(jackknives))) else ((), ())
     if real:
-        variance = jackknife_variance(np.mean(real, axis=0))
-        variance = variance + jackknife_variance(np.mean(synthetic, axis=0))
-        deviation = float(np.sqrt(variance))
-        interval = around(value, deviation, metric.minimum, metric.maximum, freedom=GROUPS - 1)
+        replicates = np.mean(real, axis=0), np.mean(synthetic, axis=0)
+        interval = jackknife_interval(value, replicates, metric.minimum, metric.maximum)
     baselines = [half for half in halves if half is not None]
     return MetricResult(
         metric=metric,

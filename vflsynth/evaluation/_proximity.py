@@ -15,7 +15,7 @@ from vflsynth.evaluation._columns import (
     NumericColumn,
     TableEncoder,
 )
-from vflsynth.evaluation._intervals import DRAWS, around, bootstrap_deviation, generator
+from vflsynth.evaluation._intervals import BOOTSTRAP, around, bootstrap_deviation, generator
 from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults
 
 NOT_A_GUARANTEE = (
@@ -162,7 +162,7 @@ def _closest_record(
         metric=DISTANCE_TO_CLOSEST_RECORD,
         value=value,
         interval=around(value, deviation, 0.0, np.inf),
-        interval_method=f"95 %, {DRAWS} bootstrap draws of synthetic rows",
+        interval_method=f"{BOOTSTRAP} of synthetic rows",
         baseline=float(np.median(baselines)),
         parts=pd.DataFrame(
             {

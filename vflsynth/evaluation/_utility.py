@@ -32,9 +32,9 @@ from vflsynth.evaluation._columns import (
     numbers,
     numeric_column,
 )
-from vflsynth.evaluation._intervals import DRAWS, around, generator, random_halves
+from vflsynth.evaluation._intervals import BOOTSTRAP, DRAWS, around, generator, random_halves
 from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults
-from vflsynth.exceptions import ColumnKindError, PartyDataError
+from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError
 
 Task = Literal["auto", "classification", "regression"]
 Protocol = Literal["holdout", "paper"]
@@ -123,6 +123,14 @@ def utility(
         ``"train_synthetic_test_real"`` and ``"total_difference"``. ``parts`` of both has one row
         per setting and score: accuracy and macro-averaged F1, or R² and the mean absolute error in
         standard deviations of the real target.
+
+    Raises
+    ------
+    ParameterError
+        If `protocol`, `task` or `model` is none of those above.
+    PartyDataError
+        If the tables cannot be compared or have no column `target`; its child ColumnKindError if
+        ``task="regression"`` and the target is no number.
 
     Notes
     -----
@@ -404,7 +412,7 @@ def _results(
         metric=TSTR,
         value=value,
         interval=around(value, deviation, lowest[0], highest[0]),
-        interval_method=f"95 %, {DRAWS} bootstrap draws of test rows",
+        interval_method=f"{BOOTSTRAP} of test rows",
         baseline=float(scores["TRTR"].values[0]),
         naive=float(trained.naive[0]),
         parts=parts,
@@ -416,7 +424,7 @@ def _results(
         metric=TOTAL_DIFFERENCE,
         value=float(total),
         interval=around(float(total), deviation, 0.0, np.inf),
-        interval_method=f"95 %, {DRAWS} bootstrap draws of test rows",
+        interval_method=f"{BOOTSTRAP} of test rows",
         baseline=float(_total(baseline, "values")),
         parts=parts,
         notes=notes,
@@ -442,7 +450,7 @@ def _not_applicable(because: str) -> MetricResults:
 
 def _is_classification(target: pd.Series[Any], task: Task, named: bool) -> bool:
     if task not in ("auto", "classification", "regression"):
-        raise ValueError(f"task must be 'auto', 'classification' or 'regression', not {task!r}")
+        raise ParameterError(f"task must be 'auto', 'classification' or 'regression', not {task!r}")
     kind = kind_of(target)
     predictable = kind in ("numbers", "booleans", "missing")
     if task == "regression" and is_categorical(target) and not predictable:
@@ -464,7 +472,7 @@ def _is_classification(target: pd.Series[Any], task: Task, named: bool) -> bool:
 
 def _default_model(protocol: Protocol) -> Model:
     if protocol not in ("holdout", "paper"):
-        raise ValueError(f"protocol must be 'holdout' or 'paper', not {protocol!r}")
+        raise ParameterError(f"protocol must be 'holdout' or 'paper', not {protocol!r}")
     return "paper_forest" if protocol == "paper" else "random_forest"
 
 
@@ -493,7 +501,7 @@ def _model(
             "linear": Ridge(),
         }
     if model not in made:
-        raise ValueError(f"model must be one of {sorted(made)} or an estimator, not {model!r}")
+        raise ParameterError(f"model must be one of {sorted(made)} or an estimator, not {model!r}")
     return made[model]
 
 

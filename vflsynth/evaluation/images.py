@@ -19,6 +19,7 @@ from torch.nn import functional
 from vflsynth.evaluation._columns import Floats
 from vflsynth.evaluation._frechet import read_distance
 from vflsynth.evaluation._intervals import (
+    BOOTSTRAP,
     DRAWS,
     JACKKNIFE,
     TOO_FEW_ROWS,
@@ -28,6 +29,7 @@ from vflsynth.evaluation._intervals import (
 )
 from vflsynth.evaluation._metric import Metric, MetricResult
 from vflsynth.evaluation._sums import GroupedSums
+from vflsynth.exceptions import ParameterError
 
 Images = NDArray[Any]
 Model = TypeVar("Model", bound=nn.Module)
@@ -169,6 +171,11 @@ def train_autoencoder(
     -------
     ImageAutoencoder
         In evaluation mode.
+
+    Raises
+    ------
+    ParameterError
+        If `images` are not as above.
     """
     images = _checked(images)
 
@@ -213,10 +220,15 @@ def train_classifier(
     -------
     ImageClassifier
         In evaluation mode.
+
+    Raises
+    ------
+    ParameterError
+        If images are not as above, or `labels` not one class per image.
     """
     images, labels = _checked(images), np.asarray(labels, dtype=np.int64)
     if labels.shape != (len(images),) or labels.min() < 0:
-        raise ValueError(f"labels must be {len(images)} whole numbers from 0, one per image")
+        raise ParameterError(f"labels must be {len(images)} whole numbers from 0, one per image")
 
     def loss(model: ImageClassifier, batch: Tensor, classes: Tensor) -> Tensor:
         return functional.cross_entropy(model(batch), classes)
@@ -252,6 +264,11 @@ def image_frechet_distance(
     -------
     MetricResult
         ``parts`` is the one row of the distance.
+
+    Raises
+    ------
+    ParameterError
+        If images are not as in :func:`train_autoencoder`.
 
     Notes
     -----
@@ -301,6 +318,11 @@ def inception_score(
     MetricResult
         ``parts`` has one row per class: its mean probability among `synthetic` and `real`.
 
+    Raises
+    ------
+    ParameterError
+        If images are not as in :func:`train_autoencoder`.
+
     Notes
     -----
     Source: VFLGAN §5.1.3: the exponential of the mean Kullback-Leibler divergence of
@@ -324,7 +346,7 @@ def inception_score(
         metric=INCEPTION_SCORE,
         value=value,
         interval=around(value, float(np.std(draws, ddof=1)), 1.0, probabilities.shape[1]),
-        interval_method=f"95 %, {DRAWS} bootstrap draws of images",
+        interval_method=f"{BOOTSTRAP} of images",
         baseline=baseline,
         naive=1.0,
         parts=parts,
@@ -394,10 +416,10 @@ def _checked(images: Images) -> Images:
     images = np.asarray(images)
     sizes = images.shape[1:]
     if images.ndim != 3 or len(images) < 2 or any(size % 4 or size < 8 for size in sizes):
-        raise ValueError(
+        raise ParameterError(
             "images must have shape (image, height, width), at least 2 of them, with height and "
             f"width multiples of 4 and at least 8; got {images.shape}"
         )
     if images.dtype != np.uint8 and not (images.min() >= 0.0 and images.max() <= 1.0):
-        raise ValueError("images must be uint8, or floating point within [0, 1]; rescale them")
+        raise ParameterError("images must be uint8, or floating point within [0, 1]; rescale them")
     return images

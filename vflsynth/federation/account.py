@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import math
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError, ParameterError, PrivacyBudgetError
 from vflsynth.federation.site import Budget
 from vflsynth.privacy import LedgerEntry, PrivacyLedger, SampledRelease
@@ -183,17 +183,7 @@ class Account:
                 if a.entries
             ],
         }
-        side = self._path.with_name(f".{FILE}")
-        with side.open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        side.rename(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # else the name could be that of the old file after a power failure
-        finally:
-            os.close(folder)
+        artefacts.replace_json(self._path, content)
 
 
 def merged(entries: tuple[LedgerEntry, ...], new: LedgerEntry) -> tuple[LedgerEntry, ...]:

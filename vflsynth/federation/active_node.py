@@ -27,6 +27,7 @@ from vflsynth.splitdefense.algorithm import SplitLearning
 from vflsynth.splitdefense.fitting import check_classes, make_active_party
 from vflsynth.splitdefense.inputs import check_labels
 from vflsynth.splitdefense.model import TopModel
+from vflsynth.splitdefense.saving import classes_to_json
 from vflsynth.splitdefense.settings import SplitSettings
 from vflsynth.training import Algorithm, Plan
 from vflsynth.transformers import TableTransformer
@@ -114,8 +115,7 @@ class ActiveNode(ServerNode):
         """Write the top model and the classes."""
         assert isinstance(algorithm, SplitLearning)
         with artefacts.new_directory(self.folder / "half", self.KIND) as root:
-            classes = {"dtype": self.classes.dtype.str, "values": self.classes.tolist()}
-            artefacts.write_json(root / "classes.json", classes)
+            artefacts.write_json(root / "classes.json", classes_to_json(self.classes))
             TopModel.of(algorithm, 0, slice(None)).write(root)
 
     def facts(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError
+from vflsynth.training import check_same_run
 
 KIND = "vflsynth checkpoint of one site"
 _KEPT = 2  # a node that is killed while it writes still has the one that all others have too
@@ -70,13 +71,8 @@ class NodeCheckpoints:
         root = artefacts.open_directory(self._path(epoch), KIND)
         progress = artefacts.read_json(root / "progress.json")
         with artefacts.reading(root, "a run"):
-            saved, now = dict(progress["run"]), artefacts.json_equal(dict(fingerprint))
-            for key in [*now, *saved]:
-                if saved.get(key) != now.get(key):
-                    raise ArtefactError(
-                        f"{root} belongs to another run: {key} was {saved.get(key)!r} and is "
-                        f"{now.get(key)!r}. Give the job another name to start anew"
-                    )
+            fix = "Give the job another name to start anew"
+            check_same_run(root, dict(progress["run"]), fingerprint, fix)
             tensors = artefacts.read_tensors(root / "state.safetensors", device)
             return tensors, list(progress["history"])
 

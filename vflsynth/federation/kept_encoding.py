@@ -74,7 +74,5 @@ class KeptEncoding(PublicEncoding):
             with artefacts.reading(path, "an encoding"):
                 return TableTransformer.from_dict(content)
         made = PublicEncoding.transformer(self, party, matched, histograms)
-        side = path.with_name(f".{FILE}")
-        artefacts.write_json(side, made.to_dict())
-        side.rename(path)
+        artefacts.replace_json(path, made.to_dict())
         return made

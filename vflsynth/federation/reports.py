@@ -54,8 +54,5 @@ def write_report(
         "arrived": [row for row in rows if row["receiver"] == node],
         **(more or {}),
     }
-    folder.mkdir(parents=True, exist_ok=True)
     number = 1 + len(list(folder.glob("report-*.json")))
-    side = folder / f".report-{number:03d}"
-    artefacts.write_json(side, content)
-    side.rename(folder / f"report-{number:03d}.json")
+    artefacts.replace_json(folder / f"report-{number:03d}.json", content)

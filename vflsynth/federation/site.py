@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from vflsynth import _artefacts as artefacts
 from vflsynth._random import derive
 from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import ParameterError
@@ -187,9 +188,5 @@ def _privacy(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
 def kept_secret(path: Path) -> bytes:
     """Return a node's own secret of a run, fresh from the operating system on the first start."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        side = path.with_name(f".{path.name}")
-        side.touch(mode=0o600)
-        side.write_text(os.urandom(_SECRET_BYTES).hex())
-        side.rename(path)
+        artefacts.replace_text(path, os.urandom(_SECRET_BYTES).hex(), mode=0o600)
     return bytes.fromhex(path.read_text())

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+_EPS = 1e-8  # as `torch.optim.Adam` has it
+
 
 class FlatAdam:
     """Adam whose parameters, gradients and moments are each one contiguous buffer.
@@ -19,7 +21,6 @@ class FlatAdam:
     learning_rate : float
     betas : tuple of float
         Decay of the first and second moment.
-    eps : float, default=1e-8
 
     Notes
     -----
@@ -29,14 +30,9 @@ class FlatAdam:
     """
 
     def __init__(
-        self,
-        module: nn.Module,
-        *,
-        learning_rate: float,
-        betas: tuple[float, float],
-        eps: float = 1e-8,
+        self, module: nn.Module, *, learning_rate: float, betas: tuple[float, float]
     ) -> None:
-        self.learning_rate, self.betas, self.eps = learning_rate, betas, eps
+        self.learning_rate, self.betas = learning_rate, betas
         self.parameters = list(module.parameters())
         self.flat = torch.cat([p.detach().reshape(-1) for p in self.parameters])
         self.gradient = torch.zeros_like(self.flat)
@@ -73,7 +69,7 @@ class FlatAdam:
             beta1=beta1,
             beta2=beta2,
             weight_decay=0.0,
-            eps=self.eps,
+            eps=_EPS,
             amsgrad=False,
             maximize=False,
         )

@@ -13,6 +13,8 @@ from vflsynth._random import RandomStreams
 
 Module = TypeVar("Module", bound=nn.Module)
 
+_MOMENTUM = 0.1  # of the newest batch in batch normalisation's running statistics, as in torch
+
 
 def one_replica(module: Module, replica: int) -> Module:
     """Copy one replica of a replicated network, as a network of a single replica."""
@@ -72,18 +74,14 @@ class BatchNorm(nn.Module):
     n_replicas, dim : int
     eps : float
         Added to the variance.
-    momentum : float, default=0.1
-        Weight of the newest batch in the running statistics.
     """
 
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(
-        self, n_replicas: int, dim: int, *, eps: float, momentum: float = 0.1, device: torch.device
-    ) -> None:
+    def __init__(self, n_replicas: int, dim: int, *, eps: float, device: torch.device) -> None:
         super().__init__()
-        self.eps, self.momentum = eps, momentum
+        self.eps = eps
         self.weight = nn.Parameter(torch.ones(n_replicas, 1, dim, device=device))
         self.bias = nn.Parameter(torch.zeros(n_replicas, 1, dim, device=device))
         self.register_buffer("running_mean", torch.zeros(n_replicas, 1, dim, device=device))
@@ -101,7 +99,7 @@ class BatchNorm(nn.Module):
             self.running_mean.view(-1),
             self.running_var.view(-1),
             self.training,
-            self.momentum,
+            _MOMENTUM,
             self.eps,
             cudnn_enabled=False,
         )

@@ -39,6 +39,11 @@ def publish_tree(
     dict of party to LatentTree
         The maximum spanning tree by noisy mutual information, with the conditional distribution of
         every latent attribute given its parent.
+
+    Raises
+    ------
+    ProtocolError
+        If the parties' codes are not of equally many records, or not those that they declared.
     """
     names = sorted(received)
     lengths = {len(received[name].codes) for name in names}

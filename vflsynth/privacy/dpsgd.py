@@ -28,7 +28,7 @@ from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.privacy.noise import gaussian_noise
 
 # Norms are computed from products and sums in floating point; clipping to slightly less than C
-# keeps rounding errors from pushing a record's contribution above it.
+# keeps rounding errors from pushing what is clipped above it.
 _ROUNDING_MARGIN = 1e-5
 
 
@@ -81,19 +81,25 @@ def per_example_norms(*terms: Sequence[LayerTrace]) -> Tensor:
 
 
 def clip_factors(norms: Tensor, max_grad_norm: float) -> Tensor:
-    """Factor that brings each record's gradient to at most the given norm.
+    """Factor that brings each gradient to at most the given norm.
 
     Parameters
     ----------
-    norms : Tensor, shape (replica, batch)
+    norms : Tensor, of any shape
+        In float64, of a record's gradient or of whatever else is clipped as one vector.
     max_grad_norm : float
         C, in gradient units.
 
     Returns
     -------
-    Tensor, shape (replica, batch)
+    Tensor, shaped like ``norms``
         In [0, 1]; 0 where the norm is not finite, so that a record that overflows contributes
         nothing.
+
+    Raises
+    ------
+    PrivacyParameterError
+        If C is not positive.
 
     Notes
     -----

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.privacy.dpsgd import clip_factors
 from vflsynth.privacy.noise import gaussian_noise
 
 
@@ -41,15 +42,13 @@ def clip_gradient(gradient: Sequence[Tensor], max_grad_norm: float) -> list[Tens
     Source: VFLGAN §3.4, Eq. 20. The norm is that of the *batch* gradient, so the sensitivity is 2C
     whatever one record does to it, and the batch size does not help.
     """
-    _require_positive(max_grad_norm)
     squares = [part.double().square().flatten(1).sum(1) for part in gradient]
-    norm = torch.stack(squares).sum(0).sqrt()  # (replica,)
-    factor = 1.0 / (norm / max_grad_norm).clamp_min(1.0)
+    factor = clip_factors(torch.stack(squares).sum(0).sqrt(), max_grad_norm)  # (replica,)
     clipped = []
     for part in gradient:
-        shape = (-1, *[1] * (part.dim() - 1))
-        scaled = part * factor.to(part.dtype).view(shape)
-        clipped.append(torch.where(norm.isfinite().view(shape), scaled, torch.zeros_like(part)))
+        own = factor.view(-1, *[1] * (part.dim() - 1))
+        scaled = part * own.to(part.dtype)
+        clipped.append(torch.where(own > 0.0, scaled, torch.zeros_like(part)))  # 0 * inf is not 0
     return clipped
 
 
@@ -98,10 +97,6 @@ def perturb_gradient(
 
 def first_layer_sensitivity(max_grad_norm: float) -> float:
     """L2 sensitivity of a clipped batch gradient when one record is replaced: 2C."""
-    _require_positive(max_grad_norm)
-    return 2.0 * max_grad_norm
-
-
-def _require_positive(max_grad_norm: float) -> None:
     if not max_grad_norm > 0.0:
         raise PrivacyParameterError("max_grad_norm", max_grad_norm, "a positive number")
+    return 2.0 * max_grad_norm

@@ -33,7 +33,7 @@ import math
 import torch
 from torch import Tensor
 
-from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.privacy.dpsgd import clip_factors
 from vflsynth.privacy.noise import gaussian_noise
 
 
@@ -51,13 +51,16 @@ def clip_rows(gradients: Tensor, max_grad_norm: float) -> Tensor:
     -------
     Tensor, shape (replica, batch, encoded)
         Rows that are not finite become zero: no factor could bound them.
+
+    Raises
+    ------
+    PrivacyParameterError
+        If C is not positive.
     """
-    if not max_grad_norm > 0.0:
-        raise PrivacyParameterError("max_grad_norm", max_grad_norm, "a positive number")
     norms = torch.linalg.vector_norm(gradients.double(), dim=-1, keepdim=True)
-    factors = 1.0 / (norms / max_grad_norm).clamp_min(1.0)
+    factors = clip_factors(norms, max_grad_norm)
     clipped = gradients * factors.to(gradients.dtype)
-    return torch.where(norms.isfinite(), clipped, torch.zeros_like(clipped))
+    return torch.where(factors > 0.0, clipped, torch.zeros_like(clipped))  # 0 * inf is not 0
 
 
 def sanitised_gradients(

@@ -310,6 +310,8 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             One of its children for every way in which tables can be unusable.
         ParameterError
             If a parameter is out of range, or the method is not defined for so many classes.
+        ArtefactError
+            If `resume` is damaged or belongs to another run.
         TrainingDivergedError
             If a loss is no longer finite.
         """
@@ -355,6 +357,14 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         list of classifiers
             Clones of this one, fitted.
+
+        Raises
+        ------
+        PartyDataError, TrainingDivergedError
+            As in `fit`.
+        ParameterError
+            As in `fit`; or if there is no random state, `parameters` are not as many, the
+            classifiers cannot be trained at once, or `replica_rows` does not fit.
 
         Examples
         --------

@@ -133,11 +133,15 @@ def check_labels(
 
     Raises
     ------
+    ParameterError
+        If there are no labels, or some are missing.
+    ValueError
+        scikit-learn's, if they are not one column of classes.
     PartyDataError
         If labels and table do not belong together.
     """
     if y is None:
-        raise ValueError("requires y to be passed, but the target y is None")
+        raise ParameterError("requires y to be passed, but the target y is None")
     index = y.index if isinstance(y, (pd.Series, pd.DataFrame)) else None
     labels = column_or_1d(y, warn=True)
     if pd.isna(labels).any():

@@ -36,7 +36,7 @@ def write_classifier(classifier: BaseSplitClassifier, path: str | os.PathLike[st
         "class": type(classifier).__name__,
         "version": __version__,
         "parameters": to_plain(parameters),
-        "classes": _classes_to_json(classifier.classes_),
+        "classes": classes_to_json(classifier.classes_),
         "settings": to_plain(classifier.settings_),
         "alignment": asdict(classifier.alignment_),
         "history": history_to_json(classifier.history_),
@@ -54,7 +54,7 @@ def write_classifier(classifier: BaseSplitClassifier, path: str | os.PathLike[st
             model.write(root / "parties" / name)
 
 
-def _classes_to_json(classes: npt.NDArray[Any]) -> dict[str, Any]:
+def classes_to_json(classes: npt.NDArray[Any]) -> dict[str, Any]:
     """Return dtype and values of the classes; times as counts of their dtype's unit."""
     values = classes.astype(np.int64) if classes.dtype.kind in "mM" else classes
     return {"dtype": classes.dtype.str, "values": values.tolist()}

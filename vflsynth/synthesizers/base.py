@@ -34,8 +34,9 @@ KIND = "vflsynth model"
 class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     """A scikit-learn estimator over party frames whose fitted form is one model per party.
 
-    Subclasses have the parameters below and a `fit` that sets `parties_`, `alignment_`,
-    `history_`, `settings_`, `device_`, `interrupted_`, `transcript_` and calls `_begin_samples`.
+    Subclasses have the parameter `random_state`, those that call `_transformers` also
+    `column_kinds` and `transformer`, and a `fit` that sets `parties_`, `alignment_`, `history_`,
+    `settings_`, `device_`, `interrupted_`, `transcript_` and calls `_begin_samples`.
     """
 
     column_kinds: Mapping[Any, str] | None

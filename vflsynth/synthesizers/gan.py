@@ -211,6 +211,13 @@ class GANSynthesizer(BaseSynthesizer):
         -------
         list
             Clones of this one, fitted.
+
+        Raises
+        ------
+        PartyDataError, TrainingDivergedError
+            As in `fit`.
+        ParameterError
+            As in `fit`; or if there is no random state, or `replica_rows` does not fit.
         """
         if not len(random_states):
             raise ParameterError("random_states is empty; give one state per model")

@@ -2,7 +2,7 @@
 
 from vflsynth.training.algorithm import Algorithm
 from vflsynth.training.callbacks import Callback, EarlyStopping, EpochState
-from vflsynth.training.checkpoint import Checkpointer, load_checkpoint
+from vflsynth.training.checkpoint import Checkpointer, check_same_run, load_checkpoint
 from vflsynth.training.dpsgd import DPSGD
 from vflsynth.training.gan import GANAlgorithm
 from vflsynth.training.history import History, history_from_json, history_to_json
@@ -30,6 +30,7 @@ __all__ = [
     "Session",
     "VertiGAN",
     "check_replica_rows",
+    "check_same_run",
     "history_from_json",
     "history_to_json",
     "load_checkpoint",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vflsynth import _artefacts as artefacts
@@ -76,15 +77,12 @@ def load_checkpoint(
     root = artefacts.open_directory(path, KIND)
     progress = artefacts.read_json(root / "progress.json")
     with artefacts.reading(root, "a run"):
-        saved = dict(progress["run"])
-        # In the order of the fingerprint: what is said first explains the rest.
-        for key in [*fingerprint, *saved]:
-            if key not in saved or key not in fingerprint or saved[key] != fingerprint[key]:
-                raise ArtefactError(
-                    f"{root} belongs to another run: {key} was {saved.get(key)!r} and is "
-                    f"{fingerprint.get(key)!r}. Resume with the same tables, parameters, integer "
-                    "random_state and version"
-                )
+        check_same_run(
+            root,
+            dict(progress["run"]),
+            fingerprint,
+            "Resume with the same tables, parameters, integer random_state and version",
+        )
         history.records[:] = progress["history"]
         device = algorithm.device
         algorithm.load_state(artefacts.read_tensors(root / "server.safetensors", device))
@@ -92,3 +90,34 @@ def load_checkpoint(
             file = root / "parties" / f"{name}.safetensors"
             party.load_state(artefacts.read_tensors(file, device))
         return int(progress["epoch"])
+
+
+def check_same_run(
+    path: Path, saved: Mapping[str, Any], fingerprint: Mapping[str, Any], fix: str
+) -> None:
+    """Check that a checkpoint is of the run that is to go on.
+
+    Parameters
+    ----------
+    path : Path
+        Of the checkpoint, for the message.
+    saved : mapping
+        Fingerprint as it was read.
+    fingerprint : mapping
+        That of this run.
+    fix : str
+        What to do about it.
+
+    Raises
+    ------
+    ArtefactError
+        If an entry is another, or only one of them has it.
+    """
+    now = artefacts.json_equal(dict(fingerprint))
+    # In the order of the fingerprint: what is said first explains the rest.
+    for key in [*now, *saved]:
+        if key not in saved or key not in now or saved[key] != now[key]:
+            was, is_ = (repr(run[key]) if key in run else "absent" for run in (saved, now))
+            raise ArtefactError(
+                f"{path} belongs to another run: {key} was {was} and is {is_}. {fix}"
+            )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth._artefacts import check_target, json_equal
+from vflsynth._artefacts import check_target
 from vflsynth._device import few_threads
 from vflsynth._random import RandomStreams, derive
 from vflsynth._version import __version__
@@ -144,9 +144,9 @@ class Session:
         return interrupted
 
     def fingerprint(self) -> Mapping[str, Any]:
-        """Return what must be equal for a checkpoint to be continued, as read from JSON."""
+        """Return what must be equal for a checkpoint to be continued, JSON-safe."""
         secrets = [derive(secret, "fingerprint") for secret in self.secrets]
-        fingerprint = {
+        return {
             "version of vflsynth": __version__,
             "algorithm": type(self.algorithm).__name__,
             "random_state": [secret.hex()[:16] for secret in secrets],
@@ -158,7 +158,6 @@ class Session:
             "epochs": self.plan.n_epochs,
             "evaluate_every": self.plan.evaluate_every,
         }
-        return dict(json_equal(fingerprint))
 
 
 def check_replica_rows(replica_rows: npt.ArrayLike | None, replicas: int, n: int) -> Tensor | None:

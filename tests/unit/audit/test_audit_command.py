@@ -6,10 +6,12 @@ import json
 
 import pytest
 
-from vflsynth import TableTransformer, VFLGANSynthesizer
+from vflsynth import DPLTSynthesizer, TableTransformer, VFLGANSynthesizer
 from vflsynth.cli import main
-from vflsynth.cli.audit import unfitted
+from vflsynth.cli.audit import _unfitted
+from vflsynth.cli.models import open_model
 from vflsynth.frames import write_table
+from vflsynth.privacy import GaussianPrivacy, PublicSchema
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def command(small_frames, tiny, tmp_path):
 
 
 def test_it_audits_a_model_like_the_saved_one(command, small_frames, tiny, tmp_path):
-    again = unfitted(tmp_path / "model")
+    again = _unfitted(open_model(tmp_path / "model"))
     assert isinstance(again, VFLGANSynthesizer)
     assert not hasattr(again, "parties_")
     assert again.column_kinds == {"count_1": "categorical"}
@@ -51,6 +53,24 @@ def test_it_prints_a_conclusion_and_writes_a_page(command, small_frames, tmp_pat
     assert "ε = 9 at δ = 1e-05" in result
     assert messages == ""
     assert "Who the attacker is" in page.read_text(encoding="utf-8")
+
+
+def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, capsys):
+    schema = PublicSchema(bounds=dict.fromkeys("abcd", (-4.0, 4.0)))
+    privacy = GaussianPrivacy(
+        epsilon=9.0, delta=1e-3, mechanism="latent_tree", public_schema=schema, n_bins=4
+    )
+    frames = {name: frame.rename_axis("id").reset_index() for name, frame in number_frames.items()}
+    for name, frame in frames.items():
+        write_table(frame, tmp_path / f"{name}.parquet")
+    model = DPLTSynthesizer(privacy=privacy, n_states=4, n_latent_states=2, random_state=0)
+    model.fit(frames, "id").save(tmp_path / "model")
+    tables = [f"{name}={tmp_path / name}.parquet" for name in frames]
+    target = ["--on", "id", "--target", "3", "--models", "10", "--quiet", "--json"]
+    assert main(["audit", str(tmp_path / "model"), "--real", *tables, *target]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["scheme"] == "ASSD"
+    assert len(content["targets"]) == 1
 
 
 def test_intermediate_features_as_json(command, capsys):

@@ -12,6 +12,7 @@ from vflsynth.evaluation.images import (
     train_autoencoder,
     train_classifier,
 )
+from vflsynth.exceptions import ParameterError
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +118,7 @@ def test_unsuitable_images_are_refused(digits, autoencoder):
         (images * np.nan, "rescale"),
         (2 * images - 1, "rescale"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ParameterError, match=message):
             image_frechet_distance(images, bad, autoencoder)
-    with pytest.raises(ValueError, match="one per image"):
+    with pytest.raises(ParameterError, match="one per image"):
         train_classifier(images, np.zeros(3))

@@ -9,7 +9,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from vflsynth.evaluation import utility
 from vflsynth.evaluation._utility import _classification_score, _regression_score
-from vflsynth.exceptions import ColumnKindError, PartyDataError
+from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError
 
 codes = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=50)
 
@@ -131,11 +131,11 @@ def test_what_does_not_apply_says_why(mixed):
     assert "fewer than 10 rows" in why(mixed, mixed.head(5), "age")
     constant = mixed.assign(grade="mid")
     assert "single value" in why(constant, mixed.assign(grade="low"), "grade")
-    with pytest.raises(ValueError, match="model must be one of"):
+    with pytest.raises(ParameterError, match="model must be one of"):
         utility(mixed, mixed, "grade", model="oracle")
-    with pytest.raises(ValueError, match="protocol must be"):
+    with pytest.raises(ParameterError, match="protocol must be"):
         utility(mixed, mixed, "grade", protocol="none")
-    with pytest.raises(ValueError, match="task must be"):
+    with pytest.raises(ParameterError, match="task must be"):
         utility(mixed, mixed, "grade", task="guess")
     with pytest.raises(PartyDataError, match="named in categorical="):
         utility(mixed, mixed, "grade", categorical=["typo"])

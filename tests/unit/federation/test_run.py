@@ -2,12 +2,13 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from vflsynth import PartyModel, VFLGANSynthesizer, splitdefense
-from vflsynth._artefacts import read_tensors
+from vflsynth._artefacts import read_json, read_tensors
 from vflsynth.splitdefense.model import TopModel
 
 KEY = "record_id"
@@ -68,3 +69,17 @@ def test_a_split_classifier_too(make_split_trial, n_parties, method):
     assert top.calibration == model.top_.calibration
     for key, value in model.top_.networks["top"].state_dict().items():
         assert torch.equal(value, top.networks["top"].state_dict()[key]), key
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_classes_that_are_times_are_written(make_split_trial, unit):
+    trial = make_split_trial(1, parameters={"epochs": 1})
+    days = np.array(["1969-12-31", "2020-02-29"], dtype=f"datetime64[{unit}]")
+    table = pd.DataFrame({KEY: trial.labels.index, "label": days[trial.labels]})
+    table.to_parquet(trial.server_site.table)
+    trial.run()
+    assert set(trial.outcome.values()) == {None}
+    content = read_json(trial.folder / "server" / "trial" / "half" / "classes.json")
+    found = np.array(content["values"], dtype=content["dtype"])
+    assert found.tolist() == trial.server.classes.tolist()
+    assert (found == days).all()

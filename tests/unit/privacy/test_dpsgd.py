@@ -13,6 +13,7 @@ from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.networks import MLP
 from vflsynth.parties.dpsgd import layer_traces, penalty_traces
 from vflsynth.privacy.dpsgd import (
+    LayerTrace,
     clip_factors,
     clipped_gradient_sum,
     joint_sensitivity,
@@ -209,6 +210,15 @@ def test_one_record_moves_the_sum_by_at_most_c(record, bound, dtype):
         vectors.append(as_vector(clipped_gradient_sum(traces, factors)).double())
     rounding = 1e-6 if dtype is torch.float32 else 1e-12
     assert (vectors[1] - vectors[0]).norm() <= bound + rounding * vectors[0].norm()
+
+
+def test_no_rounding_error_exceeds_the_bound():
+    rng = torch.Generator().manual_seed(0)
+    inputs, outputs = (torch.randn(2_000, 1, dim, generator=rng) for dim in (5, 7))
+    trace = LayerTrace(inputs, 10.0 * outputs, True)  # replicas of one record each
+    ((weight, bias),) = clipped_gradient_sum([trace], clip_factors(per_example_norms([trace]), 0.7))
+    flat = torch.cat([weight.double().flatten(1), bias.double().flatten(1)], dim=1)
+    assert (flat.norm(dim=1) <= 0.7).all()
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e200])

@@ -17,7 +17,7 @@ from vflsynth import VFLGANSynthesizer
 from vflsynth import _artefacts as artefacts
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ArtefactError
-from vflsynth.training.checkpoint import KIND
+from vflsynth.training.checkpoint import KIND, check_same_run
 
 KEY = "record_id"
 
@@ -176,6 +176,14 @@ def test_another_algorithm_is_refused(frames, checkpoint):
 
     with pytest.raises(ArtefactError, match="algorithm was 'VFLGAN' and is 'VertiGAN'"):
         VertiGANSynthesizer(random_state=0, verbose=0).fit(frames, KEY, resume=checkpoint)
+
+
+def test_an_entry_that_is_absent_is_not_one_that_is_none(tmp_path):
+    check_same_run(tmp_path, {"a": None, "b": [1]}, {"b": (1,), "a": None}, "Stop")
+    with pytest.raises(ArtefactError, match=r"run: a was absent and is None\. Stop"):
+        check_same_run(tmp_path, {}, {"a": None}, "Stop")
+    with pytest.raises(ArtefactError, match="a was None and is absent"):
+        check_same_run(tmp_path, {"a": None}, {}, "Stop")
 
 
 def test_a_damaged_checkpoint_is_refused(make_vflgan, frames, checkpoint):
