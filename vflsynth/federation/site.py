@@ -12,7 +12,7 @@ from typing import Any, Self
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import derive
 from vflsynth._validation import Number, check_parameters
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.federation.job import known_keys, read_toml
 from vflsynth.privacy import PublicSchema
 
@@ -189,4 +189,10 @@ def kept_secret(path: Path) -> bytes:
     """Return a node's own secret of a run, fresh from the operating system on the first start."""
     if not path.exists():
         artefacts.replace_text(path, os.urandom(_SECRET_BYTES).hex(), mode=0o600)
-    return bytes.fromhex(path.read_text())
+    secret = bytes.fromhex(path.read_text())
+    if len(secret) != _SECRET_BYTES:  # a guess would be as good
+        raise ArtefactError(
+            f"{path} holds {len(secret)} bytes instead of {_SECRET_BYTES}. Delete it, and give the "
+            "run another name"
+        )
+    return secret

@@ -23,7 +23,7 @@ from vflsynth.exceptions import (
 from vflsynth.federation.account import FILE, Account, merged
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.programs import program_of
-from vflsynth.federation.site import Budget, Site
+from vflsynth.federation.site import Budget, Site, kept_secret
 from vflsynth.federation.wire import Request, decode
 from vflsynth.frames import write_table
 from vflsynth.privacy import (
@@ -516,3 +516,14 @@ def test_dpsgd_needs_a_public_number_of_records(make_private_trial):
     trial = make_private_trial(privacy=DPSGD | {"n_records": None}).run()
     assert isinstance(trial.outcome["server"], ParameterError)
     assert "n_records" in str(trial.outcome["server"])
+
+
+def test_own_secrets_are_kept_whole_or_refused(tmp_path):
+    path = tmp_path / "run" / "own-secret"
+    secret = kept_secret(path)
+    assert len(secret) == 32
+    assert kept_secret(path) == secret
+    assert path.stat().st_mode & 0o077 == 0
+    path.write_text("")
+    with pytest.raises(ArtefactError, match="holds 0 bytes instead of 32"):
+        kept_secret(path)
