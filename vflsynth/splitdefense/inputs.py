@@ -13,13 +13,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from vflsynth.exceptions import (
-    ColumnNameError,
     MissingKeyError,
     ParameterError,
     PartyDataError,
     PartyNameError,
 )
-from vflsynth.frames import check_party_frames, party_keys
+from vflsynth.frames import check_party_frames, party_keys, vertical_split
 
 LABEL_HOLDER = "label holder"
 """Name of an active party that has labels and nothing else."""
@@ -62,31 +61,11 @@ def split_table(
 
     Raises
     ------
-    ColumnNameError
-        If a party is to get a column that the table lacks, or two get the same.
+    PartyDataError
+        As `vertical_split`.
     """
     table = table.reset_index(drop=True)
-    if party_columns is None:
-        return {ONLY_PARTY: table}
-    owner: dict[Hashable, str] = {}
-    for party, columns in party_columns.items():
-        for column in columns:
-            if column not in table.columns:
-                raise ColumnNameError(
-                    "party_columns gives the party a column that the table does not have",
-                    fix=f"the table has {list(table.columns)[:10]}",
-                    party=party,
-                    column=column,
-                )
-            if column in owner:
-                raise ColumnNameError(
-                    f"party_columns gives this column to party {owner[column]!r} as well",
-                    fix="give every column to one party",
-                    party=party,
-                    column=column,
-                )
-            owner[column] = party
-    return {party: table[list(columns)] for party, columns in party_columns.items()}
+    return {ONLY_PARTY: table} if party_columns is None else vertical_split(table, party_columns)
 
 
 def check_frames(
