@@ -6,6 +6,7 @@ import pytest
 
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import (
+    Discriminators,
     GaussianPrivacy,
     PLDAccountant,
     PublicSchema,
@@ -198,7 +199,7 @@ def test_one_holder_of_everything_releases_everything():
                 JOINED,
                 sample_rate=128 / 1599,
                 steps=1000,
-                holder="joined",
+                discriminators=Discriminators.JOINED,
             ),
             2.0,
         ),
@@ -208,7 +209,7 @@ def test_one_holder_of_everything_releases_everything():
                 ["joined"],
                 sample_rate=16 / 1599,
                 steps=15000,
-                holder="joined",
+                discriminators=Discriminators.JOINED,
             ),
             4.0,
         ),
@@ -228,7 +229,9 @@ def test_one_holder_of_everything_releases_everything():
 def test_one_holder_needs_less_noise_than_parties_and_a_server():
     """The same noise over the joint sensitivity, hence the same ε, which three owners share."""
     given = privacy("dpsgd", epsilon=None, noise_multiplier=1.3)
-    joined = plan_dpsgd(given, JOINED, sample_rate=128 / 1599, steps=1000, holder="joined")
+    joined = plan_dpsgd(
+        given, JOINED, sample_rate=128 / 1599, steps=1000, discriminators=Discriminators.JOINED
+    )
     parties = planned("dpsgd", epsilon=None, noise_multiplier=1.3)
     one, three = (plan.ledger.entries[-1].event for plan in (joined, parties))
     assert one.joint_noise_multiplier == pytest.approx(three.joint_noise_multiplier)
