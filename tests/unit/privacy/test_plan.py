@@ -153,9 +153,7 @@ def test_the_papers_settings_give_the_papers_budget_per_party_and_more_together(
     assert first.noise_std == pytest.approx(1.39 * 2 * 1.5 / 16)
 
 
-@pytest.mark.parametrize(
-    "discriminators", [Discriminators.PRIVATE, Discriminators.LOCAL_AND_SHARED]
-)
+@pytest.mark.parametrize("discriminators", ["private", "local and shared"])
 def test_the_papers_first_layer_budget_by_hand(discriminators):
     """VertiGAN's is VFLGAN's: two parties' first layers; no noise is in the shared discriminator.
 
@@ -167,12 +165,10 @@ def test_the_papers_first_layer_budget_by_hand(discriminators):
 
     def by_hand(n_parties):
         found = []
-        for a in range(2, 60):
+        for a in range(2, 20):  # the best is 3
             e = [n_parties * order / (2 * sigma**2) for order in range(a + 1)]
             total = 1 + rate**2 * comb(a, 2) * min(4 * expm1(e[2]), 2 * exp(e[2]))
-            total += sum(
-                2 * rate**j * comb(a, j) * exp((j - 1) * e[j]) for j in range(3, a + 1) if e[a] < 9
-            )
+            total += sum(2 * rate**j * comb(a, j) * exp((j - 1) * e[j]) for j in range(3, a + 1))
             sampled = min(log(total) / (a - 1), e[a])
             found.append(steps * sampled + log(1 / delta) / (a - 1))
         return min(found)
@@ -183,7 +179,7 @@ def test_the_papers_first_layer_budget_by_hand(discriminators):
         list(COLUMNS),
         sample_rate=rate,
         steps=steps,
-        discriminators=discriminators,
+        discriminators=Discriminators(discriminators),
     )
     spent = plan.ledger.epsilons()[WangAccountant().name]
     assert spent == pytest.approx(by_hand(2), rel=1e-6)
