@@ -30,7 +30,7 @@ import pandas as pd
 from benchmarks._data import BenchmarkTable
 from benchmarks._schemas import DELTAS, N_RECORDS, SCHEMAS
 from benchmarks.external.run import prepare_environment
-from vflsynth import DPLTSynthesizer, VFLGANSynthesizer
+from vflsynth import DPLTSynthesizer, VertiGANSynthesizer, VFLGANSynthesizer
 from vflsynth.exceptions import NoPrivacyWarning
 from vflsynth.privacy import (
     GaussianPrivacy,
@@ -49,9 +49,19 @@ DPSGD_MODEL: dict[str, Any] = {"discriminator_steps": 2}
 WITHOUT_SCHEMA = "kernel_mean_embedding_without_schema"
 """The default mechanism when nobody states bounds or categories, so that they have to be paid."""
 
-VFLGAN_MECHANISMS = ("kernel_mean_embedding", WITHOUT_SCHEMA, "dpsgd", "first_layer")
+GANS: dict[str, tuple[type[VFLGANSynthesizer | VertiGANSynthesizer], str]] = {
+    "kernel_mean_embedding": (VFLGANSynthesizer, "kernel_mean_embedding"),
+    WITHOUT_SCHEMA: (VFLGANSynthesizer, "kernel_mean_embedding"),
+    "dpsgd": (VFLGANSynthesizer, "dpsgd"),
+    "first_layer": (VFLGANSynthesizer, "first_layer"),
+    "vertigan_dpsgd": (VertiGANSynthesizer, "dpsgd"),
+    "vertigan_first_layer": (VertiGANSynthesizer, "first_layer"),
+}
+"""Synthesizer and mechanism; VertiGAN's settings are those of VFLGAN's mechanism."""
+
+FIRST_LAYER = tuple(name for name, (_, mechanism) in GANS.items() if mechanism == "first_layer")
 MARGINAL_METHODS = ("mst", "aim")
-METHODS = (*VFLGAN_MECHANISMS, "dplt", *MARGINAL_METHODS)
+METHODS = (*GANS, "dplt", *MARGINAL_METHODS)
 
 N_BINS = 32
 PREPROCESSING_SHARE = 0.2
@@ -70,7 +80,7 @@ class Release:
     sample : DataFrame
         As many records as the real table has.
     epsilon : float
-        Spent, at the table's δ. That of ``first_layer`` is not one of the sample.
+        Spent, at the table's δ. That of `FIRST_LAYER` is not one of the sample.
     parameters : dict
         Sizes and steps, JSON-safe.
     seconds : float
@@ -87,8 +97,8 @@ def synthesise(
     table: BenchmarkTable, method: str, epsilon: float, seeds: list[int]
 ) -> Iterator[Release]:
     """Yield one release per seed."""
-    if method in VFLGAN_MECHANISMS:
-        yield from _vflgan(table, method, epsilon, seeds)
+    if method in GANS:
+        yield from _gan(table, method, epsilon, seeds)
     for seed in seeds:
         if method == "dplt":
             yield _dplt(table, epsilon, seed)
@@ -96,11 +106,9 @@ def synthesise(
             yield _marginals(table, method, epsilon, seed)
 
 
-def _vflgan(
-    table: BenchmarkTable, method: str, epsilon: float, seeds: list[int]
-) -> Iterator[Release]:
+def _gan(table: BenchmarkTable, method: str, epsilon: float, seeds: list[int]) -> Iterator[Release]:
     """Train the seeds together where the mechanism can: its steps cost operations, not size."""
-    model, n_records = _make_vflgan(table, method, epsilon), len(table.party_frames["A"])
+    model, n_records = _make_gan(table, method, epsilon), len(table.party_frames["A"])
     alone = model.privacy.mechanism == "kernel_mean_embedding"
     together = [[seed] for seed in seeds] if alone else [seeds]
     frames, dtypes = table.party_frames, table.joined().dtypes
@@ -124,19 +132,21 @@ def _vflgan(
             yield Release(sample, ledger.epsilon(), fitted.settings_, seconds)
 
 
-def _make_vflgan(table: BenchmarkTable, method: str, epsilon: float) -> VFLGANSynthesizer:
-    mechanism = "kernel_mean_embedding" if method == WITHOUT_SCHEMA else method
+def _make_gan(
+    table: BenchmarkTable, method: str, epsilon: float
+) -> VFLGANSynthesizer | VertiGANSynthesizer:
+    synthesizer, mechanism = GANS[method]
     options: dict[str, Any] = {"mechanism": mechanism, "delta": DELTAS[table.name]}
     model: dict[str, Any] = {}
-    if method == "first_layer":
+    if mechanism == "first_layer":
         model["column_kinds"] = dict.fromkeys(table.categorical, "categorical")
     elif method != WITHOUT_SCHEMA:
         options["public_schema"] = SCHEMAS[table.name]
-    if method == "dpsgd":
+    if mechanism == "dpsgd":
         options |= {"n_records": N_RECORDS[table.name], **DPSGD}
         model |= DPSGD_MODEL
     privacy = GaussianPrivacy(epsilon=epsilon, **options)
-    return VFLGANSynthesizer(privacy=privacy, device="cpu", verbose=0, **model)
+    return synthesizer(privacy=privacy, device="cpu", verbose=0, **model)
 
 
 def _dplt(table: BenchmarkTable, epsilon: float, seed: int) -> Release:

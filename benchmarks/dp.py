@@ -10,7 +10,8 @@ encoded again.
 
 ``first_layer`` is the paper's mechanism, whose epsilon is not one of the synthetic table. It is
 calibrated by the paper's bound, which is far above better ones where epsilon is small: what is
-spent by the smallest valid bound is shown below it.
+spent by the smallest valid bound is shown below it. ``vertigan_first_layer`` is that of VertiGAN,
+the paper's DP-VertiGAN, and ``vertigan_dpsgd`` VertiGAN with DP-SGD in every party.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import torch
 
 from benchmarks import _runs
 from benchmarks._data import load_table
-from benchmarks._private import METHODS, WITHOUT_SCHEMA, synthesise
+from benchmarks._private import FIRST_LAYER, METHODS, WITHOUT_SCHEMA, synthesise
 from benchmarks._schemas import DELTAS, SCHEMAS
 from vflsynth.evaluation import frechet_distance
 
@@ -104,7 +105,7 @@ def show() -> None:
             if any(cells):
                 label = LABELS.get(method, method)
                 print(f"  {label:26}" + "".join(f"{_cell(cell):>34}" for cell in cells))
-            if any(cells) and method == "first_layer":
+            if any(cells) and method in FIRST_LAYER:
                 print(f"  {'  epsilon spent':26}" + "".join(f"{_spent(c):>34}" for c in cells))
         for name, label in NOT_PRIVATE.items():
             if (measured := _not_private(data, name)) is not None:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth import VFLGANSynthesizer
+from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
 from vflsynth.audit import Claim, RegularisedLogistic, audit_mechanism, audit_with_canaries
 from vflsynth.privacy import GaussianPrivacy, PublicSchema
 
@@ -87,18 +87,23 @@ def test_dpsgd_leaks_no_more_than_its_epsilon():
     assert attack.epsilon <= claimed
 
 
-@pytest.mark.parametrize(
-    "privacy",
-    [
-        GaussianPrivacy(epsilon=1.0, delta=1e-3, public_schema=SCHEMA, n_features=200),
-        GaussianPrivacy(
-            epsilon=1.0, delta=1e-3, mechanism="dpsgd", public_schema=SCHEMA, n_records=300
-        ),
-    ],
-    ids=["kernel_mean_embedding", "dpsgd"],
+ONE_SHOT = GaussianPrivacy(epsilon=1.0, delta=1e-3, public_schema=SCHEMA, n_features=200)
+DPSGD = GaussianPrivacy(
+    epsilon=1.0, delta=1e-3, mechanism="dpsgd", public_schema=SCHEMA, n_records=300
 )
-def test_canaries_of_sound_mechanisms_stay_below_their_epsilon(privacy):
-    model = VFLGANSynthesizer(
+
+
+@pytest.mark.parametrize(
+    ("synthesizer", "privacy"),
+    [
+        (VFLGANSynthesizer, ONE_SHOT),
+        (VFLGANSynthesizer, DPSGD),
+        (VertiGANSynthesizer, DPSGD),
+    ],
+    ids=["kernel_mean_embedding", "dpsgd", "VertiGAN, dpsgd"],
+)
+def test_canaries_of_sound_mechanisms_stay_below_their_epsilon(synthesizer, privacy):
+    model = synthesizer(
         privacy=privacy, epochs=10, batch_size=64, device="cpu", verbose=0, generator_hidden=(16,)
     )
     audit = audit_with_canaries(

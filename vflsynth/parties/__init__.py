@@ -6,7 +6,7 @@ from vflsynth.parties.dpsgd_server import DPSGDServer
 from vflsynth.parties.first_layer_party import (
     FirstLayerNoise,
     FirstLayerParty,
-    WGANFirstLayerParty,
+    VertiGANFirstLayerParty,
 )
 from vflsynth.parties.gan_party import GANParty
 from vflsynth.parties.gan_server import GANServer
@@ -19,11 +19,11 @@ from vflsynth.parties.mean_embedding_server import MeanEmbeddingServer
 from vflsynth.parties.party import Party, TrainableParty
 from vflsynth.parties.public_encoding import PublicEncoding
 from vflsynth.parties.settings import Settings
+from vflsynth.parties.vertigan_dpsgd_party import DPSGDGANParty, VertiGANDPSGDParty
 from vflsynth.parties.vertigan_party import VertiGANParty
 from vflsynth.parties.vertigan_server import VertiGANServer
 from vflsynth.parties.vflgan_party import VFLGANParty
 from vflsynth.parties.vflgan_server import VFLGANServer
-from vflsynth.parties.wgan_dpsgd_party import DPSGDGANParty, WGANDPSGDParty
 
 __all__ = [
     "DPSGDGANParty",
@@ -48,9 +48,9 @@ __all__ = [
     "TrainableParty",
     "VFLGANParty",
     "VFLGANServer",
+    "VertiGANDPSGDParty",
+    "VertiGANFirstLayerParty",
     "VertiGANParty",
     "VertiGANServer",
-    "WGANDPSGDParty",
-    "WGANFirstLayerParty",
     "publish_tree",
 ]

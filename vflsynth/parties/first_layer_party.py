@@ -67,8 +67,8 @@ class FirstLayerParty(VFLGANParty):
         self.noise.perturb(self.discriminator.first_part.layers[0])
 
 
-class WGANFirstLayerParty(VertiGANParty):
-    """The holder of a joined table, with the same mechanism for its one discriminator.
+class VertiGANFirstLayerParty(VertiGANParty):
+    """A party of VertiGAN, with the same mechanism for its own discriminator.
 
     Parameters
     ----------
@@ -77,7 +77,8 @@ class WGANFirstLayerParty(VertiGANParty):
 
     Notes
     -----
-    Source: VFLGAN §5.2.1, which compares mechanisms on WGAN-GP.
+    Source: VFLGAN Table 1, lower half: VertiGAN with this mechanism. Alone, such a party is WGAN-GP
+    with it (§5.2.1).
     """
 
     noise: FirstLayerNoise

@@ -19,6 +19,7 @@ from vflsynth.privacy.calibration import (
     max_steps,
     split_gaussian_budget,
 )
+from vflsynth.privacy.discriminators import Discriminators
 from vflsynth.privacy.events import (
     Composition,
     GaussianRelease,
@@ -44,6 +45,7 @@ __all__ = [
     "ACCOUNTANTS",
     "Accountant",
     "Composition",
+    "Discriminators",
     "GaussianDPAccountant",
     "GaussianPrivacy",
     "GaussianRelease",

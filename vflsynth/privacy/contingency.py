@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.privacy.discriminators import RECIPIENTS, SERVER
 from vflsynth.privacy.events import Composition, GaussianRelease, NeighbouringRelation
 from vflsynth.privacy.histograms import histogram_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
@@ -19,8 +20,6 @@ from vflsynth.privacy.parameters import GaussianPrivacy
 from vflsynth.privacy.plan import (
     COUNTS,
     FLOATING_POINT,
-    RECIPIENTS,
-    SERVER,
     SYNTHETIC_DATA_CLAIM,
     histogram_event,
     public_knowledge,

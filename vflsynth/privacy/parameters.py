@@ -67,6 +67,8 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
         - "gs_wgan": discriminators that see disjoint shards of the records, and noise on what they
           tell the generator, of `WGANGPSynthesizer` only (see `vflsynth.privacy.gs_wgan`).
         - "latent_tree": noisy contingency tables, of `DPLTSynthesizer` only.
+
+        `VertiGANSynthesizer` has "dpsgd" and "first_layer".
     neighbouring_relation : {"add_or_remove_one", "replace_one"}, optional
         Default: "replace_one" for "first_layer", "dpsgd_gan" and "gs_wgan", which know no other,
         else "add_or_remove_one".

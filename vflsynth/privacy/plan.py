@@ -17,6 +17,7 @@ from vflsynth.privacy.discovery import (
     split_noise,
     sum_columns,
 )
+from vflsynth.privacy.discriminators import RECIPIENTS, SERVER, WHO_JOINS, Discriminators
 from vflsynth.privacy.dpsgd import joint_sensitivity
 from vflsynth.privacy.events import (
     Composition,
@@ -32,18 +33,10 @@ from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.mean_embedding import mean_embedding_sensitivity
 from vflsynth.privacy.parameters import GaussianPrivacy
 
-SERVER = "server"
-
 SYNTHETIC_DATA_CLAIM = (
     "ε bounds what the synthetic data, the generators and everything else computed from the "
     "releases below reveal about one record, however long and often they are used."
 )
-RECIPIENTS = "recipients of the synthetic data and of the generators"
-WHO_JOINS = "whoever joins the tables and trains: it sees all parties' records as they are"
-_SERVER_SEES_FEATURES = (
-    "the server: it sees intermediate features of every record in a batch without noise"
-)
-_PARTIES = "the other parties: they know the batches and see protocol messages without noise"
 COUNTS = (
     "alignment report, transcript and log of a fit: they tell numbers of records, which a saved "
     "model holds only under replace_one"
@@ -148,7 +141,7 @@ def plan_dpsgd(
     *,
     sample_rate: float,
     steps: int,
-    holder: str | None = None,
+    discriminators: Discriminators = Discriminators.LOCAL_AND_SHARED,
 ) -> PrivacyPlan:
     """Plan DP-SGD on all discriminator parameters, with Poisson sampling.
 
@@ -160,8 +153,8 @@ def plan_dpsgd(
         Probability of each record to be in a batch.
     steps : int
         Discriminator steps.
-    holder : str, optional
-        As in `plan_mean_embedding`; there is one discriminator then.
+    discriminators : Discriminators, default=Discriminators.LOCAL_AND_SHARED
+        Whose they are; of a joined table, `columns` are those of its holder.
 
     Returns
     -------
@@ -169,24 +162,22 @@ def plan_dpsgd(
     """
     privacy.validate()
     relation, bound = privacy.relation, privacy.max_grad_norm
-    blocks = (holder,) if holder else (*columns, SERVER)
-    of = {SERVER: "shared"} if holder is None else {holder: "only"}
+    owners = discriminators.owners(columns)
     penalised = " and penalties" if privacy.gradient_penalty_at == "records" else ""
     factor = 2.0 if relation is NeighbouringRelation.REPLACE_ONE else 1.0
-    joint = joint_sensitivity([bound] * len(blocks))
+    joint = joint_sensitivity([bound] * len(owners))
 
     def training(noise_multiplier: float) -> SampledRelease:
         releases = tuple(
             GaussianRelease(
-                released=f"clipped per-record gradients{penalised} of the "
-                f"{of.get(party, 'local')} discriminator",
+                released=f"clipped per-record gradients{penalised} of the {kind} discriminator",
                 party=party,
                 noise_multiplier=noise_multiplier * joint / bound,
                 sensitivity=factor * bound,
                 relation=relation,
                 record_norm=bound,
             )
-            for party in blocks
+            for party, kind in owners.items()
         )
         return SampledRelease(releases, privacy.sampler, sample_rate, steps)
 
@@ -196,7 +187,8 @@ def plan_dpsgd(
         training,
         PLDAccountant(),
         mechanism="DP-SGD on all discriminator parameters",
-        not_protected_against=(WHO_JOINS,) if holder else (_SERVER_SEES_FEATURES, _PARTIES),
+        protected_against=discriminators.protected_by_dpsgd,
+        not_protected_against=discriminators.not_protected_by_dpsgd,
         public=("rough number of records", "sample rate and number of steps"),
     )
 
@@ -210,6 +202,7 @@ def plan_training(
     mechanism: str,
     not_protected_against: tuple[str, ...],
     public: tuple[str, ...],
+    protected_against: tuple[str, ...] = (RECIPIENTS,),
     not_covered: tuple[str, ...] = (),
 ) -> PrivacyPlan:
     """Plan training that protects the synthetic data, and the histograms before it.
@@ -223,7 +216,7 @@ def plan_training(
         From a noise multiplier to all that training releases.
     accountant : Accountant
     mechanism : str
-    not_protected_against, public, not_covered : tuple of str
+    not_protected_against, public, protected_against, not_covered : tuple of str
         For the ledger; `public` besides what `public_knowledge` lists, `not_covered` besides
         `NOT_COVERED_BY_TRAINING`.
     """
@@ -239,7 +232,7 @@ def plan_training(
         delta=delta_of(privacy),
         target_epsilon=privacy.epsilon,
         entries=tuple(entries),
-        protected_against=(RECIPIENTS,),
+        protected_against=protected_against,
         not_protected_against=not_protected_against,
         not_covered=(*not_covered, *NOT_COVERED_BY_TRAINING),
         public=public_knowledge(privacy, columns, *public),
@@ -253,7 +246,7 @@ def plan_first_layer(
     *,
     sample_rate: float,
     steps: int,
-    holder: str | None = None,
+    discriminators: Discriminators = Discriminators.LOCAL_AND_SHARED,
 ) -> PrivacyPlan:
     """Plan the VFLGAN paper's mechanism, with the gradients of all parties counted together.
 
@@ -265,8 +258,8 @@ def plan_first_layer(
         Batch size over number of records.
     steps : int
         Discriminator steps.
-    holder : str, optional
-        As in `plan_mean_embedding`; then the only one of `parties`.
+    discriminators : Discriminators, default=Discriminators.LOCAL_AND_SHARED
+        Whose they are; of a joined table, `parties` are its holder alone.
 
     Returns
     -------
@@ -306,14 +299,9 @@ def plan_first_layer(
         target_epsilon=privacy.epsilon,
         entries=(LedgerEntry("training", training(noise)),),
         protected_against=("nobody, as far as the synthetic data are concerned",),
-        not_protected_against=(
-            (RECIPIENTS, WHO_JOINS) if holder else (RECIPIENTS, _SERVER_SEES_FEATURES, _PARTIES)
-        ),
+        not_protected_against=discriminators.not_protected_by_first_layer,
         not_covered=(
-            "all layers above the first, private heads and shared discriminator: raw gradients"
-            if holder is None
-            else "all layers above the first: raw gradients",
-            "the records themselves, which the released features are computed from again",
+            *discriminators.not_covered_by_first_layer,
             "scaling, category lists and the choice of the best epoch: read off the records",
             FLOATING_POINT,
         ),

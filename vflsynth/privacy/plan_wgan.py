@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 
 from vflsynth.privacy.accountants import RDPAccountant
 from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.privacy.discriminators import WHO_JOINS
 from vflsynth.privacy.events import GaussianRelease, SampledRelease
 from vflsynth.privacy.gs_wgan import batch_sensitivity
 from vflsynth.privacy.parameters import GaussianPrivacy
-from vflsynth.privacy.plan import WHO_JOINS, PrivacyPlan, plan_training
+from vflsynth.privacy.plan import PrivacyPlan, plan_training
 
 
 def plan_dpsgd_gan(

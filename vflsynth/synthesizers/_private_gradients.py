@@ -107,6 +107,10 @@ class GradientMechanism(ABC):
         return PublicEncoding.of(self.privacy, noise_multiplier, self.columns)
 
 
+Mechanisms = Mapping[str, type[GradientMechanism] | None]
+"""By name what a synthesizer can be fitted with; None: the kernel mean embedding, one release."""
+
+
 def fit_private_gradients(
     models: Sequence[PrivateGANSynthesizer],
     privacy: GaussianPrivacy,
@@ -137,7 +141,9 @@ def fit_private_gradients(
     device = resolve_device(model.device)
     frames = check_party_frames(party_frames, on, allow_empty_columns=True)
     columns = count_columns(frames, on, privacy.public_schema)
-    mechanism = model._gradient_mechanisms[privacy.mechanism](model, privacy, columns, noise)
+    make = model._mechanisms[privacy.mechanism]
+    assert make is not None, "a mechanism with gradients"
+    mechanism = make(model, privacy, columns, noise)
     parties = mechanism.make_parties(frames, on)
     record = Transcript() if transcript else None
     channel = LocalChannel(parties, record)

@@ -10,11 +10,17 @@ from vflsynth._validation import check_parameters
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.privacy import GaussianPrivacy
 from vflsynth.synthesizers._mean_embedding import fit_mean_embedding
-from vflsynth.synthesizers._private_gradients import GradientMechanism, fit_private_gradients
+from vflsynth.synthesizers._private_gradients import Mechanisms, fit_private_gradients
 from vflsynth.synthesizers.base import PartyFrames, privacy_to_json
 from vflsynth.synthesizers.gan import GANSynthesizer
 
-ONE_SHOT = "kernel_mean_embedding"
+_HOMES = {
+    "kernel_mean_embedding": "VFLGANSynthesizer or WGANGPSynthesizer",
+    "dpsgd_gan": "WGANGPSynthesizer",
+    "gs_wgan": "WGANGPSynthesizer",
+    "latent_tree": "DPLTSynthesizer",
+}
+"""Mechanisms that some synthesizer lacks, and which have them."""
 
 
 class PrivateGANSynthesizer(GANSynthesizer):
@@ -23,8 +29,8 @@ class PrivateGANSynthesizer(GANSynthesizer):
     Subclasses document the parameter `privacy` and what it changes.
     """
 
-    _gradient_mechanisms: ClassVar[Mapping[str, type[GradientMechanism]]]
-    """All that a fit can be asked for, but for the one-shot mechanism, which all have."""
+    _mechanisms: ClassVar[Mechanisms]
+    """All that a fit can be asked for."""
 
     _joins: ClassVar[bool] = False
     """Whether one holder of all parties' columns releases everything."""
@@ -49,18 +55,18 @@ class PrivateGANSynthesizer(GANSynthesizer):
         check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
         self.privacy.validate()
         mechanism = self.privacy.mechanism
-        known = (ONE_SHOT, *self._gradient_mechanisms)
-        if mechanism not in known:
-            owner = {"latent_tree": "DPLTSynthesizer"}.get(mechanism, "WGANGPSynthesizer")
+        if mechanism not in self._mechanisms:
+            known, homes = " or ".join(map(repr, self._mechanisms)), _HOMES[mechanism]
             raise PrivacyParameterError(
                 "mechanism",
                 mechanism,
-                f"one of {', '.join(map(repr, known))} for {type(self).__name__}: "
-                f"{mechanism!r} is that of {owner}",
+                f"{known} for {type(self).__name__}: {mechanism!r} is for {homes}. Fix: pass one "
+                "of those to GaussianPrivacy(mechanism=...), whose default is "
+                f"'kernel_mean_embedding', or use {homes}",
             )
         del options["checkpoint_every"]
         _refuse_repeated_releases(mechanism, len(models), options)
-        if mechanism == ONE_SHOT:
+        if self._mechanisms[mechanism] is None:
             chosen = {name: options[name] for name in ("callbacks", "transcript")}
             fit_mean_embedding(models[0], self.privacy, party_frames, on, **chosen)
         else:
@@ -91,7 +97,7 @@ class PrivateGANSynthesizer(GANSynthesizer):
 
 def _refuse_repeated_releases(mechanism: str, n_models: int, options: Mapping[str, Any]) -> None:
     """Refuse what would release more than the ledger counts."""
-    alone = mechanism in (ONE_SHOT, "gs_wgan")
+    alone = mechanism in ("kernel_mean_embedding", "gs_wgan")
     kept = ["checkpoint", "resume"] + (["replica_rows", "keep_discriminators"] if alone else [])
     refused = [
         name for name in kept if options.get(name) is not None and options[name] is not False

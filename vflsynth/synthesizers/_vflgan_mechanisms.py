@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import pandas as pd
 
@@ -20,10 +21,12 @@ from vflsynth.parties import (
     GANParty,
     Party,
     Settings,
+    VertiGANFirstLayerParty,
 )
+from vflsynth.parties.private_party import NoisyDescentParty
 from vflsynth.privacy import (
+    Discriminators,
     NeighbouringRelation,
-    PrivacyPlan,
     StepBudget,
     plan_dpsgd,
     plan_first_layer,
@@ -31,7 +34,7 @@ from vflsynth.privacy import (
 from vflsynth.privacy.dpsgd import joint_sensitivity
 from vflsynth.protocol import Channel, PoissonSchedule, Schedule, Shape, SubsetSchedule
 from vflsynth.protocol.channel import Verb
-from vflsynth.synthesizers._private_gradients import GradientMechanism
+from vflsynth.synthesizers._private_gradients import GradientMechanism, Mechanisms
 from vflsynth.synthesizers.gan import power_of_two
 from vflsynth.training import DPSGD, GANAlgorithm
 from vflsynth.transformers import TableTransformer
@@ -45,10 +48,13 @@ DPSGD_STEPS = 3_000
 class DPSGDMechanism(GradientMechanism):
     """Per-record clipping and noise for all discriminator parameters, Poisson sampling."""
 
+    _party: ClassVar[type[NoisyDescentParty]] = DPSGDParty
+    _discriminators: ClassVar = Discriminators.LOCAL_AND_SHARED
+
     def make_parties(self, frames: Mapping[str, pd.DataFrame], on: Hashable) -> Sequence[Party]:
         """Make the objects that own the parties' tables and match their records."""
         self._parties = [
-            DPSGDParty(name, frame, on, TableTransformer()) for name, frame in frames.items()
+            self._party(name, frame, on, TableTransformer()) for name, frame in frames.items()
         ]
         return self._parties
 
@@ -59,23 +65,23 @@ class DPSGDMechanism(GradientMechanism):
         batch_size = model.batch_size or power_of_two(self.n_public / 8, 8, 512)
         epochs = model.epochs or max(1, round(DPSGD_STEPS * batch_size / self.n_public))
         self._count_steps(self.n_public, batch_size, epochs)
-        self.plan = self._make_plan(batch_size / self.n_public)
+        self.plan = plan_dpsgd(
+            privacy,
+            self.columns,
+            sample_rate=batch_size / self.n_public,
+            steps=self._steps,
+            discriminators=self._discriminators,
+        )
         replaced = 2.0 if privacy.relation is NeighbouringRelation.REPLACE_ONE else 1.0
+        bounds = [privacy.max_grad_norm] * len(self._discriminators.owners(self.columns))
         self.dpsgd = DPSGDSettings(
             max_grad_norm=privacy.max_grad_norm,
-            sensitivity=replaced * joint_sensitivity([privacy.max_grad_norm] * self._n_owners()),
+            sensitivity=replaced * joint_sensitivity(bounds),
             noise_multiplier=self.plan.noise_multiplier,
             steps=self._steps,
             learning_rate=DISCRIMINATOR_RATE * model.learning_rate,
             penalty_at_records=privacy.gradient_penalty_at == "records",
         )
-
-    def _make_plan(self, sample_rate: float) -> PrivacyPlan:
-        return plan_dpsgd(self.privacy, self.columns, sample_rate=sample_rate, steps=self._steps)
-
-    def _n_owners(self) -> int:
-        """Count those who have discriminator parameters: the parties and the server."""
-        return len(self.columns) + 1
 
     def trainees(self, parties: Sequence[Party]) -> Sequence[GANParty]:
         """Say who trains, with an encoding and what was calibrated."""
@@ -128,14 +134,15 @@ class DPSGDMechanism(GradientMechanism):
 class FirstLayerMechanism(GradientMechanism):
     """The paper's: a perturbed first layer, everything else as without privacy."""
 
-    _holder: str | None = None
+    _party: ClassVar[type[FirstLayerParty | VertiGANFirstLayerParty]] = FirstLayerParty
+    _discriminators: ClassVar = Discriminators.LOCAL_AND_SHARED
 
     def make_parties(self, frames: Mapping[str, pd.DataFrame], on: Hashable) -> Sequence[Party]:
         """Make the objects that own the parties' tables and match their records."""
         warn_of_no_privacy()
         transformers = self.model._transformers(frames, on)
         self._parties = [
-            FirstLayerParty(name, frame, on, transformers[name]) for name, frame in frames.items()
+            self._party(name, frame, on, transformers[name]) for name, frame in frames.items()
         ]
         return self._parties
 
@@ -149,7 +156,7 @@ class FirstLayerMechanism(GradientMechanism):
             list(self.columns),
             sample_rate=batch_size / n_records,
             steps=self._steps,
-            holder=self._holder,
+            discriminators=self._discriminators,
         )
 
     def trainees(self, parties: Sequence[Party]) -> Sequence[GANParty]:
@@ -188,13 +195,14 @@ def warn_of_no_privacy() -> None:
     """Say that the paper's mechanism does not protect the synthetic data."""
     warn_user(
         "the mechanism 'first_layer' does not protect the synthetic data: its epsilon is the "
-        "budget of the first-layer gradients only. It is for reproduction and comparison; "
-        "'kernel_mean_embedding' and 'dpsgd' protect the synthetic data",
+        "budget of the first-layer gradients only. It is for reproduction and comparison; 'dpsgd' "
+        "protects the synthetic data, as does the 'kernel_mean_embedding' of VFLGANSynthesizer",
         NoPrivacyWarning,
     )
 
 
-MECHANISMS: Mapping[str, type[GradientMechanism]] = {
+MECHANISMS: Mechanisms = {
+    "kernel_mean_embedding": None,
     "dpsgd": DPSGDMechanism,
     "first_layer": FirstLayerMechanism,
 }

@@ -21,29 +21,28 @@ from vflsynth.parties import (
     GSWGANSettings,
     Party,
     Settings,
+    VertiGANDPSGDParty,
+    VertiGANFirstLayerParty,
     VertiGANServer,
-    WGANDPSGDParty,
-    WGANFirstLayerParty,
 )
 from vflsynth.privacy import (
+    Discriminators,
     GaussianPrivacy,
-    PrivacyPlan,
-    plan_dpsgd,
     plan_dpsgd_gan,
     plan_gs_wgan,
 )
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Channel, Schedule, SubsetSchedule
-from vflsynth.synthesizers._joined import JOINED, columns_of_joined, hand_back_encoding, join
-from vflsynth.synthesizers._private_gradients import GradientMechanism
+from vflsynth.synthesizers._joined import columns_of_joined, hand_back_encoding, join
+from vflsynth.synthesizers._private_gradients import GradientMechanism, Mechanisms
+from vflsynth.synthesizers._vertigan_mechanisms import VertiGANDPSGDMechanism
 from vflsynth.synthesizers._vflgan_mechanisms import (
     DPSGD_STEPS,
-    DPSGDMechanism,
     FirstLayerMechanism,
     warn_of_no_privacy,
 )
 from vflsynth.synthesizers.gan import power_of_two
-from vflsynth.training import GANAlgorithm, PrivateWGAN
+from vflsynth.training import GANAlgorithm, PrivateVertiGAN
 from vflsynth.transformers import TableTransformer
 
 Reports = Literal["nothing", "fake scores", "fake scores and penalties"]
@@ -58,8 +57,6 @@ PRETRAINING_STEPS = 1_000
 class JoinedMechanism(GradientMechanism):
     """Everything that is released is released by the holder of the joined table."""
 
-    _reports: Reports
-
     def __init__(
         self,
         model: Any,
@@ -73,20 +70,22 @@ class JoinedMechanism(GradientMechanism):
         """Make the objects that own the parties' tables, to match their records."""
         return [Party(name, frame, on, TableTransformer()) for name, frame in frames.items()]
 
+
+class PublishedMechanism(JoinedMechanism):
+    """One of a published GAN, accounted for under replace-one: the number of records is public."""
+
+    _reports: Reports
+
     def make_algorithm(
         self, channel: Channel, settings: Settings, streams: RandomStreams
     ) -> GANAlgorithm:
         """Make the algorithm; the last generators are kept, whatever they are."""
-        return PrivateWGAN(
+        return PrivateVertiGAN(
             channel,
             VertiGANServer(settings, streams),
             discriminator_steps=self.model.discriminator_steps,
             reports=self._reports,
         )
-
-
-class PublishedMechanism(JoinedMechanism):
-    """One of a published GAN, accounted for under replace-one: the number of records is public."""
 
     def settings(self, n_records: int, widths: Sequence[int]) -> Settings:
         """Sizes and rates, of public numbers and published encodings only."""
@@ -98,28 +97,16 @@ class PublishedMechanism(JoinedMechanism):
         return partial(SubsetSchedule, sampling=RandomStreams(secrets))
 
 
-class JoinedDPSGDMechanism(JoinedMechanism, DPSGDMechanism):
+class JoinedDPSGDMechanism(JoinedMechanism, VertiGANDPSGDMechanism):
     """Per-record clipping and noise for all parameters of the discriminator, Poisson sampling."""
 
-    def _make_plan(self, sample_rate: float) -> PrivacyPlan:
-        return plan_dpsgd(
-            self.privacy, self.columns, sample_rate=sample_rate, steps=self._steps, holder=JOINED
-        )
-
-    def _n_owners(self) -> int:
-        """Count those who have discriminator parameters: the holder of the joined table."""
-        return 1
+    _discriminators = Discriminators.JOINED
 
     def trainees(self, parties: Sequence[Party]) -> Sequence[GANParty]:
         """Join the matched rows, and release what the encoding needs."""
-        joined = join(parties, WGANDPSGDParty, TableTransformer())
+        joined = join(parties, VertiGANDPSGDParty, TableTransformer())
         joined.set_privacy(self._encoding(), self.dpsgd, self.noise)
         return released(parties, joined)
-
-    @property
-    def _reports(self) -> Reports:  # type: ignore[override]
-        at_records = self.privacy.gradient_penalty_at == "records"
-        return "fake scores" if at_records else "fake scores and penalties"
 
 
 class DPSGDGANMechanism(PublishedMechanism):
@@ -193,7 +180,7 @@ class GSWGANMechanism(PublishedMechanism):
 class JoinedFirstLayerMechanism(JoinedMechanism, FirstLayerMechanism):
     """The VFLGAN paper's, for the one discriminator; everything else as without privacy."""
 
-    _holder = JOINED
+    _discriminators = Discriminators.JOINED
 
     def make_parties(self, frames: Mapping[str, pd.DataFrame], on: Hashable) -> Sequence[Party]:
         """Make the objects that own the parties' tables, to match their records."""
@@ -207,23 +194,24 @@ class JoinedFirstLayerMechanism(JoinedMechanism, FirstLayerMechanism):
             party.prepare()
         kinds = {k: v for party in parties for k, v in party.transformer.kinds_.items()}
         joined = join(
-            parties, WGANFirstLayerParty, clone(parties[0].transformer).set_params(kinds=kinds)
+            parties, VertiGANFirstLayerParty, clone(parties[0].transformer).set_params(kinds=kinds)
         )
         joined.noise = self._first_layer_noise()
         joined.prepare()
         return [joined]
 
-    make_algorithm = FirstLayerMechanism.make_algorithm  # model selection as without privacy
 
-
-def released(parties: Sequence[Party], joined: WGANDPSGDParty | GSWGANParty) -> Sequence[GANParty]:
+def released(
+    parties: Sequence[Party], joined: VertiGANDPSGDParty | GSWGANParty
+) -> Sequence[GANParty]:
     """Release what the encoding needs, once, and let every party encode by it."""
     joined.prepare()
     hand_back_encoding(parties, joined)
     return [joined]
 
 
-MECHANISMS: Mapping[str, type[GradientMechanism]] = {
+MECHANISMS: Mechanisms = {
+    "kernel_mean_embedding": None,
     "dpsgd": JoinedDPSGDMechanism,
     "first_layer": JoinedFirstLayerMechanism,
     "dpsgd_gan": DPSGDGANMechanism,

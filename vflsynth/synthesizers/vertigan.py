@@ -10,13 +10,16 @@ import pandas as pd
 from vflsynth._random import RandomState, RandomStreams
 from vflsynth._validation import Optional, Rule, Sizes
 from vflsynth.parties import Settings, VertiGANParty, VertiGANServer
+from vflsynth.privacy import GaussianPrivacy
 from vflsynth.protocol import Channel
-from vflsynth.synthesizers.gan import RULES, GANSynthesizer
+from vflsynth.synthesizers._privately import PrivateGANSynthesizer
+from vflsynth.synthesizers._vertigan_mechanisms import MECHANISMS
+from vflsynth.synthesizers.gan import RULES
 from vflsynth.training import VertiGAN
 from vflsynth.transformers import TableTransformer
 
 
-class VertiGANSynthesizer(GANSynthesizer):
+class VertiGANSynthesizer(PrivateGANSynthesizer):
     """Vertical GAN with a shared generator backbone and no shared discriminator (VertiGAN).
 
     Every party trains a private head on a backbone that all parties have in common, against a
@@ -69,6 +72,14 @@ class VertiGANSynthesizer(GANSynthesizer):
         Seeds everything; on one CPU the same integer gives the same bytes.
     verbose : int, default=1
         0 shows no progress bar.
+    privacy : GaussianPrivacy, optional
+        Differential privacy (Notes), with ``mechanism="dpsgd"`` or ``"first_layer"``: there is no
+        "kernel_mean_embedding" here, the default of `GaussianPrivacy`, which has no discriminators
+        and so nothing of VertiGAN. With "dpsgd" nothing is evaluated: `model_selection`,
+        `evaluate_every`, `column_kinds` and `transformer` have no effect, `batch_size` is the
+        expected number of real records in a batch, `learning_rate` is that of the generators and a
+        tenth of the discriminators', and the default is about 3,000 steps. With "first_layer" all
+        parameters are as without.
 
     Attributes
     ----------
@@ -78,7 +89,9 @@ class VertiGANSynthesizer(GANSynthesizer):
         Matched, dropped and duplicated records per party.
     history_ : DataFrame
         One row per epoch: Wasserstein estimates and penalties of the discriminators, Fréchet
-        distance between the *encoded* real and fake records of all parties, seconds.
+        distance between the *encoded* real and fake records of all parties, seconds. With "dpsgd"
+        `fake_score_*` instead of Wasserstein estimates, no distance, and no penalties where these
+        are taken at records.
     settings_ : dict
         Sizes and rates after defaults were filled in.
     device_ : str
@@ -87,6 +100,9 @@ class VertiGANSynthesizer(GANSynthesizer):
         Whether Ctrl-C ended training early.
     transcript_ : DataFrame or None
         Messages and bytes per boundary, if ``fit(transcript=True)``.
+    privacy_ledger_ : PrivacyLedger or None
+        What was released, what it cost and what it does not cover; print it. None without
+        `privacy`.
 
     Notes
     -----
@@ -97,7 +113,18 @@ class VertiGANSynthesizer(GANSynthesizer):
     the private head its output layer; Adam and the schedule are `VFLGANSynthesizer`'s, as is model
     selection by masked records. The penalty is Eq. 4's, of whole discriminators.
 
-    Privacy: no differential privacy.
+    Privacy: without `privacy`, none. With ``mechanism="dpsgd"`` every party publishes noisy
+    histograms of its columns and, at every step, the noisy sum of clipped per-record gradients of
+    all its discriminator's parameters over a Poisson sample that all parties draw alike; noise is
+    for the joint sensitivity of all of them. Generators, backbone and reports are computed from
+    these alone. So is all that the server sees after matching, where `VFLGANSynthesizer` shows it
+    features; the other parties know the samples. "first_layer", the VFLGAN paper's (Table 1),
+    perturbs the first layer of every party's discriminator: layers above it are trained on raw
+    records, and private heads and shared backbone learn through them, so it gives the synthetic
+    table no guarantee and warns. The VFLGAN paper counts the budget of one party's gradients; the
+    ledger counts all parties'. Noise and samples come from the operating system whatever
+    `random_state` is, so that two fits differ and each spends the whole budget anew. Under
+    "add_or_remove_one" `save` leaves out what tells the number of records.
 
     Examples
     --------
@@ -133,6 +160,7 @@ class VertiGANSynthesizer(GANSynthesizer):
         device: str = "auto",
         random_state: RandomState = None,
         verbose: int = 1,
+        privacy: GaussianPrivacy | None = None,
     ) -> None:
         self.latent_dim = latent_dim
         self.generator_hidden = generator_hidden
@@ -155,8 +183,10 @@ class VertiGANSynthesizer(GANSynthesizer):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+        self.privacy = privacy
 
     _rules: ClassVar[Mapping[str, Rule]] = {**RULES, "discriminator_hidden": Optional(Sizes())}
+    _mechanisms: ClassVar = MECHANISMS
 
     def _make_party(
         self, name: str, frame: pd.DataFrame, on: Hashable, transformer: TableTransformer

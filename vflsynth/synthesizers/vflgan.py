@@ -216,7 +216,7 @@ class VFLGANSynthesizer(PrivateGANSynthesizer):
         "gradient_penalty": Choice(("layerwise", "paper")),
     }
 
-    _gradient_mechanisms: ClassVar = MECHANISMS
+    _mechanisms: ClassVar = MECHANISMS
 
     def _make_party(
         self, name: str, frame: pd.DataFrame, on: Hashable, transformer: TableTransformer

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar
 
 from sklearn.base import clone
 from torch import Tensor
 
-from vflsynth._random import RandomState
 from vflsynth.parties import GANParty, Party, VertiGANParty
-from vflsynth.privacy import GaussianPrivacy
 from vflsynth.protocol import LocalChannel
 from vflsynth.synthesizers._joined import join, weights_of
-from vflsynth.synthesizers._privately import PrivateGANSynthesizer
 from vflsynth.synthesizers._wgan_gp_mechanisms import MECHANISMS
 from vflsynth.synthesizers.vertigan import VertiGANSynthesizer
-from vflsynth.transformers import TableTransformer
 
 
-class WGANGPSynthesizer(PrivateGANSynthesizer, VertiGANSynthesizer):
+class WGANGPSynthesizer(VertiGANSynthesizer):
     """Centralised WGAN-GP, the upper bound: it joins the party frames.
 
     Joining is the very thing that one may not do; this class exists to show what not doing it
@@ -80,59 +76,8 @@ device, random_state, verbose
     3
     """
 
-    _gradient_mechanisms: ClassVar = MECHANISMS
+    _mechanisms: ClassVar = MECHANISMS
     _joins: ClassVar = True
-
-    def __init__(
-        self,
-        *,
-        latent_dim: int | None = None,
-        generator_hidden: Sequence[int] | None = None,
-        discriminator_hidden: Sequence[int] | None = None,
-        bias: bool = True,
-        batch_norm_eps: float | None = 1e-5,
-        gumbel_temperature: float = 0.2,
-        gradient_penalty_weight: float = 10.0,
-        discriminator_steps: int = 5,
-        batch_size: int | None = None,
-        epochs: int | None = None,
-        learning_rate: float = 5e-4,
-        betas: tuple[float, float] = (0.5, 0.999),
-        generator_average: float = 0.999,
-        model_selection: Literal["best", "last"] = "best",
-        evaluate_every: int = 1,
-        column_kinds: Mapping[Any, str] | None = None,
-        transformer: TableTransformer | None = None,
-        memory_limit: float | None = None,
-        device: str = "auto",
-        random_state: RandomState = None,
-        verbose: int = 1,
-        privacy: GaussianPrivacy | None = None,
-    ) -> None:
-        super().__init__(
-            latent_dim=latent_dim,
-            generator_hidden=generator_hidden,
-            discriminator_hidden=discriminator_hidden,
-            bias=bias,
-            batch_norm_eps=batch_norm_eps,
-            gumbel_temperature=gumbel_temperature,
-            gradient_penalty_weight=gradient_penalty_weight,
-            discriminator_steps=discriminator_steps,
-            batch_size=batch_size,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            betas=betas,
-            generator_average=generator_average,
-            model_selection=model_selection,
-            evaluate_every=evaluate_every,
-            column_kinds=column_kinds,
-            transformer=transformer,
-            memory_limit=memory_limit,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.privacy = privacy
 
     def _trainees(
         self, parties: Sequence[GANParty], channel: LocalChannel

@@ -9,7 +9,7 @@ from vflsynth.training.history import History, history_from_json, history_to_jso
 from vflsynth.training.loop import Plan, run
 from vflsynth.training.matching import match_records
 from vflsynth.training.mean_embedding import MeanEmbedding
-from vflsynth.training.private_wgan import PrivateWGAN
+from vflsynth.training.private_vertigan import PrivateVertiGAN
 from vflsynth.training.session import Session, check_replica_rows
 from vflsynth.training.vertigan import VertiGAN
 from vflsynth.training.vflgan import VFLGAN
@@ -26,7 +26,7 @@ __all__ = [
     "History",
     "MeanEmbedding",
     "Plan",
-    "PrivateWGAN",
+    "PrivateVertiGAN",
     "Session",
     "VertiGAN",
     "check_replica_rows",

@@ -1,11 +1,13 @@
 """Plans: noise that meets the target, and ledgers that say what it buys."""
 
 import functools
+from math import comb, exp, expm1, log
 
 import pytest
 
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import (
+    Discriminators,
     GaussianPrivacy,
     PLDAccountant,
     PublicSchema,
@@ -151,6 +153,40 @@ def test_the_papers_settings_give_the_papers_budget_per_party_and_more_together(
     assert first.noise_std == pytest.approx(1.39 * 2 * 1.5 / 16)
 
 
+@pytest.mark.parametrize("discriminators", ["private", "local and shared"])
+def test_the_papers_first_layer_budget_by_hand(discriminators):
+    """VertiGAN's is VFLGAN's: two parties' first layers; no noise is in the shared discriminator.
+
+    Proposition 4 of the paper, term by term. The Rényi divergence of one noisy gradient is
+    a / (2 σ²) at order a; that of two, which the same record moves, is twice as much. Claimed: 10,
+    which is what the sum gives for one party.
+    """
+    sigma, rate, steps, delta = 1.39, 16 / 1599, 15000, 5e-4
+
+    def by_hand(n_parties):
+        found = []
+        for a in range(2, 20):  # the best is 3
+            e = [n_parties * order / (2 * sigma**2) for order in range(a + 1)]
+            total = 1 + rate**2 * comb(a, 2) * min(4 * expm1(e[2]), 2 * exp(e[2]))
+            total += sum(2 * rate**j * comb(a, j) * exp((j - 1) * e[j]) for j in range(3, a + 1))
+            sampled = min(log(total) / (a - 1), e[a])
+            found.append(steps * sampled + log(1 / delta) / (a - 1))
+        return min(found)
+
+    assert round(by_hand(1), 2) == 9.98
+    plan = plan_first_layer(
+        privacy("first_layer", epsilon=None, noise_multiplier=sigma, max_grad_norm=1.5 / 16),
+        list(COLUMNS),
+        sample_rate=rate,
+        steps=steps,
+        discriminators=Discriminators(discriminators),
+    )
+    spent = plan.ledger.epsilons()[WangAccountant().name]
+    assert spent == pytest.approx(by_hand(2), rel=1e-6)
+    assert round(spent, 2) == 16.06
+    assert plan.ledger.parties == ("lab", "taste")
+
+
 def test_two_parties_need_root_two_times_the_noise():
     both = planned("first_layer").noise_multiplier
     one = plan_first_layer(
@@ -175,11 +211,13 @@ def test_plans_check_their_parameters():
 
 
 @pytest.mark.parametrize("n_parties", [2, 5])
-@pytest.mark.parametrize("plan", ["kernel_mean_embedding", "dpsgd"])
+@pytest.mark.parametrize("plan", ["kernel_mean_embedding", *Discriminators])
 def test_a_ledger_is_one_screen_however_many_the_parties(plan, n_parties):
     columns = {f"party {number}": ColumnCounts(6, 2) for number in range(n_parties)}
-    if plan == "dpsgd":
-        made = plan_dpsgd(privacy(plan), columns, sample_rate=0.08, steps=1000)
+    if plan in tuple(Discriminators):
+        made = plan_dpsgd(
+            privacy("dpsgd"), columns, sample_rate=0.08, steps=1000, discriminators=plan
+        )
     else:
         made = plan_mean_embedding(privacy(plan), columns)
     assert len(str(made.ledger).splitlines()) <= 48
@@ -198,7 +236,7 @@ def test_one_holder_of_everything_releases_everything():
                 JOINED,
                 sample_rate=128 / 1599,
                 steps=1000,
-                holder="joined",
+                discriminators=Discriminators.JOINED,
             ),
             2.0,
         ),
@@ -208,7 +246,7 @@ def test_one_holder_of_everything_releases_everything():
                 ["joined"],
                 sample_rate=16 / 1599,
                 steps=15000,
-                holder="joined",
+                discriminators=Discriminators.JOINED,
             ),
             4.0,
         ),
@@ -228,12 +266,52 @@ def test_one_holder_of_everything_releases_everything():
 def test_one_holder_needs_less_noise_than_parties_and_a_server():
     """The same noise over the joint sensitivity, hence the same ε, which three owners share."""
     given = privacy("dpsgd", epsilon=None, noise_multiplier=1.3)
-    joined = plan_dpsgd(given, JOINED, sample_rate=128 / 1599, steps=1000, holder="joined")
+    joined = plan_dpsgd(
+        given, JOINED, sample_rate=128 / 1599, steps=1000, discriminators=Discriminators.JOINED
+    )
     parties = planned("dpsgd", epsilon=None, noise_multiplier=1.3)
     one, three = (plan.ledger.entries[-1].event for plan in (joined, parties))
     assert one.joint_noise_multiplier == pytest.approx(three.joint_noise_multiplier)
     (alone,), (block, *_) = one.releases, three.releases
     assert block.noise_std == pytest.approx(alone.noise_std * 3**0.5)
+
+
+@pytest.mark.parametrize("n_parties", [1, 2, 3])
+def test_private_discriminators_are_as_many_owners_as_parties(n_parties):
+    """Nobody else's discriminator has noise or a bound: with M parties the sensitivity is √M C."""
+    columns = {f"party {number}": ColumnCounts(6) for number in range(n_parties)}
+    rates = {"sample_rate": 128 / 1599, "steps": 1000}
+    given = privacy("dpsgd", epsilon=None, noise_multiplier=1.3, max_grad_norm=2.0)
+    private = plan_dpsgd(given, columns, **rates, discriminators=Discriminators.PRIVATE)
+    training = private.ledger.entries[-1].event
+    assert [release.party for release in training.releases] == list(columns)
+    stds = [release.noise_std for release in training.releases]
+    assert stds == pytest.approx([1.3 * joint_sensitivity([2.0] * n_parties)] * n_parties)
+    assert {release.released for release in training.releases} == {
+        "clipped per-record gradients of the private discriminator"
+    }
+    one = plan_dpsgd(given, JOINED, **rates, discriminators=Discriminators.JOINED)
+    alone = one.ledger.entries[-1].event
+    assert training.joint_noise_multiplier == pytest.approx(alone.joint_noise_multiplier)
+
+
+def test_private_discriminators_are_calibrated_to_the_target():
+    plan = plan_dpsgd(
+        privacy("dpsgd"),
+        COLUMNS,
+        sample_rate=128 / 1599,
+        steps=1000,
+        discriminators=Discriminators.PRIVATE,
+    )
+    assert plan.ledger.parties == ("lab", "taste")
+    assert 9.8 <= plan.ledger.epsilons()[PLDAccountant().name] <= 10.0
+    # One party's part of it, as if the other had released nothing.
+    assert plan.ledger.epsilon_of_party("lab") == pytest.approx(
+        plan.ledger.epsilon_of_party("taste")
+    )
+    assert plan.ledger.epsilon_of_party("lab") < 8.0
+    shared = planned("dpsgd")
+    assert plan.noise_multiplier == pytest.approx(shared.noise_multiplier)  # the same ε for all
 
 
 def test_the_ledger_says_whether_penalties_are_part_of_what_is_released():

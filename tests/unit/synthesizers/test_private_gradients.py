@@ -13,6 +13,15 @@ import torch
 import torch.nn.functional as F
 from sklearn.base import clone
 
+from tests.unit.synthesizers.private_steps import (
+    BATCH,
+    RECORDS,
+    SCHEMA,
+    assert_noise_is_claimed,
+    make_frames,
+    stopped_before_training,
+    with_one_more,
+)
 from vflsynth import VFLGANSynthesizer
 from vflsynth.exceptions import (
     NoPrivacyWarning,
@@ -25,17 +34,13 @@ from vflsynth.exceptions import (
 from vflsynth.parties import dpsgd as dpsgd_module
 from vflsynth.parties import first_layer_party as first_layer_module
 from vflsynth.parties.first_layer_party import FirstLayerParty
-from vflsynth.privacy import GaussianPrivacy, PublicSchema, Sampler, plan_dpsgd
+from vflsynth.privacy import GaussianPrivacy, Sampler, plan_dpsgd
 from vflsynth.privacy import first_layer as first_layer_mechanism
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import PoissonSchedule, SampledFeatures, Transcript
 from vflsynth.protocol.channel import Verb
 from vflsynth.synthesizers import _private_gradients as fitting
 
-SCHEMA = PublicSchema(
-    bounds={"age": (0, 100), "income": (0.0, 10.0)},
-    categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
-)
 DPSGD = GaussianPrivacy(
     noise_multiplier=1.5,
     delta=1e-3,
@@ -49,20 +54,7 @@ AT_RECORDS = clone(DPSGD).set_params(gradient_penalty_at="records")
 FIRST_LAYER = GaussianPrivacy(
     noise_multiplier=1.5, delta=1e-3, mechanism="first_layer", max_grad_norm=0.2
 )
-BATCH, FEATURES = 16, 5
-
-
-def make_frames(n=60, seed=5):
-    rng = np.random.default_rng(seed)
-    return {
-        "clinic": pd.DataFrame(
-            {
-                "age": rng.integers(18, 90, n),
-                "smoker": pd.Series(rng.choice(["no", "yes"], n), dtype=object),
-            }
-        ),
-        "bank": pd.DataFrame({"income": rng.gamma(2.0, 1.0, n), "grade": rng.integers(1, 4, n)}),
-    }
+FEATURES = 5
 
 
 @pytest.fixture
@@ -85,10 +77,6 @@ def synthesizer(privacy=DPSGD, **parameters):
     return VFLGANSynthesizer(privacy=privacy, random_state=0, **small | parameters)
 
 
-class Stop(Exception):
-    """Carries a session out of a fit, ready to take its first step."""
-
-
 @pytest.fixture
 def session_of(monkeypatch):
     """Everything of a fit up to its first step; sampling is the same every time, noise is not."""
@@ -99,19 +87,6 @@ def session_of(monkeypatch):
         return stopped_before_training(models, privacy, frames)
 
     return make
-
-
-def stopped_before_training(models, privacy, frames):
-    """The session of a fit that is stopped where training would begin."""
-
-    def stop(session, multiply_adds, **options):
-        raise Stop(session)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting.Session, "train", stop)
-        with pytest.raises(Stop) as stopped:
-            fitting.fit_private_gradients(models, privacy, range(len(models)), frames, None)
-    return stopped.value.args[0]
 
 
 def without_noise(monkeypatch):
@@ -350,25 +325,8 @@ SCORE_BIASES = {("clinic", "second_part.bias"), ("bank", "second_part.bias")} | 
 }
 
 
-def assert_noise_is_claimed(found):
-    rows = []
-    for key, noise in found.items():  # (replica, coordinate)
-        if key in SCORE_BIASES:
-            assert not noise.any(), key
-            continue
-        n = noise.numel()
-        assert abs(noise.std().item() - 1.0) < 5.0 / math.sqrt(2 * n), key
-        assert abs(noise.mean().item()) < 5.0 / math.sqrt(n), key
-        rows.append(noise)
-    together = torch.cat(rows, 1)
-    correlation = torch.corrcoef(together.T) - torch.eye(together.shape[1])
-    assert correlation.abs().max() < 5.5 / math.sqrt(REPLICAS)
-    between = torch.corrcoef(together) - torch.eye(REPLICAS)
-    assert between.abs().max() < 5.5 / math.sqrt(together.shape[1])
-
-
 def test_every_coordinate_of_every_owner_has_independent_noise(frames, session_of):
-    assert_noise_is_claimed(noise_of_a_step(session_of, frames))
+    assert_noise_is_claimed(noise_of_a_step(session_of, frames), SCORE_BIASES)
 
 
 def plant_scalar_noise(patch):
@@ -426,20 +384,13 @@ def plant_sensitivity_of_one_owner(patch):
 def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, plant, monkeypatch):
     plant(monkeypatch)
     with pytest.raises(AssertionError):
-        assert_noise_is_claimed(noise_of_a_step(session_of, frames))
+        assert_noise_is_claimed(noise_of_a_step(session_of, frames), SCORE_BIASES)
 
 
 # -- sensitivity -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"age": 40, "smoker": "no", "income": 2.0, "grade": 1},
-        {"age": 10**9, "smoker": "a word that is not public", "income": -1e300, "grade": -7},
-        {"age": 0, "smoker": None, "income": float("nan"), "grade": 3},
-    ],
-)
+@pytest.mark.parametrize("record", RECORDS)
 @pytest.mark.parametrize("privacy", [DPSGD, AT_RECORDS], ids=["fakes", "records"])
 @pytest.mark.parametrize("seed", range(5))
 def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
@@ -449,16 +400,9 @@ def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
     without_noise(monkeypatch)
     monkeypatch.setattr(PoissonSchedule, "_drawn", lambda self, step: [np.arange(self.n_records)])
     frames = make_frames(10, seed)
-    more = {
-        name: pd.concat(
-            [frame, pd.DataFrame({c: pd.Series([record[c]], dtype=frame[c].dtype) for c in frame})],
-            ignore_index=True,
-        )
-        for name, frame in frames.items()
-    }
     moved = {}
     steps = []
-    for table in (frames, more):
+    for table in (frames, with_one_more(frames, record)):
         session = session_of(table, privacy)
         session.algorithm.update_discriminators(0)
         steps.append(gradients(session))

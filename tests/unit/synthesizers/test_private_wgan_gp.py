@@ -6,14 +6,22 @@ differentiation.
 
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
-import torch.nn.functional as F
 from scipy.stats import chi2
 from sklearn.base import clone
 
+from tests.unit.synthesizers.private_steps import (
+    BATCH,
+    RECORDS,
+    SCHEMA,
+    assert_noise_is_claimed,
+    expected_gradients,
+    make_frames,
+    score,
+    stopped_before_training,
+)
 from vflsynth import VFLGANSynthesizer, WGANGPSynthesizer
 from vflsynth.exceptions import (
     NoPrivacyWarning,
@@ -26,17 +34,13 @@ from vflsynth.exceptions import (
 )
 from vflsynth.parties import dpsgd as dpsgd_module
 from vflsynth.parties import gs_wgan_party as gs_wgan_module
-from vflsynth.privacy import GaussianPrivacy, PublicSchema
+from vflsynth.privacy import GaussianPrivacy
 from vflsynth.privacy.events import gaussian_releases
 from vflsynth.protocol.channel import Verb
 from vflsynth.synthesizers import _mean_embedding, _wgan_gp_mechanisms
 from vflsynth.synthesizers import _private_gradients as fitting
 
-SCHEMA = PublicSchema(
-    bounds={"age": (0, 100), "income": (0.0, 10.0)},
-    categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
-)
-NOISE, BOUND, BATCH, N_SHARDS, WEIGHT = 1.5, 0.3, 16, 3, 10.0
+NOISE, BOUND, N_SHARDS = 1.5, 0.3, 3
 COMMON = {
     "noise_multiplier": NOISE,
     "delta": 1e-3,
@@ -57,19 +61,6 @@ PRIVACY = {
 }
 DPSGD = ["dpsgd", "dpsgd at records", "dpsgd_gan"]
 SOUND = [*DPSGD, "gs_wgan"]
-
-
-def make_frames(n=60, seed=5):
-    rng = np.random.default_rng(seed)
-    return {
-        "clinic": pd.DataFrame(
-            {
-                "age": rng.integers(18, 90, n),
-                "smoker": pd.Series(rng.choice(["no", "yes"], n), dtype=object),
-            }
-        ),
-        "bank": pd.DataFrame({"income": rng.gamma(2.0, 1.0, n), "grade": rng.integers(1, 4, n)}),
-    }
 
 
 @pytest.fixture
@@ -96,25 +87,14 @@ def synthesizer(privacy, **parameters):
     return WGANGPSynthesizer(privacy=privacy, random_state=0, **small | parameters)
 
 
-class Stop(Exception):
-    """Carries a session out of a fit, ready to take its first step."""
-
-
 @pytest.fixture
 def session_of(monkeypatch):
     """Everything of a fit up to its first step; sampling is the same every time, noise is not."""
     monkeypatch.setattr(fitting, "_entropy", lambda noise: b"sampling" * 4)
 
-    def stop(session, multiply_adds, **options):
-        raise Stop(session)
-
     def make(frames, privacy, n_models=1, **parameters):
         models = [synthesizer(privacy, **parameters) for _ in range(n_models)]
-        with monkeypatch.context() as patch:
-            patch.setattr(fitting.Session, "train", stop)
-            with pytest.raises(Stop) as stopped:
-                fitting.fit_private_gradients(models, privacy, range(n_models), frames, None)
-        return stopped.value.args[0]
+        return stopped_before_training(models, privacy, frames)
 
     return make
 
@@ -137,65 +117,6 @@ def without_noise(patch):
 
 
 # -- one step, one record at a time ----------------------------------------------------------------
-
-
-def score(party, record):
-    """D of one record, without the bias of the last layer."""
-    *hidden, last = party.discriminator.linears
-    for linear in hidden:
-        record = F.leaky_relu(record @ linear.weight[0] + linear.bias[0, 0], 0.2)
-    return (record @ last.weight[0]).sum()
-
-
-def penalty(party, point):
-    point = point.detach().requires_grad_()
-    (slope,) = torch.autograd.grad(score(party, point), point, create_graph=True)
-    return WEIGHT * (slope.norm() - 1.0).square()
-
-
-def clipped_sum(party, losses, bound):
-    """Sum over losses of their gradients, each clipped."""
-    named = dict(party.discriminator.named_parameters())
-    total = {name: torch.zeros_like(p) for name, p in named.items()}
-    for loss in losses:
-        found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-        norm = math.sqrt(sum(g.double().square().sum().item() for g in found if g is not None))
-        for name, g in zip(named, found):
-            if g is not None:
-                total[name] += g * min(1.0, bound / norm)
-    return total
-
-
-def expected_gradients(name, party, bound, step=0):
-    schedule = party.schedule
-    with torch.no_grad():
-        fake = party.fake(step, "discriminator")[0]
-        real = party.real(step)[0]
-    if name == "dpsgd_gan":
-        weights = schedule.interpolation(step)[0]
-        mixed = fake + weights * (real - fake)
-        pairs = [
-            score(party, z) - score(party, x) + penalty(party, m)
-            for x, z, m in zip(real, fake, mixed)
-        ]
-        return {k: g / BATCH for k, g in clipped_sum(party, pairs, bound).items()}
-    real = real[: int(schedule.n_real(step)[0])]
-    of_fake = clipped_sum(party, [score(party, z) for z in fake], bound)
-    if name == "dpsgd at records":
-        partners, weights = (drawn[0] for drawn in schedule.partners(step))
-        points = [fake[j] + w * (x - fake[j]) for x, j, w in zip(real, partners, weights)]
-        losses = [penalty(party, m) - score(party, x) for x, m in zip(real, points)]
-        of_public = dict.fromkeys(of_fake, 0.0)
-    else:
-        losses = [-score(party, x) for x in real]
-        weights = schedule.interpolation(step)[0]
-        between = fake + weights * (torch.cat([fake[-1:], fake[:-1]]) - fake)
-        public = sum(penalty(party, m) for m in between) / BATCH
-        named = dict(party.discriminator.named_parameters())
-        found = torch.autograd.grad(public, list(named.values()), allow_unused=True)
-        of_public = {k: 0.0 if g is None else g for k, g in zip(named, found)}
-    of_real = clipped_sum(party, losses, bound)
-    return {k: (of_real[k] + of_fake[k]) / BATCH + of_public[k] for k in of_fake}
 
 
 def assert_step_is_the_clipped_sum(name, session, bound=BOUND):
@@ -285,6 +206,10 @@ STD = {
 }
 
 
+SCORE_BIAS = {"linears.2.bias"}
+"""Adds the same to all scores: no gradient, no noise."""
+
+
 def noise_of_a_step(name, session_of, frames):
     """What noise adds to every parameter's gradient, in its claimed standard deviation."""
     steps = []
@@ -298,24 +223,9 @@ def noise_of_a_step(name, session_of, frames):
     return {k: (g - steps[1][k]).flatten(1) / STD[name] for k, g in steps[0].items()}
 
 
-def assert_noise_is_claimed(found):
-    rows = []
-    for key, noise in found.items():  # (replica, coordinate)
-        if key == "linears.2.bias":  # adds the same to all scores: no gradient, no noise
-            assert not noise.any()
-            continue
-        n = noise.numel()
-        assert abs(noise.std().item() - 1.0) < 5.0 / math.sqrt(2 * n), key
-        assert abs(noise.mean().item()) < 5.0 / math.sqrt(n), key
-        rows.append(noise[:, :5])
-    together = torch.cat(rows, 1)
-    correlation = torch.corrcoef(together.T) - torch.eye(together.shape[1])
-    assert correlation.abs().max() < 5.5 / math.sqrt(REPLICAS)
-
-
 @pytest.mark.parametrize("name", DPSGD)
 def test_every_coordinate_has_independent_noise(frames, session_of, name):
-    assert_noise_is_claimed(noise_of_a_step(name, session_of, frames))
+    assert_noise_is_claimed(noise_of_a_step(name, session_of, frames), SCORE_BIAS)
 
 
 def plant_scalar_noise(patch):
@@ -343,7 +253,7 @@ def plant_layer_without_noise(patch):
 def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, monkeypatch, name, plant):
     plant(monkeypatch)
     with pytest.raises(AssertionError):
-        assert_noise_is_claimed(noise_of_a_step(name, session_of, frames))
+        assert_noise_is_claimed(noise_of_a_step(name, session_of, frames), SCORE_BIAS)
 
 
 def assert_what_fakes_are_told_is_noisy(session_of, frames):
@@ -440,12 +350,6 @@ def test_the_claimed_noise_is_the_noise_of_training(frames, session_of, name):
 
 
 # -- sensitivity, shards ---------------------------------------------------------------------------
-
-RECORDS = [
-    {"age": 40, "smoker": "no", "income": 2.0, "grade": 1},
-    {"age": 10**9, "smoker": "a word that is not public", "income": -1e300, "grade": -7},
-    {"age": 0, "smoker": None, "income": float("nan"), "grade": 3},
-]
 
 
 def replaced(frames, position, record):

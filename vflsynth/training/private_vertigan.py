@@ -1,4 +1,4 @@
-"""WGAN-GP with noisy gradients, from the coordinator's chair."""
+"""VertiGAN and WGAN-GP with noisy gradients, from the coordinator's chair."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from vflsynth.training.dpsgd import released_losses
 from vflsynth.training.vertigan import VertiGAN
 
 
-class PrivateWGAN(VertiGAN):
-    """WGAN-GP whose last generators are kept, with reports that hold what was paid for.
+class PrivateVertiGAN(VertiGAN):
+    """VertiGAN whose last generators are kept, with reports that hold what was paid for.
 
     Parameters
     ----------
     channel : Channel
-        Reaches the one holder of the joined table.
+        Reaches the parties, or the one holder of the joined table, which makes it WGAN-GP.
     server : VertiGANServer
     discriminator_steps : int
     reports : {"nothing", "fake scores", "fake scores and penalties"}

@@ -1,4 +1,4 @@
-"""The holder of a joined table whose discriminator is trained by DP-SGD."""
+"""A party of VertiGAN, or holder of a joined table, whose discriminator is trained by DP-SGD."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from vflsynth.parties.vertigan_party import VertiGANParty
 from vflsynth.protocol import PoissonSchedule
 
 
-class WGANDPSGDParty(NoisyDescentParty, VertiGANParty):
-    """WGAN-GP with DP-SGD on all parameters of its discriminator, Poisson batches.
+class VertiGANDPSGDParty(NoisyDescentParty, VertiGANParty):
+    """A party of VertiGAN with DP-SGD on all parameters of its discriminator, Poisson batches.
 
     Parameters
     ----------
@@ -31,6 +31,12 @@ class WGANDPSGDParty(NoisyDescentParty, VertiGANParty):
     Notes
     -----
     Source: Abadi et al. 2016, Algorithm 1; what `DPSGDParty` and `DPSGDServer` do, in one place.
+    Jiang et al. 2023 have DP-SGD in every party as well, without public code. Alone, such a party
+    is WGAN-GP with DP-SGD.
+
+    Privacy: all that leaves the party, gradients of fakes and reports, is computed from its
+    discriminator as released. All parties draw the same batches, so a record moves all their
+    releases of a step at once: their joint sensitivity counts.
     """
 
     def _descend_discriminator(self, step: int) -> None:
@@ -55,7 +61,7 @@ class WGANDPSGDParty(NoisyDescentParty, VertiGANParty):
         self.losses.add(fake_score, penalty)
 
 
-class DPSGDGANParty(WGANDPSGDParty):
+class DPSGDGANParty(VertiGANDPSGDParty):
     """WGAN-GP as DPSGD-GAN trains it: one clipped gradient per *pair* of a real and a fake record.
 
     Parameters
@@ -72,10 +78,10 @@ class DPSGDGANParty(WGANDPSGDParty):
     Departs from the paper, which also groups parameters, adapts the clipping bound to public data
     and warm-starts on them: there are no public records here.
 
-    Differs from `WGANDPSGDParty` in three things: the gradient of the fake and of the penalty is
-    part of what is clipped and noisy, though neither needs to be; the batch has a fixed size, drawn
-    without replacement, accounted for under replace-one; record and fake of a pair meet by their
-    place in the batch, which is drawn and follows from nothing about the record.
+    Differs from `VertiGANDPSGDParty` in three things: the gradient of the fake and of the penalty
+    is part of what is clipped and noisy, though neither needs to be; the batch has a fixed size,
+    drawn without replacement, accounted for under replace-one; record and fake of a pair meet by
+    their place in the batch, which is drawn and follows from nothing about the record.
     """
 
     def _descend_discriminator(self, step: int) -> None:

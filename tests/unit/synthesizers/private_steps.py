@@ -1,0 +1,146 @@
+"""What tests of private fits share: tables, a fit before its first step, one step by slow code.
+
+The reference computes every record's or pair's gradient by itself, by automatic differentiation.
+"""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vflsynth.privacy import PublicSchema
+from vflsynth.synthesizers import _private_gradients as fitting
+
+SCHEMA = PublicSchema(
+    bounds={"age": (0, 100), "income": (0.0, 10.0)},
+    categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
+)
+BATCH, WEIGHT = 16, 10.0
+
+
+def make_frames(n=60, seed=5):
+    rng = np.random.default_rng(seed)
+    return {
+        "clinic": pd.DataFrame(
+            {
+                "age": rng.integers(18, 90, n),
+                "smoker": pd.Series(rng.choice(["no", "yes"], n), dtype=object),
+            }
+        ),
+        "bank": pd.DataFrame({"income": rng.gamma(2.0, 1.0, n), "grade": rng.integers(1, 4, n)}),
+    }
+
+
+RECORDS = [
+    {"age": 40, "smoker": "no", "income": 2.0, "grade": 1},
+    {"age": 10**9, "smoker": "a word that is not public", "income": -1e300, "grade": -7},
+    {"age": 0, "smoker": None, "income": float("nan"), "grade": 3},
+]
+
+
+def with_one_more(frames, record):
+    """The same tables with a record more, at the end."""
+    return {
+        name: pd.concat(
+            [frame, pd.DataFrame({c: pd.Series([record[c]], dtype=frame[c].dtype) for c in frame})],
+            ignore_index=True,
+        )
+        for name, frame in frames.items()
+    }
+
+
+class Stop(Exception):
+    """Carries a session out of a fit, ready to take its first step."""
+
+
+def stopped_before_training(models, privacy, frames):
+    """The session of a fit that is stopped where training would begin."""
+
+    def stop(session, multiply_adds, **options):
+        raise Stop(session)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting.Session, "train", stop)
+        with pytest.raises(Stop) as stopped:
+            fitting.fit_private_gradients(models, privacy, range(len(models)), frames, None)
+    return stopped.value.args[0]
+
+
+def score(party, record):
+    """D of one record, without the bias of the last layer."""
+    *hidden, last = party.discriminator.linears
+    for linear in hidden:
+        record = F.leaky_relu(record @ linear.weight[0] + linear.bias[0, 0], 0.2)
+    return (record @ last.weight[0]).sum()
+
+
+def penalty(party, point):
+    point = point.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(score(party, point), point, create_graph=True)
+    return WEIGHT * (slope.norm() - 1.0).square()
+
+
+def clipped_sum(party, losses, bound):
+    """Sum over losses of their gradients, each clipped."""
+    named = dict(party.discriminator.named_parameters())
+    total = {name: torch.zeros_like(p) for name, p in named.items()}
+    for loss in losses:
+        found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+        norm = math.sqrt(sum(g.double().square().sum().item() for g in found if g is not None))
+        for name, g in zip(named, found):
+            if g is not None:
+                total[name] += g * min(1.0, bound / norm)
+    return total
+
+
+def expected_gradients(name, party, bound, step=0):
+    schedule = party.schedule
+    with torch.no_grad():
+        fake = party.fake(step, "discriminator")[0]
+        real = party.real(step)[0]
+    if name == "dpsgd_gan":
+        weights = schedule.interpolation(step)[0]
+        mixed = fake + weights * (real - fake)
+        pairs = [
+            score(party, z) - score(party, x) + penalty(party, m)
+            for x, z, m in zip(real, fake, mixed)
+        ]
+        return {k: g / BATCH for k, g in clipped_sum(party, pairs, bound).items()}
+    real = real[: int(schedule.n_real(step)[0])]
+    of_fake = clipped_sum(party, [score(party, z) for z in fake], bound)
+    if name == "dpsgd at records":
+        partners, weights = (drawn[0] for drawn in schedule.partners(step))
+        points = [fake[j] + w * (x - fake[j]) for x, j, w in zip(real, partners, weights)]
+        losses = [penalty(party, m) - score(party, x) for x, m in zip(real, points)]
+        of_public = dict.fromkeys(of_fake, 0.0)
+    else:
+        losses = [-score(party, x) for x in real]
+        weights = schedule.interpolation(step)[0]
+        between = fake + weights * (torch.cat([fake[-1:], fake[:-1]]) - fake)
+        public = sum(penalty(party, m) for m in between) / BATCH
+        named = dict(party.discriminator.named_parameters())
+        found = torch.autograd.grad(public, list(named.values()), allow_unused=True)
+        of_public = {k: 0.0 if g is None else g for k, g in zip(named, found)}
+    of_real = clipped_sum(party, losses, bound)
+    return {k: (of_real[k] + of_fake[k]) / BATCH + of_public[k] for k in of_fake}
+
+
+def assert_noise_is_claimed(found, silent=()):
+    """Independent and of deviation 1, of every parameter (replica, coordinate) but the silent."""
+    rows = []
+    for key, noise in found.items():  # (replica, coordinate)
+        if key in silent:
+            assert not noise.any(), key
+            continue
+        n = noise.numel()
+        assert abs(noise.std().item() - 1.0) < 5.0 / math.sqrt(2 * n), key
+        assert abs(noise.mean().item()) < 5.0 / math.sqrt(n), key
+        rows.append(noise)
+    together = torch.cat(rows, 1)
+    correlation = torch.corrcoef(together.T) - torch.eye(together.shape[1])
+    assert correlation.abs().max() < 5.5 / math.sqrt(len(together))
+    between = torch.corrcoef(together) - torch.eye(len(together))
+    assert between.abs().max() < 5.5 / math.sqrt(together.shape[1])

@@ -1,0 +1,614 @@
+"""Private fits of VertiGAN through the real code: what one step of all parties releases."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+
+from tests.unit.synthesizers.private_steps import (
+    BATCH,
+    RECORDS,
+    SCHEMA,
+    assert_noise_is_claimed,
+    expected_gradients,
+    make_frames,
+    stopped_before_training,
+    with_one_more,
+)
+from vflsynth import VertiGANSynthesizer
+from vflsynth.exceptions import (
+    NoPrivacyWarning,
+    ParameterError,
+    PartyDataError,
+    PrivacyBudgetError,
+    PrivacyParameterError,
+    ProtocolError,
+)
+from vflsynth.parties import VertiGANFirstLayerParty
+from vflsynth.parties import dpsgd as dpsgd_module
+from vflsynth.parties import first_layer_party as first_layer_module
+from vflsynth.privacy import GaussianPrivacy, Sampler
+from vflsynth.privacy import first_layer as first_layer_mechanism
+from vflsynth.privacy.events import gaussian_releases
+from vflsynth.protocol import PoissonSchedule, Transcript
+from vflsynth.protocol.channel import Verb
+from vflsynth.synthesizers import _private_gradients as fitting
+
+NOISE, BOUND, REPLICAS = 1.5, 0.3, 40
+DPSGD = GaussianPrivacy(
+    noise_multiplier=NOISE,
+    delta=1e-3,
+    mechanism="dpsgd",
+    public_schema=SCHEMA,
+    n_records=60,
+    preprocessing_share=0.0,
+    max_grad_norm=BOUND,
+)
+PRIVACY = {
+    "dpsgd": DPSGD,
+    "dpsgd at records": clone(DPSGD).set_params(gradient_penalty_at="records"),
+    "first_layer": GaussianPrivacy(
+        noise_multiplier=NOISE, delta=1e-3, mechanism="first_layer", max_grad_norm=BOUND
+    ),
+}
+SOUND = ["dpsgd", "dpsgd at records"]
+
+
+def split(frames, n_parties):
+    """The same records with two or three parties."""
+    if n_parties == 2:
+        return frames
+    bank = frames["bank"]
+    return frames | {"bank": bank[["income"]], "school": bank[["grade"]]}
+
+
+@pytest.fixture
+def frames():
+    return make_frames()
+
+
+def synthesizer(privacy=DPSGD, **parameters):
+    small = {
+        "epochs": 1,
+        "batch_size": BATCH,
+        "latent_dim": 4,
+        "generator_hidden": (8,),
+        "discriminator_hidden": (6, 5),
+        "discriminator_steps": 2,
+        "device": "cpu",
+        "verbose": 0,
+    }
+    return VertiGANSynthesizer(privacy=privacy, random_state=0, **small | parameters)
+
+
+@pytest.fixture
+def session_of(monkeypatch):
+    """Everything of a fit up to its first step; sampling is the same every time, noise is not."""
+    monkeypatch.setattr(fitting, "_entropy", lambda noise: b"sampling" * 4)
+
+    def make(frames, privacy=DPSGD, n_models=1, **parameters):
+        models = [synthesizer(privacy, **parameters) for _ in range(n_models)]
+        return stopped_before_training(models, privacy, frames)
+
+    return make
+
+
+def without_noise(patch):
+    honest = dpsgd_module.noisy_mean
+    patch.setattr(
+        dpsgd_module, "noisy_mean", lambda t, **rest: honest(t, **rest | {"noise_multiplier": 0.0})
+    )
+
+
+def step_of(session):
+    """Gradients of every party's discriminator after the first step."""
+    for party in session.parties.values():
+        party.train_discriminator(1)
+    return {
+        (name, key): parameter.grad.clone()
+        for name, party in session.parties.items()
+        for key, parameter in party.discriminator.named_parameters()
+    }
+
+
+# -- one step, one record at a time ----------------------------------------------------------------
+
+
+def assert_step_is_the_clipped_sum(name, session, bound):
+    expected = {
+        owner: expected_gradients(name, party, bound) for owner, party in session.parties.items()
+    }
+    for (owner, key), actual in step_of(session).items():
+        torch.testing.assert_close(
+            actual, expected[owner][key], atol=2e-5, rtol=5e-4, msg=f"{name} {owner} {key}"
+        )
+
+
+@pytest.mark.parametrize("bound", [BOUND, 25.0])
+@pytest.mark.parametrize("n_parties", [2, 3])
+@pytest.mark.parametrize("name", SOUND)
+def test_every_party_clips_one_record_at_a_time(
+    frames, session_of, monkeypatch, name, n_parties, bound
+):
+    without_noise(monkeypatch)
+    privacy = clone(PRIVACY[name]).set_params(max_grad_norm=bound)
+    session = session_of(split(frames, n_parties), privacy)
+    assert len(session.parties) == n_parties
+    assert_step_is_the_clipped_sum(name, session, bound)
+
+
+def test_clipping_of_the_whole_batch_is_noticed(frames, session_of, monkeypatch):
+    without_noise(monkeypatch)
+    honest = dpsgd_module.clip_factors
+    monkeypatch.setattr(
+        dpsgd_module, "clip_factors", lambda n, c: honest(n.mean(1, keepdim=True).expand_as(n), c)
+    )
+    with pytest.raises(AssertionError):
+        assert_step_is_the_clipped_sum("dpsgd", session_of(frames), BOUND)
+
+
+# -- the noise -------------------------------------------------------------------------------------
+
+
+def noise_of_a_step(session_of, frames):
+    """What noise adds to every party's gradients, in its claimed standard deviation."""
+    noisy = step_of(session_of(frames, n_models=REPLICAS))
+    with pytest.MonkeyPatch.context() as patch:
+        without_noise(patch)
+        clean = step_of(session_of(frames, n_models=REPLICAS))
+    std = NOISE * math.sqrt(len(frames)) * BOUND / BATCH  # of as many owners as parties: no server
+    return {owned: (g - clean[owned]).flatten(1) / std for owned, g in noisy.items()}
+
+
+# Their gradient is zero for ever: a constant in all scores.
+SCORE_BIASES = {(party, "linears.2.bias") for party in ("clinic", "bank", "school")}
+
+
+@pytest.mark.parametrize("n_parties", [2, 3])
+def test_every_coordinate_of_every_party_has_independent_noise(frames, session_of, n_parties):
+    found = noise_of_a_step(session_of, split(frames, n_parties))
+    assert_noise_is_claimed(found, SCORE_BIASES)
+
+
+def plant_in_noise(change):
+    """A bug in the noise of the clinic alone; `change` is of what `noisy_mean` is given."""
+
+    def plant(patch):
+        honest_add, honest_mean = dpsgd_module.NoisyDescent.add, dpsgd_module.noisy_mean
+        owners = []
+
+        def add(self, *args):
+            if self not in owners:  # parties take turns in the order of the frames
+                owners.append(self)
+            with pytest.MonkeyPatch.context() as inner:
+                if self is owners[0]:
+                    inner.setattr(
+                        dpsgd_module,
+                        "noisy_mean",
+                        lambda total, **rest: honest_mean(total, **rest | change(rest)),
+                    )
+                honest_add(self, *args)
+
+        patch.setattr(dpsgd_module.NoisyDescent, "add", add)
+
+    return plant
+
+
+plant_forgotten_party = plant_in_noise(lambda given: {"noise_multiplier": 0.0})
+plant_noise_for_one_owner = plant_in_noise(lambda given: {"sensitivity": BOUND})
+plant_scaled_noise = plant_in_noise(lambda given: {"noise_multiplier": 1.2 * NOISE})
+
+
+def plant_sensitivity_with_a_server(patch):
+    """That of VFLGAN, whose server has a discriminator: too much noise, but not what is said."""
+    honest = dpsgd_module.noisy_mean
+    patch.setattr(
+        dpsgd_module,
+        "noisy_mean",
+        lambda t, **rest: honest(t, **rest | {"sensitivity": math.sqrt(3.0) * BOUND}),
+    )
+
+
+def plant_the_same_noise_in_all_parties(patch):
+    honest = dpsgd_module.noisy_mean
+    patch.setattr(
+        dpsgd_module,
+        "noisy_mean",
+        lambda t, **rest: honest(t, **rest | {"rng": torch.Generator().manual_seed(t.numel())}),
+    )
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        without_noise,
+        plant_forgotten_party,
+        plant_noise_for_one_owner,
+        plant_scaled_noise,
+        plant_sensitivity_with_a_server,
+        plant_the_same_noise_in_all_parties,
+    ],
+)
+def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, plant, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        assert_noise_is_claimed(noise_of_a_step(session_of, frames), SCORE_BIASES)
+
+
+@pytest.mark.parametrize(("relation", "factor"), [("add_or_remove_one", 1), ("replace_one", 2)])
+@pytest.mark.parametrize("n_parties", [2, 3])
+def test_the_claimed_noise_is_the_noise_of_training(
+    frames, session_of, relation, factor, n_parties
+):
+    privacy = clone(DPSGD).set_params(neighbouring_relation=relation)
+    frames = split(frames, n_parties)
+    session, model = session_of(frames, privacy), synthesizer(privacy).fit(frames)
+    joint = factor * math.sqrt(n_parties) * BOUND
+    for party in session.parties.values():
+        used = party.descent.settings
+        assert used.sensitivity == pytest.approx(joint)
+        assert used.noise_multiplier == pytest.approx(NOISE)
+    (training,) = model.privacy_ledger_.event.events
+    assert [r.party for r in training.releases] == list(frames)
+    assert [r.noise_std for r in training.releases] == pytest.approx([NOISE * joint] * n_parties)
+    assert training.joint_noise_multiplier == pytest.approx(NOISE)
+    assert (training.sampler, training.steps) == (Sampler.POISSON, 4)
+    assert training.sample_rate == BATCH / 60
+
+
+# -- sensitivity -----------------------------------------------------------------------------------
+
+
+def assert_sensitivity(session_of, monkeypatch, record, seed, name, n_parties):
+    """All records in the batch, two tables, the same everything else."""
+    without_noise(monkeypatch)
+    monkeypatch.setattr(PoissonSchedule, "_drawn", lambda self, step: [np.arange(self.n_records)])
+    frames = make_frames(10, seed)
+    sessions = [
+        session_of(split(table, n_parties), PRIVACY[name])
+        for table in (frames, with_one_more(frames, record))
+    ]
+    steps = [step_of(session) for session in sessions]
+    moved = dict.fromkeys(sessions[0].parties, 0.0)
+    for (owner, key), gradient in steps[0].items():
+        moved[owner] += (BATCH * (steps[1][owner, key] - gradient)).square().sum().item()
+    for owner, square in moved.items():
+        assert math.sqrt(square) <= BOUND + 1e-4, owner
+    joint = math.sqrt(sum(moved.values()))
+    assert 0.05 < joint <= sessions[0].parties["bank"].dpsgd.sensitivity + 1e-4
+
+
+@pytest.mark.parametrize("record", RECORDS)
+@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("n_parties", [2, 3])
+@pytest.mark.parametrize("seed", range(2))
+def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
+    session_of, monkeypatch, record, seed, name, n_parties
+):
+    assert_sensitivity(session_of, monkeypatch, record, seed, name, n_parties)
+
+
+def test_a_party_that_does_not_clip_would_be_noticed(session_of, monkeypatch):
+    monkeypatch.setattr(dpsgd_module, "clip_factors", lambda n, c: torch.ones_like(n))
+    record = {"age": 40, "smoker": "no", "income": 9.0, "grade": 1}
+    with pytest.raises(AssertionError):
+        assert_sensitivity(session_of, monkeypatch, record, 0, "dpsgd", 2)
+
+
+# -- no learning without information ---------------------------------------------------------------
+
+
+def constant_frames():
+    return {
+        "clinic": pd.DataFrame({"age": [99] * 60, "smoker": ["yes"] * 60}).astype(
+            {"smoker": object}
+        ),
+        "bank": pd.DataFrame({"income": [9.0] * 60, "grade": [3] * 60}),
+    }
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_with_noise_to_infinity_two_populations_give_the_same_model(frames, name):
+    def sample(table, noise_multiplier):
+        privacy = clone(PRIVACY[name]).set_params(noise_multiplier=noise_multiplier)
+        model = synthesizer(privacy, epochs=5)
+        noise = torch.Generator().manual_seed(1)
+        fitting.fit_private_gradients([model], privacy, [0], table, None, noise=noise)
+        return model.sample(50, random_state=3)
+
+    pd.testing.assert_frame_equal(sample(frames, 1e12), sample(constant_frames(), 1e12))
+    # So the test could fail.
+    assert not sample(frames, 1.0).equals(sample(constant_frames(), 1.0))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+def test_first_layer_learns_with_noise_to_infinity():
+    """A claimed epsilon of nearly zero, and two populations are told apart all the same."""
+    x, error, z = np.random.default_rng(0).normal(size=(3, 256))
+    privacy = GaussianPrivacy(noise_multiplier=1e4, delta=1e-3, mechanism="first_layer")
+    for seed in range(2):
+        for sign in (1.0, -1.0):  # of the relation of one party's columns; all else is the same
+            frames = {
+                "a": pd.DataFrame({"x": x, "y": sign * x + 0.1 * error}),
+                "b": pd.DataFrame({"z": z}),
+            }
+            model = VertiGANSynthesizer(
+                privacy=privacy,
+                discriminator_hidden=(64, 64, 64),
+                epochs=200,
+                batch_size=32,
+                random_state=seed,
+                device="cpu",
+                verbose=0,
+            ).fit(frames)
+            assert model.privacy_ledger_.epsilon() < 0.5
+            table = model.sample(2000, random_state=0)
+            assert sign * table["x"].corr(table["y"]) > 0.4
+
+
+# -- what is read, sent and kept -------------------------------------------------------------------
+
+
+def contents(message):
+    return {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_what_leaves_a_party_is_computed_from_the_releases(frames, monkeypatch, name):
+    """Equal releases, other tables, a record more: after matching all messages are the same."""
+    monkeypatch.setattr(fitting, "_entropy", lambda noise: b"sampling" * 4)
+    monkeypatch.setattr(dpsgd_module, "noisy_mean", lambda total, **rest: torch.zeros_like(total))
+    sent, samples = [], []
+    for table in (frames, with_one_more(make_frames(seed=9), RECORDS[0])):
+        kept = Transcript(keep_messages=True)
+        monkeypatch.setattr(fitting, "Transcript", lambda kept=kept: kept)
+        model = synthesizer(PRIVACY[name], epochs=3, model_selection="best")
+        samples.append(model.fit(table, transcript=True).sample(20, random_state=1))
+        matching = ("KeyList", "AlignmentNotice")
+        sent.append([m for m in kept.messages if type(m).__name__ not in matching])
+    pd.testing.assert_frame_equal(*samples)
+    assert {type(m).__name__ for m in sent[0]} == {
+        "BackboneGradients",
+        "SelectionNotice",
+        "TrainingReport",
+    }
+    for one, other in zip(*sent, strict=True):
+        assert type(one) is type(other)
+        for field, value in contents(one).items():
+            same = contents(other)[field]
+            equal = torch.equal(value, same) if isinstance(value, torch.Tensor) else value == same
+            assert equal, (type(one).__name__, field)
+
+
+def test_parties_draw_the_same_records_from_what_nobody_can_repeat(frames):
+    drawn, latents = [], []
+    for _ in range(2):
+        parties = stopped_before_training([synthesizer()], DPSGD, frames).parties
+        own = [
+            [party.schedule.rows(step).tolist() for step in range(5)] for party in parties.values()
+        ]
+        assert own[0] == own[1]
+        drawn.append(own[0])
+        latents.append(parties["bank"].schedule.latent(0))
+    assert drawn[0] != drawn[1]
+    assert torch.equal(*latents)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_nobody_looks_at_records_to_choose_a_model(frames, session_of, name):
+    session = session_of(frames, PRIVACY[name], model_selection="best")
+    assert session.algorithm.model_selection == "last"
+    for party in session.parties.values():
+        for verb in (Verb.MASKED_REAL, Verb.MASKED_FAKE):
+            with pytest.raises(ProtocolError, match="no entry"):
+                party.answer(verb, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"), [("dpsgd", ("fake_score", "penalty")), ("dpsgd at records", ("fake_score",))]
+)
+def test_the_history_holds_what_was_paid_for(frames, name, kinds):
+    history = synthesizer(PRIVACY[name], epochs=2).fit(frames).history_
+    columns = {f"{kind}_{party}" for kind in kinds for party in frames}
+    assert set(history) - {"seconds", "chosen"} == columns
+
+
+@pytest.mark.parametrize("name", [*SOUND, "first_layer"])
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+def test_the_step_after_the_last_is_refused_before_records_are_read(frames, session_of, name):
+    session = session_of(frames, PRIVACY[name])
+    for step in range(session.plan.steps_per_epoch):
+        session.algorithm.step(step)
+    for party in session.parties.values():
+        party.real = None  # reading would be another error
+    with pytest.raises(PrivacyBudgetError, match="spent"):
+        session.algorithm.step(session.plan.steps_per_epoch + 1)
+
+
+def test_the_ledger_is_within_budget_and_the_model_is_saved(frames, tmp_path):
+    privacy = clone(DPSGD).set_params(
+        epsilon=4.0, noise_multiplier=None, n_records=50, preprocessing_share=0.2
+    )
+    model = synthesizer(privacy, epochs=2).fit(frames, transcript=True)
+    ledger = model.privacy_ledger_
+    assert ledger.covers_synthetic_data
+    assert 3.9 < ledger.epsilon() <= 4.0
+    preprocessing, training = (entry.event for entry in ledger.entries)
+    for releases in (preprocessing.events, training.releases):
+        assert {release.party for release in releases} == {"clinic", "bank"}
+    assert len(preprocessing.events) == 2 * 2  # every party's histograms, in two rounds
+    assert (training.sample_rate, training.steps) == (BATCH / 50, 2 * 4)  # of the public number
+    assert "the server: it sees backbone gradients" in " ".join(ledger.protected_against)
+
+    model.save(tmp_path / "model")
+    loaded = VertiGANSynthesizer.load(tmp_path / "model")
+    assert loaded.privacy_ledger_ == ledger
+    assert loaded.privacy.get_params(deep=False) == privacy.get_params(deep=False)
+    pd.testing.assert_frame_equal(
+        loaded.sample(20, random_state=0), model.sample(20, random_state=0)
+    )
+    assert loaded.alignment_ is None  # add or remove: the number of records is private
+    assert loaded.transcript_ is None
+
+
+def test_replicas_have_noise_and_samples_of_their_own(frames):
+    models = synthesizer(epochs=2).fit_replicas(
+        frames, random_states=[0, 0], keep_discriminators=True
+    )
+    first, second = (model.sample(20, random_state=1) for model in models)
+    assert not first.equals(second)
+    assert all(model.privacy_ledger_ is not None for model in models)
+    assert all(set(model.local_discriminators_) == set(frames) for model in models)
+
+
+def test_a_fit_without_privacy_has_no_ledger_of_an_earlier_one(frames):
+    model = synthesizer(DPSGD).fit(frames)
+    assert clone(model).privacy.mechanism == "dpsgd"
+    assert model.set_params(privacy=None).fit(frames).privacy_ledger_ is None
+
+
+# -- the paper's mechanism -------------------------------------------------------------------------
+
+
+def assert_first_layer_is_equations_20_and_21(session_of, frames):
+    """Of every party the first layer, whole-batch clip and noise per coordinate; nothing else."""
+    noisy = step_of(session_of(frames, PRIVACY["first_layer"], n_models=REPLICAS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(first_layer_module, "perturb_gradient", lambda parts, *a, **k: parts)
+        raw = step_of(session_of(frames, PRIVACY["first_layer"], n_models=REPLICAS))
+    found = {}
+    for (owner, key), gradient in noisy.items():
+        if not key.startswith("linears.0"):
+            torch.testing.assert_close(gradient, raw[owner, key], rtol=0.0, atol=0.0)
+            continue
+        whole = [raw[owner, f"linears.0.{part}"].flatten(1) for part in ("weight", "bias")]
+        norm = torch.cat(whole, 1).norm(dim=1).view(-1, 1, 1)
+        clipped = raw[owner, key] / (norm / BOUND).clamp_min(1.0)
+        found[owner, key] = ((gradient - clipped) / (2 * NOISE * BOUND)).flatten(1)
+    assert len(found) == 2 * len(frames)  # weights and biases
+    assert_noise_is_claimed(found)
+
+
+@pytest.mark.parametrize("n_parties", [2, 3])
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+def test_first_layer_changes_the_gradient_of_the_first_layer_alone(frames, session_of, n_parties):
+    assert_first_layer_is_equations_20_and_21(session_of, split(frames, n_parties))
+
+
+def plant_first_layer_forgotten_party(patch):
+    honest = VertiGANFirstLayerParty._before_descent
+    patch.setattr(
+        VertiGANFirstLayerParty,
+        "_before_descent",
+        lambda self: honest(self) if self.name != "bank" else None,
+    )
+
+
+def plant_first_layer_scaled_by_one_party(patch):
+    honest = VertiGANFirstLayerParty._before_descent
+
+    def scaled(self):
+        if self.name == "bank":
+            self.noise.noise_multiplier *= 1.2
+        honest(self)
+
+    patch.setattr(VertiGANFirstLayerParty, "_before_descent", scaled)
+
+
+def plant_first_layer_no_noise(patch):
+    honest = first_layer_mechanism.gaussian_noise
+    patch.setattr(
+        first_layer_mechanism, "gaussian_noise", lambda shape, std, **k: honest(shape, 0.0, **k)
+    )
+
+
+def plant_noise_on_the_second_layer(patch):
+    patch.setattr(
+        VertiGANFirstLayerParty,
+        "_before_descent",
+        lambda self: self.noise.perturb(self.discriminator.layers[1]),
+    )
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        plant_first_layer_forgotten_party,
+        plant_first_layer_scaled_by_one_party,
+        plant_first_layer_no_noise,
+        plant_noise_on_the_second_layer,
+    ],
+)
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+def test_planted_bugs_in_the_first_layer_are_noticed(frames, session_of, plant, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        assert_first_layer_is_equations_20_and_21(session_of, frames)
+
+
+def test_first_layer_warns_and_its_ledger_says_what_epsilon_is_not(frames, tmp_path):
+    with pytest.warns(NoPrivacyWarning, match="does not protect the synthetic data"):
+        model = synthesizer(PRIVACY["first_layer"]).fit(frames)
+    ledger = model.privacy_ledger_
+    text = " ".join(str(ledger).split())
+    assert "NOT A GUARANTEE FOR THE SYNTHETIC DATA" in text
+    assert "shared backbone of the generators: they learn through those layers" in text
+    assert "features" not in text  # none are sent
+    assert [release.party for release in gaussian_releases(ledger.event)] == list(frames)
+    assert model.history_["frechet_distance"].notna().all()  # as without privacy
+    model.save(tmp_path / "model")
+    assert VertiGANSynthesizer.load(tmp_path / "model").privacy_ledger_ == ledger
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "home"),
+    [
+        ("kernel_mean_embedding", "VFLGANSynthesizer or WGANGPSynthesizer"),
+        ("dpsgd_gan", "WGANGPSynthesizer"),
+        ("gs_wgan", "WGANGPSynthesizer"),
+        ("latent_tree", "DPLTSynthesizer"),
+    ],
+)
+def test_a_mechanism_of_others_is_refused_with_the_fix(frames, mechanism, home):
+    privacy = GaussianPrivacy(epsilon=1.0, delta=1e-3, mechanism=mechanism, public_schema=SCHEMA)
+    with pytest.raises(PrivacyParameterError) as refused:
+        synthesizer(privacy).fit(frames)
+    text = str(refused.value)
+    assert "must be 'dpsgd' or 'first_layer' for VertiGANSynthesizer" in text
+    assert f"'{mechanism}' is for {home}. Fix: pass one of those to GaussianPrivacy" in text
+    assert "whose default is 'kernel_mean_embedding'" in text
+
+
+def test_what_would_release_more_than_is_counted_is_refused(frames, tmp_path):
+    for option in ("checkpoint", "resume"):
+        with pytest.raises(ParameterError, match=option):
+            synthesizer().fit(frames, **{option: tmp_path / "c"})
+    with pytest.raises(ParameterError, match="estimate_memory"):
+        synthesizer().estimate_memory(frames)
+    rows = np.r_[np.arange(50), 7][None]
+    with pytest.raises(ParameterError, match="must not repeat a record"):
+        synthesizer().fit_replicas(frames, random_states=[0], replica_rows=rows)
+
+
+def test_dpsgd_needs_a_public_number_of_records(frames):
+    with pytest.raises(PrivacyParameterError, match="n_records"):
+        synthesizer(clone(DPSGD).set_params(n_records=None)).fit(frames)
+
+
+def test_a_column_without_public_bounds_is_named_where_nothing_pays_for_them(frames):
+    frames["bank"]["debt"] = 1.0
+    with pytest.raises(PartyDataError, match=r"'bank', column 'debt'.*public bounds"):
+        synthesizer().fit(frames)
+
+
+def test_privacy_is_a_gaussian_privacy(frames):
+    with pytest.raises(ParameterError, match="privacy must be None or a GaussianPrivacy"):
+        synthesizer("dpsgd").fit(frames)
