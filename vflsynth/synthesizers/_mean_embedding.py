@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from vflsynth._device import resolve_device
-from vflsynth._random import RandomStreams, secret_from
+from vflsynth._random import secret_from
 from vflsynth.frames import AlignmentReport, check_party_frames, public_key_minters
 from vflsynth.parties import (
     MeanEmbeddingParty,
@@ -24,11 +24,11 @@ from vflsynth.parties import (
 from vflsynth.privacy import GaussianPrivacy, PrivacyPlan, plan_mean_embedding
 from vflsynth.privacy.discovery import ColumnCounts, count_columns
 from vflsynth.privacy.mean_embedding import mean_embedding_sensitivity
-from vflsynth.protocol import LocalChannel, Schedule, Transcript
-from vflsynth.synthesizers._fitting import fill_models
+from vflsynth.protocol import LocalChannel, Transcript
+from vflsynth.synthesizers._fitting import Matched, train_models
 from vflsynth.synthesizers._joined import JOINED, columns_of_joined, hand_back_encoding, join
 from vflsynth.synthesizers.base import PartyFrames
-from vflsynth.training import Callback, MeanEmbedding, Plan, Session, match_records
+from vflsynth.training import Callback, MeanEmbedding, Plan, match_records
 from vflsynth.transformers import TableTransformer
 
 if TYPE_CHECKING:
@@ -159,44 +159,25 @@ def fit_mean_embedding(
     settings = settings_of(model, widths)
     server = make_server(privacy, privacy_plan, device, noise)
 
-    def build(schedule: Schedule, streams: RandomStreams) -> MeanEmbedding:
+    def finish() -> None:
         for party in parties:
-            party.build(settings, schedule, streams.child(f"party {party.name}"))
-        return MeanEmbedding(channel, server)
+            party.map_quantiles()
+        if model._joins:
+            hand_back_encoding(owners, parties[0])
 
-    session = Session(
-        parties,
-        build,
-        plan,
-        settings=asdict(settings),
-        secrets=[secret_from(model.random_state)],
-        n_records=alignment.n_matched,
-        replica_rows=None,
-        device=device,
-    )
-    interrupted = session.train(
-        multiply_adds(settings, widths),
-        callbacks=callbacks,
-        checkpoint=None,
-        checkpoint_every=1,
-        resume=None,
-        verbose=model.verbose > 0,
-    )
-    for party in parties:
-        party.map_quantiles()
-    if model._joins:
-        hand_back_encoding(owners, parties[0])
-    fill_models(
+    train_models(
         [model],
-        session,
-        {party.name: (party, model._weights(party, parties)) for party in owners},
+        Matched(owners, on, alignment, minters, record),
+        parties,
+        lambda _: MeanEmbedding(channel, server),
+        plan,
         settings,
-        _reported(settings, privacy, plan.n_epochs),
-        on=on,
-        alignment=alignment,
-        minters=minters,
-        interrupted=interrupted,
-        transcript=record,
+        weights=lambda party: model._weights(party, parties),
+        reported=_reported(settings, privacy, plan.n_epochs),
+        secrets=[secret_from(model.random_state)],
+        multiply_adds=multiply_adds(settings, widths),
+        finish=finish,
+        callbacks=callbacks,
     )
     model.privacy_ledger_ = privacy_plan.ledger
 

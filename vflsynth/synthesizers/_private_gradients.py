@@ -21,7 +21,7 @@ from vflsynth.parties import GANParty, Party, PublicEncoding, Settings
 from vflsynth.privacy import GaussianPrivacy, PrivacyPlan
 from vflsynth.privacy.discovery import ColumnCounts, count_columns
 from vflsynth.protocol import Channel, LocalChannel, Schedule, Transcript
-from vflsynth.synthesizers._fitting import fill_models
+from vflsynth.synthesizers._fitting import Matched, train_models
 from vflsynth.synthesizers._memory import check_memory
 from vflsynth.synthesizers.base import PartyFrames
 from vflsynth.synthesizers.gan import keep_local_discriminators, largest_product
@@ -29,7 +29,6 @@ from vflsynth.training import (
     Callback,
     GANAlgorithm,
     Plan,
-    Session,
     check_replica_rows,
     match_records,
 )
@@ -138,7 +137,6 @@ def fit_private_gradients(
         For tests only: the source of noise and sampling, instead of the operating system's.
     """
     model = models[0]
-    device = resolve_device(model.device)
     frames = check_party_frames(party_frames, on, allow_empty_columns=True)
     columns = count_columns(frames, on, privacy.public_schema)
     make = model._mechanisms[privacy.mechanism]
@@ -166,46 +164,25 @@ def fit_private_gradients(
         n_records,
         len(models),
         model.memory_limit,
-        device,
+        resolve_device(model.device),
         own_rows=rows is not None,
     )
 
-    def build(schedule: Schedule, streams: RandomStreams) -> GANAlgorithm:
-        for party in trainees:
-            party.build(settings, schedule, streams.child(f"party {party.name}"))
-        return mechanism.make_algorithm(channel, settings, streams.child("server"))
-
-    session = Session(
+    train_models(
+        models,
+        Matched(parties, on, alignment, minters, record),
         trainees,
-        build,
+        lambda streams: mechanism.make_algorithm(channel, settings, streams),
         Plan(mechanism.epochs, mechanism.steps_per_epoch, model.evaluate_every),
-        settings=asdict(settings),
+        settings,
+        weights=lambda party: model._weights(party, trainees),
+        reported={**asdict(settings), "epochs": mechanism.epochs},
         secrets=[secret_from(state) for state in random_states],
-        n_records=n_records,
+        multiply_adds=len(models) * largest_product(settings, widths),
         replica_rows=rows,
-        device=device,
         # Not from random_state: amplification by sampling needs batches that nobody can guess.
         make_schedule=mechanism.make_schedule([_entropy(noise) for _ in models]),
-    )
-    interrupted = session.train(
-        len(models) * largest_product(settings, widths),
         callbacks=callbacks,
-        checkpoint=None,
-        checkpoint_every=1,
-        resume=None,
-        verbose=model.verbose > 0,
-    )
-    fill_models(
-        models,
-        session,
-        {party.name: (party, model._weights(party, trainees)) for party in parties},
-        settings,
-        {**asdict(settings), "epochs": mechanism.epochs},
-        on=on,
-        alignment=alignment,
-        minters=minters,
-        interrupted=interrupted,
-        transcript=record,
     )
     for fitted in models:
         fitted.privacy_ledger_ = ledger

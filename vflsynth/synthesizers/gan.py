@@ -17,18 +17,17 @@ from vflsynth._device import resolve_device
 from vflsynth._random import RandomState, RandomStreams, secret_from
 from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes, check_parameters
 from vflsynth.exceptions import ParameterError, TooFewRecordsError
-from vflsynth.frames import AlignmentReport, KeyMinter, check_party_frames
+from vflsynth.frames import check_party_frames
 from vflsynth.networks.layers import one_replica
 from vflsynth.parties import GANParty, Party, Settings
-from vflsynth.protocol import Channel, LocalChannel, Schedule, Transcript
-from vflsynth.synthesizers._fitting import fill_models
+from vflsynth.protocol import Channel, LocalChannel, Transcript
+from vflsynth.synthesizers._fitting import Matched, train_models
 from vflsynth.synthesizers._memory import check_memory, estimate_memory
 from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
 from vflsynth.training import (
     Callback,
     GANAlgorithm,
     Plan,
-    Session,
     check_replica_rows,
     match_records,
 )
@@ -254,20 +253,19 @@ class GANSynthesizer(BaseSynthesizer):
             Rough, and of networks and encoded records only: a process that has loaded this package
             takes a few hundred MiB more.
         """
-        parties, channel, _, alignment, _ = self._prepare(party_frames, on, transcript=False)
+        parties, channel, matched = self._prepare(party_frames, on, transcript=False)
         trainees, _ = self._trainees(parties, channel)
         widths = [party.transformer.width_ for party in trainees]
-        settings = self._settings(alignment.n_matched, widths)
+        n_records = matched.alignment.n_matched
+        settings = self._settings(n_records, widths)
         return sum(
-            estimate_memory(party, settings, alignment.n_matched, n_models, own_rows=n_models > 1)
+            estimate_memory(party, settings, n_records, n_models, own_rows=n_models > 1)
             for party in trainees
         )
 
     def _prepare(
         self, party_frames: PartyFrames, on: Hashable, *, transcript: bool
-    ) -> tuple[
-        list[GANParty], LocalChannel, Transcript | None, AlignmentReport, dict[str, KeyMinter]
-    ]:
+    ) -> tuple[list[GANParty], LocalChannel, Matched]:
         """Check everything, match the records and fit the encodings; nothing is encoded yet."""
         check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
         resolve_device(self.device)
@@ -281,7 +279,7 @@ class GANSynthesizer(BaseSynthesizer):
         alignment, minters = match_records(channel, frames, on)
         for party in parties:
             party.prepare()
-        return parties, channel, record, alignment, minters
+        return parties, channel, Matched(parties, on, alignment, minters, record)
 
     def _train(
         self,
@@ -301,62 +299,39 @@ class GANSynthesizer(BaseSynthesizer):
         rule = {"checkpoint_every": Number(1, whole=True)}
         check_parameters("fit", {"checkpoint_every": checkpoint_every}, rule)
         secrets = [secret_from(state) for state in random_states]
-        parties, channel, record, alignment, minters = self._prepare(
-            party_frames, on, transcript=transcript
-        )
-        rows = check_replica_rows(replica_rows, len(models), alignment.n_matched)
-        n_records = alignment.n_matched if rows is None else rows.shape[1]
+        parties, channel, matched = self._prepare(party_frames, on, transcript=transcript)
+        n_records = matched.alignment.n_matched
+        rows = check_replica_rows(replica_rows, len(models), n_records)
+        n_records = n_records if rows is None else rows.shape[1]
         trainees, channel = self._trainees(parties, channel)
         widths = [party.transformer.width_ for party in trainees]
         settings = self._settings(n_records, widths)
-        device = resolve_device(self.device)
         check_memory(
             trainees,
             settings,
             n_records,
             len(models),
             self.memory_limit,
-            device,
+            resolve_device(self.device),
             own_rows=rows is not None,
         )
-
         epochs = self._epochs(n_records, settings.batch_size)
-        plan = Plan(epochs, -(-n_records // settings.batch_size), self.evaluate_every)
-
-        def build(schedule: Schedule, streams: RandomStreams) -> GANAlgorithm:
-            for party in trainees:
-                party.build(settings, schedule, streams.child(f"party {party.name}"))
-            return self._make_algorithm(channel, settings, streams.child("server"))
-
-        session = Session(
+        train_models(
+            models,
+            matched,
             trainees,
-            build,
-            plan,
-            settings=asdict(settings),
+            lambda streams: self._make_algorithm(channel, settings, streams),
+            Plan(epochs, -(-n_records // settings.batch_size), self.evaluate_every),
+            settings,
+            weights=lambda party: self._weights(party, trainees),
+            reported={**asdict(settings), "epochs": epochs},
             secrets=secrets,
-            n_records=n_records,
+            multiply_adds=len(models) * largest_product(settings, widths),
             replica_rows=rows,
-            device=device,
-        )
-        interrupted = session.train(
-            len(models) * largest_product(settings, widths),
             callbacks=callbacks,
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
             resume=resume,
-            verbose=self.verbose > 0,
-        )
-        fill_models(
-            models,
-            session,
-            {party.name: (party, self._weights(party, trainees)) for party in parties},
-            settings,
-            {**asdict(settings), "epochs": epochs},
-            on=on,
-            alignment=alignment,
-            minters=minters,
-            interrupted=interrupted,
-            transcript=record,
         )
         if keep_discriminators:
             keep_local_discriminators(models, trainees)

@@ -88,9 +88,9 @@ class Session:
         multiply_adds: float,
         *,
         callbacks: Sequence[Callback],
-        checkpoint: str | os.PathLike[str] | None,
-        checkpoint_every: int,
-        resume: str | os.PathLike[str] | None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 1,
+        resume: str | os.PathLike[str] | None = None,
         verbose: bool,
     ) -> bool:
         """Train to the end of the plan, or until stopped; warn and return True if Ctrl-C did it.
@@ -101,7 +101,7 @@ class Session:
             Of the largest layer, over all replicas: decides the number of threads.
         callbacks : sequence of Callback
         checkpoint, resume : path-like, optional
-        checkpoint_every : int
+        checkpoint_every : int, default=1
             Epochs.
         verbose : bool
             Whether to show progress.

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from vflsynth.privacy import PublicSchema
 from vflsynth.synthesizers import _private_gradients as fitting
+from vflsynth.training import Session
 
 SCHEMA = PublicSchema(
     bounds={"age": (0, 100), "income": (0.0, 10.0)},
@@ -63,7 +64,7 @@ def stopped_before_training(models, privacy, frames):
         raise Stop(session)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting.Session, "train", stop)
+        patch.setattr(Session, "train", stop)
         with pytest.raises(Stop) as stopped:
             fitting.fit_private_gradients(models, privacy, range(len(models)), frames, None)
     return stopped.value.args[0]
