@@ -18,19 +18,26 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from benchmarks._data import BenchmarkTable
+from benchmarks import _runs
+from benchmarks._data import BenchmarkTable, load_table
 from benchmarks._schemas import DELTAS, N_RECORDS, SCHEMAS
 from benchmarks.external.run import prepare_environment
-from vflsynth import DPLTSynthesizer, VertiGANSynthesizer, VFLGANSynthesizer
+from vflsynth import (
+    DPLTSynthesizer,
+    VertiGANSynthesizer,
+    VFLGANSynthesizer,
+    WGANGPSynthesizer,
+)
+from vflsynth.evaluation import frechet_distance
 from vflsynth.exceptions import NoPrivacyWarning
 from vflsynth.privacy import (
     GaussianPrivacy,
@@ -49,7 +56,9 @@ DPSGD_MODEL: dict[str, Any] = {"discriminator_steps": 2}
 WITHOUT_SCHEMA = "kernel_mean_embedding_without_schema"
 """The default mechanism when nobody states bounds or categories, so that they have to be paid."""
 
-GANS: dict[str, tuple[type[VFLGANSynthesizer | VertiGANSynthesizer], str]] = {
+Synthesizer = VFLGANSynthesizer | VertiGANSynthesizer | WGANGPSynthesizer
+
+GANS: dict[str, tuple[type[Synthesizer], str]] = {
     "kernel_mean_embedding": (VFLGANSynthesizer, "kernel_mean_embedding"),
     WITHOUT_SCHEMA: (VFLGANSynthesizer, "kernel_mean_embedding"),
     "dpsgd": (VFLGANSynthesizer, "dpsgd"),
@@ -58,6 +67,9 @@ GANS: dict[str, tuple[type[VFLGANSynthesizer | VertiGANSynthesizer], str]] = {
     "vertigan_first_layer": (VertiGANSynthesizer, "first_layer"),
 }
 """Synthesizer and mechanism; VertiGAN's settings are those of VFLGAN's mechanism."""
+
+_ONE_AT_A_TIME = ("kernel_mean_embedding", "gs_wgan")
+"""Mechanisms that make one model per fit."""
 
 FIRST_LAYER = tuple(name for name, (_, mechanism) in GANS.items() if mechanism == "first_layer")
 MARGINAL_METHODS = ("mst", "aim")
@@ -93,12 +105,62 @@ class Release:
     seconds: float
 
 
+Synthesise = Callable[[BenchmarkTable, str, float, list[int]], Iterator[Release]]
+
+
+def run_cell(
+    folder: Path,
+    kind: Literal["method", "mechanism"],
+    synthesise: Synthesise,
+    *,
+    data: str,
+    name: str,
+    epsilon: float,
+    seeds: list[int],
+) -> None:
+    """Fit and judge the seeds of one cell that are missing; each is written at once."""
+    path = folder / f"{data}.{name.replace('_', '-')}.epsilon-{epsilon:g}.json"
+    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"seeds": []}
+    missing = [seed for seed in seeds if seed not in result["seeds"]]
+    if not missing:
+        return
+    table = load_table(data)
+    real = table.joined()
+    for seed, release in zip(missing, synthesise(table, name, epsilon, missing), strict=True):
+        distance = float(frechet_distance(real, release.sample, categorical=table.categorical))
+        entry = {
+            "frechet_distance": round(distance, 4),
+            **_runs.judge(table, real, release.sample),
+            "fit_seconds": round(release.seconds, 1),
+        }
+        done = {key: [*result.get(key, []), value] for key, value in entry.items()}
+        result = {
+            "data": data,
+            kind: name,
+            "epsilon": epsilon,
+            "epsilon_spent": round(release.epsilon, 6),
+            "delta": DELTAS[data],
+            "seeds": [*result["seeds"], seed],
+            "parameters": release.parameters,
+            **done,
+            **_runs.environment(),
+        }
+        _runs.write(path, result)
+        print(
+            f"{path.stem} seed {seed}: FD {distance:.3f}, TD {entry['total_difference']}, "
+            f"{release.seconds:.0f} s",
+            flush=True,
+        )
+
+
 def synthesise(
     table: BenchmarkTable, method: str, epsilon: float, seeds: list[int]
 ) -> Iterator[Release]:
-    """Yield one release per seed."""
+    """Yield one release per seed, of a method for tables that may not be joined or of a rival."""
     if method in GANS:
-        yield from _gan(table, method, epsilon, seeds)
+        synthesizer, mechanism = GANS[method]
+        stated = method != WITHOUT_SCHEMA
+        yield from gan_releases(table, synthesizer, mechanism, epsilon, seeds, stated=stated)
     for seed in seeds:
         if method == "dplt":
             yield _dplt(table, epsilon, seed)
@@ -106,13 +168,21 @@ def synthesise(
             yield _marginals(table, method, epsilon, seed)
 
 
-def _gan(table: BenchmarkTable, method: str, epsilon: float, seeds: list[int]) -> Iterator[Release]:
+def gan_releases(
+    table: BenchmarkTable,
+    synthesizer: type[Synthesizer],
+    mechanism: str,
+    epsilon: float,
+    seeds: list[int],
+    *,
+    stated: bool = True,
+) -> Iterator[Release]:
     """Train the seeds together where the mechanism can: its steps cost operations, not size."""
-    model, n_records = _make_gan(table, method, epsilon), len(table.party_frames["A"])
-    alone = model.privacy.mechanism == "kernel_mean_embedding"
-    together = [[seed] for seed in seeds] if alone else [seeds]
+    model = _make_gan(table, synthesizer, mechanism, epsilon, stated)
+    n_records = len(table.party_frames["A"])
+    together = [[seed] for seed in seeds] if mechanism in _ONE_AT_A_TIME else [seeds]
     frames, dtypes = table.party_frames, table.joined().dtypes
-    if method == WITHOUT_SCHEMA:  # types are public: which numbers are codes has to be said there
+    if not stated:  # types are public: which numbers are codes has to be said there
         frames = {
             party: frame.astype({c: "category" for c in table.categorical if c in frame})
             for party, frame in frames.items()
@@ -127,23 +197,28 @@ def _gan(table: BenchmarkTable, method: str, epsilon: float, seeds: list[int]) -
             ledger = fitted.privacy_ledger_
             assert ledger is not None
             sample = fitted.sample(n_records, random_state=seed)
-            if method == WITHOUT_SCHEMA:  # rare categories are not published, but missing
+            if not stated:  # rare categories are not published, but missing
                 sample = sample.dropna().astype(dtypes)
             yield Release(sample, ledger.epsilon(), fitted.settings_, seconds)
 
 
 def _make_gan(
-    table: BenchmarkTable, method: str, epsilon: float
-) -> VFLGANSynthesizer | VertiGANSynthesizer:
-    synthesizer, mechanism = GANS[method]
+    table: BenchmarkTable,
+    synthesizer: type[Synthesizer],
+    mechanism: str,
+    epsilon: float,
+    stated: bool,
+) -> Synthesizer:
     options: dict[str, Any] = {"mechanism": mechanism, "delta": DELTAS[table.name]}
     model: dict[str, Any] = {}
     if mechanism == "first_layer":
         model["column_kinds"] = dict.fromkeys(table.categorical, "categorical")
-    elif method != WITHOUT_SCHEMA:
+    elif stated:
         options["public_schema"] = SCHEMAS[table.name]
     if mechanism == "dpsgd":
-        options |= {"n_records": N_RECORDS[table.name], **DPSGD}
+        options["n_records"] = N_RECORDS[table.name]
+    if mechanism in ("dpsgd", "dpsgd_gan"):
+        options |= DPSGD
         model |= DPSGD_MODEL
     privacy = GaussianPrivacy(epsilon=epsilon, **options)
     return synthesizer(privacy=privacy, device="cpu", verbose=0, **model)

@@ -25,10 +25,8 @@ import numpy as np
 import torch
 
 from benchmarks import _runs
-from benchmarks._data import load_table
-from benchmarks._private import FIRST_LAYER, METHODS, WITHOUT_SCHEMA, synthesise
+from benchmarks._private import FIRST_LAYER, METHODS, WITHOUT_SCHEMA, run_cell, synthesise
 from benchmarks._schemas import DELTAS, SCHEMAS
-from vflsynth.evaluation import frechet_distance
 
 FOLDER = _runs.RESULTS / "dp"
 DEFAULT = "kernel_mean_embedding"
@@ -56,42 +54,6 @@ NOT_PRIVATE = {
 }
 
 Result = Mapping[str, Any]
-
-
-def run(data: str, method: str, epsilon: float, seeds: list[int]) -> None:
-    """Fit and judge the seeds of one cell that are missing; each is written at once."""
-    path = FOLDER / f"{data}.{method.replace('_', '-')}.epsilon-{epsilon:g}.json"
-    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"seeds": []}
-    missing = [seed for seed in seeds if seed not in result["seeds"]]
-    if not missing:
-        return
-    table = load_table(data)
-    real = table.joined()
-    for seed, release in zip(missing, synthesise(table, method, epsilon, missing), strict=True):
-        distance = float(frechet_distance(real, release.sample, categorical=table.categorical))
-        entry = {
-            "frechet_distance": round(distance, 4),
-            **_runs.judge(table, real, release.sample),
-            "fit_seconds": round(release.seconds, 1),
-        }
-        done = {name: [*result.get(name, []), value] for name, value in entry.items()}
-        result = {
-            "data": data,
-            "method": method,
-            "epsilon": epsilon,
-            "epsilon_spent": round(release.epsilon, 6),
-            "delta": DELTAS[data],
-            "seeds": [*result["seeds"], seed],
-            "parameters": release.parameters,
-            **done,
-            **_runs.environment(),
-        }
-        _runs.write(path, result)
-        print(
-            f"{path.stem} seed {seed}: FD {distance:.3f}, TD {entry['total_difference']}, "
-            f"{release.seconds:.0f} s",
-            flush=True,
-        )
 
 
 def show() -> None:
@@ -188,7 +150,15 @@ def main() -> None:
     for method in arguments.method:
         for epsilon in arguments.epsilon:
             for data in arguments.data:
-                run(data, method, epsilon, arguments.seeds)
+                run_cell(
+                    FOLDER,
+                    "method",
+                    synthesise,
+                    data=data,
+                    name=method,
+                    epsilon=epsilon,
+                    seeds=arguments.seeds,
+                )
 
 
 if __name__ == "__main__":

@@ -11,86 +11,28 @@ own. ``first_layer`` is the VFLGAN paper's: its epsilon is not one of the synthe
 from __future__ import annotations
 
 import argparse
-import json
-import time
-import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks import _runs
-from benchmarks._data import BenchmarkTable, load_table
-from benchmarks._private import DPSGD, DPSGD_MODEL
-from benchmarks._schemas import DELTAS, N_RECORDS, SCHEMAS
+from benchmarks._data import BenchmarkTable
+from benchmarks._private import Release, gan_releases, run_cell
+from benchmarks._schemas import SCHEMAS
 from vflsynth import WGANGPSynthesizer
-from vflsynth.evaluation import frechet_distance
-from vflsynth.exceptions import NoPrivacyWarning
-from vflsynth.privacy import GaussianPrivacy
 
 FOLDER = _runs.RESULTS / "wgan_mechanisms"
 
-ONE_AT_A_TIME = ("kernel_mean_embedding", "gs_wgan")
 MECHANISMS = ("kernel_mean_embedding", "dpsgd", "dpsgd_gan", "gs_wgan", "first_layer")
 
 
-def make_model(table: BenchmarkTable, mechanism: str, epsilon: float) -> WGANGPSynthesizer:
-    """Make the synthesizer of one cell."""
-    options: dict[str, Any] = {"mechanism": mechanism, "delta": DELTAS[table.name]}
-    model: dict[str, Any] = {}
-    if mechanism == "first_layer":
-        model["column_kinds"] = dict.fromkeys(table.categorical, "categorical")
-    else:
-        options["public_schema"] = SCHEMAS[table.name]
-    if mechanism == "dpsgd":
-        options |= {"n_records": N_RECORDS[table.name]}
-    if mechanism in ("dpsgd", "dpsgd_gan"):
-        options |= DPSGD
-        model |= DPSGD_MODEL
-    privacy = GaussianPrivacy(epsilon=epsilon, **options)
-    return WGANGPSynthesizer(privacy=privacy, device="cpu", verbose=0, **model)
-
-
-def run(data: str, mechanism: str, epsilon: float, seeds: list[int]) -> None:
-    """Fit and judge the seeds of one cell; those that are there are not run again."""
-    path = FOLDER / f"{data}.{mechanism.replace('_', '-')}.epsilon-{epsilon:g}.json"
-    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"seeds": []}
-    missing = [seed for seed in seeds if seed not in result["seeds"]]
-    if not missing:
-        return
-    table = load_table(data)
-    real, entries = table.joined(), []
-    for some in [[seed] for seed in missing] if mechanism in ONE_AT_A_TIME else [missing]:
-        started = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoPrivacyWarning)
-            models = make_model(table, mechanism, epsilon).fit_replicas(
-                table.party_frames, random_states=some
-            )
-        seconds = (time.perf_counter() - started) / len(some)
-        for seed, model in zip(some, models, strict=True):
-            assert model.privacy_ledger_ is not None
-            sample = model.sample(len(real), random_state=seed)
-            distance = float(frechet_distance(real, sample, categorical=table.categorical))
-            judged = _runs.judge(table, real, sample)
-            entries.append(
-                {"frechet_distance": round(distance, 4), **judged, "fit_seconds": round(seconds, 1)}
-            )
-            total = judged["total_difference"]
-            print(f"{path.stem} seed {seed}: FD {distance:.3f}, TD {total}", flush=True)
-    done = {name: [*result.get(name, []), *(e[name] for e in entries)] for name in entries[0]}
-    result = {
-        "data": data,
-        "mechanism": mechanism,
-        "epsilon": epsilon,
-        "epsilon_spent": round(model.privacy_ledger_.epsilon(), 6),
-        "delta": DELTAS[data],
-        "seeds": [*result["seeds"], *missing],
-        "parameters": model.settings_,
-        **done,
-        **_runs.environment(),
-    }
-    _runs.write(path, result)
+def synthesise(
+    table: BenchmarkTable, mechanism: str, epsilon: float, seeds: list[int]
+) -> Iterator[Release]:
+    """Yield one release per seed."""
+    return gan_releases(table, WGANGPSynthesizer, mechanism, epsilon, seeds)
 
 
 def show() -> None:
@@ -135,7 +77,15 @@ def main() -> None:
     for mechanism in arguments.mechanism:
         for epsilon in arguments.epsilon:
             for data in arguments.data:
-                run(data, mechanism, epsilon, arguments.seeds)
+                run_cell(
+                    FOLDER,
+                    "mechanism",
+                    synthesise,
+                    data=data,
+                    name=mechanism,
+                    epsilon=epsilon,
+                    seeds=arguments.seeds,
+                )
 
 
 if __name__ == "__main__":
