@@ -20,7 +20,7 @@ from vflsynth.protocol import Channel
 from vflsynth.protocol.channel import Verb
 from vflsynth.samplers import GeneratorSampler
 from vflsynth.synthesizers import VFLGANSynthesizer
-from vflsynth.synthesizers.gan import largest_product
+from vflsynth.synthesizers.gan import multiply_adds
 from vflsynth.training import Algorithm, Plan
 from vflsynth.transformers import TableTransformer
 
@@ -86,7 +86,7 @@ class GANProgram(SynthesizerProgram):
 
     def multiply_adds(self, settings: Settings, widths: Mapping[str, int]) -> float:
         """Return those of the largest layer, as the estimator does."""
-        return largest_product(settings, list(widths.values()))
+        return multiply_adds(settings, list(widths.values()))
 
     def algorithm(self, channel: Channel, settings: Settings, streams: RandomStreams) -> Algorithm:
         """Make the algorithm and its server; asks the parties for their shapes."""

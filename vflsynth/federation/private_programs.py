@@ -39,7 +39,7 @@ from vflsynth.protocol import Channel, Schedule
 from vflsynth.protocol.channel import Verb
 from vflsynth.synthesizers import _mean_embedding
 from vflsynth.synthesizers._vflgan_mechanisms import DPSGDMechanism
-from vflsynth.synthesizers.gan import largest_product
+from vflsynth.synthesizers.gan import multiply_adds
 from vflsynth.training import Algorithm, MeanEmbedding, Plan
 from vflsynth.transformers import TableTransformer
 
@@ -275,7 +275,7 @@ class DPSGDProgram(PrivateProgram):
 
     def multiply_adds(self, settings: Settings, widths: Mapping[str, int]) -> float:
         """Return those of the largest layer, as the estimator does."""
-        return largest_product(settings, list(widths.values()))
+        return multiply_adds(settings, list(widths.values()))
 
     def algorithm(self, channel: Channel, settings: Settings, streams: RandomStreams) -> Algorithm:
         """Make the algorithm, and the server that adds noise to its own gradients."""

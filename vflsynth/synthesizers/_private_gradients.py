@@ -24,7 +24,7 @@ from vflsynth.protocol import Channel, LocalChannel, Schedule, Transcript
 from vflsynth.synthesizers._fitting import Matched, train_models
 from vflsynth.synthesizers._memory import check_memory
 from vflsynth.synthesizers.base import PartyFrames
-from vflsynth.synthesizers.gan import keep_local_discriminators, largest_product
+from vflsynth.synthesizers.gan import keep_local_discriminators, multiply_adds
 from vflsynth.training import (
     Callback,
     GANAlgorithm,
@@ -178,7 +178,7 @@ def fit_private_gradients(
         weights=lambda party: model._weights(party, trainees),
         reported={**asdict(settings), "epochs": mechanism.epochs},
         secrets=[secret_from(state) for state in random_states],
-        multiply_adds=len(models) * largest_product(settings, widths),
+        multiply_adds=len(models) * multiply_adds(settings, widths),
         replica_rows=rows,
         # Not from random_state: amplification by sampling needs batches that nobody can guess.
         make_schedule=mechanism.make_schedule([_entropy(noise) for _ in models]),

@@ -326,7 +326,7 @@ class GANSynthesizer(BaseSynthesizer):
             weights=lambda party: self._weights(party, trainees),
             reported={**asdict(settings), "epochs": epochs},
             secrets=secrets,
-            multiply_adds=len(models) * largest_product(settings, widths),
+            multiply_adds=len(models) * multiply_adds(settings, widths),
             replica_rows=rows,
             callbacks=callbacks,
             checkpoint=checkpoint,
@@ -377,7 +377,7 @@ def keep_local_discriminators(
         }
 
 
-def largest_product(settings: Settings, widths: Sequence[int]) -> int:
+def multiply_adds(settings: Settings, widths: Sequence[int]) -> int:
     """Multiply-adds of the largest layer on a batch of real, fake and interpolated records."""
     networks = [
         (len(widths) * settings.first_part[-1], *settings.shared_hidden),
