@@ -11,7 +11,7 @@ from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.privacy import GaussianPrivacy
 from vflsynth.synthesizers._mean_embedding import fit_mean_embedding
 from vflsynth.synthesizers._private_gradients import Mechanisms, fit_private_gradients
-from vflsynth.synthesizers.base import PartyFrames, privacy_to_json
+from vflsynth.synthesizers.base import PartyFrames
 from vflsynth.synthesizers.gan import GANSynthesizer
 
 _HOMES = {
@@ -88,11 +88,6 @@ class PrivateGANSynthesizer(GANSynthesizer):
         if self.privacy is not None:
             raise ParameterError("estimate_memory cannot look at records with privacy set")
         return super().estimate_memory(party_frames, on, n_models=n_models)
-
-    def _parameters_to_json(self) -> dict[str, Any]:
-        parameters = super()._parameters_to_json()
-        privacy = self.privacy
-        return parameters | {"privacy": None if privacy is None else privacy_to_json(privacy)}
 
 
 def _refuse_repeated_releases(mechanism: str, n_models: int, options: Mapping[str, Any]) -> None:

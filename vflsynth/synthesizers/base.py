@@ -257,6 +257,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             parameters["transformer"] = self.transformer.get_params(deep=False) | {
                 "kinds": _labels_to_json(self.transformer.kinds)
             }
+        if parameters.get("privacy") is not None:
+            parameters["privacy"] = _privacy_to_json(parameters["privacy"])
         return parameters
 
 
@@ -284,7 +286,7 @@ def _labels_from_json(content: list[list[Any]] | None) -> dict[Any, str] | None:
     return None if content is None else {scalar_from_json(k): kind for k, kind in content}
 
 
-def privacy_to_json(privacy: GaussianPrivacy) -> dict[str, Any]:
+def _privacy_to_json(privacy: GaussianPrivacy) -> dict[str, Any]:
     """Return a privacy parameter as JSON values; labels stand beside their values, as pairs."""
     schema, content = privacy.public_schema, privacy.get_params(deep=False)
     content["bandwidths"] = list(privacy.bandwidths)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from vflsynth.privacy.schema import Bounds
 from vflsynth.protocol import LatentCodes, LocalChannel, Transcript
 from vflsynth.protocol.channel import Verb
 from vflsynth.samplers import LatentTreeSampler
-from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames, privacy_to_json
+from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
 from vflsynth.training import match_records
 from vflsynth.transformers import TableTransformer
 
@@ -205,10 +205,6 @@ class DPLTSynthesizer(BaseSynthesizer):
             )
         privacy.validate()
         return privacy
-
-    def _parameters_to_json(self) -> dict[str, Any]:
-        privacy = self._checked_privacy()
-        return super()._parameters_to_json() | {"privacy": privacy_to_json(privacy)}
 
 
 def make_parties(
