@@ -123,7 +123,9 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         by_party : bool, default=False
             Return one table per party, row i of each being the same record.
         keys : bool, default=False
-            Put fresh keys, which no real record has, into the key column (or the index).
+            Put fresh keys, which no real record has, into the key column (or the index). Every call
+            counts from the same one, so that parties that sample apart agree; sample once for one
+            table.
         random_state : int, numpy Generator, RandomState or None, default=None
             None continues the sequence that `fit`'s ``random_state`` started: two calls return
             different records, and the same calls after the same fit return the same.
