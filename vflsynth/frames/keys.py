@@ -59,15 +59,13 @@ class KeyMinter:
     offset: int = 0
     storage: str | None = None
 
-    def mint(self, n: int, *, start: int = 0, name: Hashable = None) -> pd.Series[Any]:
-        """Mint ``n`` distinct keys.
+    def mint(self, n: int, *, name: Hashable = None) -> pd.Series[Any]:
+        """Mint ``n`` distinct keys, the same ones every time.
 
         Parameters
         ----------
         n : int
             Number of keys.
-        start : int, default 0
-            Number of keys minted before, so that a table sampled in chunks has distinct keys.
         name : hashable, optional
             Name of the returned series.
 
@@ -83,7 +81,7 @@ class KeyMinter:
             If the type has no room for ``n`` keys beyond the real ones (``int8``, say), or no sound
             way to mint keys at all (times, booleans).
         """
-        numbers = range(self.offset + start, self.offset + start + n)
+        numbers = range(self.offset, self.offset + n)
         if self.kind == "unsupported":
             raise KeyTypeError(
                 f"keys of dtype {self.dtype} cannot be minted",
