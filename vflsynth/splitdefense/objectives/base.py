@@ -186,8 +186,8 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return loss.mean(-1)
 
 
-def descend(optimizer: FlatAdam, loss: Tensor, *, retain_graph: bool = False) -> None:
+def descend(optimizer: FlatAdam, loss: Tensor) -> None:
     """One step down a loss of shape (replica,)."""
-    gradients = torch.autograd.grad(loss.sum(), optimizer.parameters, retain_graph=retain_graph)
+    gradients = torch.autograd.grad(loss.sum(), optimizer.parameters)
     optimizer.set_gradient(gradients)
     optimizer.step()
