@@ -46,6 +46,7 @@ from vflsynth.splitdefense import (
     DiscreteSGD,
     GradientCompression,
     LeakageMonitor,
+    MaliciousSGD,
     NoisyGradient,
     SplitNNClassifier,
 )
@@ -103,6 +104,7 @@ COLUMNS = (
     "after quitting",
     "completion, frozen, 40 labels",
     "completion, fine-tuned, 40 labels",
+    "completion, semi-supervised, 40 labels",
     "completion, frozen, half of the labels",
     "completion, MLP, half of the labels",
 )
@@ -199,6 +201,10 @@ def families(data: str) -> dict[str, dict[str, dict[str, Any]]]:
             "DIMIP 0.5, no regularizer": dimip(0.5, 1, regularizer=False),
         },
         "dimip-prior": {"DIMIP 0.9, prior": dimip(0.9, 1, bound="prior")},
+        "malicious": {"none, malicious": {"malicious": {"passive": MaliciousSGD()}}},
+        "dimip-malicious": {
+            "DIMIP 0.1, malicious": dimip(0.1, 1) | {"malicious": {"passive": MaliciousSGD()}}
+        },
         "multihead": {"multihead": {"absent": "multihead"}},
         "standalone": {"standalone": {}},
     }
@@ -287,14 +293,16 @@ def show() -> None:
         if not rows:
             continue
         print(f"\n{data}, {N_SEEDS[data]} seeds, %; the prototype's figures below ours")
-        headings = ("accuracy", "quit", "40 frozen", "40 tuned", "half linear", "half MLP")
+        headings = ("accuracy", "quit", "40 frozen", "40 tuned", "40 guessed")
+        headings += ("half linear", "half MLP")
         print(f"{'':<28}" + "".join(f"{heading:>14}" for heading in headings))
         for name, row in rows.items():
             ours = [row.get(column) for column in COLUMNS]
             print(f"{name:<28}" + "".join(f"{_percent(value):>14}" for value in ours))
             if name in PROTOTYPE[data]:
                 theirs = PROTOTYPE[data][name]
-                print(f"{'':<28}" + "".join(f"{value:>9.1f}     " for value in theirs))
+                theirs = (*theirs[:4], None, *theirs[4:])  # had no guesses
+                print(f"{'':<28}" + "".join(_published(value) for value in theirs))
         if "none" in rows:
             floors = {k: v for k, v in rows["none"].items() if k.startswith("floor")}
             print("floors: " + "; ".join(f"{k[11:]} {_percent(v)}" for k, v in floors.items()))
@@ -306,7 +314,7 @@ def _print_order(rows: dict[str, Any]) -> None:
     attack = COLUMNS[2]
     baselines = {n: r for n, r in rows.items() if n.split()[0] in GRADIENT_BASELINES}
     for name, row in rows.items():
-        if not name.startswith("DIMIP"):
+        if not name.startswith("DIMIP") or name.endswith("malicious"):
             continue
         at = row["accuracy"]["mean"]
         near = {
@@ -321,6 +329,10 @@ def _print_order(rows: dict[str, Any]) -> None:
                 f"  {name}: {100 * row[attack]['mean']:.1f}, gradient baselines as "
                 f"accurate (within .5): {best}, {100 * near[best]:.1f}: {verdict}"
             )
+
+
+def _published(value: float | None) -> str:
+    return " " * 14 if value is None else f"{value:>9.1f}     "
 
 
 def _percent(value: dict[str, float] | None) -> str:
