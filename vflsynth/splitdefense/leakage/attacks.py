@@ -7,7 +7,6 @@ without any gradient is the baseline: only what goes beyond it did the gradients
 from __future__ import annotations
 
 import copy
-import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -187,11 +186,16 @@ def completion_attacks(
     def tuned(rows: Rows) -> float:
         return _fine_tuned(evidence, bottom_model, rows, random_state)
 
+    guessed = float("nan")
+    if all(_measurable(labels[rows], np.delete(labels, rows)) for rows in known):
+        guessed = completed_with_guesses(
+            evidence.encoded, labels, known, bottom_model, n_classes, rng
+        )
     heads = {"logistic": "completion, frozen", "perceptron": "completion, MLP"}
     found = []
-    for knows, complete, tuning in (
-        (_few(known), few, mean(tuned)),
-        ("half of the labels", many, tuned(half)),
+    for knows, complete, tunings in (
+        (_few(known), few, {"fine-tuned": mean(tuned), "semi-supervised": guessed}),
+        ("half of the labels", many, {"fine-tuned": tuned(half)}),
     ):
         floor = _best(
             complete(features, model)
@@ -202,14 +206,11 @@ def completion_attacks(
             Attack(name, knows, "accuracy", complete(evidence.features, model), floor)
             for model, name in heads.items()
         ]
-        found.append(Attack("completion, fine-tuned", knows, "accuracy", tuning, floor))
-    value = float("nan")
-    if all(_measurable(labels[rows], np.delete(labels, rows)) for rows in known):
-        value = completed_with_guesses(
-            evidence.encoded, labels, known, bottom_model, n_classes, rng
-        )
-    guesses = dataclasses.replace(found[2], name="completion, semi-supervised", value=value)
-    return _frame(evidence.party, [*found[:3], guesses, *found[3:]])
+        found += [
+            Attack(f"completion, {name}", knows, "accuracy", value, floor)
+            for name, value in tunings.items()
+        ]
+    return _frame(evidence.party, found)
 
 
 def gradient_matching(evidence: Evidence, random_state: int = 0) -> float:
