@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from vflsynth.parties import dpsgd as dpsgd_module
 from vflsynth.privacy import PublicSchema
 from vflsynth.synthesizers import _private_gradients as fitting
 from vflsynth.training import Session
@@ -68,6 +69,25 @@ def stopped_before_training(models, privacy, frames):
         with pytest.raises(Stop) as stopped:
             fitting.fit_private_gradients(models, privacy, range(len(models)), frames, None)
     return stopped.value.args[0]
+
+
+def sessions_of(monkeypatch, synthesizer):
+    """Make sessions at their first step; sampling is the same every time, noise is not."""
+    monkeypatch.setattr(fitting, "_entropy", lambda noise: b"sampling" * 4)
+
+    def make(frames, privacy, n_models=1, **parameters):
+        models = [synthesizer(privacy, **parameters) for _ in range(n_models)]
+        return stopped_before_training(models, privacy, frames)
+
+    return make
+
+
+def without_noise(patch):
+    """Leave the noise of DP-SGD out."""
+    honest = dpsgd_module.noisy_mean
+    patch.setattr(
+        dpsgd_module, "noisy_mean", lambda t, **rest: honest(t, **rest | {"noise_multiplier": 0.0})
+    )
 
 
 def score(party, record):

@@ -19,8 +19,10 @@ from tests.unit.synthesizers.private_steps import (
     SCHEMA,
     assert_noise_is_claimed,
     make_frames,
+    sessions_of,
     stopped_before_training,
     with_one_more,
+    without_noise,
 )
 from vflsynth import VFLGANSynthesizer
 from vflsynth.exceptions import (
@@ -79,21 +81,8 @@ def synthesizer(privacy=DPSGD, **parameters):
 
 @pytest.fixture
 def session_of(monkeypatch):
-    """Everything of a fit up to its first step; sampling is the same every time, noise is not."""
-    monkeypatch.setattr(fitting, "_entropy", lambda noise: b"sampling" * 4)
-
-    def make(frames, privacy=DPSGD, n_models=1, **parameters):
-        models = [synthesizer(privacy, **parameters) for _ in range(n_models)]
-        return stopped_before_training(models, privacy, frames)
-
-    return make
-
-
-def without_noise(monkeypatch):
-    honest = dpsgd_module.noisy_mean
-    monkeypatch.setattr(
-        dpsgd_module, "noisy_mean", lambda t, **rest: honest(t, **rest | {"noise_multiplier": 0.0})
-    )
+    make = sessions_of(monkeypatch, synthesizer)
+    return lambda frames, privacy=DPSGD, **options: make(frames, privacy, **options)
 
 
 def networks(session):

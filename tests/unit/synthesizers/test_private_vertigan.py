@@ -16,8 +16,10 @@ from tests.unit.synthesizers.private_steps import (
     assert_noise_is_claimed,
     expected_gradients,
     make_frames,
+    sessions_of,
     stopped_before_training,
     with_one_more,
+    without_noise,
 )
 from vflsynth import VertiGANSynthesizer
 from vflsynth.exceptions import (
@@ -87,21 +89,8 @@ def synthesizer(privacy=DPSGD, **parameters):
 
 @pytest.fixture
 def session_of(monkeypatch):
-    """Everything of a fit up to its first step; sampling is the same every time, noise is not."""
-    monkeypatch.setattr(fitting, "_entropy", lambda noise: b"sampling" * 4)
-
-    def make(frames, privacy=DPSGD, n_models=1, **parameters):
-        models = [synthesizer(privacy, **parameters) for _ in range(n_models)]
-        return stopped_before_training(models, privacy, frames)
-
-    return make
-
-
-def without_noise(patch):
-    honest = dpsgd_module.noisy_mean
-    patch.setattr(
-        dpsgd_module, "noisy_mean", lambda t, **rest: honest(t, **rest | {"noise_multiplier": 0.0})
-    )
+    make = sessions_of(monkeypatch, synthesizer)
+    return lambda frames, privacy=DPSGD, **options: make(frames, privacy, **options)
 
 
 def step_of(session):

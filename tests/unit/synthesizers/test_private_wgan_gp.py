@@ -20,7 +20,7 @@ from tests.unit.synthesizers.private_steps import (
     expected_gradients,
     make_frames,
     score,
-    stopped_before_training,
+    sessions_of,
 )
 from vflsynth import VFLGANSynthesizer, WGANGPSynthesizer
 from vflsynth.exceptions import (
@@ -89,14 +89,7 @@ def synthesizer(privacy, **parameters):
 
 @pytest.fixture
 def session_of(monkeypatch):
-    """Everything of a fit up to its first step; sampling is the same every time, noise is not."""
-    monkeypatch.setattr(fitting, "_entropy", lambda noise: b"sampling" * 4)
-
-    def make(frames, privacy, n_models=1, **parameters):
-        models = [synthesizer(privacy, **parameters) for _ in range(n_models)]
-        return stopped_before_training(models, privacy, frames)
-
-    return make
+    return sessions_of(monkeypatch, synthesizer)
 
 
 def joined_of(session):
