@@ -27,11 +27,11 @@ from torch import Tensor, nn
 from benchmarks._data import load_mnist_halves
 from benchmarks._runs import RESULTS
 from vflsynth._moments import frechet_distance_of_moments
-from vflsynth.transformers import TableTransformer
-from vflsynth.transformers.axes import IntegerAxis
-from vflsynth.transformers.base import ColumnTransformer
-from vflsynth.transformers.numeric import IntegerTransformer
-from vflsynth.transformers.scaling import Standardizer
+from vflsynth.columns import TableTransformer
+from vflsynth.columns.axes import IntegerAxis
+from vflsynth.columns.base import ColumnTransformer
+from vflsynth.columns.numeric import IntegerTransformer
+from vflsynth.columns.scaling import Standardizer
 
 Images = npt.NDArray[np.uint8]
 

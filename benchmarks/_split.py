@@ -14,8 +14,8 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks import _runs
 from benchmarks._data import data_file, load_credit_default, load_spambase
+from vflsynth.columns import TableTransformer
 from vflsynth.splitdefense import BaseSplitClassifier
-from vflsynth.transformers import TableTransformer
 
 FOLDER = _runs.RESULTS / "split"
 

@@ -40,6 +40,7 @@ from benchmarks._split import (
     spambase,
     spreads,
 )
+from vflsynth.columns import TableTransformer
 from vflsynth.splitdefense import (
     DIMIP,
     PPDL,
@@ -51,7 +52,6 @@ from vflsynth.splitdefense import (
     SplitNNClassifier,
 )
 from vflsynth.splitdefense.leakage.attacks import completion_attacks
-from vflsynth.transformers import TableTransformer
 
 N_IMAGES = 8000
 N_SEEDS = {"mnist": 2, "spambase": 3}

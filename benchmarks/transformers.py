@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 import sklearn
 
-from vflsynth.transformers import TableTransformer
+from vflsynth.columns import TableTransformer
 
 
 def mixed_table(n_rows: int, seed: int) -> pd.DataFrame:

@@ -6,6 +6,7 @@ organisation's rows stay where they are.
 """
 
 from vflsynth._version import __version__
+from vflsynth.columns import TableTransformer
 from vflsynth.model import PartyModel
 from vflsynth.presets import preset
 from vflsynth.synthesizers import (
@@ -17,7 +18,6 @@ from vflsynth.synthesizers import (
     WGANGPSynthesizer,
 )
 from vflsynth.training.callbacks import EarlyStopping
-from vflsynth.transformers import TableTransformer
 
 __all__ = [
     "DPLTSynthesizer",

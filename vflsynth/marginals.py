@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
-from vflsynth.transformers import OutputSpan
-from vflsynth.transformers.scaling import NormalScores
+from vflsynth.columns import OutputSpan
+from vflsynth.columns.scaling import NormalScores
 
 Floats = npt.NDArray[np.float64]
 

@@ -13,10 +13,10 @@ import torch
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomState, RandomStreams, derive, secret_from
+from vflsynth.columns import TableTransformer
+from vflsynth.columns.codec import scalar_from_json, scalar_to_json
 from vflsynth.frames import KeyMinter
 from vflsynth.samplers import SAMPLERS, RowSampler
-from vflsynth.transformers import TableTransformer
-from vflsynth.transformers.codec import scalar_from_json, scalar_to_json
 
 SAMPLE_BLOCK = 8192
 """Rows generated at once; part of what a sample's bytes depend on."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
-from vflsynth.transformers import TableTransformer
 
 # Sizes, rates and schedules of the reference code; the paper's text gives few of them.
 _WINE: dict[str, Any] = {

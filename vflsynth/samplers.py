@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
+from vflsynth.columns import OutputSpan
 from vflsynth.latent_tree import top_down
 from vflsynth.marginals import Marginal, draw_marginals
 from vflsynth.networks import Generator
 from vflsynth.parties.gan_party import sample_encoded
 from vflsynth.parties.settings import Settings
-from vflsynth.transformers import OutputSpan
 
 
 class RowSampler(ABC):

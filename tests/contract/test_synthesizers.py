@@ -11,6 +11,7 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from vflsynth.columns import TableTransformer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import KeyTypeError, ParameterError
 from vflsynth.synthesizers import (
@@ -20,7 +21,6 @@ from vflsynth.synthesizers import (
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
-from vflsynth.transformers import TableTransformer
 
 GAN = {
     "epochs": 2,

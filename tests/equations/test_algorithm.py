@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from vflsynth.columns import TableTransformer
 from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
 from vflsynth.protocol import LocalChannel, Schedule, Shape
 from vflsynth.protocol.channel import Verb
 from vflsynth.training import VFLGAN, match_records
-from vflsynth.transformers import TableTransformer
 
 BATCH = 8
 STEPS = 11  # two generator steps among them

@@ -6,11 +6,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from vflsynth._random import RandomStreams
+from vflsynth.columns import OutputSpan
 from vflsynth.networks import Generator
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.networks.generator import SpanActivation
 from vflsynth.networks.layers import BatchNorm
-from vflsynth.transformers import OutputSpan
 
 BATCH = 16
 REPLICAS = 3

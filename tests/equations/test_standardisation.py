@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from vflsynth.transformers import TableTransformer
+from vflsynth.columns import TableTransformer
 
 
 def test_the_papers_encoding_is_z_scores_and_dummies() -> None:

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from vflsynth.columns import TableTransformer
 from vflsynth.networks.layers import BatchNorm
 from vflsynth.parties import Settings, VertiGANParty, VertiGANServer
 from vflsynth.protocol import BackboneGradients, LocalChannel, Schedule
 from vflsynth.protocol.channel import Verb
 from vflsynth.training import VertiGAN, match_records
-from vflsynth.transformers import TableTransformer
 
 BATCH, STEPS, WEIGHT, RATE, BETAS, TAU = 8, 3, 10.0, 0.01, (0.5, 0.9), 0.7
 SETTINGS = Settings(

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from vflsynth.columns import TableTransformer
 from vflsynth.marginals import Marginal, draw_marginals, fit_marginals, marginal_scores
-from vflsynth.transformers import TableTransformer
 
 
 def _table(n: int, seed: int) -> pd.DataFrame:

@@ -25,9 +25,9 @@ from sklearn.neural_network import MLPClassifier
 from vflsynth.audit._distances import distance_blocks, nearest_distances
 from vflsynth.audit._encoding import Booleans, Encoding, Floats
 from vflsynth.audit.intervals import Estimate, auc_interval
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
 from vflsynth.synthesizers import VertiGANSynthesizer
-from vflsynth.transformers import TableTransformer
 
 Attack = Callable[..., Floats]
 

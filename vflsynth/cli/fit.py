@@ -14,6 +14,7 @@ import pandas as pd
 from vflsynth.cli.console import say
 from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, label, read_party_frames
 from vflsynth.cli.targets import beside, check_apart, check_artefact, is_taken
+from vflsynth.columns.kinds import TRANSFORMERS
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.model import PARTY_KIND
 from vflsynth.presets import PRESETS, preset
@@ -21,7 +22,6 @@ from vflsynth.synthesizers import VFLGANSynthesizer
 from vflsynth.synthesizers.base import KIND
 from vflsynth.training import EarlyStopping
 from vflsynth.training.checkpoint import KIND as CHECKPOINT
-from vflsynth.transformers.kinds import TRANSFORMERS
 
 logger = logging.getLogger("vflsynth")
 

@@ -15,10 +15,10 @@ from vflsynth.cli.console import say, share, size, table
 from vflsynth.cli.fit import training_sentence, training_summary
 from vflsynth.cli.models import open_model
 from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, read_party_frames
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.frames import align_party_frames
 from vflsynth.model import PartyModel
-from vflsynth.transformers import TableTransformer
 
 SUMMARY = "show what is in a model, or how tables would be read"
 DESCRIPTION = """\

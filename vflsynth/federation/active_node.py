@@ -11,6 +11,7 @@ import torch
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import resolve_device
 from vflsynth._random import RandomStreams
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
@@ -30,7 +31,6 @@ from vflsynth.splitdefense.model import TopModel
 from vflsynth.splitdefense.saving import classes_to_json
 from vflsynth.splitdefense.settings import SplitSettings
 from vflsynth.training import Algorithm, Plan
-from vflsynth.transformers import TableTransformer
 
 M = TypeVar("M", bound=Message)
 

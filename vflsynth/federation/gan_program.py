@@ -10,6 +10,7 @@ import pandas as pd
 
 from vflsynth._random import RandomStreams
 from vflsynth._validation import check_parameters
+from vflsynth.columns import TableTransformer
 from vflsynth.federation.job import Job
 from vflsynth.federation.program import Agreed, Program, make_method
 from vflsynth.federation.site import Site
@@ -22,7 +23,6 @@ from vflsynth.samplers import GeneratorSampler
 from vflsynth.synthesizers import VFLGANSynthesizer
 from vflsynth.synthesizers.gan import multiply_adds
 from vflsynth.training import Algorithm, Plan
-from vflsynth.transformers import TableTransformer
 
 
 class SynthesizerProgram(Program):

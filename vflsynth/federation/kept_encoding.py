@@ -12,10 +12,10 @@ import pandas as pd
 import torch
 
 from vflsynth import _artefacts as artefacts
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ArtefactError
 from vflsynth.parties import PublicEncoding
 from vflsynth.privacy.histograms import NoisyHistogram
-from vflsynth.transformers import TableTransformer
 
 FILE = "encoding.json"
 

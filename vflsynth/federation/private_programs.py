@@ -12,6 +12,7 @@ import torch
 from sklearn.base import clone
 
 from vflsynth._random import RandomStreams, derive
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.gan_program import SynthesizerProgram
 from vflsynth.federation.job import Job
@@ -41,7 +42,6 @@ from vflsynth.synthesizers import _mean_embedding
 from vflsynth.synthesizers._vflgan_mechanisms import DPSGDMechanism
 from vflsynth.synthesizers.gan import multiply_adds
 from vflsynth.training import Algorithm, MeanEmbedding, Plan
-from vflsynth.transformers import TableTransformer
 
 
 def privacy_of(job: Job) -> GaussianPrivacy | None:

@@ -11,6 +11,7 @@ import pandas as pd
 from vflsynth import _artefacts as artefacts
 from vflsynth import splitdefense
 from vflsynth._validation import check_parameters
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.job import Job
 from vflsynth.federation.program import Agreed, Program, make_method
@@ -23,7 +24,6 @@ from vflsynth.splitdefense.model import BottomModel
 from vflsynth.splitdefense.passive import SplitParty
 from vflsynth.splitdefense.settings import SplitSettings
 from vflsynth.training import Plan
-from vflsynth.transformers import TableTransformer
 
 
 class SplitProgram(Program):

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
+from vflsynth.columns import OutputSpan
 from vflsynth.networks.layers import BatchNorm, Linear
 from vflsynth.networks.mlp import NEGATIVE_SLOPE
-from vflsynth.transformers import OutputSpan
 
 _SMALL_PADDING = 256  # floats per row; one more operation costs more
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
+from vflsynth.columns import TableTransformer
 from vflsynth.networks import Generator
 from vflsynth.parties.party import TrainableParty
 from vflsynth.parties.settings import (
@@ -24,7 +25,6 @@ from vflsynth.parties.settings import (
 from vflsynth.protocol import MaskedRecords, Message, Schedule, SelectionNotice, TrainingReport
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
-from vflsynth.transformers import TableTransformer
 
 
 class GANParty(TrainableParty):

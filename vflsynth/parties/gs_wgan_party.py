@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth._random import RandomStreams, derive
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.networks import Discriminator
 from vflsynth.networks.adam import FlatAdam
@@ -28,7 +29,6 @@ from vflsynth.protocol import (
 )
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
-from vflsynth.transformers import TableTransformer
 
 
 @dataclass(frozen=True, slots=True)

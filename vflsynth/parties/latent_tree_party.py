@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.latent_tree import (
     Codes,
@@ -29,7 +30,6 @@ from vflsynth.privacy.schema import Bounds, cell_codes
 from vflsynth.protocol import LatentCodes, LatentTree, Message
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
-from vflsynth.transformers import TableTransformer
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.parties.gan_party import GANParty, sample_encoded
 from vflsynth.parties.public_encoding import PublicEncoding
@@ -29,7 +30,6 @@ from vflsynth.protocol import (
 )
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
-from vflsynth.transformers import TableTransformer
 
 FINAL_LEARNING_RATE = 0.02
 """Learning rate at the end of training, as a share of that at the beginning."""

@@ -14,12 +14,12 @@ import pandas as pd
 from sklearn.base import clone
 from torch import Tensor
 
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import check_no_empty_column, party_keys, positions
 from vflsynth.protocol import AlignmentNotice, KeyList, Message
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
-from vflsynth.transformers import TableTransformer
 
 
 class Party:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import PartyDataError
 from vflsynth.privacy.discovery import (
     ColumnCounts,
@@ -25,7 +26,6 @@ from vflsynth.privacy.histograms import (
 )
 from vflsynth.privacy.parameters import GaussianPrivacy
 from vflsynth.privacy.schema import PublicSchema
-from vflsynth.transformers import TableTransformer
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.networks import LocalDiscriminator
 from vflsynth.parties.gan_party import GANParty
@@ -16,7 +17,6 @@ from vflsynth.parties.settings import Settings, load_network_state, network_stat
 from vflsynth.protocol import CutGradients, IntermediateFeatures, Message, Schedule, Shape
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
-from vflsynth.transformers import TableTransformer
 
 
 class VFLGANParty(GANParty):

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vflsynth._random import RandomState
 from vflsynth._validation import Choice, Number, Rule, Sizes, check_parameters
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
 from vflsynth.splitdefense._parts import Part
 from vflsynth.splitdefense.fitting import RunOptions, Trained, train
@@ -36,7 +37,6 @@ from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.saving import read_classifier, write_classifier
 from vflsynth.splitdefense.settings import Fusion, SplitSettings
 from vflsynth.training import Callback
-from vflsynth.transformers import TableTransformer
 
 PartyFrames = Mapping[str, pd.DataFrame]
 Probabilities = npt.NDArray[np.float64]

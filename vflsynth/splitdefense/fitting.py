@@ -17,6 +17,7 @@ from torch import Tensor
 from vflsynth._device import resolve_device
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth._validation import Number, check_parameters
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import AlignmentReport
 from vflsynth.parties import Party
@@ -32,7 +33,6 @@ from vflsynth.splitdefense.passive import SplitParty, outputs_of
 from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.settings import SplitSettings
 from vflsynth.training import Callback, Plan, Session, check_replica_rows, match_records
-from vflsynth.transformers import TableTransformer
 
 if TYPE_CHECKING:
     from vflsynth.splitdefense.base import BaseSplitClassifier

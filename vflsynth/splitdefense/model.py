@@ -18,10 +18,10 @@ from torch import Tensor
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
+from vflsynth.columns import TableTransformer
 from vflsynth.splitdefense.networks import Perceptron
 from vflsynth.splitdefense.passive import SplitParty, outputs_of
 from vflsynth.splitdefense.settings import SplitSettings
-from vflsynth.transformers import TableTransformer
 
 if TYPE_CHECKING:
     from vflsynth.splitdefense.algorithm import SplitLearning

@@ -8,13 +8,13 @@ from typing import Protocol, TypeVar
 import pandas as pd
 from torch import Tensor
 
+from vflsynth.columns import TableTransformer
 from vflsynth.parties import GANParty, MeanEmbeddingParty, Party
 from vflsynth.parties.private_party import PrivateParty
 from vflsynth.privacy.discovery import ColumnCounts, sum_columns
 from vflsynth.protocol import AlignmentNotice
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
-from vflsynth.transformers import TableTransformer
 
 JOINED = "joined"
 """Name of the one party that holds everything, as in `history_` and in ledgers."""

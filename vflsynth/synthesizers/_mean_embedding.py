@@ -12,6 +12,7 @@ import torch
 
 from vflsynth._device import resolve_device
 from vflsynth._random import secret_from
+from vflsynth.columns import TableTransformer
 from vflsynth.frames import AlignmentReport, check_party_frames, public_key_minters
 from vflsynth.parties import (
     MeanEmbeddingParty,
@@ -29,7 +30,6 @@ from vflsynth.synthesizers._fitting import Matched, train_models
 from vflsynth.synthesizers._joined import JOINED, columns_of_joined, hand_back_encoding, join
 from vflsynth.synthesizers.base import PartyFrames
 from vflsynth.training import Callback, MeanEmbedding, Plan, match_records
-from vflsynth.transformers import TableTransformer
 
 if TYPE_CHECKING:
     from vflsynth.synthesizers._privately import PrivateGANSynthesizer

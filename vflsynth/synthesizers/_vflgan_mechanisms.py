@@ -11,6 +11,7 @@ import pandas as pd
 
 from vflsynth._random import RandomStreams
 from vflsynth._warnings import warn_user
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import NoPrivacyWarning, PrivacyParameterError
 from vflsynth.parties import (
     DPSGDParty,
@@ -37,7 +38,6 @@ from vflsynth.protocol.channel import Verb
 from vflsynth.synthesizers._private_gradients import GradientMechanism, Mechanisms
 from vflsynth.synthesizers.gan import power_of_two
 from vflsynth.training import DPSGD, GANAlgorithm
-from vflsynth.transformers import TableTransformer
 
 DISCRIMINATOR_RATE = 10.0
 """Learning rate of DP-SGD's discriminators over that of the generators."""

@@ -12,6 +12,7 @@ import torch
 from sklearn.base import clone
 
 from vflsynth._random import RandomStreams
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import TooFewRecordsError
 from vflsynth.parties import (
     DPSGDGANParty,
@@ -43,7 +44,6 @@ from vflsynth.synthesizers._vflgan_mechanisms import (
 )
 from vflsynth.synthesizers.gan import power_of_two
 from vflsynth.training import GANAlgorithm, PrivateVertiGAN
-from vflsynth.transformers import TableTransformer
 
 Reports = Literal["nothing", "fake scores", "fake scores and penalties"]
 

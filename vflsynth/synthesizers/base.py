@@ -17,13 +17,13 @@ from vflsynth._device import resolve_device
 from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, check_parameters
 from vflsynth._version import __version__
+from vflsynth.columns import TableTransformer
+from vflsynth.columns.codec import scalar_from_json, scalar_to_json
 from vflsynth.exceptions import ArtefactError, ColumnKindError, ParameterError
 from vflsynth.frames import AlignmentReport
 from vflsynth.model import PartyModel
 from vflsynth.privacy import GaussianPrivacy, NeighbouringRelation, PrivacyLedger, PublicSchema
 from vflsynth.training import history_from_json, history_to_json
-from vflsynth.transformers import TableTransformer
-from vflsynth.transformers.codec import scalar_from_json, scalar_to_json
 
 PartyFrames = Mapping[str, pd.DataFrame]
 

@@ -11,6 +11,7 @@ import torch
 
 from vflsynth._random import RandomState, RandomStreams, secret_from
 from vflsynth._validation import Number, Rule, check_parameters
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import check_party_frames, public_key_minters
 from vflsynth.latent_tree import group_sizes
@@ -26,7 +27,6 @@ from vflsynth.protocol.channel import Verb
 from vflsynth.samplers import LatentTreeSampler
 from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
 from vflsynth.training import match_records
-from vflsynth.transformers import TableTransformer
 
 
 class DPLTSynthesizer(BaseSynthesizer):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from vflsynth._device import resolve_device
 from vflsynth._random import RandomState, RandomStreams, secret_from
 from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes, check_parameters
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError, TooFewRecordsError
 from vflsynth.frames import check_party_frames
 from vflsynth.networks.layers import one_replica
@@ -31,7 +32,6 @@ from vflsynth.training import (
     check_replica_rows,
     match_records,
 )
-from vflsynth.transformers import TableTransformer
 
 _POSITIVE = Number(0, closed=(False, True))
 RULES: dict[str, Rule] = {

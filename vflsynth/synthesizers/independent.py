@@ -8,6 +8,7 @@ from typing import Any, Self
 import pandas as pd
 
 from vflsynth._random import RandomState, RandomStreams, secret_from
+from vflsynth.columns import TableTransformer
 from vflsynth.frames import check_party_frames
 from vflsynth.model import PartyModel
 from vflsynth.parties import MarginalParty
@@ -15,7 +16,6 @@ from vflsynth.protocol import Channel, LocalChannel, Schedule, Transcript
 from vflsynth.samplers import MarginalSampler
 from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
 from vflsynth.training import match_records
-from vflsynth.transformers import TableTransformer
 
 
 class IndependentSynthesizer(BaseSynthesizer):

@@ -9,6 +9,7 @@ import pandas as pd
 
 from vflsynth._random import RandomState, RandomStreams
 from vflsynth._validation import Optional, Rule, Sizes
+from vflsynth.columns import TableTransformer
 from vflsynth.parties import Settings, VertiGANParty, VertiGANServer
 from vflsynth.privacy import GaussianPrivacy
 from vflsynth.protocol import Channel
@@ -16,7 +17,6 @@ from vflsynth.synthesizers._privately import PrivateGANSynthesizer
 from vflsynth.synthesizers._vertigan_mechanisms import MECHANISMS
 from vflsynth.synthesizers.gan import RULES
 from vflsynth.training import VertiGAN
-from vflsynth.transformers import TableTransformer
 
 
 class VertiGANSynthesizer(PrivateGANSynthesizer):

@@ -9,6 +9,7 @@ import pandas as pd
 
 from vflsynth._random import RandomState, RandomStreams
 from vflsynth._validation import Choice, Optional, Rule, Sizes
+from vflsynth.columns import TableTransformer
 from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
 from vflsynth.privacy import GaussianPrivacy
 from vflsynth.protocol import Channel, Shape
@@ -17,7 +18,6 @@ from vflsynth.synthesizers._privately import PrivateGANSynthesizer
 from vflsynth.synthesizers._vflgan_mechanisms import MECHANISMS
 from vflsynth.synthesizers.gan import RULES
 from vflsynth.training import VFLGAN
-from vflsynth.transformers import TableTransformer
 
 
 class VFLGANSynthesizer(PrivateGANSynthesizer):
@@ -71,7 +71,7 @@ class VFLGANSynthesizer(PrivateGANSynthesizer):
         Epochs between evaluations of the Fréchet distance.
     column_kinds : mapping, optional
         Column label to kind, over all parties: "continuous", "integer", "boolean", "categorical",
-        "ordered", "datetime". Default: inferred, see `vflsynth.transformers.kinds.infer_kind`.
+        "ordered", "datetime". Default: inferred, see `vflsynth.columns.kinds.infer_kind`.
     transformer : TableTransformer, optional
         Cloned for every party. Default: ``TableTransformer()``.
     memory_limit : float, optional

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from vflsynth._random import RandomStreams
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
 from vflsynth.parties.settings import RunningLosses
@@ -15,7 +16,6 @@ from vflsynth.protocol import (
 )
 from vflsynth.protocol.channel import Verb
 from vflsynth.training import match_records
-from vflsynth.transformers import TableTransformer
 
 SETTINGS = Settings(
     batch_size=8,

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from vflsynth import VFLGANSynthesizer
+from vflsynth.columns import TableTransformer
 from vflsynth.parties import VFLGANParty
 from vflsynth.protocol import LocalChannel
 from vflsynth.synthesizers._memory import estimate_memory
 from vflsynth.training import match_records
-from vflsynth.transformers import TableTransformer
 
 MiB = 2**20
 N = 20_000

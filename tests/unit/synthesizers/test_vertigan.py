@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
+from vflsynth.columns import TableTransformer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, ProtocolError
 from vflsynth.parties import VertiGANParty
 from vflsynth.protocol import BackboneGradients
 from vflsynth.protocol.channel import Verb
-from vflsynth.transformers import TableTransformer
 
 SMALL = {
     "latent_dim": 4,

@@ -18,21 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.exceptions import (
-    ColumnKindError,
-    EmptyColumnError,
-    ParameterError,
-    UnseenValueError,
-)
-from vflsynth.transformers.arrays import (
+from vflsynth.columns.arrays import (
     Flags,
     has_timezone,
     numpy_dtype,
     read_floats,
     read_integers,
 )
-from vflsynth.transformers.axes import Axis, FloatAxis, IntegerAxis, axis_from_dict
-from vflsynth.transformers.base import (
+from vflsynth.columns.axes import Axis, FloatAxis, IntegerAxis, axis_from_dict
+from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
     OutputSpan,
@@ -40,7 +34,13 @@ from vflsynth.transformers.base import (
     from_one_hot,
     one_hot,
 )
-from vflsynth.transformers.scaling import SCALERS, Scaler, Scaling
+from vflsynth.columns.scaling import SCALERS, Scaler, Scaling
+from vflsynth.exceptions import (
+    ColumnKindError,
+    EmptyColumnError,
+    ParameterError,
+    UnseenValueError,
+)
 
 # Fewer equal values than this are a coincidence of a small table rather than a spike.
 _SMALLEST_SPIKE = 10

@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from vflsynth.columns import infer_kind
 from vflsynth.exceptions import CardinalityError, ColumnKindError
-from vflsynth.transformers import infer_kind
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from vflsynth.exceptions import (
-    CardinalityError,
-    ColumnKindError,
-    EmptyColumnError,
-    ParameterError,
-    UnseenValueError,
-)
-from vflsynth.transformers.base import (
+from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
     OutputSpan,
@@ -26,7 +19,14 @@ from vflsynth.transformers.base import (
     from_one_hot,
     one_hot,
 )
-from vflsynth.transformers.codec import array_of, scalar_from_json, scalar_to_json
+from vflsynth.columns.codec import array_of, scalar_from_json, scalar_to_json
+from vflsynth.exceptions import (
+    CardinalityError,
+    ColumnKindError,
+    EmptyColumnError,
+    ParameterError,
+    UnseenValueError,
+)
 
 Codes = npt.NDArray[np.intp]
 

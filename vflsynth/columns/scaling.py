@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from vflsynth.transformers.axes import Floats
+from vflsynth.columns.axes import Floats
 
 Scaling = Literal["standard", "quantile"]
 
@@ -51,7 +51,7 @@ class Standardizer:
 
     Departs from the paper's words, not from its code: the paper calls the divisor "variance", the
     release divides by the standard deviation with n - 1 in its denominator. So do we; the test is
-    ``tests/unit/transformers/test_scaling.py``.
+    ``tests/unit/columns/test_scaling.py``.
     """
 
     mean: float

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 from pandas.api.extensions import ExtensionArray
 
-from vflsynth.transformers.arrays import numpy_dtype
+from vflsynth.columns.arrays import numpy_dtype
 
 
 def scalar_to_json(value: Any) -> Any:

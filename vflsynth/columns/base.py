@@ -14,13 +14,13 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from vflsynth.exceptions import ArtefactError, EncodedMatrixError, ParameterError
-from vflsynth.transformers.codec import (
+from vflsynth.columns.codec import (
     dtype_from_json,
     dtype_to_json,
     scalar_from_json,
     scalar_to_json,
 )
+from vflsynth.exceptions import ArtefactError, EncodedMatrixError, ParameterError
 
 Matrix = npt.NDArray[np.float32]
 

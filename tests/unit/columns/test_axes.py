@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vflsynth.transformers.axes import FloatAxis, IntegerAxis, axis_from_dict
+from vflsynth.columns.axes import FloatAxis, IntegerAxis, axis_from_dict
 
 DOUBLE = np.dtype(np.float64)
 

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vflsynth.exceptions import CardinalityError, ColumnKindError
-from vflsynth.transformers.arrays import numpy_dtype
-from vflsynth.transformers.base import ColumnTransformer
-from vflsynth.transformers.categorical import (
+from vflsynth.columns.arrays import numpy_dtype
+from vflsynth.columns.base import ColumnTransformer
+from vflsynth.columns.categorical import (
     BooleanTransformer,
     CategoricalTransformer,
     OrderedTransformer,
 )
-from vflsynth.transformers.numeric import (
+from vflsynth.columns.numeric import (
     ContinuousTransformer,
     DatetimeTransformer,
     IntegerTransformer,
 )
+from vflsynth.exceptions import CardinalityError, ColumnKindError
 
 TRANSFORMERS: dict[str, type[ColumnTransformer]] = {
     transformer.kind: transformer

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm, rankdata
 
-from vflsynth.transformers.scaling import SCALERS, NormalScores, Standardizer
+from vflsynth.columns.scaling import SCALERS, NormalScores, Standardizer
 
 RNG = np.random.default_rng(0)
 SAMPLES = {

@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from vflsynth.transformers.codec import (
+from vflsynth.columns.codec import (
     array_of,
     dtype_from_json,
     dtype_to_json,

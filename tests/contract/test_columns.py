@@ -16,9 +16,9 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from vflsynth.columns import TRANSFORMERS, TableTransformer
+from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.exceptions import ArtefactError, EmptyColumnError, EncodedMatrixError
-from vflsynth.transformers import TRANSFORMERS, TableTransformer
-from vflsynth.transformers.arrays import numpy_dtype
 
 N_ROWS = 240
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]

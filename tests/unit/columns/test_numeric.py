@@ -2,14 +2,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from vflsynth.columns import ContinuousTransformer, DatetimeTransformer, IntegerTransformer
+from vflsynth.columns.numeric import _frequent_values
 from vflsynth.exceptions import (
     ColumnKindError,
     InfiniteValueError,
     ParameterError,
     UnseenValueError,
 )
-from vflsynth.transformers import ContinuousTransformer, DatetimeTransformer, IntegerTransformer
-from vflsynth.transformers.numeric import _frequent_values
 
 
 def gain() -> pd.Series:

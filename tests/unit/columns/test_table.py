@@ -6,6 +6,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from vflsynth.columns import OutputSpan, TableTransformer
 from vflsynth.exceptions import (
     ArtefactError,
     CardinalityError,
@@ -19,7 +20,6 @@ from vflsynth.exceptions import (
     TooFewRecordsError,
     UnseenValueError,
 )
-from vflsynth.transformers import OutputSpan, TableTransformer
 
 
 @pytest.fixture

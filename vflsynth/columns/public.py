@@ -11,17 +11,17 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from vflsynth.exceptions import ColumnKindError
-from vflsynth.privacy.histograms import LARGEST_SCORE, NoisyHistogram
-from vflsynth.privacy.schema import Bounds, Categories
-from vflsynth.transformers.arrays import numpy_dtype
-from vflsynth.transformers.base import ColumnTransformer, Matrix, OutputSpan
-from vflsynth.transformers.codec import (
+from vflsynth.columns.arrays import numpy_dtype
+from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan
+from vflsynth.columns.codec import (
     array_of,
     dtype_to_json,
     scalar_from_json,
     scalar_to_json,
 )
+from vflsynth.exceptions import ColumnKindError
+from vflsynth.privacy.histograms import LARGEST_SCORE, NoisyHistogram
+from vflsynth.privacy.schema import Bounds, Categories
 
 
 class PublicTransformer(ColumnTransformer):

@@ -2,13 +2,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from vflsynth.columns import BooleanTransformer, CategoricalTransformer, OrderedTransformer
 from vflsynth.exceptions import (
     CardinalityError,
     ColumnKindError,
     ParameterError,
     UnseenValueError,
 )
-from vflsynth.transformers import BooleanTransformer, CategoricalTransformer, OrderedTransformer
 
 
 def test_slots_are_sorted_values_then_missing() -> None:

@@ -12,6 +12,24 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from vflsynth.columns.base import (
+    ColumnTransformer,
+    Matrix,
+    OutputSpan,
+    artefact_errors,
+    check_matrix,
+)
+from vflsynth.columns.codec import (
+    dtype_to_json,
+    index_from_json,
+    index_to_json,
+    scalar_from_json,
+    scalar_to_json,
+)
+from vflsynth.columns.kinds import TRANSFORMERS, infer_kind
+from vflsynth.columns.numeric import NumericTransformer
+from vflsynth.columns.public import PublicTransformer
+from vflsynth.columns.scaling import SCALERS, Scaling
 from vflsynth.exceptions import (
     ColumnKindError,
     ColumnMismatchError,
@@ -20,24 +38,6 @@ from vflsynth.exceptions import (
     TooFewRecordsError,
 )
 from vflsynth.privacy.histograms import NoisyHistogram
-from vflsynth.transformers.base import (
-    ColumnTransformer,
-    Matrix,
-    OutputSpan,
-    artefact_errors,
-    check_matrix,
-)
-from vflsynth.transformers.codec import (
-    dtype_to_json,
-    index_from_json,
-    index_to_json,
-    scalar_from_json,
-    scalar_to_json,
-)
-from vflsynth.transformers.kinds import TRANSFORMERS, infer_kind
-from vflsynth.transformers.numeric import NumericTransformer
-from vflsynth.transformers.public import PublicTransformer
-from vflsynth.transformers.scaling import SCALERS, Scaling
 
 
 class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -48,7 +48,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     kinds : mapping, optional
         Column label to kind, for columns whose kind should not be inferred: "continuous",
         "integer", "boolean", "categorical", "ordered" or "datetime". For the rules see
-        `vflsynth.transformers.kinds.infer_kind`.
+        `vflsynth.columns.kinds.infer_kind`.
     continuous : {"standard", "quantile"}, default "standard"
         How continuous, integer and datetime values are scaled: standardised (VFLGAN Eq. 22), or
         replaced by the normal score of their rank, which suits long tails.
@@ -87,7 +87,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Examples
     --------
     >>> import pandas as pd
-    >>> from vflsynth.transformers import TableTransformer
+    >>> from vflsynth.columns import TableTransformer
     >>> table = pd.DataFrame({"age": [31.5, None, 48.25], "smoker": [True, False, True]})
     >>> transformer = TableTransformer().fit(table)
     >>> [(span.column, span.role, span.width) for span in transformer.spans_]

@@ -1,19 +1,19 @@
 """A party's aligned frame <-> float matrix, with an exact inverse. Runs inside the party."""
 
-from vflsynth.transformers.base import ColumnTransformer, OutputSpan
-from vflsynth.transformers.categorical import (
+from vflsynth.columns.base import ColumnTransformer, OutputSpan
+from vflsynth.columns.categorical import (
     BooleanTransformer,
     CategoricalTransformer,
     OrderedTransformer,
 )
-from vflsynth.transformers.kinds import TRANSFORMERS, infer_kind
-from vflsynth.transformers.numeric import (
+from vflsynth.columns.kinds import TRANSFORMERS, infer_kind
+from vflsynth.columns.numeric import (
     ContinuousTransformer,
     DatetimeTransformer,
     IntegerTransformer,
 )
-from vflsynth.transformers.public import PublicTransformer
-from vflsynth.transformers.table import TableTransformer
+from vflsynth.columns.public import PublicTransformer
+from vflsynth.columns.table import TableTransformer
 
 __all__ = [
     "TRANSFORMERS",
