@@ -59,6 +59,10 @@ class KeyMinter:
     offset: int = 0
     storage: str | None = None
 
+    def starting_at(self, offset: int) -> KeyMinter:
+        """Return the same, counting from somewhere else: all parties must count alike."""
+        return replace(self, offset=offset)
+
     def mint(self, n: int, *, name: Hashable = None) -> pd.Series[Any]:
         """Mint ``n`` distinct keys, the same ones every time.
 

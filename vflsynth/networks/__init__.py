@@ -10,7 +10,14 @@ from vflsynth.networks.discriminator import (
     LocalDiscriminator,
     SharedDiscriminator,
 )
-from vflsynth.networks.generator import Generator
+from vflsynth.networks.generator import Generator, sample_encoded
 from vflsynth.networks.mlp import MLP
 
-__all__ = ["MLP", "Discriminator", "Generator", "LocalDiscriminator", "SharedDiscriminator"]
+__all__ = [
+    "MLP",
+    "Discriminator",
+    "Generator",
+    "LocalDiscriminator",
+    "SharedDiscriminator",
+    "sample_encoded",
+]

@@ -196,3 +196,26 @@ class Generator(nn.Module):
         for layer in self.hidden:  # without the hooks of module calls, which show in the profile
             hidden = layer.forward(hidden)
         return self.activation.forward(self.output.forward(hidden), gumbel)
+
+
+@torch.no_grad()
+def sample_encoded(
+    generator: Generator, latent: Tensor, streams: RandomStreams, index: int
+) -> Tensor:
+    """Generate encoded rows in evaluation mode, shape (replica, n, encoded).
+
+    Parameters
+    ----------
+    generator : Generator
+    latent : Tensor, shape (replica, n, latent)
+    streams : RandomStreams
+        The party's own, for Gumbel noise.
+    index : int
+        Which draw of the stream.
+    """
+    generator.eval()
+    shape = generator.activation.noise_shape(latent.shape[1])
+    gumbel = None if shape is None else streams.gumbel("gumbel.evaluation", index, shape)
+    rows: Tensor = generator(latent, gumbel)
+    generator.train()
+    return rows

@@ -1,29 +1,33 @@
-"""What every synthesizer can do once it is fitted: sample, save, load."""
+"""What every synthesizer is: parameters, a method for every mechanism, and a fitted form."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal, Self, overload
+from typing import Any, ClassVar, Literal, Self, overload
 
-import numpy as np
 import pandas as pd
+import torch
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import resolve_device
 from vflsynth._random import RandomState, derive, secret_from
-from vflsynth._validation import Number, check_parameters
+from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth._version import __version__
-from vflsynth.columns import TableTransformer
-from vflsynth.columns.codec import scalar_from_json, scalar_to_json
-from vflsynth.exceptions import ArtefactError, ColumnKindError, ParameterError
-from vflsynth.frames import AlignmentReport
-from vflsynth.model import PartyModel
-from vflsynth.privacy import GaussianPrivacy, NeighbouringRelation, PrivacyLedger, PublicSchema
-from vflsynth.training import history_from_json, history_to_json
+from vflsynth.columns import TableTransformer, check_declared
+from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth.frames import AlignmentReport, check_party_frames
+from vflsynth.mechanisms import Mechanism
+from vflsynth.methods import Method
+from vflsynth.models import PartyModel
+from vflsynth.parameters import parameters_from_json, parameters_to_json
+from vflsynth.privacy import NeighbouringRelation, PrivacyLedger
+from vflsynth.registry import full_name
+from vflsynth.run import JoinedRun, LocalRun, Options, history_from_json, history_to_json
+from vflsynth.synthesizers.combinations import check_combination
 
 PartyFrames = Mapping[str, pd.DataFrame]
 
@@ -34,14 +38,27 @@ KIND = "vflsynth model"
 class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     """A scikit-learn estimator over party frames whose fitted form is one model per party.
 
-    Subclasses have the parameter `random_state`, those that call `_transformers` also
-    `column_kinds` and `transformer`, and a `fit` that sets `parties_`, `alignment_`, `history_`,
-    `settings_`, `device_`, `interrupted_`, `transcript_` and calls `_begin_samples`.
+    Subclasses have parameters, with rules for them, and say by which method they learn with which
+    mechanism. Every one has `random_state`, `column_kinds` and `transformer`.
     """
+
+    registry_group: ClassVar[str] = "synthesizers"
+
+    methods: ClassVar[Mapping[type[Mechanism] | None, type[Method]]]
+    """The method for every mechanism that the synthesizer can have; None is without privacy."""
+
+    joins: ClassVar[bool] = False
+    """Whether it joins the parties' tables, which no message may carry."""
+
+    _rules: ClassVar[Mapping[str, Rule]] = {}
 
     column_kinds: Mapping[Any, str] | None
     transformer: TableTransformer | None
     random_state: RandomState
+    device: str = "cpu"
+    verbose: int = 0
+    memory_limit: float | None = None
+    privacy: Mechanism | None = None
     parties_: dict[str, PartyModel]
     alignment_: AlignmentReport | None
     history_: pd.DataFrame
@@ -51,38 +68,118 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     transcript_: pd.DataFrame | None
     privacy_ledger_: PrivacyLedger | None = None
 
-    def _begin_samples(self, secret: bytes) -> None:
-        """Start the sequence of samples that belongs to a fit."""
-        self._secret, self._n_samples = derive(secret, "samples"), 0
+    # -- fitting ---------------------------------------------------------------------------------
+
+    def fit(
+        self, party_frames: PartyFrames, on: Hashable = None, *, transcript: bool = False
+    ) -> Self:
+        """Match the parties' records and learn.
+
+        Parameters
+        ----------
+        party_frames : mapping of str to DataFrame
+            One table per party; never modified, never joined.
+        on : hashable, optional
+            Key column of every table. Default: the index.
+        transcript : bool, default=False
+            Count every message that crosses a boundary, in `transcript_`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        PartyDataError
+            One of its children for every way in which tables can be unusable.
+        ParameterError
+            If a parameter is out of range, or does not go with another.
+        """
+        self._fit_models([self], party_frames, on, Options(transcript=transcript))
+        return self
+
+    def method(self, noise: torch.Generator | None = None) -> Method:
+        """Check all parameters, and return the method that they ask for.
+
+        Parameters
+        ----------
+        noise : torch.Generator, optional
+            For tests only, see `vflsynth.privacy.noise`.
+
+        Raises
+        ------
+        ParameterError
+            If a parameter is out of range, or does not go with another.
+        """
+        check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
+        check_combination(self)
+        kind = None if self.privacy is None else type(self.privacy)
+        return self.methods[kind](self, self.privacy, noise)
+
+    def _fit_models(
+        self,
+        models: Sequence[Self],
+        party_frames: PartyFrames,
+        on: Hashable,
+        options: Options,
+        *,
+        noise: torch.Generator | None = None,
+    ) -> LocalRun:
+        """Fit models that differ in `random_state` only, all at once."""
+        method = self.method(noise)
+        check_combination(self, n_models=len(models), options=options)
+        rule = {"checkpoint_every": Number(1, whole=True)}
+        check_parameters("fit", {"checkpoint_every": options.checkpoint_every}, rule)
+        run = self._local_run(
+            method, party_frames, on, options, [secret_from(m.random_state) for m in models]
+        )
+        run.run()
+        halves = run.halves()
+        transcript, ledger = run.transcript, method.plan and method.plan.ledger
+        for replica, model in enumerate(models):
+            model.parties_ = {name: found[replica] for name, found in halves.items()}
+            model.alignment_ = run.alignment
+            model.history_ = run.history.to_frame(replica)
+            model.settings_ = method.reported(run.settings, run.duration)
+            model.device_, model.interrupted_ = str(run.device), run.interrupted
+            model.transcript_ = None if transcript is None else transcript.to_frame()
+            model.privacy_ledger_ = ledger
+            model._secret, model._n_samples = derive(run.secrets[replica], "samples"), 0
+        return run
+
+    def _local_run(
+        self,
+        method: Method,
+        party_frames: PartyFrames,
+        on: Hashable,
+        options: Options,
+        secrets: Sequence[bytes],
+    ) -> LocalRun:
+        """Check the tables, and seat the parties."""
+        device = resolve_device(self.device)
+        frames = check_party_frames(party_frames, on, allow_empty_columns=method.is_private)
+        return (JoinedRun if self.joins else LocalRun)(
+            method,
+            frames,
+            on,
+            secrets=secrets,
+            device=device,
+            templates=self._transformers(frames, on),
+            schema=getattr(self.privacy, "public_schema", None),
+            options=options,
+        )
 
     def _transformers(
         self, frames: Mapping[str, pd.DataFrame], on: Hashable
     ) -> dict[str, TableTransformer]:
         """Make a transformer for every party, with the kinds that concern its columns."""
-        if not isinstance(self.column_kinds, Mapping | None):
-            raise ParameterError(
-                f"column_kinds must be None or map labels to kinds, got {self.column_kinds!r}"
-            )
-        if not isinstance(self.transformer, TableTransformer | None):
-            raise ParameterError(
-                f"transformer must be None or a TableTransformer, got {self.transformer!r}"
-            )
         template = TableTransformer() if self.transformer is None else self.transformer
-        kinds = dict(template.kinds or {}) | dict(self.column_kinds or {})
-        owned = {label: name for name, frame in frames.items() for label in frame if label != on}
-        for label in kinds:
-            if label not in owned:
-                raise ColumnKindError(
-                    f"column_kinds says {kinds[label]!r}, but no party has this column",
-                    fix="correct the name; the key column has no kind",
-                    column=label,
-                )
-        return {
-            name: clone(template).set_params(
-                kinds={label: kind for label, kind in kinds.items() if owned[label] == name}
+        if not isinstance(template, TableTransformer):
+            raise ParameterError(
+                f"transformer must be None or a TableTransformer, got {template!r}"
             )
-            for name in frames
-        }
+        kinds = check_declared(template.kinds, self.column_kinds, frames, on)
+        return {name: clone(template).set_params(kinds=own) for name, own in kinds.items()}
 
     # -- sampling --------------------------------------------------------------------------------
 
@@ -180,9 +277,9 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         if self._number_of_records_is_private():
             alignment = transcript = None
         content = {
-            "class": type(self).__name__,
+            "class": full_name(type(self)),
             "version": __version__,
-            "parameters": self._parameters_to_json(),
+            "parameters": parameters_to_json(self),
             "settings": self.settings_,
             "alignment": None if alignment is None else asdict(alignment),
             "history": history_to_json(self.history_),
@@ -220,9 +317,9 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         root = artefacts.open_directory(path, KIND)
         content = artefacts.read_json(root / "synthesizer.json")
         with artefacts.reading(root, f"a {cls.__name__}"):
-            if content["class"] != cls.__name__:
+            if content["class"] != full_name(cls):
                 raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
-            synth = cls(**_parameters_from_json(content["parameters"]))
+            synth = cls(**parameters_from_json(content["parameters"]))
             alignment = content["alignment"]
             synth.alignment_ = None if alignment is None else AlignmentReport(**alignment)
             synth.history_ = history_from_json(content["history"])
@@ -247,76 +344,3 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             and ledger.covers_synthetic_data
             and ledger.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE
         )
-
-    def _parameters_to_json(self) -> dict[str, Any]:
-        """Return the parameters, so that what is loaded can be fitted anew."""
-        parameters: dict[str, Any] = self.get_params(deep=False)
-        if not isinstance(self.random_state, (int, np.integer)):
-            parameters["random_state"] = None
-        if "column_kinds" in parameters:
-            parameters["column_kinds"] = _labels_to_json(self.column_kinds)
-        if parameters.get("transformer") is not None and self.transformer is not None:
-            parameters["transformer"] = self.transformer.get_params(deep=False) | {
-                "kinds": _labels_to_json(self.transformer.kinds)
-            }
-        if parameters.get("privacy") is not None:
-            parameters["privacy"] = _privacy_to_json(parameters["privacy"])
-        return parameters
-
-
-def _parameters_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Undo `_parameters_to_json`."""
-    parameters = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
-    }
-    if "column_kinds" in content:
-        parameters["column_kinds"] = _labels_from_json(content["column_kinds"])
-    if content.get("transformer") is not None:
-        kinds = _labels_from_json(content["transformer"]["kinds"])
-        parameters["transformer"] = TableTransformer(**content["transformer"] | {"kinds": kinds})
-    if content.get("privacy") is not None:
-        parameters["privacy"] = _privacy_from_json(content["privacy"])
-    return parameters
-
-
-def _labels_to_json(kinds: Mapping[Any, str] | None) -> list[list[Any]] | None:
-    """Return a mapping of labels as pairs: JSON's own keys are always text."""
-    return None if kinds is None else [[scalar_to_json(k), kind] for k, kind in kinds.items()]
-
-
-def _labels_from_json(content: list[list[Any]] | None) -> dict[Any, str] | None:
-    return None if content is None else {scalar_from_json(k): kind for k, kind in content}
-
-
-def _privacy_to_json(privacy: GaussianPrivacy) -> dict[str, Any]:
-    """Return a privacy parameter as JSON values; labels stand beside their values, as pairs."""
-    schema, content = privacy.public_schema, privacy.get_params(deep=False)
-    content["bandwidths"] = list(privacy.bandwidths)
-    if schema is not None:
-        content["public_schema"] = {
-            "bounds": [
-                [scalar_to_json(label), [float(end) for end in ends]]
-                for label, ends in schema.bounds.items()
-            ],
-            "categories": [
-                [scalar_to_json(label), [scalar_to_json(value) for value in values]]
-                for label, values in schema.categories.items()
-            ],
-        }
-    return dict(content)
-
-
-def _privacy_from_json(content: Mapping[str, Any]) -> GaussianPrivacy:
-    parameters, schema = dict(content), content["public_schema"]
-    parameters["bandwidths"] = tuple(content["bandwidths"])
-    if schema is not None:
-        parameters["public_schema"] = PublicSchema(
-            bounds={
-                scalar_from_json(label): (low, high) for label, (low, high) in schema["bounds"]
-            },
-            categories={
-                scalar_from_json(label): tuple(scalar_from_json(value) for value in values)
-                for label, values in schema["categories"]
-            },
-        )
-    return GaussianPrivacy(**parameters)

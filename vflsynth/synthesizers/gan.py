@@ -1,37 +1,22 @@
-"""Fitting a GAN over party frames: what VFLGAN shares with the systems it is compared with."""
+"""What the GANs over party frames have in common: parameters, fitting one or many models."""
 
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy.typing as npt
-import pandas as pd
 from sklearn.base import clone
-from torch import Tensor, nn
+from torch import nn
 
-from vflsynth._device import resolve_device
-from vflsynth._random import RandomState, RandomStreams, secret_from
-from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes, check_parameters
-from vflsynth.columns import TableTransformer
-from vflsynth.exceptions import ParameterError, TooFewRecordsError
-from vflsynth.frames import check_party_frames
+from vflsynth._random import RandomState, secret_from
+from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes
+from vflsynth.exceptions import ParameterError
 from vflsynth.networks.layers import one_replica
-from vflsynth.parties import GANParty, Party, Settings
-from vflsynth.protocol import Channel, LocalChannel, Transcript
-from vflsynth.synthesizers._fitting import Matched, train_models
-from vflsynth.synthesizers._memory import check_memory, estimate_memory
+from vflsynth.run import Callback, Options
 from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
-from vflsynth.training import (
-    Callback,
-    GANAlgorithm,
-    Plan,
-    check_replica_rows,
-    match_records,
-)
+from vflsynth.synthesizers.combinations import check_combination
 
 _POSITIVE = Number(0, closed=(False, True))
 RULES: dict[str, Rule] = {
@@ -54,15 +39,11 @@ RULES: dict[str, Rule] = {
 }
 
 
-_DEFAULT_STEPS = 15_000
-_MAX_EVALUATION = 16_384
-
-
 class GANSynthesizer(BaseSynthesizer):
     """Base of the GANs: parameters they share, fitting one or many models.
 
-    Subclasses document the parameters, add their own with rules for them, and make the parties and
-    the algorithm.
+    Subclasses document the parameters, add their own with rules for them, and say which method they
+    have.
     """
 
     _rules: ClassVar[Mapping[str, Rule]] = RULES
@@ -85,35 +66,6 @@ class GANSynthesizer(BaseSynthesizer):
     device: str
     verbose: int
     local_discriminators_: dict[str, nn.Module]
-
-    @abstractmethod
-    def _make_party(
-        self, name: str, frame: pd.DataFrame, on: Hashable, transformer: TableTransformer
-    ) -> GANParty:
-        """Make the object that owns one party's table."""
-
-    @abstractmethod
-    def _make_algorithm(
-        self, channel: Channel, settings: Settings, streams: RandomStreams
-    ) -> GANAlgorithm:
-        """Make the algorithm and its server, once all parties are built."""
-
-    @abstractmethod
-    def _discriminator_settings(self, scale: int) -> dict[str, Any]:
-        """Return the discriminators' settings; `scale` is a layer size that suits the data."""
-
-    def _trainees(
-        self, parties: Sequence[GANParty], channel: LocalChannel
-    ) -> tuple[Sequence[GANParty], LocalChannel]:
-        """Say who trains once records are matched, and how they are reached: every party."""
-        return parties, channel
-
-    def _weights(self, party: Party, trainees: Sequence[GANParty]) -> dict[str, Tensor]:
-        """Return the state of the generator of a party's columns, for all replicas."""
-        (own,) = (trainee for trainee in trainees if trainee.name == party.name)
-        return own.selected
-
-    # -- fitting ---------------------------------------------------------------------------------
 
     def fit(
         self,
@@ -162,19 +114,17 @@ class GANSynthesizer(BaseSynthesizer):
         TrainingDivergedError
             If a loss is no longer finite.
         """
-        (fitted,) = self._train(
-            [self],
-            [self.random_state],
-            party_frames,
-            on,
-            replica_rows=None,
+        options = Options(
             callbacks=callbacks,
-            checkpoint=checkpoint if checkpoint is not None else resume,
+            checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
             resume=resume,
             transcript=transcript,
+            verbose=self.verbose > 0,
+            memory_limit=self.memory_limit,
         )
-        return fitted
+        self._fit_models([self], party_frames, on, options)
+        return self
 
     def fit_replicas(
         self,
@@ -221,19 +171,22 @@ class GANSynthesizer(BaseSynthesizer):
         if not len(random_states):
             raise ParameterError("random_states is empty; give one state per model")
         models = [clone(self).set_params(random_state=state) for state in random_states]
-        return self._train(
-            models,
-            random_states,
-            party_frames,
-            on,
-            replica_rows=replica_rows,
+        options = Options(
             callbacks=callbacks,
-            checkpoint=None,
-            checkpoint_every=1,
-            resume=None,
-            transcript=False,
-            keep_discriminators=keep_discriminators,
+            replica_rows=replica_rows,
+            verbose=self.verbose > 0,
+            memory_limit=self.memory_limit,
         )
+        if keep_discriminators:
+            check_combination(self, keep_discriminators=True)
+        run = self._fit_models(models, party_frames, on, options)
+        if keep_discriminators:
+            for replica, model in enumerate(models):
+                model.local_discriminators_ = {
+                    name: one_replica(party.party.discriminator, replica)
+                    for name, party in run.parties.items()
+                }
+        return models
 
     def estimate_memory(
         self, party_frames: PartyFrames, on: Hashable = None, *, n_models: int = 1
@@ -253,141 +206,9 @@ class GANSynthesizer(BaseSynthesizer):
             Rough, and of networks and encoded records only: a process that has loaded this package
             takes a few hundred MiB more.
         """
-        parties, channel, matched = self._prepare(party_frames, on, transcript=False)
-        trainees, _ = self._trainees(parties, channel)
-        widths = [party.transformer.width_ for party in trainees]
-        n_records = matched.alignment.n_matched
-        settings = self._settings(n_records, widths)
-        return sum(
-            estimate_memory(party, settings, n_records, n_models, own_rows=n_models > 1)
-            for party in trainees
-        )
-
-    def _prepare(
-        self, party_frames: PartyFrames, on: Hashable, *, transcript: bool
-    ) -> tuple[list[GANParty], LocalChannel, Matched]:
-        """Check everything, match the records and fit the encodings; nothing is encoded yet."""
-        check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
-        resolve_device(self.device)
-        frames = check_party_frames(party_frames, on)
-        transformers = self._transformers(frames, on)
-        parties = [
-            self._make_party(name, frame, on, transformers[name]) for name, frame in frames.items()
-        ]
-        record = Transcript() if transcript else None
-        channel = LocalChannel(parties, record)
-        alignment, minters = match_records(channel, frames, on)
-        for party in parties:
-            party.prepare()
-        return parties, channel, Matched(parties, on, alignment, minters, record)
-
-    def _train(
-        self,
-        models: Sequence[Self],
-        random_states: Sequence[RandomState],
-        party_frames: PartyFrames,
-        on: Hashable,
-        *,
-        replica_rows: npt.ArrayLike | None,
-        callbacks: Sequence[Callback],
-        checkpoint: str | os.PathLike[str] | None,
-        checkpoint_every: int,
-        resume: str | os.PathLike[str] | None,
-        transcript: bool,
-        keep_discriminators: bool = False,
-    ) -> list[Self]:
-        rule = {"checkpoint_every": Number(1, whole=True)}
-        check_parameters("fit", {"checkpoint_every": checkpoint_every}, rule)
-        secrets = [secret_from(state) for state in random_states]
-        parties, channel, matched = self._prepare(party_frames, on, transcript=transcript)
-        n_records = matched.alignment.n_matched
-        rows = check_replica_rows(replica_rows, len(models), n_records)
-        n_records = n_records if rows is None else rows.shape[1]
-        trainees, channel = self._trainees(parties, channel)
-        widths = [party.transformer.width_ for party in trainees]
-        settings = self._settings(n_records, widths)
-        check_memory(
-            trainees,
-            settings,
-            n_records,
-            len(models),
-            self.memory_limit,
-            resolve_device(self.device),
-            own_rows=rows is not None,
-        )
-        epochs = self._epochs(n_records, settings.batch_size)
-        train_models(
-            models,
-            matched,
-            trainees,
-            lambda streams: self._make_algorithm(channel, settings, streams),
-            Plan(epochs, -(-n_records // settings.batch_size), self.evaluate_every),
-            settings,
-            weights=lambda party: self._weights(party, trainees),
-            reported={**asdict(settings), "epochs": epochs},
-            secrets=secrets,
-            multiply_adds=len(models) * multiply_adds(settings, widths),
-            replica_rows=rows,
-            callbacks=callbacks,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            resume=resume,
-        )
-        if keep_discriminators:
-            keep_local_discriminators(models, trainees)
-        return list(models)
-
-    def _settings(self, n_records: int, widths: Sequence[int]) -> Settings:
-        """Fill in the defaults that depend on the data."""
-        batch_size = self.batch_size
-        if batch_size is None:
-            batch_size = power_of_two(n_records / 16, 8, 256)
-        if n_records < batch_size:
-            raise TooFewRecordsError(
-                f"{n_records} matched records are fewer than one batch of {batch_size}",
-                fix="lower batch_size, or check why so few records matched",
-            )
-        scale = power_of_two(2 * max(widths), 32, 256)
-        return Settings(
-            batch_size=batch_size,
-            latent_dim=self.latent_dim or min(32, max(16, sum(widths))),
-            generator_hidden=tuple(self.generator_hidden or (scale, scale)),
-            bias=self.bias,
-            batch_norm_eps=self.batch_norm_eps,
-            gumbel_temperature=self.gumbel_temperature,
-            gradient_penalty_weight=self.gradient_penalty_weight,
-            learning_rate=self.learning_rate,
-            betas=(self.betas[0], self.betas[1]),
-            generator_average=self.generator_average,
-            n_evaluation=min(n_records, _MAX_EVALUATION),
-            **self._discriminator_settings(scale),
-        )
-
-    def _epochs(self, n_records: int, batch_size: int) -> int:
-        return self.epochs or max(1, round(_DEFAULT_STEPS * batch_size / n_records))
-
-
-def keep_local_discriminators(
-    models: Sequence[GANSynthesizer], trainees: Sequence[GANParty]
-) -> None:
-    """Give every model its replica of the discriminators as training left them."""
-    for replica, model in enumerate(models):
-        model.local_discriminators_ = {
-            party.name: one_replica(party.discriminator, replica) for party in trainees
-        }
-
-
-def multiply_adds(settings: Settings, widths: Sequence[int]) -> int:
-    """Multiply-adds of the largest layer on a batch of real, fake and interpolated records."""
-    networks = [
-        (len(widths) * settings.first_part[-1], *settings.shared_hidden),
-        *((settings.latent_dim, *settings.generator_hidden, width) for width in widths),
-        *((width, *settings.first_part) for width in widths),
-    ]
-    products = (a * b for dims in networks for a, b in zip(dims[:-1], dims[1:]))
-    return 3 * settings.batch_size * max(products)
-
-
-def power_of_two(value: float, low: int, high: int) -> int:
-    """Round down to a power of two, within bounds."""
-    return max(low, min(high, 1 << max(0, int(value).bit_length() - 1)))
+        if self.privacy is not None:
+            raise ParameterError("estimate_memory cannot look at records with privacy set")
+        secrets = [secret_from(self.random_state)] * n_models
+        run = self._local_run(self.method(), party_frames, on, Options(), secrets)
+        run.join()
+        return run.estimate_memory()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from vflsynth.parties.copula_server import copula_loadings
-from vflsynth.protocol import Channel, MaskedRecords
-from vflsynth.protocol.channel import Verb
+from typing import ClassVar
+
+from vflsynth.methods import CopulaMethod
+from vflsynth.registry import register
 from vflsynth.synthesizers.independent import IndependentSynthesizer
 
 
+@register
 class GaussianCopulaSynthesizer(IndependentSynthesizer):
     """Draw columns from their own distributions, tied together by a Gaussian copula.
 
@@ -38,7 +40,4 @@ class GaussianCopulaSynthesizer(IndependentSynthesizer):
     True
     """
 
-    def _relate(self, channel: Channel) -> None:
-        """Turn the correlations of all parties' scores into loadings for each."""
-        received = channel.gather(Verb.MASKED_REAL, 0, MaskedRecords)
-        channel.scatter(Verb.COPULA_LOADINGS, copula_loadings(received))
+    methods: ClassVar = {None: CopulaMethod}

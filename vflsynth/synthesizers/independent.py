@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-import pandas as pd
-
-from vflsynth._random import RandomState, RandomStreams, secret_from
+from vflsynth._random import RandomState
 from vflsynth.columns import TableTransformer
-from vflsynth.frames import check_party_frames
-from vflsynth.model import PartyModel
-from vflsynth.parties import MarginalParty
-from vflsynth.protocol import Channel, LocalChannel, Schedule, Transcript
-from vflsynth.samplers import MarginalSampler
-from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
-from vflsynth.training import match_records
+from vflsynth.methods import IndependentMethod
+from vflsynth.registry import register
+from vflsynth.synthesizers.base import BaseSynthesizer
 
 
+@register
 class IndependentSynthesizer(BaseSynthesizer):
     """Draw every column independently from its own distribution.
 
@@ -68,6 +63,8 @@ class IndependentSynthesizer(BaseSynthesizer):
     3
     """
 
+    methods: ClassVar = {None: IndependentMethod}
+
     def __init__(
         self,
         *,
@@ -78,66 +75,3 @@ class IndependentSynthesizer(BaseSynthesizer):
         self.column_kinds = column_kinds
         self.transformer = transformer
         self.random_state = random_state
-
-    def fit(
-        self, party_frames: PartyFrames, on: Hashable = None, *, transcript: bool = False
-    ) -> Self:
-        """Match the parties' records and learn the distributions.
-
-        Parameters
-        ----------
-        party_frames : mapping of str to DataFrame
-            One table per party; never modified, never joined.
-        on : hashable, optional
-            Key column of every table. Default: the index.
-        transcript : bool, default=False
-            Count every message that crosses a boundary, in `transcript_`.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        PartyDataError
-            One of its children for every way in which tables can be unusable.
-        """
-        frames = check_party_frames(party_frames, on)
-        transformers = self._transformers(frames, on)
-        parties = [
-            MarginalParty(name, frame, on, transformers[name]) for name, frame in frames.items()
-        ]
-        record = Transcript() if transcript else None
-        channel = LocalChannel(parties, record)
-        alignment, minters = match_records(channel, frames, on)
-        secret = secret_from(self.random_state)
-        schedule = Schedule(
-            RandomStreams([secret]).child("shared by the parties"),
-            n_records=alignment.n_matched,
-            batch_size=alignment.n_matched,
-        )
-        for party in parties:
-            party.prepare()
-            party.build(schedule)
-        self._relate(channel)
-        self.parties_ = {
-            party.name: PartyModel(
-                party.name,
-                party.transformer,
-                MarginalSampler(party.marginals, party.loadings, width=party.transformer.width_),
-                on=on,
-                minter=minters[party.name],
-            )
-            for party in parties
-        }
-        self.alignment_ = alignment
-        self.history_ = pd.DataFrame()
-        self.settings_ = {}
-        self.device_ = "cpu"
-        self.interrupted_ = False
-        self.transcript_ = None if record is None else record.to_frame()
-        self._begin_samples(secret)
-        return self
-
-    def _relate(self, channel: Channel) -> None:
-        """Learn how columns are related: not at all."""

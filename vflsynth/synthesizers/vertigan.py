@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-import pandas as pd
-
-from vflsynth._random import RandomState, RandomStreams
+from vflsynth._random import RandomState
 from vflsynth._validation import Optional, Rule, Sizes
 from vflsynth.columns import TableTransformer
-from vflsynth.parties import Settings, VertiGANParty, VertiGANServer
-from vflsynth.privacy import GaussianPrivacy
-from vflsynth.protocol import Channel
-from vflsynth.synthesizers._privately import PrivateGANSynthesizer
-from vflsynth.synthesizers._vertigan_mechanisms import MECHANISMS
-from vflsynth.synthesizers.gan import RULES
-from vflsynth.training import VertiGAN
+from vflsynth.mechanisms import DPSGD, FirstLayer, Mechanism
+from vflsynth.methods import VertiGANMethod
+from vflsynth.registry import register
+from vflsynth.synthesizers.gan import RULES, GANSynthesizer
 
 
-class VertiGANSynthesizer(PrivateGANSynthesizer):
+@register
+class VertiGANSynthesizer(GANSynthesizer):
     """Vertical GAN with a shared generator backbone and no shared discriminator (VertiGAN).
 
     Every party trains a private head on a backbone that all parties have in common, against a
@@ -72,7 +68,7 @@ class VertiGANSynthesizer(PrivateGANSynthesizer):
         Seeds everything; on one CPU the same integer gives the same bytes.
     verbose : int, default=1
         0 shows no progress bar.
-    privacy : GaussianPrivacy, optional
+    privacy : Mechanism, optional
         Differential privacy (Notes), with ``mechanism="dpsgd"`` or ``"first_layer"``: there is no
         "kernel_mean_embedding" here, the default of `GaussianPrivacy`, which has no discriminators
         and so nothing of VertiGAN. With "dpsgd" nothing is evaluated: `model_selection`,
@@ -160,7 +156,7 @@ class VertiGANSynthesizer(PrivateGANSynthesizer):
         device: str = "auto",
         random_state: RandomState = None,
         verbose: int = 1,
-        privacy: GaussianPrivacy | None = None,
+        privacy: Mechanism | None = None,
     ) -> None:
         self.latent_dim = latent_dim
         self.generator_hidden = generator_hidden
@@ -186,27 +182,8 @@ class VertiGANSynthesizer(PrivateGANSynthesizer):
         self.privacy = privacy
 
     _rules: ClassVar[Mapping[str, Rule]] = {**RULES, "discriminator_hidden": Optional(Sizes())}
-    _mechanisms: ClassVar = MECHANISMS
-
-    def _make_party(
-        self, name: str, frame: pd.DataFrame, on: Hashable, transformer: TableTransformer
-    ) -> VertiGANParty:
-        return VertiGANParty(name, frame, on, transformer)
-
-    def _make_algorithm(
-        self, channel: Channel, settings: Settings, streams: RandomStreams
-    ) -> VertiGAN:
-        return VertiGAN(
-            channel,
-            VertiGANServer(settings, streams),
-            discriminator_steps=self.discriminator_steps,
-            model_selection=self.model_selection,
-        )
-
-    def _discriminator_settings(self, scale: int) -> dict[str, Any]:
-        return {
-            "first_part": tuple(self.discriminator_hidden or (scale, scale)),
-            "shared_hidden": (),
-            "private_heads": True,
-            "gradient_penalty": "paper",
-        }
+    methods: ClassVar = {
+        None: VertiGANMethod,
+        DPSGD: VertiGANMethod,
+        FirstLayer: VertiGANMethod,
+    }

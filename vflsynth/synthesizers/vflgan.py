@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-import pandas as pd
-
-from vflsynth._random import RandomState, RandomStreams
+from vflsynth._random import RandomState
 from vflsynth._validation import Choice, Optional, Rule, Sizes
 from vflsynth.columns import TableTransformer
-from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
-from vflsynth.privacy import GaussianPrivacy
-from vflsynth.protocol import Channel, Shape
-from vflsynth.protocol.channel import Verb
-from vflsynth.synthesizers._privately import PrivateGANSynthesizer
-from vflsynth.synthesizers._vflgan_mechanisms import MECHANISMS
-from vflsynth.synthesizers.gan import RULES
-from vflsynth.training import VFLGAN
+from vflsynth.mechanisms import DPSGD, FirstLayer, MeanEmbedding, Mechanism
+from vflsynth.methods import MeanEmbeddingMethod, VFLGANMethod
+from vflsynth.registry import register
+from vflsynth.synthesizers.gan import RULES, GANSynthesizer
 
 
-class VFLGANSynthesizer(PrivateGANSynthesizer):
+@register
+class VFLGANSynthesizer(GANSynthesizer):
     """Vertical federated WGAN-GP with a shared discriminator (VFLGAN).
 
     Every party trains a private generator and a private local discriminator; a server trains a
@@ -82,7 +77,7 @@ class VFLGANSynthesizer(PrivateGANSynthesizer):
         Seeds everything; on one CPU the same integer gives the same bytes.
     verbose : int, default=1
         0 shows no progress bar.
-    privacy : GaussianPrivacy, optional
+    privacy : Mechanism, optional
         Differential privacy (Notes). Its default mechanism, "kernel_mean_embedding", replaces the
         discriminators, so that everything about them, `learning_rate`, `betas`,
         `generator_average`, `model_selection`, `evaluate_every`, `column_kinds`, `transformer` and
@@ -180,7 +175,7 @@ class VFLGANSynthesizer(PrivateGANSynthesizer):
         device: str = "auto",
         random_state: RandomState = None,
         verbose: int = 1,
-        privacy: GaussianPrivacy | None = None,
+        privacy: Mechanism | None = None,
     ) -> None:
         self.latent_dim = latent_dim
         self.generator_hidden = generator_hidden
@@ -216,31 +211,9 @@ class VFLGANSynthesizer(PrivateGANSynthesizer):
         "gradient_penalty": Choice(("layerwise", "paper")),
     }
 
-    _mechanisms: ClassVar = MECHANISMS
-
-    def _make_party(
-        self, name: str, frame: pd.DataFrame, on: Hashable, transformer: TableTransformer
-    ) -> VFLGANParty:
-        return VFLGANParty(name, frame, on, transformer)
-
-    def _make_algorithm(
-        self, channel: Channel, settings: Settings, streams: RandomStreams
-    ) -> VFLGAN:
-        shapes = channel.gather(Verb.SHAPE, 0, Shape)
-        return VFLGAN(
-            channel,
-            VFLGANServer(settings, shapes, streams),
-            discriminator_steps=self.discriminator_steps,
-            model_selection=self.model_selection,
-        )
-
-    def _discriminator_settings(self, scale: int) -> dict[str, Any]:
-        # What relates parties is learned after the cut: an early one, and two layers behind it.
-        size = min(256, max(128, 2 * scale))
-        shared_hidden = (size, size) if self.shared_hidden is None else self.shared_hidden
-        return {
-            "first_part": tuple(self.first_part or (size,)),
-            "shared_hidden": tuple(shared_hidden),
-            "private_heads": self.private_heads,
-            "gradient_penalty": self.gradient_penalty,
-        }
+    methods: ClassVar = {
+        None: VFLGANMethod,
+        MeanEmbedding: MeanEmbeddingMethod,
+        DPSGD: VFLGANMethod,
+        FirstLayer: VFLGANMethod,
+    }

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
-from sklearn.base import clone
-from torch import Tensor
-
-from vflsynth.parties import GANParty, Party, VertiGANParty
-from vflsynth.protocol import LocalChannel
-from vflsynth.synthesizers._joined import join, weights_of
-from vflsynth.synthesizers._wgan_gp_mechanisms import MECHANISMS
+from vflsynth.mechanisms import DPSGD, DPSGDGAN, GSWGAN, FirstLayer, MeanEmbedding
+from vflsynth.methods import MeanEmbeddingMethod, WGANGPMethod
+from vflsynth.registry import register
 from vflsynth.synthesizers.vertigan import VertiGANSynthesizer
 
 
+@register
 class WGANGPSynthesizer(VertiGANSynthesizer):
     """Centralised WGAN-GP, the upper bound: it joins the party frames.
 
@@ -29,7 +25,7 @@ gradient_penalty_weight, discriminator_steps, batch_size, epochs, learning_rate,
 generator_average, model_selection, evaluate_every, column_kinds, transformer, memory_limit, \
 device, random_state, verbose
         As of `VertiGANSynthesizer`.
-    privacy : GaussianPrivacy, optional
+    privacy : Mechanism, optional
         Differential privacy for the synthetic table, by any mechanism of `GaussianPrivacy` but
         "latent_tree". "kernel_mean_embedding", "dpsgd" and "first_layer" are those of
         `VFLGANSynthesizer` and change its parameters alike; there is one discriminator to clip, not
@@ -76,21 +72,12 @@ device, random_state, verbose
     3
     """
 
-    _mechanisms: ClassVar = MECHANISMS
-    _joins: ClassVar = True
-
-    def _trainees(
-        self, parties: Sequence[GANParty], channel: LocalChannel
-    ) -> tuple[Sequence[GANParty], LocalChannel]:
-        """Join the matched rows of all parties."""
-        ordered = sorted(parties, key=lambda party: party.name)
-        kinds = {k: v for party in ordered for k, v in party.transformer.kinds_.items()}
-        transformer = clone(ordered[0].transformer).set_params(kinds=kinds)
-        joined = join(parties, VertiGANParty, transformer)
-        joined.prepare()
-        return [joined], LocalChannel([joined])
-
-    def _weights(self, party: Party, trainees: Sequence[GANParty]) -> dict[str, Tensor]:
-        """Take from the one generator what makes the party's columns."""
-        (joined,) = trainees
-        return weights_of(party, joined)
+    joins: ClassVar = True
+    methods: ClassVar = {
+        None: WGANGPMethod,
+        MeanEmbedding: MeanEmbeddingMethod,
+        DPSGD: WGANGPMethod,
+        FirstLayer: WGANGPMethod,
+        DPSGDGAN: WGANGPMethod,
+        GSWGAN: WGANGPMethod,
+    }

@@ -1,0 +1,258 @@
+"""DP-SGD in the hands of one owner of parameters, party or server alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from vflsynth.mechanisms.dpsgd import DPSGDPlan
+from vflsynth.networks import MLP, Discriminator
+from vflsynth.privacy import StepBudget
+from vflsynth.privacy.dpsgd import (
+    LayerTrace,
+    clip_factors,
+    clipped_gradient_sum,
+    noisy_mean,
+    per_example_norms,
+)
+
+Layer = tuple[Tensor, Tensor | None]
+"""Weight and bias."""
+
+
+class NoisyDescent:
+    """Adds to a loss's gradient what depends on real records: clipped per record, and noisy.
+
+    A discriminator's loss is ``E[F(x~)] - E[F(x)]`` plus a penalty, F being the sum of all scores
+    that a record gets. Each owner of parameters clips its own part of every record's gradient.
+
+    Parameters
+    ----------
+    plan : DPSGDPlan
+    batch_size : int
+        Number of fakes, and (expected) number of real records: sample rate times a public number.
+    noise : torch.Generator, optional
+        For tests only; see `vflsynth.privacy.noise`.
+
+    Notes
+    -----
+    Source: Abadi et al. 2016, Algorithm 1, for the real records. Fakes need no privacy, being
+    computed from earlier releases, but are clipped alike: if only the real records' gradients were,
+    the two would not cancel where the distributions are equal.
+    """
+
+    def __init__(
+        self, plan: DPSGDPlan, batch_size: int, noise: torch.Generator | None = None
+    ) -> None:
+        self.plan, self.batch_size, self._noise = plan, batch_size, noise
+        self.budget = StepBudget(plan.steps)
+
+    def add(
+        self,
+        layers: Sequence[Layer],
+        traces: Sequence[LayerTrace],
+        n_real: Tensor,
+        penalties: Sequence[LayerTrace] | None = None,
+    ) -> None:
+        """Add the gradient of ``E[F(x~)] - E[F(x)]`` to the layers' ``.grad``.
+
+        Parameters
+        ----------
+        layers : sequence of (weight, bias)
+            Every one is changed, in its bias too if the trace says that it has one.
+        traces : sequence of LayerTrace
+            One per layer, of real records and then `batch_size` fakes, with respect to each
+            record's own F.
+        n_real : Tensor, shape (replica,)
+            Real records; the rows between them and the fakes do not count.
+        penalties : sequence of LayerTrace, optional
+            One per layer: of the penalty that belongs to each row of real records, which is then
+            clipped together with the record's F.
+        """
+        rows = traces[0].inputs.shape[1] - self.batch_size
+        real = [of_rows(trace, slice(None, rows), -1.0) for trace in traces]
+        fake = [of_rows(trace, slice(rows, None)) for trace in traces]
+        counted = torch.arange(rows, device=n_real.device) < n_real.unsqueeze(1)
+        self.release(layers, [real] if penalties is None else [real, penalties], counted)
+        factors = clip_factors(per_example_norms(fake), self.plan.max_grad_norm)
+        for layer, sums in zip(layers, clipped_gradient_sum(fake, factors), strict=True):
+            for parameter, at_fakes in zip(layer, sums):
+                if at_fakes is not None:
+                    assert parameter is not None
+                    assert parameter.grad is not None
+                    parameter.grad += at_fakes / self.batch_size
+
+    def release(
+        self,
+        layers: Sequence[Layer],
+        terms: Sequence[Sequence[LayerTrace]],
+        counted: Tensor | None = None,
+    ) -> None:
+        """Add the noisy mean of clipped per-record gradients to the layers' ``.grad``.
+
+        Parameters
+        ----------
+        layers : sequence of (weight, bias)
+        terms : sequence of sequence of LayerTrace
+            Whose sum is a record's gradient; in each, one trace per layer.
+        counted : Tensor of bool, shape (replica, batch), optional
+            Which rows are records. Default: all.
+        """
+        plan = self.plan
+        if len(terms) > 1:  # large terms may cancel, and rounding must not exceed what is clipped
+            terms = [[_in_double(trace) for trace in term] for term in terms]
+        factors = clip_factors(per_example_norms(*terms), plan.max_grad_norm)
+        if counted is not None:
+            factors = factors * counted
+        sums = [clipped_gradient_sum(term, factors) for term in terms]
+        for layer, *parts in zip(layers, *sums, strict=True):
+            for i, parameter in enumerate(layer):
+                found = [total for part in parts if (total := part[i]) is not None]
+                if not found:
+                    continue
+                assert parameter is not None
+                assert parameter.grad is not None
+                parameter.grad += noisy_mean(
+                    torch.stack(found).sum(0).to(parameter.dtype),
+                    sensitivity=plan.sensitivity,
+                    noise_multiplier=plan.noise_multiplier,
+                    expected_batch_size=self.batch_size,
+                    rng=self._noise,
+                )
+
+
+def of_rows(trace: LayerTrace, rows: slice, factor: float = 1.0) -> LayerTrace:
+    """Take some records' part of a trace, with the gradients of `factor` times their score."""
+    return LayerTrace(
+        trace.inputs[:, rows], factor * trace.output_gradients[:, rows], trace.has_bias
+    )
+
+
+def _in_double(trace: LayerTrace) -> LayerTrace:
+    return LayerTrace(trace.inputs.double(), trace.output_gradients.double(), trace.has_bias)
+
+
+def layers_of(network: MLP) -> list[Layer]:
+    """Weights and biases of a network, first layer first."""
+    return list(network.layers)
+
+
+def layer_traces(
+    network: MLP, trace: Sequence[Tensor], cotangents: Sequence[Tensor]
+) -> list[LayerTrace]:
+    """Per-layer inputs and output gradients, from which per-record gradients follow."""
+    return [
+        LayerTrace(inputs, cotangent, linear.bias is not None)
+        for linear, inputs, cotangent in zip(network.linears, trace, cotangents)
+    ]
+
+
+def penalty_traces(
+    network: MLP, trace: Sequence[Tensor], cotangents: Sequence[Tensor], weight: float
+) -> tuple[list[LayerTrace], Tensor]:
+    """Per-record gradients of ``weight * (||slope||_2 - 1)^2``, slope being the input gradient.
+
+    Parameters
+    ----------
+    network : MLP
+    trace, cotangents : sequence of Tensor
+        Of the points where the penalty is taken, and of what the slope is the gradient of.
+    weight : float
+
+    Returns
+    -------
+    traces : list of LayerTrace
+        One per layer; biases do not move the slope.
+    carried : Tensor, shape (replica, batch, out)
+        Derivative with respect to what the cotangents started from.
+    """
+    slopes = network.input_gradient(cotangents)
+    norms = torch.linalg.vector_norm(slopes, dim=-1, keepdim=True)
+    tiny = torch.finfo(norms.dtype).tiny
+    changes = network.push_through(
+        trace, 2.0 * weight * (norms - 1.0) / norms.clamp_min(tiny) * slopes
+    )
+    traces = [LayerTrace(a, d, has_bias=False) for a, d in zip(changes, cotangents)]
+    return traces, changes[-1]
+
+
+def between_fakes(fake: Tensor, weights: Tensor) -> Tensor:
+    """Points between every fake and its neighbour in the batch: where the penalty is evaluated.
+
+    The paper takes them between real and fake records. Here no record is read.
+    """
+    return torch.lerp(fake, fake.roll(1, 1), weights)
+
+
+def towards(real: Tensor, fake: Tensor, partners: tuple[Tensor, Tensor]) -> Tensor:
+    """Points between every real record and its fake, as `PoissonSchedule.partners` draws them."""
+    fakes, weights = partners
+    index = fakes.unsqueeze(-1).expand(-1, -1, fake.shape[-1])
+    return torch.lerp(fake.gather(1, index), real, weights)
+
+
+def descend_critic(
+    discriminator: Discriminator,
+    descent: NoisyDescent,
+    judged: Tensor,
+    mixed: Tensor,
+    n_real: Tensor,
+    penalty_weight: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Set the gradients of a whole discriminator: of its penalty, and of its scores by `descent`.
+
+    Parameters
+    ----------
+    discriminator : Discriminator
+    descent : NoisyDescent
+    judged : Tensor, shape (replica, real and fake, in)
+        Real records or their features, then fakes.
+    mixed : Tensor, shape (replica, batch or real, in)
+        Where the penalty is taken; one per row of real records if it is taken at records.
+    n_real : Tensor, shape (replica,)
+    penalty_weight : float
+
+    Returns
+    -------
+    fake_score : Tensor, shape (replica,)
+    penalty : Tensor, shape (replica,)
+        Zero if it is taken at records, as its value would be one more release.
+    gradients : Tensor, shape (replica, real and fake, in)
+        Of each row's own score.
+
+    Notes
+    -----
+    The bias of the last layer stays at its initial value: it adds the same to all scores.
+    """
+    trace = discriminator.trace(judged)
+    cotangents = discriminator.cotangents(trace, torch.ones_like(trace[-1]))
+    traces = without_last_bias(layer_traces(discriminator, trace, cotangents))
+    if descent.plan.penalty_at_records:
+        zero_gradients(discriminator)
+        penalty = judged.new_zeros(len(judged))
+        between = discriminator.trace(mixed)
+        slopes = discriminator.cotangents(between, torch.ones_like(between[-1]))
+        penalties, _ = penalty_traces(discriminator, between, slopes, penalty_weight)
+        descent.add(layers_of(discriminator), traces, n_real, penalties)
+    else:
+        _, penalty, _ = discriminator.critic_gradient(
+            mixed, penalty_weight, upstream=mixed[:, :0, :1]
+        )
+        descent.add(layers_of(discriminator), traces, n_real)
+    fake_score = trace[-1][:, -descent.batch_size :].mean((1, 2))
+    return fake_score, penalty, discriminator.input_gradient(cotangents)
+
+
+def without_last_bias(traces: list[LayerTrace]) -> list[LayerTrace]:
+    """Leave out the gradient of the last layer's bias."""
+    return [*traces[:-1], replace(traces[-1], has_bias=False)]
+
+
+def zero_gradients(network: nn.Module) -> None:
+    """Set all gradients to zero, in place."""
+    for parameter in network.parameters():
+        assert parameter.grad is not None
+        parameter.grad.zero_()

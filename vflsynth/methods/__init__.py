@@ -1,0 +1,25 @@
+"""Methods of learning, one after the other: the parties' part, the server's part, the step."""
+
+from vflsynth.methods.base import Algorithm, Duration, Method
+from vflsynth.methods.latent_tree import LatentTreeMethod
+from vflsynth.methods.marginals import CopulaMethod, IndependentMethod
+from vflsynth.methods.mean_embedding import MeanEmbeddingMethod
+from vflsynth.methods.party import FromRecords, Party, TrainableParty
+from vflsynth.methods.vertigan import VertiGANMethod, WGANGPMethod
+from vflsynth.methods.vflgan import VFLGANMethod
+
+__all__ = [
+    "Algorithm",
+    "CopulaMethod",
+    "Duration",
+    "FromRecords",
+    "IndependentMethod",
+    "LatentTreeMethod",
+    "MeanEmbeddingMethod",
+    "Method",
+    "Party",
+    "TrainableParty",
+    "VFLGANMethod",
+    "VertiGANMethod",
+    "WGANGPMethod",
+]

@@ -1,0 +1,204 @@
+"""A party of a differentially private latent tree: its columns in groups, one latent each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import torch
+
+from vflsynth.exceptions import ProtocolError
+from vflsynth.latent_tree import (
+    Codes,
+    Floats,
+    LatentClasses,
+    conditional_shares,
+    group_columns,
+    group_distribution,
+    merge_cells,
+    mutual_information,
+)
+from vflsynth.mechanisms import LatentTreePlan
+from vflsynth.methods.party import Party
+from vflsynth.privacy.contingency import release_tables
+from vflsynth.privacy.histograms import NoisyHistogram
+from vflsynth.privacy.schema import Bounds, cell_codes
+from vflsynth.protocol import SERVER, answers, takes
+from vflsynth.protocol.messages import LatentCodes, LatentTree
+
+
+@dataclass(frozen=True)
+class DiscreteColumn:
+    """How the cells of a published histogram are merged into a few states.
+
+    Parameters
+    ----------
+    states : int64 array, shape (cell,)
+        State of every cell; missing values are the last cell, with a state of their own if they are
+        visible above the noise.
+    cells : float64 array, shape (state, cell)
+        p(cell | state).
+    encoded : int64 array
+        The cells that the encoding has, in its order.
+    """
+
+    states: Codes
+    cells: Floats
+    encoded: Codes
+
+    @classmethod
+    def of(cls, histogram: NoisyHistogram, n_states: int) -> DiscreteColumn:
+        """Merge by the published shares alone."""
+        ordered, missing = isinstance(histogram.column, Bounds), histogram.has_missing
+        shares = np.append(histogram.shares(), 0.0)
+        encoded = np.arange(len(shares) - 1) if ordered else histogram.visible
+        shares[np.setdiff1d(np.arange(len(shares)), encoded)] = 0.0
+        states = merge_cells(shares[:-1], n_states, ordered=ordered)
+        # A missing value that nobody sees counts as any state: it is in one cell all the same.
+        states = np.append(states, states.max() + 1 if missing else 0)
+        if missing:
+            shares[-1], encoded = 1.0, np.append(encoded, len(shares) - 1)
+        cells = np.zeros((states.max() + 1, len(states)))
+        cells[states, np.arange(len(states))] = shares
+        cells[cells.sum(1) == 0.0] = shares  # a state that only noise can bring about
+        return cls(states, cells / cells.sum(1, keepdims=True), encoded)
+
+
+class LatentTreeParty(Party):
+    """A party that publishes noisy tables, and sends each record's latent attributes.
+
+    Parameters
+    ----------
+    name, frame, on
+        See `Party`.
+
+    Attributes
+    ----------
+    columns : list of float64 array, shape (latent state, cell)
+        p(cell | latent attribute of the column's group), per column, of the encoding's cells.
+    group_of : list of int
+        Group of each column.
+
+    Notes
+    -----
+    Reads its records three times, for three rounds of noisy tables: histograms, pairs of its own
+    columns, and pairs of a latent attribute and a column. A latent attribute is a function of one
+    record's columns which the first two rounds determine.
+    """
+
+    columns: list[Floats]
+    group_of: list[int]
+    structure: LatentTree | None = None
+
+    def publish(
+        self,
+        plan: LatentTreePlan,
+        sizes: list[int],
+        n_states: int,
+        n_latent_states: int,
+        n_bins: int,
+        rng: np.random.Generator,
+        noise: torch.Generator | None = None,
+    ) -> None:
+        """Publish the tables and make groups and latent attributes of them.
+
+        Parameters
+        ----------
+        plan : LatentTreePlan
+            Noise of the contingency tables, in counts per cell.
+        sizes : list of int
+            Of the party's groups of columns.
+        n_states, n_latent_states : int
+            Most states of a discretised column; states of a latent attribute.
+        n_bins : int
+            Of numeric columns' histograms.
+        rng : numpy.random.Generator
+            For the starts of expectation maximisation.
+        noise : torch.Generator, optional
+            For tests only; see `vflsynth.privacy.noise`.
+        """
+        self._plan, self._n_latent_states = plan, n_latent_states
+        self._rng, self._noise = rng, noise
+        matched, histograms = self.matched(), self.transformer.histograms_
+        discrete = [DiscreteColumn.of(h, n_states) for h in histograms.values()]
+        codes = [
+            column.states[cell_codes(matched[label], histogram.cells, n_bins)]
+            for column, (label, histogram) in zip(discrete, histograms.items(), strict=True)
+        ]
+        n_cells = [len(column.cells) for column in discrete]
+        index = list(combinations(range(len(codes)), 2))
+        pairs = dict(
+            zip(
+                index,
+                release_tables(
+                    [codes[a] for a, _ in index],
+                    [codes[b] for _, b in index],
+                    [(n_cells[a], n_cells[b]) for a, b in index],
+                    noise_std=plan.pair_std,
+                    rng=self._noise,
+                ),
+                strict=True,
+            )
+        )
+        information = np.zeros((len(codes), len(codes)))
+        for (a, b), table in pairs.items():
+            information[a, b] = information[b, a] = mutual_information(table)
+        groups = group_columns(information, sizes)
+        self.latents = [self._latent(group, codes, n_cells, pairs) for group in groups]
+        self._describe_columns(groups, codes, discrete)
+
+    def _latent(
+        self,
+        group: tuple[int, ...],
+        codes: list[Codes],
+        n_cells: list[int],
+        pairs: dict[tuple[int, int], Floats],
+    ) -> tuple[Codes, int]:
+        """Every record's latent attribute of a group, and its number of states."""
+        if len(group) == 1:
+            return codes[group[0]], n_cells[group[0]]
+        distribution = group_distribution(pairs, group)
+        classes = LatentClasses.fit(distribution, self._n_latent_states, self._rng)
+        return classes.assign(np.stack([codes[c] for c in group], 1)), len(classes.shares)
+
+    def _describe_columns(
+        self, groups: list[tuple[int, ...]], codes: list[Codes], discrete: list[DiscreteColumn]
+    ) -> None:
+        """Publish tables of latent attribute and column, and keep p(cell | latent attribute)."""
+        self.columns = [column.cells[:, column.encoded] for column in discrete]
+        self.group_of = [0] * len(codes)
+        for number, (group, (latent, n_latent)) in enumerate(
+            zip(groups, self.latents, strict=True)
+        ):
+            for column in group:
+                self.group_of[column] = number
+            if len(group) == 1:
+                continue  # the latent attribute is the column
+            tables = release_tables(
+                [latent] * len(group),
+                [codes[column] for column in group],
+                [(n_latent, len(discrete[column].cells)) for column in group],
+                noise_std=self._plan.tree_std,
+                rng=self._noise,
+            )
+            for column, table in zip(group, tables, strict=True):
+                self.columns[column] = conditional_shares(table) @ self.columns[column]
+
+    @answers(LatentCodes)
+    def latent_codes(self, step: int) -> LatentCodes:
+        """Send every record's latent attributes, once: they are dropped afterwards."""
+        codes = torch.from_numpy(np.stack([codes for codes, _ in self.latents], 1))
+        sizes = torch.tensor([size for _, size in self.latents])
+        del self.latents
+        return LatentCodes(self.name, SERVER, step, codes, sizes)
+
+    @takes(LatentTree)
+    def take_tree(self, message: LatentTree) -> None:
+        """Take the tree of all parties' latent attributes."""
+        if message.first + max(self.group_of) >= len(message.parents):
+            raise ProtocolError(
+                f"party {self.name!r} got a tree of {len(message.parents)} latent attributes in "
+                f"which its own, from number {message.first}, have no place"
+            )
+        self.structure = message

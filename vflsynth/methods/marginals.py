@@ -1,0 +1,106 @@
+"""Columns on their own, and tied together by a Gaussian copula: the two yardsticks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from vflsynth._random import RandomStreams
+from vflsynth.methods.base import Algorithm, Duration, Method
+from vflsynth.methods.gan_server import moments
+from vflsynth.methods.marginal_party import MarginalParty
+from vflsynth.models.samplers import MarginalSampler, RowSampler
+from vflsynth.protocol import SERVER, Channel, Schedule
+from vflsynth.protocol.messages import CopulaLoadings, MaskedReal
+
+
+@dataclass(frozen=True, slots=True)
+class MarginalSettings:
+    """Nothing is trained step by step: all records are one batch."""
+
+    batch_size: int
+
+
+class IndependentMethod(Method):
+    """Every column on its own: nothing is asked of the parties."""
+
+    party = MarginalParty
+
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> MarginalSettings:
+        """Say that all records are one batch."""
+        return MarginalSettings(n_records)
+
+    def duration(self, n_records: int, settings: MarginalSettings) -> Duration:
+        """No training step."""
+        return Duration(0, 0)
+
+    def build(
+        self,
+        party: MarginalParty,
+        settings: MarginalSettings,
+        schedule: Schedule,
+        streams: RandomStreams,
+    ) -> None:
+        """Learn a party's marginals."""
+        party.build(schedule)
+
+    def algorithm(
+        self, channel: Channel, settings: MarginalSettings, streams: RandomStreams
+    ) -> Algorithm:
+        """Make an algorithm that does nothing."""
+        return Algorithm(channel)
+
+    def samplers(self, party: MarginalParty, settings: MarginalSettings) -> list[RowSampler]:
+        """Return the marginals, with the loadings of a copula if there are any."""
+        width = party.transformer.width_
+        return [MarginalSampler(party.marginals, party.loadings, width=width)]
+
+
+class Copula(Algorithm):
+    """One exchange: masked normal scores, and loadings in return."""
+
+    def begin(self) -> None:
+        """Turn the correlations of all parties' scores into loadings for each."""
+        self.channel.scatter(copula_loadings(self.channel.gather(MaskedReal, 0)))
+
+
+class CopulaMethod(IndependentMethod):
+    """A Gaussian copula over the columns' own distributions."""
+
+    asks = frozenset({MaskedReal})
+
+    def algorithm(
+        self, channel: Channel, settings: MarginalSettings, streams: RandomStreams
+    ) -> Copula:
+        """Make the one exchange."""
+        return Copula(channel)
+
+
+def copula_loadings(received: Mapping[str, MaskedReal]) -> dict[str, CopulaLoadings]:
+    """Factor the correlation matrix of all parties' normal scores.
+
+    Parameters
+    ----------
+    received : mapping of party name to MaskedReal
+        Masked normal scores; the rows of no party can be read from them.
+
+    Returns
+    -------
+    dict of str to CopulaLoadings
+        For each party the part L_i, shape (all columns, own columns), of a root L with L^T L = R,
+        the correlation matrix. It tells a party the correlations among its own columns, no others'.
+    """
+    _, covariance = moments(received)
+    deviations = torch.diagonal(covariance[0]).sqrt()
+    correlation = covariance[0] / torch.outer(deviations, deviations)
+    eigenvalues, vectors = torch.linalg.eigh(correlation)
+    root = eigenvalues.clamp_min(0.0).sqrt().unsqueeze(1) * vectors.mT
+    root = root / root.norm(dim=0)  # round-off only
+    names = sorted(received)
+    widths = [received[name].records.shape[-1] - 1 for name in names]
+    return {
+        name: CopulaLoadings(SERVER, name, 0, part.contiguous())
+        for name, part in zip(names, torch.split(root, widths, dim=1))
+    }

@@ -1,0 +1,215 @@
+"""Learning from a noisy kernel mean embedding, from the coordinator's chair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.mechanisms import Discriminators, MeanEmbeddingPlan, Mechanism
+from vflsynth.methods.base import Algorithm, Duration, Method
+from vflsynth.methods.gan_party import GANParty
+from vflsynth.methods.mean_embedding_party import MeanEmbeddingParty
+from vflsynth.methods.mean_embedding_server import MeanEmbeddingServer
+from vflsynth.methods.settings import Settings
+from vflsynth.models.samplers import GeneratorSampler, RowSampler
+from vflsynth.protocol import SERVER, Channel, Schedule
+from vflsynth.protocol.messages import (
+    FakeProjections,
+    IndependentProjections,
+    NoisyHistograms,
+    RecordProjections,
+    SelectionNotice,
+)
+
+STEPS_PER_EPOCH = 100
+"""No step reads a record, so an epoch is just a number of steps."""
+
+_EPOCHS = 25
+_BATCH_SIZE = 512
+_HIDDEN = (128, 128)
+_LEARNING_RATE, _BETAS, _GENERATOR_AVERAGE = 4e-3, (0.9, 0.999), 0.99
+
+
+class MeanEmbedding(Algorithm):
+    """Two releases, an estimate made of both, then one exchange per step that reads no record.
+
+    Parameters
+    ----------
+    channel : Channel
+        Reaches the parties.
+    server : MeanEmbeddingServer
+
+    Notes
+    -----
+    Source: DP-MERF (Harder, Adamczewski and Park 2021), with the parties' generators in place of
+    one, and with `vflsynth.privacy.shrinkage`. The last (averaged) generators are kept: choosing
+    among epochs by the records would not be private.
+    """
+
+    def __init__(self, channel: Channel, server: MeanEmbeddingServer) -> None:
+        super().__init__(channel)
+        self.server = server
+
+    @property
+    def device(self) -> torch.device:
+        """Where the server computes."""
+        return self.server.device
+
+    def begin(self) -> None:
+        """Release: the only time that records are read. A resumed run has the release."""
+        if self.server.released is not None:
+            return
+        histograms = self.channel.gather(NoisyHistograms, 0)
+        independent = self.channel.gather(IndependentProjections, 0)
+        projections = self.channel.gather(RecordProjections, 0)
+        self.server.publish(histograms, independent, projections)
+
+    def step(self, step: int) -> None:
+        """Compare fakes with the release."""
+        fakes = self.channel.gather(FakeProjections, step)
+        self.channel.scatter(self.server.score_fakes(step, fakes))
+
+    def report(self, epoch: int) -> dict[str, Tensor]:
+        """Mean squared distance to the release since the last report."""
+        return {"squared_distance": self.server.pop_loss()}
+
+    def end(self, epoch: int) -> None:
+        """Keep the last generators."""
+        keep = torch.ones(1, dtype=torch.bool, device=self.device)
+        self.channel.scatter(
+            {name: SelectionNotice(SERVER, name, epoch, keep) for name in self.channel.names}
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the release."""
+        return self.server.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        self.server.load_state(state)
+
+
+class MeanEmbeddingMethod(Method):
+    """Generators that learn from two noisy releases, whatever GAN's parameters they have.
+
+    The generators learn a shrunk estimate of the mean embedding, and after training their numeric
+    columns are mapped to the published marginals: post-processing of the two releases.
+    """
+
+    party = MeanEmbeddingParty
+    owners = Discriminators.PRIVATE
+    asks = frozenset({NoisyHistograms, IndependentProjections, RecordProjections, FakeProjections})
+
+    @property
+    def embedding(self) -> MeanEmbeddingPlan:
+        """The plan of the two releases."""
+        plan = self.private_plan
+        assert isinstance(plan, MeanEmbeddingPlan)
+        return plan
+
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> Settings:
+        """Fill in defaults: from the encoded widths, which are published, and from no record."""
+        parameters = self.parameters
+        return Settings(
+            batch_size=parameters.batch_size or _BATCH_SIZE,
+            latent_dim=parameters.latent_dim or min(128, max(16, sum(widths.values()))),
+            generator_hidden=tuple(parameters.generator_hidden or _HIDDEN),
+            bias=parameters.bias,
+            batch_norm_eps=parameters.batch_norm_eps,
+            gumbel_temperature=parameters.gumbel_temperature,
+            learning_rate=_LEARNING_RATE,
+            betas=_BETAS,
+            generator_average=_GENERATOR_AVERAGE,
+            # There is no discriminator, and nothing is evaluated on records.
+            first_part=(),
+            shared_hidden=(),
+            private_heads=False,
+            gradient_penalty="paper",
+            gradient_penalty_weight=0.0,
+            n_evaluation=0,
+        )
+
+    def duration(self, n_records: int, settings: Settings) -> Duration:
+        """Epochs of steps that read no record."""
+        return Duration(self.parameters.epochs or _EPOCHS, STEPS_PER_EPOCH)
+
+    def build(
+        self,
+        party: MeanEmbeddingParty,
+        settings: Settings,
+        schedule: Schedule,
+        streams: RandomStreams,
+    ) -> None:
+        """Make a party's generator."""
+        n_steps = self.duration(schedule.n_records, settings).n_steps
+        party.build_for(self.embedding, n_steps, settings, schedule, streams)
+
+    def algorithm(
+        self, channel: Channel, settings: Settings, streams: RandomStreams
+    ) -> MeanEmbedding:
+        """Make the algorithm, and the server that adds noise to the joint records' features."""
+        assert self.privacy is not None
+        server = MeanEmbeddingServer(
+            noise_std=self.embedding.noise_std,
+            relation=self.privacy.relation,
+            device=streams.device,
+            noise=self.noise,
+        )
+        return MeanEmbedding(channel, server)
+
+    @classmethod
+    def without_effect(cls, mechanism: type[Mechanism] | None) -> frozenset[str]:
+        """Return parameters that are not looked at: those of discriminators and of evaluation."""
+        return _WITHOUT_EFFECT
+
+    def multiply_adds(self, settings: Settings, widths: Mapping[str, int]) -> float:
+        """Return at least the multiply-adds of the largest layer on a batch."""
+        return settings.batch_size * max(*widths.values(), *settings.generator_hidden) ** 2
+
+    def finish(self, party: MeanEmbeddingParty) -> None:
+        """Let generated columns have the published marginals."""
+        party.map_quantiles()
+
+    def samplers(self, party: GANParty, settings: Settings) -> list[RowSampler]:
+        """Return the generators that were kept."""
+        return GeneratorSampler.of_replicas(
+            settings.generator, party.transformer.spans_, party.selected
+        )
+
+    def reported(self, settings: Settings, duration: Duration) -> dict[str, Any]:
+        """Return what becomes ``settings_``, without what is about discriminators."""
+        own = {k: v for k, v in asdict(settings).items() if k not in _OF_DISCRIMINATORS}
+        return {**own, "n_features": self.embedding.n_features, "epochs": duration.n_epochs}
+
+
+_WITHOUT_EFFECT = frozenset(
+    {
+        "first_part",
+        "shared_hidden",
+        "discriminator_hidden",
+        "private_heads",
+        "gradient_penalty",
+        "gradient_penalty_weight",
+        "discriminator_steps",
+        "learning_rate",
+        "betas",
+        "generator_average",
+        "model_selection",
+        "evaluate_every",
+        "memory_limit",
+    }
+)
+
+_OF_DISCRIMINATORS = {
+    "first_part",
+    "shared_hidden",
+    "private_heads",
+    "gradient_penalty",
+    "gradient_penalty_weight",
+    "n_evaluation",
+}

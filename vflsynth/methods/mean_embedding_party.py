@@ -1,0 +1,149 @@
+"""A party that learns from a noisy kernel mean embedding instead of from a discriminator."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Hashable
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import ProtocolError
+from vflsynth.mechanisms import MeanEmbeddingPlan
+from vflsynth.methods.gan_party import GANParty
+from vflsynth.methods.settings import Settings
+from vflsynth.networks import sample_encoded
+from vflsynth.privacy.mean_embedding import random_frequencies
+from vflsynth.protocol import SERVER, Schedule, answers, takes
+from vflsynth.protocol.messages import (
+    FakeProjections,
+    IndependentProjections,
+    NoisyHistograms,
+    ProjectionGradients,
+    RecordProjections,
+)
+
+FINAL_LEARNING_RATE = 0.02
+"""Learning rate at the end of training, as a share of that at the beginning."""
+
+DRAWN_RECORDS = 20_000
+"""Records that tell a distribution: of independent columns, and of what generators have learned."""
+
+
+class MeanEmbeddingParty(GANParty):
+    """A party with a generator, whose records are read twice and then dropped.
+
+    Parameters
+    ----------
+    name, frame, on
+        See `Party`.
+
+    Notes
+    -----
+    Source: DP-MERF (Harder, Adamczewski and Park 2021), here with several parties. Reads its
+    records for the histograms (noise added here) and for the projections (noise added by the
+    server). Afterwards it has no encoded record any more, and everything is post-processing.
+    """
+
+    def __init__(self, name: str, frame: pd.DataFrame, on: Hashable | None) -> None:
+        super().__init__(name, frame, on)
+        self._pending: tuple[int, Tensor] | None = None
+
+    def build_for(
+        self,
+        embedding: MeanEmbeddingPlan,
+        n_steps: int,
+        settings: Settings,
+        schedule: Schedule,
+        streams: RandomStreams,
+    ) -> None:
+        """Encode the records, make the generator and draw the frequencies w_i.
+
+        Parameters
+        ----------
+        embedding : MeanEmbeddingPlan
+        n_steps : int
+            Over which the learning rate falls.
+        settings, schedule, streams
+            See `GANParty.build`.
+        """
+        self.build(settings, schedule, streams)
+        self.n_steps = n_steps
+        self.frequencies = random_frequencies(
+            self.transformer.width_,
+            embedding.n_features,
+            embedding.bandwidths,
+            streams.numpy_generators("frequencies")[0],
+        ).to(streams.device, torch.float32)
+
+    # -- the releases ----------------------------------------------------------------------------
+
+    @answers(NoisyHistograms)
+    def noisy_histograms(self, step: int) -> NoisyHistograms:
+        """Hand over the published histograms."""
+        counts = [histogram.counts for histogram in self.transformer.histograms_.values()]
+        sizes = torch.tensor([len(column) for column in counts])
+        return NoisyHistograms(
+            self.name, SERVER, step, torch.from_numpy(np.concatenate(counts)), sizes
+        )
+
+    @answers(IndependentProjections)
+    def independent_projections(self, step: int) -> IndependentProjections:
+        """Project records drawn from the published histograms, every column on its own."""
+        (rng,) = self.streams.numpy_generators("independent records")
+        drawn = self.transformer.draw_independent(DRAWN_RECORDS, rng)
+        projections = torch.from_numpy(drawn).to(self.frequencies.device) @ self.frequencies
+        return IndependentProjections(self.name, SERVER, step, projections)
+
+    @answers(RecordProjections)
+    def record_projections(self, step: int) -> RecordProjections:
+        """Project every record, x_i @ W_i, once: the encoded records are dropped afterwards."""
+        projections = self.records @ self.frequencies
+        del self.records
+        return RecordProjections(self.name, SERVER, step, projections)
+
+    # -- learning from them ----------------------------------------------------------------------
+
+    @answers(FakeProjections)
+    def fake_projections(self, step: int) -> FakeProjections:
+        """Generate fakes and project them."""
+        self._fakes = self.fake(step, "generator")
+        projections = self._fakes.detach() @ self.frequencies
+        self._pending = step, projections
+        return FakeProjections(self.name, SERVER, step, projections)
+
+    @takes(ProjectionGradients)
+    def update_generator(self, message: ProjectionGradients) -> None:
+        """Descend the distance between the mean embeddings of fakes and of records."""
+        if self._pending is None or message.step != self._pending[0]:
+            raise ProtocolError(
+                f"party {self.name!r} got gradients of step {message.step} that it did not ask for"
+            )
+        (step, projections), self._pending = self._pending, None
+        if message.gradients.shape != projections.shape:
+            raise ProtocolError(
+                f"party {self.name!r} got gradients of shape {tuple(message.gradients.shape)}; "
+                f"expected {tuple(projections.shape)}"
+            )
+        optimizer = self.generator_optimizer
+        progress = min(1.0, step / self.n_steps)
+        decay = 0.5 * (1.0 + math.cos(math.pi * progress))
+        optimizer.learning_rate = self.settings.learning_rate * (
+            FINAL_LEARNING_RATE + (1.0 - FINAL_LEARNING_RATE) * decay
+        )
+        upstream = message.gradients @ self.frequencies.mT
+        optimizer.set_gradient(torch.autograd.grad(self._fakes, optimizer.parameters, upstream))
+        optimizer.step()
+        self.average_generator()
+
+    def map_quantiles(self) -> None:
+        """Let generated columns have the published marginals, once training is over."""
+        generator = copy.deepcopy(self.published)
+        generator.load_state_dict(self.selected)
+        latent = self.schedule.evaluation_latent(0, DRAWN_RECORDS)
+        rows = sample_encoded(generator, latent, self.streams, 0)[0]
+        self.transformer = self.transformer.mapped(rows.cpu().numpy())

@@ -1,0 +1,141 @@
+"""The server that publishes a noisy kernel mean embedding and compares fakes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from vflsynth.exceptions import ProtocolError
+from vflsynth.privacy.events import NeighbouringRelation
+from vflsynth.privacy.histograms import estimate_n_records
+from vflsynth.privacy.mean_embedding import feature_sum, random_features, release_mean_embedding
+from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
+from vflsynth.protocol import SERVER
+from vflsynth.protocol.messages import (
+    FakeProjections,
+    IndependentProjections,
+    NoisyHistograms,
+    ProjectionGradients,
+    RecordProjections,
+)
+
+
+class MeanEmbeddingServer:
+    """Adds the parties' projections, publishes the noisy mean of their features, scores fakes.
+
+    Fakes are compared with the release as `shrink_mean_embedding` reads it, not with the release
+    itself, whose errors they would learn.
+
+    Parameters
+    ----------
+    noise_std : float
+        Of every coordinate of the feature *sum*: noise multiplier times sensitivity.
+    relation : NeighbouringRelation
+        Tells whether the number of records is public.
+    device : torch.device
+    noise : torch.Generator, optional
+        For tests only; see `vflsynth.privacy.noise`.
+
+    Attributes
+    ----------
+    released, target : Tensor or None, shape (n_features,)
+        The noisy mean embedding, and what fakes are compared with; None before the release.
+
+    Notes
+    -----
+    Sees `RecordProjections`, without noise, and does not keep them.
+    """
+
+    def __init__(
+        self,
+        *,
+        noise_std: float,
+        relation: NeighbouringRelation,
+        device: torch.device,
+        noise: torch.Generator | None = None,
+    ) -> None:
+        self.noise_std, self.relation, self.device, self._noise = noise_std, relation, device, noise
+        self.released: Tensor | None = None
+        self.target: Tensor | None = None
+        self._loss, self._steps = torch.zeros(1, dtype=torch.float64), 0
+
+    def publish(
+        self,
+        histograms: Mapping[str, NoisyHistograms],
+        independent: Mapping[str, IndependentProjections],
+        projections: Mapping[str, RecordProjections],
+    ) -> None:
+        """Release the mean embedding, once; a second release would cost a second budget."""
+        if self.released is not None:
+            raise ProtocolError("the mean embedding has already been released")
+        total = feature_sum([projections[name].projections for name in sorted(projections)])
+        if self.relation is NeighbouringRelation.REPLACE_ONE:
+            n_records = float(len(projections[min(projections)].projections))
+        else:
+            n_records = estimate_n_records(
+                [
+                    column.numpy()
+                    for message in histograms.values()
+                    for column in torch.split(message.counts.cpu(), message.n_cells.tolist())
+                ]
+            )
+        released = release_mean_embedding(
+            total, noise_std=self.noise_std, n_records=n_records, rng=self._noise
+        )
+        mean, covariance = feature_moments(
+            [independent[name].projections for name in sorted(independent)]
+        )
+        target = shrink_mean_embedding(
+            released, mean, covariance, noise_std=self.noise_std, n_records=n_records
+        )
+        self.released = released.to(self.device, torch.float32)
+        self.target = target.to(self.device, torch.float32)
+
+    @torch.no_grad()
+    def score_fakes(
+        self, step: int, received: Mapping[str, FakeProjections]
+    ) -> dict[str, ProjectionGradients]:
+        """Reply with the gradient of ``||E phi(G(z)) - target||²``, the same for everybody.
+
+        With ``p`` the summed projections of a batch of B fakes, ``phi = sqrt(2/m) [cos p, sin p]``
+        and ``d = B/(B-1) mean phi - target``,
+        ``dL/dp = 2/B sqrt(2/m) (d_sin cos p - d_cos sin p)``. The factor makes the gradient that of
+        an unbiased estimate: since ``||phi|| = 1``, the squared norm of a batch's mean is too large
+        by ``(1 - ||E phi||²)/B``, which would reward fakes that resemble each other.
+        """
+        if self.target is None:
+            raise ProtocolError("fakes came before the mean embedding was released")
+        shapes = {name: tuple(message.projections.shape) for name, message in received.items()}
+        if len(set(shapes.values())) != 1:
+            raise ProtocolError(f"the parties' fake projections differ in shape: {shapes}")
+        projections = torch.stack([received[name].projections for name in sorted(received)]).sum(0)
+        features = random_features(projections)
+        n_fakes = features.shape[-2]
+        mean = features.mean(-2, keepdim=True)
+        difference = mean - self.target
+        self._loss += difference.double().square().sum((-1, -2)).cpu()
+        self._steps += 1
+        half = projections.shape[-1]
+        cosines, sines = features[..., :half], features[..., half:]  # scaled already
+        difference = mean * (n_fakes / (n_fakes - 1)) - self.target
+        by_cosine, by_sine = difference[..., :half], difference[..., half:]
+        gradient = (by_sine * cosines - by_cosine * sines) * (2.0 / projections.shape[-2])
+        return {name: ProjectionGradients(SERVER, name, step, gradient) for name in received}
+
+    def pop_loss(self) -> Tensor:
+        """Return the mean loss since the last call, shape (replica,)."""
+        loss = self._loss / max(1, self._steps)
+        self._loss, self._steps = torch.zeros_like(self._loss), 0
+        return loss
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the release: a resumed run must not make another."""
+        if self.released is None or self.target is None:
+            return {}
+        return {"released": self.released, "target": self.target}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        self.released, self.target = state["released"], state["target"]

@@ -1,0 +1,137 @@
+"""A party before any network: its table, its keys, its encoding."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import clone
+from torch import Tensor
+
+from vflsynth.columns import TableTransformer
+from vflsynth.exceptions import ProtocolError
+from vflsynth.frames import check_no_empty_column, party_keys, positions
+from vflsynth.protocol import SERVER, Participant, answers, takes
+from vflsynth.protocol.messages import AlignmentNotice, KeyList
+
+
+class Encoder(Protocol):
+    """What makes a party's encoding."""
+
+    def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
+        """Return the encoding of a party's matched rows, without the key column."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromRecords:
+    """The encoding is learned from the records.
+
+    Parameters
+    ----------
+    template : TableTransformer
+        Cloned for every party.
+    """
+
+    template: TableTransformer
+
+    def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
+        """Fit the template on the matched rows.
+
+        Raises
+        ------
+        PartyDataError
+            If a column has no value, or its kind does not fit.
+        """
+        check_no_empty_column(party, matched, among="matched records")
+        transformer: TableTransformer = clone(self.template)
+        return transformer.fit(matched, party=party)
+
+
+class Party(Participant):
+    """Owns one table and answers what it is asked; no other object reads the table.
+
+    Parameters
+    ----------
+    name : str
+    frame : DataFrame
+        The party's table, never modified.
+    on : column label or None
+        Key column; None matches by the index.
+
+    Attributes
+    ----------
+    transformer : TableTransformer
+        The encoding, after `prepare`.
+    """
+
+    transformer: TableTransformer
+
+    def __init__(self, name: str, frame: pd.DataFrame, on: Hashable | None) -> None:
+        self.name = name
+        self._frame = frame
+        self._on = on
+        self._rows: npt.NDArray[np.intp] | None = None
+
+    @property
+    def keys(self) -> pd.Index:
+        """Keys of the party's rows, in its own order."""
+        return party_keys(self._frame, self._on)
+
+    @property
+    def matched_rows(self) -> npt.NDArray[np.intp]:
+        """Positions of the matched records in the party's table, in the common order."""
+        if self._rows is None:
+            raise ProtocolError(f"the records of party {self.name!r} have not been matched yet")
+        return self._rows
+
+    def prepare(self, encoder: Encoder) -> None:
+        """Make the encoding of the matched rows; cheap, nothing is encoded yet."""
+        self.transformer = encoder.fitted(self.name, self.matched())
+
+    def encode(self) -> npt.NDArray[np.float32]:
+        """Encode the matched rows, shape (record, encoded)."""
+        return self.transformer.transform(self.matched())
+
+    def matched(self) -> pd.DataFrame:
+        """Return the columns of the matched rows, in the common order, without the key column."""
+        rows = self.matched_rows
+        columns = self._frame if self._on is None else self._frame.drop(columns=[self._on])
+        return columns.take(rows)
+
+    def digest(self, secret: bytes) -> str:
+        """Return a keyed digest of the encoding and the encoded records.
+
+        Whoever has the secret can tell whether a later run has the same records, and nothing else.
+        """
+        encoding = json.dumps(self.transformer.to_dict()).encode()
+        return hmac.new(secret, encoding + self.encode().tobytes(), hashlib.sha256).hexdigest()
+
+    @answers(KeyList)
+    def key_list(self, step: int) -> KeyList:
+        """Return the keys of all rows."""
+        return KeyList(self.name, SERVER, step, self.keys)
+
+    @takes(AlignmentNotice)
+    def align(self, message: AlignmentNotice) -> None:
+        """Learn which records all parties have, and their order."""
+        self._rows = positions(self.keys, message.common_keys)
+
+
+class TrainableParty(Party, ABC):
+    """A party with networks, whose training can be checkpointed."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs; randomness is a function of the step."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""

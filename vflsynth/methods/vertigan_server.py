@@ -1,0 +1,32 @@
+"""The server of VertiGAN: it adds gradients and has no network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from vflsynth.exceptions import ProtocolError
+from vflsynth.methods.gan_server import GANServer
+from vflsynth.protocol import SERVER
+from vflsynth.protocol.messages import BackboneGradients, SummedBackboneGradients
+
+
+class VertiGANServer(GANServer):
+    """The server of VertiGAN.
+
+    Notes
+    -----
+    Source: VFLGAN §2.3. Sees backbone gradients and masked records.
+    """
+
+    def sum_gradients(
+        self, step: int, received: Mapping[str, BackboneGradients]
+    ) -> dict[str, SummedBackboneGradients]:
+        """Sum of the parties' gradients of G_b (Eq. 5), the same for each of them."""
+        gradients = {name: received[name].gradients for name in sorted(received)}
+        shapes = {name: tuple(gradient.shape) for name, gradient in gradients.items()}
+        if len(set(shapes.values())) > 1:
+            raise ProtocolError(f"the parties' backbones differ: gradients of shapes {shapes}")
+        total = torch.stack(list(gradients.values())).sum(0)
+        return {name: SummedBackboneGradients(SERVER, name, step, total) for name in gradients}

@@ -1,0 +1,209 @@
+"""A party of VFLGAN: its local discriminator, and how it and the generator learn."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import ProtocolError
+from vflsynth.methods.critics import FirstLayerNoise
+from vflsynth.methods.gan_party import GANParty
+from vflsynth.methods.settings import Settings, load_network_state, network_state
+from vflsynth.networks import LocalDiscriminator
+from vflsynth.networks.adam import FlatAdam
+from vflsynth.protocol import SERVER, Message, Schedule, answers, takes
+from vflsynth.protocol.messages import (
+    CutGradients,
+    DiscriminatorFeatures,
+    DiscriminatorGradients,
+    GeneratorFeatures,
+    GeneratorGradients,
+    SampledFeatures,
+    Shape,
+)
+
+
+class VFLGANParty(GANParty):
+    """A party of VFLGAN: G_i and D_i, their optimisers, and the private randomness.
+
+    Parameters
+    ----------
+    name, frame, on
+        See `Party`.
+
+    Notes
+    -----
+    Source: VFLGAN §3.2 and Algorithm 1. Sees its own records, the shared secret (through the
+    schedule) and the server's messages. Sends what `vflsynth.protocol.messages` lists.
+    """
+
+    discriminator: LocalDiscriminator
+
+    discriminator_optimizer: FlatAdam
+    descent: Cut
+
+    def __init__(self, name: str, frame: pd.DataFrame, on: Hashable | None) -> None:
+        super().__init__(name, frame, on)
+        self._pending: tuple[int, list[Tensor]] | None = None  # a step, and what it waits with
+
+    def build_with(
+        self, descent: Cut, settings: Settings, schedule: Schedule, streams: RandomStreams
+    ) -> None:
+        """Encode the records, and make networks and optimisers."""
+        self.build(settings, schedule, streams)
+        self.discriminator = LocalDiscriminator(
+            self.transformer.width_,
+            settings.first_part,
+            bias=settings.bias,
+            second_part=settings.private_heads,
+            penalty=settings.gradient_penalty,
+            streams=streams,
+        )
+        self.discriminator_optimizer = settings.optimizer(self.discriminator)
+        self.descent = descent
+        descent.start(self)
+
+    @answers(Shape)
+    def shape(self, step: int) -> Shape:
+        """Tell the sizes that the server builds the shared discriminator from."""
+        dims = self.transformer.width_, self.settings.first_part[-1]
+        return Shape(self.name, SERVER, step, self.schedule.n_records, *dims)
+
+    # -- discriminator step ----------------------------------------------------------------------
+
+    @answers(DiscriminatorFeatures)
+    @torch.no_grad()
+    def discriminator_features(self, step: int) -> Message:
+        """Compute f_i and f~_i (Eq. 11), and what the penalty is taken at."""
+        real, fake = self.real(step), self.fake(step, "discriminator")
+        return self.descent.features(self, step, real, fake)
+
+    @answers(SampledFeatures)
+    def sampled_features(self, step: int) -> Message:
+        """Compute the same of a Poisson sample, as DP-SGD has it."""
+        return self.discriminator_features(step)
+
+    def trace(self, step: int, rows: Tensor) -> list[Tensor]:
+        """Push rows through the first part, and wait for cut gradients of them."""
+        trace = self.discriminator.first_part.trace(rows)
+        self._pending = step, trace
+        return trace
+
+    @property
+    def n_pending(self) -> int:
+        """Rows that wait for cut gradients, some of which get none."""
+        return 0 if self._pending is None else self._pending[1][-1].shape[1]
+
+    @takes(DiscriminatorGradients)
+    @torch.no_grad()
+    def update_discriminator(self, message: DiscriminatorGradients) -> None:
+        """Descend L_{D_i} + L_{D_s} (Eqs. 14-16), the latter through the cut gradients."""
+        score, penalty = self.descent.descend(self, message)
+        self.discriminator_optimizer.step()
+        self.losses.add(score, penalty)
+
+    # -- generator step --------------------------------------------------------------------------
+
+    @answers(GeneratorFeatures)
+    def generator_features(self, step: int) -> GeneratorFeatures:
+        """Compute f~_i for the latents of discriminator step `step`, with fresh Gumbel noise."""
+        self._fakes = self.fake(step, "generator")
+        with torch.no_grad():
+            trace = self.trace(step, self._fakes)
+        return GeneratorFeatures(self.name, SERVER, step, trace[-1])
+
+    @takes(GeneratorGradients)
+    def update_generator(self, message: GeneratorGradients) -> None:
+        """Descend L_G (Eqs. 17-19)."""
+        trace = self.answered(message, self.schedule.batch_size)
+        with torch.no_grad():
+            upstream = self.discriminator.fake_gradient(trace, message.gradients)
+        optimizer = self.generator_optimizer
+        optimizer.set_gradient(torch.autograd.grad(self._fakes, optimizer.parameters, upstream))
+        optimizer.step()
+        self.average_generator()
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs."""
+        optimizer = self.discriminator_optimizer
+        return super().state() | network_state("discriminator", self.discriminator, optimizer)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        super().load_state(state)
+        load_network_state(state, "discriminator", self.discriminator, self.discriminator_optimizer)
+
+    def answered(self, message: CutGradients, rows: int) -> list[Tensor]:
+        """Return the trace that the cut gradients belong to."""
+        if self._pending is None or message.step != self._pending[0]:
+            raise ProtocolError(
+                f"party {self.name!r} got cut gradients of step {message.step} that it did not ask "
+                "for"
+            )
+        (_, trace), self._pending = self._pending, None
+        expected = trace[-1][:, :rows].shape
+        if message.gradients.shape != expected:
+            raise ProtocolError(
+                f"party {self.name!r} got cut gradients of shape {tuple(message.gradients.shape)}; "
+                f"expected {tuple(expected)}"
+            )
+        return trace
+
+
+class Cut:
+    """The plain descent of a discriminator that goes on at the server.
+
+    It is what mechanisms do otherwise with a batch that holds real records.
+    """
+
+    def start(self, party: VFLGANParty) -> None:
+        """Change what the party was built with."""
+
+    def features(self, party: VFLGANParty, step: int, real: Tensor, fake: Tensor) -> Message:
+        """Compute features of the batch, and of interpolated records for the penalty."""
+        mixed = torch.lerp(fake, real, party.schedule.interpolation(step))
+        trace = party.trace(step, torch.cat([real, fake, mixed], 1))
+        sent = trace[-1][:, : party.settings.sent_blocks * party.schedule.batch_size]
+        return DiscriminatorFeatures(party.name, SERVER, step, sent)
+
+    def descend(self, party: VFLGANParty, message: CutGradients) -> tuple[Tensor, Tensor]:
+        """Set the gradients of the discriminator.
+
+        Returns
+        -------
+        score, penalty : Tensor, shape (replica,)
+            What the party reports: the Wasserstein estimate, or the mean score of fakes.
+        """
+        trace = party.answered(message, 2 * party.schedule.batch_size)
+        return party.discriminator.write_gradient(
+            trace, message.gradients, party.settings.gradient_penalty_weight
+        )
+
+
+class FirstLayerCut(Cut):
+    """The plain descent, with a perturbed first layer.
+
+    Parameters
+    ----------
+    first_layer : FirstLayerNoise
+    """
+
+    def __init__(self, first_layer: FirstLayerNoise) -> None:
+        self.first_layer = first_layer
+
+    def features(self, party: VFLGANParty, step: int, real: Tensor, fake: Tensor) -> Message:
+        """Pay for the step, then compute features of the batch."""
+        self.first_layer.budget.take()
+        return super().features(party, step, real, fake)
+
+    def descend(self, party: VFLGANParty, message: CutGradients) -> tuple[Tensor, Tensor]:
+        """Clip and perturb the gradient of the first layer."""
+        losses = super().descend(party, message)
+        self.first_layer.perturb(party.discriminator.first_part.layers[0])
+        return losses

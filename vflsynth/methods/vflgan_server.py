@@ -1,0 +1,122 @@
+"""The server of VFLGAN: the shared discriminator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import PayloadRejectedError
+from vflsynth.networks import SharedDiscriminator
+from vflsynth.methods.gan_server import GANServer
+from vflsynth.methods.settings import Settings, load_network_state, network_state
+from vflsynth.protocol import SERVER
+from vflsynth.protocol.messages import (
+    DiscriminatorFeatures,
+    DiscriminatorGradients,
+    GeneratorFeatures,
+    GeneratorGradients,
+    IntermediateFeatures,
+    SampledFeatures,
+    Shape,
+)
+
+
+C = TypeVar("C", DiscriminatorGradients, GeneratorGradients)
+
+
+class VFLGANServer(GANServer):
+    """The server of VFLGAN: D_s and its optimiser.
+
+    Parameters
+    ----------
+    settings : Settings
+    shapes : mapping of party name to Shape
+    streams : RandomStreams
+        The server's own: initial weights and interpolation; never the parties' shared secret.
+
+    Notes
+    -----
+    Sees intermediate features, masked records and sizes. Has no records, labels or generators.
+    """
+
+    def __init__(
+        self, settings: Settings, shapes: Mapping[str, Shape], streams: RandomStreams
+    ) -> None:
+        super().__init__(settings, streams)
+        self.feature_dims = {name: shape.feature_dim for name, shape in sorted(shapes.items())}
+        self.discriminator = SharedDiscriminator(
+            sum(self.feature_dims.values()),
+            settings.shared_hidden,
+            bias=settings.bias,
+            streams=streams,
+        )
+        self.optimizer = settings.optimizer(self.discriminator)
+
+    @torch.no_grad()
+    def update_discriminator(
+        self, step: int, received: Mapping[str, Any]
+    ) -> dict[str, DiscriminatorGradients]:
+        """Take one step of D_s (Eqs. 13, 16); the replies are dL_{D_s}/df_i at the old D_s."""
+        score, penalty, gradients = self.descend(step, received)
+        self.optimizer.step()
+        self.losses.add(score, penalty)
+        return self._split(DiscriminatorGradients, step, gradients)
+
+    def descend(
+        self, step: int, received: Mapping[str, DiscriminatorFeatures]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Set the gradients of D_s.
+
+        Returns
+        -------
+        score, penalty : Tensor, shape (replica,)
+        gradients : Tensor, shape (replica, row, feature)
+            At the features of all parties.
+        """
+        batch = self.settings.batch_size
+        features = self.join(received, self.settings.sent_blocks * batch)
+        if self.settings.gradient_penalty == "paper":  # interpolate features, not records
+            weights = self.streams.uniform("interpolation", step, (batch, 1))
+            mixed = torch.lerp(features[:, batch:], features[:, :batch], weights)
+            features = torch.cat([features, mixed], 1)
+        return self.discriminator.critic_gradient(features, self.settings.gradient_penalty_weight)
+
+    @torch.no_grad()
+    def score_fakes(
+        self, step: int, received: Mapping[str, GeneratorFeatures]
+    ) -> dict[str, GeneratorGradients]:
+        """Reply with d(-E[D_s(f~)])/df~_i (Eq. 17); nothing is updated."""
+        features = self.join(received, self.settings.batch_size)
+        return self._split(GeneratorGradients, step, self.discriminator.fake_gradient(features))
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs."""
+        return network_state("discriminator", self.discriminator, self.optimizer)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        load_network_state(state, "discriminator", self.discriminator, self.optimizer)
+
+    def join(
+        self, received: Mapping[str, IntermediateFeatures | SampledFeatures], rows: int
+    ) -> Tensor:
+        """Put the parties' features side by side, and check their shapes."""
+        for name, dim in self.feature_dims.items():
+            shape = tuple(received[name].features.shape)
+            expected = (len(self.streams.secrets), rows, dim)
+            if shape != expected:
+                raise PayloadRejectedError(
+                    f"sent intermediate features of shape {shape}; expected {expected}",
+                    fix="give all parties the same settings and version of vflsynth",
+                    party=name,
+                    step=received[name].step,
+                )
+        return torch.cat([received[name].features for name in self.feature_dims], -1)
+
+    def _split(self, kind: type[C], step: int, gradients: Tensor) -> dict[str, C]:
+        parts = torch.split(gradients, list(self.feature_dims.values()), dim=-1)
+        return {name: kind(SERVER, name, step, part) for name, part in zip(self.feature_dims, parts)}

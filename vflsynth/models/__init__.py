@@ -1,0 +1,19 @@
+"""Fitted models: each party's half, how it samples, and how it is saved."""
+
+from vflsynth.models.party_model import PartyModel
+from vflsynth.models.samplers import (
+    GeneratorSampler,
+    GeneratorSpec,
+    LatentTreeSampler,
+    MarginalSampler,
+    RowSampler,
+)
+
+__all__ = [
+    "GeneratorSampler",
+    "GeneratorSpec",
+    "LatentTreeSampler",
+    "MarginalSampler",
+    "PartyModel",
+    "RowSampler",
+]

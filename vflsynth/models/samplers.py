@@ -1,0 +1,355 @@
+"""Samplers: how one party draws its encoded rows, given latents that all parties share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.columns import OutputSpan
+from vflsynth.latent_tree import top_down
+from vflsynth.marginals import Marginal, draw_marginals
+from vflsynth.networks import Generator, sample_encoded
+
+
+class RowSampler(ABC):
+    """Draws encoded rows of one party; saved as a JSON-safe dict and named tensors."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def latent_dim(self) -> int:
+        """Length of the latents that parties share; 0 if parties share nothing."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return torch.device("cpu")
+
+    @abstractmethod
+    def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
+        """Draw encoded rows.
+
+        Parameters
+        ----------
+        latent : Tensor, shape (1, n, latent)
+            Standard normal, the same for all parties.
+        streams : RandomStreams
+            The party's own, for all randomness that is not shared.
+        index : int
+            Which draw of the streams.
+
+        Returns
+        -------
+        Tensor, shape (n, encoded)
+        """
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the tensors, JSON-safe."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors."""
+
+    @classmethod
+    @abstractmethod
+    def restore(
+        cls,
+        content: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        spans: Sequence[OutputSpan],
+        device: torch.device | str,
+    ) -> Self:
+        """Undo `to_dict` and `tensors`, for encoded rows of these spans."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorSpec:
+    """What is needed to build a generator besides the spans of the encoded row."""
+
+    latent_dim: int
+    hidden: tuple[int, ...]
+    bias: bool
+    temperature: float
+    batch_norm_eps: float | None
+
+
+class GeneratorSampler(RowSampler):
+    """A trained generator in evaluation mode.
+
+    Parameters
+    ----------
+    spec : GeneratorSpec
+    spans : sequence of OutputSpan
+    weights : mapping of str to Tensor
+        State of the generator, one replica.
+    device : torch.device, default="cpu"
+    """
+
+    kind = "generator"
+
+    def __init__(
+        self,
+        spec: GeneratorSpec,
+        spans: Sequence[OutputSpan],
+        weights: Mapping[str, Tensor],
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.spec = spec
+        self.generator = Generator(
+            spec.latent_dim,
+            spec.hidden,
+            spans,
+            bias=spec.bias,
+            temperature=spec.temperature,
+            batch_norm_eps=spec.batch_norm_eps,
+            streams=RandomStreams([b""], device),  # overwritten by the weights below
+        )
+        self.generator.load_state_dict(dict(weights))
+
+    @classmethod
+    def of_replicas(
+        cls, spec: GeneratorSpec, spans: Sequence[OutputSpan], weights: Mapping[str, Tensor]
+    ) -> list[RowSampler]:
+        """One sampler per replica of a trained stack of generators.
+
+        Parameters
+        ----------
+        spec : GeneratorSpec
+        spans : sequence of OutputSpan
+        weights : mapping
+            State of the stack.
+        """
+        device = weights["output.weight"].device
+        return [
+            cls(spec, spans, {k: v[replica : replica + 1] for k, v in weights.items()}, device)
+            for replica in range(len(weights["output.weight"]))
+        ]
+
+    @property
+    def latent_dim(self) -> int:
+        """Length of z."""
+        return self.spec.latent_dim
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.generator.output.weight.device
+
+    def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
+        """Generate; Gumbel noise is the party's own."""
+        return sample_encoded(self.generator, latent, streams, index)[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sizes."""
+        return asdict(self.spec)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return weights and running statistics."""
+        state: dict[str, Tensor] = self.generator.state_dict()
+        return state
+
+    @classmethod
+    def restore(
+        cls,
+        content: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        spans: Sequence[OutputSpan],
+        device: torch.device | str,
+    ) -> Self:
+        """Undo `to_dict` and `tensors`."""
+        spec = GeneratorSpec(**{**content, "hidden": tuple(content["hidden"])})
+        sizes = [spec.latent_dim, *spec.hidden, sum(span.width for span in spans)]
+        n_weights = sum(a * b for a, b in zip(sizes[:-1], sizes[1:]))
+        if n_weights > sum(tensor.numel() for tensor in tensors.values()):
+            # Said before anything of this size is allocated.
+            raise ValueError(f"there are too few weights for layers of sizes {sizes}")
+        return cls(spec, spans, tensors, device)
+
+
+class MarginalSampler(RowSampler):
+    """One marginal distribution per column, perhaps tied together by a Gaussian copula.
+
+    Parameters
+    ----------
+    marginals : sequence of Marginal
+    loadings : Tensor, shape (latent, column), optional
+        Columns of unit length: ``latent @ loadings`` are the columns' normal scores, and over all
+        parties they have the correlations of the copula. None draws scores independently.
+    width : int
+        Columns of the encoded row.
+    """
+
+    kind = "marginals"
+
+    def __init__(
+        self, marginals: Sequence[Marginal], loadings: Tensor | None, *, width: int
+    ) -> None:
+        if loadings is not None and loadings.shape[1] != len(marginals):
+            raise ValueError(f"{len(marginals)} columns, but loadings of {loadings.shape[1]}")
+        self.marginals, self.loadings, self.width = tuple(marginals), loadings, width
+
+    @property
+    def latent_dim(self) -> int:
+        """Number of columns of all parties, or 0."""
+        return 0 if self.loadings is None else self.loadings.shape[0]
+
+    def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
+        """Draw scores, and look up the quantiles they stand for."""
+        if self.loadings is None:
+            scores = streams.normal("scores", index, (latent.shape[1], len(self.marginals)))
+        else:
+            scores = latent.double() @ self.loadings.double()
+        rows = draw_marginals(self.marginals, scores[0].double().numpy(), self.width)
+        return torch.from_numpy(rows.astype(np.float32))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the marginals."""
+        return {"marginals": [m.to_dict() for m in self.marginals], "width": self.width}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the loadings, if there are any."""
+        return {} if self.loadings is None else {"loadings": self.loadings}
+
+    @classmethod
+    def restore(
+        cls,
+        content: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        spans: Sequence[OutputSpan],
+        device: torch.device | str,
+    ) -> Self:
+        """Undo `to_dict` and `tensors`."""
+        marginals = [Marginal.from_dict(m) for m in content["marginals"]]
+        loadings = tensors.get("loadings")
+        return cls(marginals, None if loadings is None else loadings.cpu(), width=content["width"])
+
+
+class LatentTreeSampler(RowSampler):
+    """A tree of latent attributes that all parties draw alike, and own columns given them.
+
+    Parameters
+    ----------
+    parents : sequence of int
+        Of all parties' latent attributes; -1 for the root.
+    shares : sequence of Tensor
+        Of every attribute: of the root, shape (state,); else given the parent, (parent state,
+        state).
+    columns : sequence of Tensor, shape (latent state, cell)
+        p(cell | latent attribute) of the party's columns, in the order of the encoded row: bins or
+        categories, and then missing values if the column is gated.
+    latent_of : sequence of int
+        Each column's latent attribute.
+    scores : sequence of (float, float) or None
+        Encoded ends of what a numeric column's bins divide evenly; None: categories.
+    gated : sequence of bool
+        Whether a column's encoding has a state "missing".
+    """
+
+    kind = "latent tree"
+
+    def __init__(
+        self,
+        parents: Sequence[int],
+        shares: Sequence[Tensor],
+        columns: Sequence[Tensor],
+        latent_of: Sequence[int],
+        scores: Sequence[tuple[float, float] | None],
+        gated: Sequence[bool],
+    ) -> None:
+        if not len(columns) == len(latent_of) == len(scores) == len(gated):
+            raise ValueError("columns, their latent attributes and encodings differ in number")
+        self.parents, self.shares = tuple(parents), [table.double().cpu() for table in shares]
+        self.columns, self.latent_of = [table.double().cpu() for table in columns], tuple(latent_of)
+        self.scores, self.gated = tuple(scores), tuple(gated)
+        self._order = top_down(self.parents)
+        if len(self._order) != len(self.shares):
+            raise ValueError("not a tree of all latent attributes")
+
+    @property
+    def latent_dim(self) -> int:
+        """Number of latent attributes of all parties."""
+        return len(self.parents)
+
+    def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
+        """Draw the tree from the shared latents, then cells and places in them."""
+        places = torch.special.ndtr(latent[0].double().cpu())
+        states: dict[int, Tensor] = {}
+        for node in self._order:
+            table, parent = self.shares[node], self.parents[node]
+            given = table.expand(len(places), -1) if parent < 0 else table[states[parent]]
+            states[node] = _pick(given, places[:, node])
+        drawn = streams.uniform("cells", index, (2, len(places), len(self.columns)))[0].double()
+        parts = []
+        for number, table in enumerate(self.columns):
+            cells = _pick(table[states[self.latent_of[number]]], drawn[0, :, number])
+            parts.append(self._encode(number, cells, drawn[1, :, number]))
+        return torch.cat(parts, dim=1).float()
+
+    def _encode(self, number: int, cells: Tensor, place: Tensor) -> Tensor:
+        """Write cells as the party's transformer encodes them, numbers anywhere in their bin."""
+        n_cells, ends, gated = (
+            self.columns[number].shape[1],
+            self.scores[number],
+            self.gated[number],
+        )
+        if ends is None:
+            return torch.nn.functional.one_hot(cells, n_cells).double()
+        n_bins = n_cells - int(gated)
+        missing = (cells == n_bins).double().unsqueeze(1)
+        score = ends[0] + (ends[1] - ends[0]) * (cells + place) / n_bins
+        value = score.unsqueeze(1) * (1.0 - missing)
+        return torch.cat([value, 1.0 - missing, missing], 1) if gated else value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the shape of the tree and the encodings."""
+        return {
+            "parents": list(self.parents),
+            "latent_of": list(self.latent_of),
+            "scores": [None if ends is None else list(ends) for ends in self.scores],
+            "gated": list(self.gated),
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the conditional distributions."""
+        tables = {f"shares.{node}": table for node, table in enumerate(self.shares)}
+        return tables | {f"columns.{number}": table for number, table in enumerate(self.columns)}
+
+    @classmethod
+    def restore(
+        cls,
+        content: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        spans: Sequence[OutputSpan],
+        device: torch.device | str,
+    ) -> Self:
+        """Undo `to_dict` and `tensors`; it always computes on the CPU."""
+        return cls(
+            content["parents"],
+            [tensors[f"shares.{node}"] for node in range(len(content["parents"]))],
+            [tensors[f"columns.{number}"] for number in range(len(content["gated"]))],
+            content["latent_of"],
+            [None if ends is None else (ends[0], ends[1]) for ends in content["scores"]],
+            content["gated"],
+        )
+
+
+def _pick(shares: Tensor, place: Tensor) -> Tensor:
+    """State that a place in the unit interval stands for, per row; shares (row, state)."""
+    # Not beyond the last state that has any share, whatever rounding does.
+    last = shares.shape[1] - 1 - (shares.flip(1) > 0.0).double().argmax(1)
+    return torch.minimum((shares.cumsum(1) <= place.unsqueeze(1)).sum(1), last)
+
+
+SAMPLERS: dict[str, type[RowSampler]] = {
+    sampler.kind: sampler for sampler in (GeneratorSampler, MarginalSampler, LatentTreeSampler)
+}
+"""Samplers by the name under which they are saved."""

@@ -1,0 +1,32 @@
+"""Runs: match, encode, agree, build, train, keep. In one process or across processes."""
+
+from vflsynth.run.agreed import Agreed
+from vflsynth.run.callbacks import Callback, EarlyStopping, EpochState, Progress
+from vflsynth.run.history import History, history_from_json, history_to_json
+from vflsynth.run.joined import JOINED, JoinedRun
+from vflsynth.run.local import LocalRun, Options, match_records
+from vflsynth.run.party_run import PartyRun
+from vflsynth.run.seat import Account, Checkpoints, NoCheckpoints, Seat
+from vflsynth.run.server_run import ServerRun
+
+__all__ = [
+    "JOINED",
+    "Account",
+    "Agreed",
+    "Callback",
+    "Checkpoints",
+    "EarlyStopping",
+    "EpochState",
+    "History",
+    "JoinedRun",
+    "LocalRun",
+    "NoCheckpoints",
+    "Options",
+    "PartyRun",
+    "Progress",
+    "Seat",
+    "ServerRun",
+    "history_from_json",
+    "history_to_json",
+    "match_records",
+]

@@ -1,0 +1,128 @@
+"""Runs of methods that join the tables: one holder has everything, and halves are cut from it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from vflsynth.columns import PublicSchema, TableTransformer
+from vflsynth.frames import AlignmentReport, party_keys
+from vflsynth.methods.base import Method
+from vflsynth.methods.party import Encoder, Party
+from vflsynth.models import GeneratorSampler, PartyModel
+from vflsynth.protocol import LocalChannel, Transcript
+from vflsynth.protocol.messages import Hello
+from vflsynth.run.local import LocalRun, Options, match_records
+
+JOINED = "joined"
+"""Name of the one party that holds everything, as in `history_` and in ledgers."""
+
+
+class JoinedRun(LocalRun):
+    """One run on all parties' matched rows, side by side in one table.
+
+    Parameters
+    ----------
+    method, frames, on, secrets, device, templates, schema, options
+        See `LocalRun`.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        frames: Mapping[str, pd.DataFrame],
+        on: Hashable,
+        *,
+        secrets: Sequence[bytes],
+        device: torch.device,
+        templates: Mapping[str, TableTransformer],
+        schema: PublicSchema | None = None,
+        options: Options | None = None,
+    ) -> None:
+        # The protocol has no message that may carry rows: only the matching is in the transcript.
+        transcript = Transcript() if options is not None and options.transcript else None
+        owners = {name: Party(name, frame, on) for name, frame in frames.items()}
+        channel = LocalChannel(list(owners.values()), transcript)
+        self._matched = match_records(channel, frames, on)
+        # In the order of names, as all other GANs have it.
+        self._parts = {name: owners[name].matched() for name in sorted(owners)}
+        table = pd.concat([p.reset_index(drop=True) for p in self._parts.values()], axis=1)
+        self._order, self._owned_by = list(frames), on
+        super().__init__(
+            method,
+            {JOINED: table},
+            None,
+            secrets=secrets,
+            device=device,
+            templates={},
+            options=options,
+            schema=schema,
+            encoders={JOINED: _PartByPart(method, self._parts, templates, schema)},
+            holder=JOINED,
+        )
+        self.transcript = transcript
+        self._channel = self._everybody = LocalChannel(list(self.parties.values()))
+        self._minters = {
+            name: method.minter(name, party_keys(frame, on)) for name, frame in frames.items()
+        }
+
+    def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:
+        """Give the holder the order that its rows have already; report who matched before."""
+        super().match(hellos)
+        return self._matched
+
+    def halves(self) -> dict[str, list[Any]]:
+        """Cut every party's columns out of the one generator, one half per replica."""
+        run, method = self.parties[JOINED], self.method
+        holder: Any = run.party
+        method.finish(holder)
+        offset = method.key_offset([minter.offset for minter in self._minters.values()])
+        halves: dict[str, list[Any]] = {}
+        for name in self._order:
+            part = self._parts[name]
+            transformer, place = holder.transformer.part(part.columns, part.index.name, party=name)
+            weights = _columns(holder.selected, place)
+            minter = self._minters[name].starting_at(offset)
+            halves[name] = [
+                PartyModel(name, transformer, sampler, on=self._owned_by, minter=minter)
+                for sampler in GeneratorSampler.of_replicas(
+                    run.settings.generator, transformer.spans_, weights
+                )
+            ]
+        return halves
+
+
+class _PartByPart:
+    """Encodes every owner's columns as the owner would, so that errors name it."""
+
+    def __init__(
+        self,
+        method: Method,
+        parts: Mapping[str, pd.DataFrame],
+        templates: Mapping[str, TableTransformer],
+        schema: PublicSchema | None,
+    ) -> None:
+        self._method, self._parts = method, parts
+        self._templates, self._schema = templates, schema
+
+    def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
+        """Return the encoding of all columns."""
+        made = []
+        for name, part in self._parts.items():
+            encoder: Encoder = self._method.encoder(
+                self._templates[name], self._schema, self._method.columns
+            )
+            made.append(encoder.fitted(name, matched[list(part.columns)]))
+        return TableTransformer.joined(made, party=party)
+
+
+def _columns(weights: Mapping[str, Tensor], place: slice) -> dict[str, Tensor]:
+    """Take from the one generator what makes some columns."""
+    own = dict(weights)
+    for name in ("output.weight", "output.bias"):
+        own[name] = own[name][..., place]
+    return own

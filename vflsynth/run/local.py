@@ -1,0 +1,333 @@
+"""All nodes of a run in this process, for any number of replicas."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams, derive
+from vflsynth._warnings import warn_user
+from vflsynth.columns import PublicSchema, TableTransformer
+from vflsynth.exceptions import ParameterError
+from vflsynth.frames import AlignmentReport, align_keys
+from vflsynth.methods.base import Method
+from vflsynth.methods.party import Encoder
+from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript
+from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
+from vflsynth.run.agreed import Agreed
+from vflsynth.run.callbacks import Callback, Progress
+from vflsynth.run.checkpoints import CheckpointDirectory
+from vflsynth.run.memory import check_memory, estimate_memory
+from vflsynth.run.party_run import PartyRun
+from vflsynth.run.seat import Seat
+from vflsynth.run.server_run import ServerRun
+
+logger = logging.getLogger("vflsynth")
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What surrounds a training, as the estimators' ``fit`` documents it.
+
+    Parameters
+    ----------
+    callbacks : sequence of Callback
+    checkpoint, resume : path-like, optional
+    checkpoint_every : int
+    transcript : bool
+    replica_rows : int array, shape (replica, record), optional
+        Positions among the matched records that each replica trains on.
+    verbose : bool
+    memory_limit : float, optional
+        Bytes; None takes most of what is free. Checked for methods with generators only.
+    """
+
+    callbacks: Sequence[Callback] = ()
+    checkpoint: PathLike | None = None
+    checkpoint_every: int = 1
+    resume: PathLike | None = None
+    transcript: bool = False
+    replica_rows: npt.ArrayLike | None = None
+    verbose: bool = False
+    memory_limit: float | None = None
+
+
+class LocalRun(ServerRun):
+    """One run with all its nodes in this process.
+
+    Parameters
+    ----------
+    method : Method
+    frames : mapping of party name to DataFrame
+        Checked.
+    on : column label or None
+    secrets : sequence of bytes
+        One per replica; every stream of random numbers derives from it.
+    device : torch.device
+    templates : mapping of party name to TableTransformer
+    schema : PublicSchema, optional
+    options : Options
+    server : str, default="server"
+        What the server's random streams are derived by.
+    own : str, optional
+        Name of the party whose table is the server's own: it is matched like all others, and
+        nothing is asked of it in training.
+    own_has_columns : bool
+        Whether that table has columns besides the key.
+    encoders : mapping of party name to Encoder, optional
+        In place of the method's.
+    holder : str, optional
+        Name of the holder of the joined table.
+    identity : mapping
+        What else must be equal for a checkpoint to be continued.
+
+    Attributes
+    ----------
+    parties : dict of str to PartyRun
+    transcript : Transcript or None
+    rows : Tensor or None
+        `replica_rows`, int64.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        frames: Mapping[str, pd.DataFrame],
+        on: Hashable,
+        *,
+        secrets: Sequence[bytes],
+        device: torch.device,
+        templates: Mapping[str, TableTransformer],
+        schema: PublicSchema | None = None,
+        options: Options | None = None,
+        server: str = SERVER,
+        own: str | None = None,
+        own_has_columns: bool = True,
+        encoders: Mapping[str, Encoder] | None = None,
+        holder: str | None = None,
+        identity: Mapping[str, Any] | None = None,
+    ) -> None:
+        options = self.options = options or Options()
+        path = options.checkpoint if options.checkpoint is not None else options.resume
+        directory = CheckpointDirectory(path, options.resume, SERVER)
+        prints = [derive(secret, "fingerprint") for secret in secrets]
+        super().__init__(
+            method,
+            own=[derive(secret, server) for secret in secrets],
+            device=device,
+            checkpoints=directory.of(SERVER),
+            checkpoint_every=None if path is None else options.checkpoint_every,
+            identity={"random_state": [p.hex()[:16] for p in prints], **(identity or {})},
+        )
+        self.secrets, self.frames, self.on = secrets, frames, on
+        self.transcript = Transcript() if options.transcript else None
+        self.rows = _replica_rows(options.replica_rows, len(secrets))
+        self._holder = holder
+        shared = _Shared(secrets, device, self.rows, method.noise)
+        self.parties = {
+            name: PartyRun(
+                Seat(
+                    name,
+                    frame,
+                    on,
+                    own=[derive(secret, f"party {name}") for secret in secrets],
+                    make_schedule=shared.schedule,
+                    fingerprint=prints[0],
+                    device=device,
+                    template=templates.get(name, TableTransformer()),
+                    schema=schema,
+                    checkpoints=directory.of(name),
+                    encoder=(encoders or {}).get(name),
+                    holder=holder,
+                    n_training=None if self.rows is None else self.rows.shape[1],
+                    has_columns=own_has_columns or name != own,
+                ),
+                method,
+            )
+            for name, frame in frames.items()
+        }
+        trainees = [party for name, party in self.parties.items() if name != own]
+        self._channel = LocalChannel(trainees, self.transcript)
+        self._everybody = (
+            self._channel
+            if own is None
+            else LocalChannel(list(self.parties.values()), self.transcript)
+        )
+
+    @property
+    def channel(self) -> Channel:
+        """Reaches the parties that train."""
+        return self._channel
+
+    @property
+    def everybody(self) -> Channel:
+        """Reaches everybody who matches records."""
+        return self._everybody
+
+    @property
+    def holder(self) -> str | None:
+        """Name of the holder of the joined table, if there is one."""
+        return self._holder
+
+    @property
+    def n_training(self) -> int:
+        """Training records per replica, once records are matched."""
+        return self.alignment.n_matched if self.rows is None else self.rows.shape[1]
+
+    def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:
+        """Let every party know which of its records all others have, and in which order."""
+        return match_records(self.everybody, self.frames, self.on, self._check_rows)
+
+    def _check_rows(self, n_matched: int) -> None:
+        rows = self.rows
+        if rows is None:
+            return
+        if int(rows.min()) < 0 or int(rows.max()) >= n_matched:
+            raise ParameterError(f"replica_rows must lie between 0 and {n_matched - 1}")
+        repeated = bool((rows.sort(dim=1).values.diff(dim=1) == 0).any())
+        if self.method.privacy is not None and repeated:  # counted as one when clipped
+            raise ParameterError(
+                "replica_rows must not repeat a record in a replica with privacy set: the ledger "
+                "counts what one occurrence of a record reveals"
+            )
+
+    def watchers(self, done: int) -> Sequence[Callback]:
+        """Return a progress bar and the user's callbacks."""
+        enabled = self.options.verbose and self.duration.n_epochs > 0
+        self._progress = Progress(
+            self.duration.n_epochs, done=done, phase=f"training on {self.device}", enabled=enabled
+        )
+        return [self._progress, *self.options.callbacks]
+
+    def join(self) -> tuple[int, dict[str, int]]:
+        """Match and encode the records; refuse what would not fit into memory."""
+        found = super().join()
+        if hasattr(self.settings, "generator"):
+            check_memory(
+                [party.party for party in self.parties.values()],
+                self.settings,
+                self.n_training,
+                len(self.secrets),
+                self.options.memory_limit,
+                self.device,
+                own_rows=self.rows is not None,
+            )
+        return found
+
+    def train(self, done: int, widths: dict[str, int]) -> None:
+        """Train; warn if Ctrl-C stopped it."""
+        if self.duration.n_epochs:
+            logger.info("training %d model(s) on %s", len(self.secrets), self.device)
+        try:
+            super().train(done, widths)
+        finally:
+            if hasattr(self, "_progress"):
+                self._progress.close()
+        if self.interrupted:
+            done = len(self.history.records)
+            kept = "the model so far was kept" if done else "no epoch was finished: nothing to keep"
+            warn_user(
+                f"training was interrupted in epoch {done + 1} of {self.duration.n_epochs}; {kept}",
+                RuntimeWarning,
+            )
+
+    def halves(self) -> dict[str, list[Any]]:
+        """Return every party's half of the model, one per replica."""
+        return {name: party.halves() for name, party in self.parties.items()}
+
+    def estimate_memory(self) -> int:
+        """Return bytes that training would take, after `join`."""
+        return sum(
+            estimate_memory(
+                party.party,
+                self.settings,
+                self.n_training,
+                len(self.secrets),
+                own_rows=len(self.secrets) > 1,
+            )
+            for party in self.parties.values()
+        )
+
+
+class _Shared:
+    """What the parties draw alike: in one process, one object for all of them."""
+
+    def __init__(
+        self,
+        secrets: Sequence[bytes],
+        device: torch.device,
+        rows: Tensor | None,
+        noise: torch.Generator | None,
+    ) -> None:
+        # The server never gets this one: it would know which record is in which batch.
+        self._streams = RandomStreams(secrets, device).child("shared by the parties")
+        self._rows = None if rows is None else rows.to(device)
+        self._n_replicas, self._noise = len(secrets), noise
+        self._made: Schedule | None = None
+
+    def schedule(self, method: Method, n_records: int, settings: Any, agreed: Agreed) -> Schedule:
+        if self._made is None:
+            sampling = [_entropy(self._noise) for _ in range(self._n_replicas)]
+            self._made = method.schedule(self._streams, sampling, n_records, settings, self._rows)
+        return self._made
+
+
+def _entropy(noise: torch.Generator | None) -> bytes:
+    """Thirty-two bytes for the sampling of records."""
+    if noise is None:
+        return os.urandom(32)
+    return bytes(torch.randint(256, (32,), generator=noise).tolist())
+
+
+def match_records(
+    channel: Channel,
+    order: Mapping[str, object],
+    on: Hashable,
+    check: Callable[[int], None] = lambda n_matched: None,
+) -> AlignmentReport:
+    """Let every party know which of its records all others have, and in which order to use them.
+
+    Parameters
+    ----------
+    channel : Channel
+        Reaches the parties.
+    order : mapping of party name to anything
+        In the order in which the parties are reported; the common order does not depend on it.
+    on : column label or None
+        For the report.
+    check : callable, optional
+        Of the number of matched records, before the parties are told.
+    """
+    replies = channel.gather(KeyList, 0)
+    keys = {name: replies[name].keys for name in order}
+    matched_by = "index" if on is None else f"key column {on!r}"
+    common, alignment = align_keys(keys, matched_by=matched_by)
+    check(alignment.n_matched)
+    channel.scatter({name: AlignmentNotice(SERVER, name, 0, common) for name in keys})
+    return alignment
+
+
+def _replica_rows(replica_rows: npt.ArrayLike | None, replicas: int) -> Tensor | None:
+    """Check the shape of the positions that each replica trains on; None is all."""
+    if replica_rows is None:
+        return None
+    rows = np.asarray(replica_rows)
+    if rows.ndim != 2 or len(rows) != replicas or not np.issubdtype(rows.dtype, np.integer):
+        raise ParameterError(
+            f"replica_rows must be whole numbers of shape ({replicas}, record), got "
+            f"{rows.dtype} of shape {rows.shape}"
+        )
+    if rows.size == 0:
+        raise ParameterError("replica_rows must name at least one record per replica")
+    return torch.from_numpy(rows.astype(np.int64))

@@ -1,0 +1,86 @@
+"""How much memory a fit will take, before it takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from vflsynth._device import available_memory
+from vflsynth.exceptions import MemoryLimitError
+from vflsynth.methods.party import Party
+from vflsynth.methods.settings import Settings
+
+_FLOAT = 4
+_USABLE_SHARE = 0.9
+
+
+def estimate_memory(
+    party: Party, settings: Settings, n_records: int, replicas: int, *, own_rows: bool
+) -> int:
+    """Estimate the bytes that one party's half of a fit takes at its peak, roughly.
+
+    Encoded records, and four copies while they are masked (of each replica's own rows, if it has
+    some); weights with gradients, moments and copies; the activations of a batch; and the fakes of
+    an evaluation.
+    """
+    width = party.transformer.width_
+    layers = [settings.latent_dim, *settings.generator_hidden, width, *settings.first_part]
+    weights = sum(a * b for a, b in zip(layers[:-1], layers[1:]))
+    padded = sum(span.width for span in party.transformer.spans_ if span.activation == "softmax")
+    per_row = sum(layers) + 4 * padded
+    return _FLOAT * (
+        (1 + 4 * (replicas if own_rows else 1)) * n_records * width
+        + replicas * weights * 7
+        + replicas * per_row * 2 * (3 * settings.batch_size + settings.n_evaluation)
+    )
+
+
+def check_memory(
+    parties: Sequence[Party],
+    settings: Settings,
+    n_records: int,
+    replicas: int,
+    limit: float | None,
+    device: torch.device,
+    *,
+    own_rows: bool,
+) -> int:
+    """Estimate the memory of a fit and compare it with the limit.
+
+    Returns
+    -------
+    int
+        The estimate in bytes.
+
+    Raises
+    ------
+    MemoryLimitError
+        Naming the widest column, its cardinality and what to do about it.
+    """
+    estimates = {
+        party: estimate_memory(party, settings, n_records, replicas, own_rows=own_rows)
+        for party in parties
+    }
+    total = sum(estimates.values())
+    free = available_memory(device)
+    allowed = limit if limit is not None else (None if free is None else _USABLE_SHARE * free)
+    if allowed is None or total <= allowed:
+        return total
+    party = max(estimates, key=lambda p: estimates[p])
+    span = max(party.transformer.spans_, key=lambda s: s.width)
+    wide = span.width > 16
+    raise MemoryLimitError(
+        f"the fit needs about {total / 2**30:.2f} GiB for {n_records} records and {replicas} "
+        f"model(s), and {allowed / 2**30:.2f} GiB are allowed; this column takes {span.width} of "
+        f"the party's {party.transformer.width_} encoded columns"
+        + (f" because it has {span.width} distinct values" if wide else ""),
+        fix=(
+            "pool its rare values (TableTransformer(rare_threshold=...)), declare another kind for "
+            "it in column_kinds, or drop it"
+            if wide
+            else "use fewer records or models at once, smaller networks, or raise memory_limit"
+        ),
+        party=party.name,
+        column=span.column,
+    )

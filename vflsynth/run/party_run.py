@@ -1,0 +1,244 @@
+"""A party's side of a run, in one process or in a process of its own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+from vflsynth._random import RandomStreams
+from vflsynth._version import __version__
+from vflsynth.exceptions import ProtocolError
+from vflsynth.frames import party_keys
+from vflsynth.methods.base import Duration, Method
+from vflsynth.privacy.discovery import count_columns
+from vflsynth.protocol import SERVER, MadeOf, Message, Participant, When, answers, takes
+from vflsynth.protocol.messages import (
+    AlignmentNotice,
+    CheckpointNotice,
+    EncodedSize,
+    EncodedSizes,
+    Hello,
+    Terms,
+)
+from vflsynth.run.agreed import Agreed
+from vflsynth.run.seat import Account, Seat
+
+_NONCE_BYTES = 16
+
+
+class PartyRun(Participant):
+    """Joins, matches, encodes, builds and trains, as the server asks; keeps the party's half.
+
+    Whatever is about the method is asked of the method's party. Under privacy, no message that is
+    made of records, or of networks that learned from them, is computed before an entry of the
+    ledger that covers it is paid for; what no entry covers is refused, whatever its name.
+
+    Parameters
+    ----------
+    seat : Seat
+    method : Method
+    """
+
+    def __init__(self, seat: Seat, method: Method) -> None:
+        self.name, self.seat, self.method = seat.name, seat, method
+        self.party = method.party(seat.name, seat.frame, seat.on)
+        self.minter = method.minter(seat.name, party_keys(seat.frame, seat.on))
+        self.nonce = os.urandom(_NONCE_BYTES).hex()
+        counts = count_columns({seat.name: seat.frame}, seat.on, seat.schema)[seat.name]
+        self.n_columns, self.n_unlisted = counts if method.is_private else (counts.total, 0)
+        self.account: Account | None = None
+        self.settings: Any = None
+        self.duration = Duration(0, 0)
+        self._agreed: Agreed | None = None
+        self._widths: dict[str, int] = {}
+        self._paid = 0
+
+    @property
+    def agreed(self) -> Agreed:
+        """What the server told of the other parties."""
+        if self._agreed is None:
+            raise ProtocolError(f"party {self.name!r} was asked before it was told the terms")
+        return self._agreed
+
+    @property
+    def n_records(self) -> int:
+        """Training records per replica."""
+        return self.seat.n_training or len(self.party.matched_rows)
+
+    # -- joining and matching --------------------------------------------------------------------
+
+    @answers(Hello)
+    def hello(self, step: int) -> Hello:
+        """Say what the server needs to know, and no more."""
+        return Hello(self.name, SERVER, step, self.facts())
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the hello says."""
+        return {
+            "n_columns": self.n_columns,
+            "unlisted": self.n_unlisted,
+            "key_offset": str(self.minter.offset),
+            "checkpoints": self.seat.checkpoints.epochs(),
+            "nonce": self.nonce,
+        }
+
+    @takes(Terms)
+    def take_terms(self, message: Terms) -> None:
+        """Learn of the others; refuse terms that misstate this party.
+
+        Raises
+        ------
+        ProtocolError
+        """
+        agreed = self._agreed = Agreed.of(message.terms)
+        stated = (agreed.columns, agreed.unlisted, agreed.nonces)
+        if tuple(of.get(self.name) for of in stated) != (
+            self.n_columns,
+            self.n_unlisted,
+            self.nonce,
+        ):
+            raise ProtocolError(
+                f"the server's terms misstate the columns of party {self.name!r}, or are of "
+                "another attempt"
+            )
+        self.seat.checkpoints.forget_after(agreed.epoch)
+
+    @takes(AlignmentNotice)
+    def align(self, message: AlignmentNotice) -> None:
+        """Learn the common records; agree on noise, pay for the first releases, and encode."""
+        self.party.align(message)
+        if not self.seat.has_columns:
+            return
+        seat, counts = self.seat, self.agreed.counts
+        self.method.agree(counts, self.n_records, seat.holder)
+        self.open_account()
+        self._pay(self.agreed.epoch + 1)
+        self.encode()
+
+    def open_account(self) -> None:
+        """Refuse what the party did not agree to, before anything is computed."""
+
+    def encode(self) -> None:
+        """Make the encoding."""
+        seat = self.seat
+        encoder = seat.encoder or self.method.encoder(
+            seat.template, seat.schema, self.agreed.counts
+        )
+        self.party.prepare(encoder)
+
+    # -- building and training -------------------------------------------------------------------
+
+    @answers(EncodedSize)
+    def encoded_size(self, step: int) -> EncodedSize:
+        """Tell the number of encoded columns."""
+        return EncodedSize(self.name, SERVER, step, self.party.transformer.width_)
+
+    @takes(EncodedSizes)
+    def build(self, message: EncodedSizes) -> None:
+        """Make the networks, at the start or as a checkpoint has them.
+
+        Raises
+        ------
+        ProtocolError
+            If the server misstates this party.
+        """
+        if not self.seat.has_columns:
+            return
+        method, n_records = self.method, self.n_records
+        self._widths = {name: int(width) for name, width in message.widths.items()}
+        if self._widths.get(self.name, self.party.transformer.width_) != (
+            self.party.transformer.width_
+        ):
+            raise ProtocolError(f"the server's terms misstate the width of party {self.name!r}")
+        self.settings = method.settings(n_records, self._widths)
+        self.duration = method.duration(n_records, self.settings)
+        schedule = self.seat.make_schedule(method, n_records, self.settings, self.agreed)
+        self.scheduled(schedule)
+        method.build(
+            self.party, self.settings, schedule, RandomStreams(self.seat.own, self.seat.device)
+        )
+        if self.agreed.epoch:
+            state, _ = self.seat.checkpoints.load(
+                self.agreed.epoch, self.fingerprint, self.seat.device
+            )
+            self.trained.load_state(state)
+
+    def scheduled(self, schedule: Any) -> None:
+        """Learn what the parties draw alike."""
+
+    @takes(CheckpointNotice)
+    def write_checkpoint(self, message: CheckpointNotice) -> None:
+        """Write the party's state."""
+        if self.seat.has_columns:
+            self.seat.checkpoints.write(
+                message.step, self.trained.state(), self.fingerprint, []
+            )
+
+    @property
+    def trained(self) -> Any:
+        """The party, which has networks if it has checkpoints."""
+        return self.party
+
+    @cached_property
+    def fingerprint(self) -> dict[str, Any]:
+        """What must be equal for this party to go on; no record shows in it."""
+        return {
+            "version of vflsynth": __version__,
+            **self.seat.identity,
+            "settings": asdict(self.settings),
+            "widths": self._widths,
+            "records": self.party.digest(self.seat.fingerprint)[:16],
+        }
+
+    def halves(self) -> list[Any]:
+        """Return the party's half of the model, one per replica, once training is over."""
+        minter = self.minter.starting_at(self.agreed.key_offset)
+        return self.method.halves(self.party, self.settings, self.seat.on, minter)
+
+    # -- every message ---------------------------------------------------------------------------
+
+    def answer(self, kind: type[Message], step: int) -> Message:
+        """Compute the message of this kind for `step`, paying first.
+
+        Raises
+        ------
+        ProtocolError
+            If nothing answers, or if no entry of the privacy ledger covers it.
+        """
+        if kind in self._by_question:
+            return super().answer(kind, step)
+        self._pay_for(kind, step)
+        return self.party.answer(kind, step)
+
+    def take(self, message: Message) -> None:
+        """Act on a message from the server."""
+        if type(message) in self._by_message:
+            super().take(message)
+        else:
+            self.party.take(message)
+
+    def _pay_for(self, kind: type[Message], step: int) -> None:
+        declared, plan = kind.declared, self.method.plan
+        if plan is None or declared.made_of not in (MadeOf.RECORDS, MadeOf.NETWORKS):
+            return
+        if kind.__name__ not in plan.covers:
+            if self.method.is_private:
+                raise ProtocolError(
+                    f"party {self.name!r} refuses {kind.__name__}: the privacy ledger has no entry "
+                    "for it"
+                )
+            return
+        epoch = self.agreed.epoch + 1
+        if declared.when is When.STEP:
+            epoch = step // max(1, self.duration.steps_per_epoch) + 1
+        elif declared.when is When.EPOCH:
+            epoch = step
+        self._pay(epoch)
+
+    def _pay(self, epoch: int) -> None:
+        """Pay once for what an epoch releases."""
+        if self.account is not None and self.method.plan is not None and epoch > self._paid:
+            self.account.spend(self.method.plan.releases(epoch, epoch))
+            self._paid = epoch

@@ -1,0 +1,120 @@
+"""Seats: what one party alone brings into a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from vflsynth.columns import PublicSchema, TableTransformer
+from vflsynth.methods.party import Encoder
+from vflsynth.privacy import LedgerEntry
+from vflsynth.protocol import Schedule
+from vflsynth.run.agreed import Agreed
+
+
+class Checkpoints(Protocol):
+    """Where one node keeps its state."""
+
+    def epochs(self) -> list[int]:
+        """Return the epochs after which there is a complete checkpoint, in order."""
+
+    def write(
+        self,
+        epoch: int,
+        tensors: Mapping[str, Tensor],
+        fingerprint: Mapping[str, Any],
+        history: list[dict[str, Any]],
+    ) -> None:
+        """Write a checkpoint."""
+
+    def load(
+        self, epoch: int, fingerprint: Mapping[str, Any], device: torch.device
+    ) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+        """Return state and history, if they are of the same run."""
+
+    def forget_after(self, epoch: int) -> None:
+        """Drop checkpoints that other nodes do not have."""
+
+
+class NoCheckpoints:
+    """Keeps nothing."""
+
+    def epochs(self) -> list[int]:
+        """Return nothing."""
+        return []
+
+    def write(self, *what: object) -> None:
+        """Do nothing."""
+
+    def load(self, epoch: int, *what: object) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+        """There is nothing."""
+        raise LookupError(epoch)
+
+    def forget_after(self, epoch: int) -> None:
+        """Do nothing."""
+
+
+class Account(Protocol):
+    """Where one node writes down what it releases, before it does."""
+
+    def check(self, entries: Sequence[LedgerEntry]) -> None:
+        """Refuse releases that would overshoot."""
+
+    def spend(self, entries: Sequence[LedgerEntry]) -> None:
+        """Write down what is about to be released."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What one party alone brings into a run; nothing of it is sent anywhere.
+
+    Parameters
+    ----------
+    name : str
+    frame : DataFrame
+    on : column label or None
+        Key column; None matches by the index.
+    own : sequence of bytes
+        The party's own secrets, one per replica: initial weights and noise of the generator.
+    make_schedule : callable
+        Of method, number of records, settings and `Agreed`: what the parties draw alike.
+    fingerprint : bytes
+        Keys the digest by which a checkpoint knows the records.
+    device : torch.device
+    template : TableTransformer
+        With the kinds that the user declared for this party's columns.
+    schema : PublicSchema, optional
+        What is public about this party's columns.
+    checkpoints : Checkpoints
+    encoder : Encoder, optional
+        In place of the method's.
+    holder : str, optional
+        Who holds the joined table: this party, or nobody.
+    n_training : int, optional
+        Training records per replica. Default: all matched records.
+    has_columns : bool
+        False for an active party that has labels only.
+    identity : mapping
+        What else must be equal for a checkpoint to be continued, JSON-safe.
+    """
+
+    name: str
+    frame: pd.DataFrame
+    on: Hashable
+    own: Sequence[bytes]
+    make_schedule: Callable[[Any, int, Any, Agreed], Schedule]
+    fingerprint: bytes
+    device: torch.device
+    template: TableTransformer = field(default_factory=TableTransformer)
+    schema: PublicSchema | None = None
+    checkpoints: Checkpoints = field(default_factory=NoCheckpoints)
+    encoder: Encoder | None = None
+    holder: str | None = None
+    n_training: int | None = None
+    has_columns: bool = True
+    identity: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,216 @@
+"""The server's side of a run: match, encode, agree, build, train, keep. The only lifecycle."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from vflsynth._device import few_threads
+from vflsynth._random import RandomStreams
+from vflsynth._version import __version__
+from vflsynth.frames import AlignmentReport
+from vflsynth.methods.base import Algorithm, Duration, Method
+from vflsynth.protocol import SERVER, Channel
+from vflsynth.protocol.messages import CheckpointNotice, EncodedSize, EncodedSizes, Hello, Terms
+from vflsynth.run.agreed import Agreed
+from vflsynth.run.callbacks import Callback, EpochState
+from vflsynth.run.history import History
+from vflsynth.run.loop import run
+from vflsynth.run.seat import Account, Checkpoints
+
+logger = logging.getLogger("vflsynth")
+
+
+class ServerRun(ABC):
+    """One run of one method, with parties that may be anywhere.
+
+    Parameters
+    ----------
+    method : Method
+    own : sequence of bytes
+        The server's own secrets, one per replica; never the parties' shared one.
+    device : torch.device
+    checkpoints : Checkpoints
+    checkpoint_every : int, optional
+        Epochs between checkpoints; the last epoch is always written. None writes none.
+    identity : mapping
+        What else must be equal for a checkpoint to be continued, JSON-safe.
+
+    Attributes
+    ----------
+    alignment : AlignmentReport
+    settings : what `Method.settings` returned
+    duration : Duration
+    algorithm : Algorithm
+    history : History
+    interrupted : bool
+        Whether Ctrl-C ended training early.
+    """
+
+    alignment: AlignmentReport
+    settings: Any
+    algorithm: Algorithm
+
+    def __init__(
+        self,
+        method: Method,
+        *,
+        own: Sequence[bytes],
+        device: torch.device,
+        checkpoints: Checkpoints,
+        checkpoint_every: int | None = None,
+        identity: Mapping[str, Any],
+    ) -> None:
+        self.method, self.own, self.device = method, own, device
+        self.checkpoints, self.checkpoint_every = checkpoints, checkpoint_every
+        self.identity = identity
+        self.duration = Duration(0, 0)
+        self.history = History(len(own))
+        self.account: Account | None = None
+        self.interrupted = False
+
+    # -- who is there, and how they are matched --------------------------------------------------
+
+    @property
+    @abstractmethod
+    def channel(self) -> Channel:
+        """Reaches the parties that train."""
+
+    @property
+    def everybody(self) -> Channel:
+        """Reaches everybody who matches records."""
+        return self.channel
+
+    @abstractmethod
+    def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:
+        """Let every party know which of its records all others have, and in which order."""
+
+    def check(self, hellos: Mapping[str, Hello]) -> None:
+        """Check that the parties can work together."""
+
+    def first_epoch(self, hellos: Mapping[str, Hello]) -> int:
+        """Return the epoch to go on from, 0 to start: the newest that all nodes have."""
+        available = [set(hello.facts["checkpoints"]) for hello in hellos.values()]
+        common = set(self.checkpoints.epochs()).intersection(*available)
+        return max(common, default=0)
+
+    @property
+    def n_training(self) -> int:
+        """Training records per replica, once records are matched."""
+        return self.alignment.n_matched
+
+    @property
+    def holder(self) -> str | None:
+        """Name of the holder of the joined table, if there is one."""
+        return None
+
+    def open_account(self, done: int) -> None:
+        """Write down what is released before the first step after epoch `done`."""
+
+    def watchers(self, done: int) -> Sequence[Callback]:
+        """Return what watches the training loop."""
+        return ()
+
+    def make_algorithm(self, streams: RandomStreams) -> Algorithm:
+        """Make the algorithm and what the server computes."""
+        return self.method.algorithm(self.channel, self.settings, streams)
+
+    # -- the lifecycle ---------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run to the end, or until Ctrl-C."""
+        done, widths = self.join()
+        self.train(done, widths)
+
+    def join(self) -> tuple[int, dict[str, int]]:
+        """Match and encode the records, and agree on noise and settings.
+
+        Returns
+        -------
+        done : int
+            The epoch to go on from.
+        widths : dict of party name to int
+            Numbers of encoded columns.
+        """
+        method = self.method
+        hellos = self.everybody.gather(Hello, 0)
+        self.check(hellos)
+        done = self.first_epoch(hellos)
+        agreed = Agreed.of_hellos(hellos, done, method.key_offset)
+        self._tell(Terms, agreed.to_dict())
+        self.alignment = self.match(hellos)
+        logger.info("%s", self.alignment)
+        trainees = {name: agreed.counts[name] for name in self.channel.names}
+        method.agree(trainees, self.n_training, self.holder)
+        self.open_account(done)
+        sizes = self.channel.gather(EncodedSize, 0)
+        widths = {name: size.encoded_dim for name, size in sizes.items()}
+        self.settings = method.settings(self.n_training, widths)
+        self.duration = method.duration(self.n_training, self.settings)
+        return done, widths
+
+    def train(self, done: int, widths: dict[str, int]) -> None:
+        """Build the networks and train them, from epoch `done` on."""
+        method = self.method
+        self._tell(EncodedSizes, widths)
+        size = len(self.own) * method.multiply_adds(self.settings, widths)
+        with few_threads(size, self.device):
+            self.algorithm = self.make_algorithm(RandomStreams(self.own, self.device))
+            fingerprint = self.fingerprint(widths)
+            self.checkpoints.forget_after(done)
+            if done:
+                state, records = self.checkpoints.load(done, fingerprint, self.device)
+                self.algorithm.load_state(state)
+                self.history.records[:] = records
+            saver = _Checkpointing(self, fingerprint)
+            watchers = [*self.watchers(done), saver]
+            self.interrupted = run(self.algorithm, self.duration, self.history, watchers, done)
+            self.algorithm.end(len(self.history.records))
+
+    def fingerprint(self, widths: Mapping[str, int]) -> dict[str, Any]:
+        """Return what must be equal for a checkpoint to be continued, JSON-safe."""
+        return {
+            "version of vflsynth": __version__,
+            "algorithm": type(self.algorithm).__name__,
+            **self.identity,
+            "n_records": self.n_training,
+            "encoded widths": dict(widths),
+            **asdict(self.settings),
+            **self.algorithm.fingerprint(),
+            "epochs": self.duration.n_epochs,
+            "evaluate_every": self.duration.evaluate_every,
+        }
+
+    def _tell(self, kind: type[Terms | EncodedSizes], values: dict[str, Any]) -> None:
+        """Tell every party the same."""
+        names = self.everybody.names
+        self.everybody.scatter({name: kind(SERVER, name, 0, values) for name in names})
+
+
+class _Checkpointing:
+    """Has all nodes write a checkpoint after the same epoch, and pays for the next one."""
+
+    def __init__(self, node: ServerRun, fingerprint: Mapping[str, Any]) -> None:
+        self._node, self._fingerprint = node, fingerprint
+
+    def on_epoch_end(self, state: EpochState) -> None:
+        """Write, and tell the parties to, if it is time."""
+        node = self._node
+        plan = node.method.plan
+        if node.account is not None and plan is not None and state.epoch < state.n_epochs:
+            node.account.spend(plan.releases(state.epoch + 1, state.epoch + 1))
+        every = node.checkpoint_every
+        if every is None or (state.epoch % every and state.epoch != state.n_epochs):
+            return
+        names = node.everybody.names
+        node.everybody.scatter(
+            {name: CheckpointNotice(SERVER, name, state.epoch) for name in names}
+        )
+        node.checkpoints.write(
+            state.epoch, node.algorithm.state(), self._fingerprint, node.history.records
+        )

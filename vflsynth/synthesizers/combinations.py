@@ -1,0 +1,153 @@
+"""Which features go together: the one place that refuses what does not, and says why."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+from vflsynth.exceptions import ParameterError, PrivacyParameterError
+from vflsynth.mechanisms import Mechanism
+from vflsynth.registry import members
+from vflsynth.run import Options
+
+
+def check_combination(
+    estimator: Any,
+    *,
+    across_processes: bool = False,
+    n_models: int = 1,
+    options: Options | None = None,
+    keep_discriminators: bool = False,
+) -> None:
+    """Refuse what does not go together.
+
+    Parameters
+    ----------
+    estimator : BaseSynthesizer or BaseSplitClassifier
+    across_processes : bool, default=False
+        Whether every party has a process of its own.
+    n_models : int, default=1
+        Models that are fitted at once.
+    options : Options, optional
+    keep_discriminators : bool, default=False
+
+    Raises
+    ------
+    ParameterError
+        With the reason, and what to use instead.
+    """
+    reason = reason_against(
+        estimator,
+        across_processes=across_processes,
+        n_models=n_models,
+        options=options,
+        keep_discriminators=keep_discriminators,
+    )
+    if reason is not None:
+        raise reason
+
+
+def reason_against(
+    estimator: Any,
+    *,
+    across_processes: bool = False,
+    n_models: int = 1,
+    options: Options | None = None,
+    keep_discriminators: bool = False,
+) -> ParameterError | None:
+    """Return the error that refuses a combination, None if it works; see `check_combination`."""
+    name = type(estimator).__name__
+    if across_processes and getattr(estimator, "joins", False):
+        return ParameterError(
+            f"{name} cannot run across processes: it joins the parties' tables, and the protocol "
+            "has no message that may carry rows. Fix: VertiGANSynthesizer, or fit in one process"
+        )
+    if across_processes and getattr(estimator, "monitor", False):
+        return ParameterError(
+            f"{name} across processes needs monitor=False: nobody has what leakage is measured "
+            "with when parties are in processes of their own"
+        )
+    if not hasattr(estimator, "methods"):
+        return None
+    privacy = estimator.privacy
+    if privacy is None:
+        if None in estimator.methods:
+            return None
+        needed = _words(kind.__name__ for kind in estimator.methods if kind is not None)
+        return ParameterError(f"{name} needs privacy={needed}(...), got None")
+    if not isinstance(privacy, Mechanism):
+        return ParameterError(
+            f"privacy must be None or one of the mechanisms of vflsynth.mechanisms, got {privacy!r}"
+        )
+    if type(privacy) not in estimator.methods:
+        return _wrong_mechanism(estimator, type(privacy))
+    privacy.check()
+    return (
+        _without_effect(estimator)
+        or _several_releases(privacy, n_models, options, keep_discriminators)
+        or None
+    )
+
+
+def _wrong_mechanism(estimator: Any, mechanism: type[Mechanism]) -> PrivacyParameterError:
+    name = type(estimator).__name__
+    known = _words(kind.__name__ for kind in estimator.methods if kind is not None)
+    homes = _words(
+        kind.__name__
+        for kind in members("synthesizers").values()
+        if mechanism in getattr(kind, "methods", {})
+    )
+    use = f"{known} for {name}" if known else f"None for {name}, which has no private mode"
+    return PrivacyParameterError(
+        "privacy",
+        mechanism.__name__,
+        f"{use}: {mechanism.__name__} is for {homes or 'no synthesizer that is installed'}",
+    )
+
+
+def _without_effect(estimator: Any) -> ParameterError | None:
+    """Refuse parameters that were changed and would not be looked at."""
+    defaults = inspect.signature(type(estimator).__init__).parameters
+    mechanism = type(estimator.privacy)
+    unused = estimator.methods[mechanism].without_effect(mechanism)
+    for parameter in sorted(unused):
+        value = getattr(estimator, parameter, None)
+        default = defaults[parameter].default if parameter in defaults else None
+        if value is None or value is default or value == default:
+            continue
+        having = _words(
+            "no privacy" if kind is None else kind.__name__
+            for kind, method in estimator.methods.items()
+            if parameter not in method.without_effect(kind)
+        )
+        return ParameterError(
+            f"{type(estimator).__name__}: {parameter}={value!r} has no effect with "
+            f"{mechanism.__name__}; it is for {having}. Fix: leave it out"
+        )
+    return None
+
+
+def _several_releases(
+    privacy: Mechanism, n_models: int, options: Options | None, keep_discriminators: bool
+) -> ParameterError | None:
+    """Refuse what would release more than the ledger counts."""
+    options = options or Options()
+    refused = [name for name in ("checkpoint", "resume") if getattr(options, name) is not None]
+    if privacy.one_release:
+        if options.replica_rows is not None:
+            refused.append("replica_rows")
+        if keep_discriminators:
+            refused.append("keep_discriminators")
+        if n_models > 1:
+            refused.append("several models at once")
+    if not refused:
+        return None
+    return ParameterError(
+        f"{type(privacy).__name__} does not support {', '.join(refused)}: every fit and every "
+        "resumed fit releases anew, and the ledger counts one release. Call fit once per model"
+    )
+
+
+def _words(names: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(names))
