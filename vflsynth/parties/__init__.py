@@ -17,13 +17,13 @@ from vflsynth.parties.marginal_party import MarginalParty
 from vflsynth.parties.mean_embedding_party import MeanEmbeddingParty, MeanEmbeddingSettings
 from vflsynth.parties.mean_embedding_server import MeanEmbeddingServer
 from vflsynth.parties.party import Party, TrainableParty
-from vflsynth.parties.public_encoding import PublicEncoding
 from vflsynth.parties.settings import Settings
 from vflsynth.parties.vertigan_dpsgd_party import DPSGDGANParty, VertiGANDPSGDParty
 from vflsynth.parties.vertigan_party import VertiGANParty
 from vflsynth.parties.vertigan_server import VertiGANServer
 from vflsynth.parties.vflgan_party import VFLGANParty
 from vflsynth.parties.vflgan_server import VFLGANServer
+from vflsynth.privacy.encoding import PublicEncoding
 
 __all__ = [
     "DPSGDGANParty",

@@ -15,10 +15,10 @@ from vflsynth.networks import Discriminator
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.networks.layers import one_replica
 from vflsynth.parties.private_party import PrivateParty
-from vflsynth.parties.public_encoding import PublicEncoding
 from vflsynth.parties.settings import Settings
 from vflsynth.parties.vertigan_party import VertiGANParty
 from vflsynth.privacy import StepBudget
+from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.gs_wgan import sanitised_gradients
 from vflsynth.protocol import (
     AlignmentNotice,

@@ -11,6 +11,8 @@ import pandas as pd
 import torch
 
 from vflsynth.columns import TableTransformer
+from vflsynth.columns.histograms import NoisyHistogram
+from vflsynth.columns.schema import Bounds, cell_codes
 from vflsynth.exceptions import ProtocolError
 from vflsynth.latent_tree import (
     Codes,
@@ -23,10 +25,8 @@ from vflsynth.latent_tree import (
     mutual_information,
 )
 from vflsynth.parties.party import Party
-from vflsynth.parties.public_encoding import PublicEncoding
 from vflsynth.privacy.contingency import release_tables
-from vflsynth.privacy.histograms import NoisyHistogram
-from vflsynth.privacy.schema import Bounds, cell_codes
+from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.protocol import LatentCodes, LatentTree, Message
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER

@@ -16,8 +16,8 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.parties.gan_party import GANParty, sample_encoded
-from vflsynth.parties.public_encoding import PublicEncoding
 from vflsynth.parties.settings import Settings
+from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.mean_embedding import random_frequencies
 from vflsynth.protocol import (
     FakeProjections,

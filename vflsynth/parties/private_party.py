@@ -9,8 +9,8 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.parties.dpsgd import DPSGDSettings, NoisyDescent
 from vflsynth.parties.gan_party import GANParty
-from vflsynth.parties.public_encoding import PublicEncoding
 from vflsynth.parties.settings import Settings
+from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.protocol import Message, Schedule
 from vflsynth.protocol.channel import Verb
 

@@ -4,6 +4,7 @@ Events say what was released, accountants turn them into ε or refuse, calibrati
 noise, the ledger puts it all on one page. Mechanisms are pure functions; nothing here trains.
 """
 
+from vflsynth.columns.schema import PublicSchema
 from vflsynth.privacy.accountants import (
     ACCOUNTANTS,
     Accountant,
@@ -39,7 +40,6 @@ from vflsynth.privacy.plan import (
     plan_mean_embedding,
 )
 from vflsynth.privacy.plan_wgan import plan_dpsgd_gan, plan_gs_wgan
-from vflsynth.privacy.schema import PublicSchema
 
 __all__ = [
     "ACCOUNTANTS",

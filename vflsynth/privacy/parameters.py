@@ -8,9 +8,9 @@ from typing import Literal
 from sklearn.base import BaseEstimator
 
 from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
+from vflsynth.columns.schema import PublicSchema
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.privacy.events import NeighbouringRelation, Sampler
-from vflsynth.privacy.schema import PublicSchema
 
 Mechanism = Literal[
     "kernel_mean_embedding", "dpsgd", "first_layer", "dpsgd_gan", "gs_wgan", "latent_tree"
@@ -58,7 +58,7 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
         - "kernel_mean_embedding": one noisy release of marginal histograms and of the joint table's
           mean random Fourier features; generators learn from the release alone (after DP-MERF), as
           `vflsynth.privacy.shrinkage` reads it, and numeric columns then get the published
-          marginals (`vflsynth.privacy.quantile_mapping`).
+          marginals (`vflsynth.columns.quantile_mapping`).
         - "dpsgd": per-example clipping and noise for *all* discriminator parameters.
         - "first_layer": the VFLGAN paper's. Its ε is the budget of the first-layer gradients and
           **not a guarantee for the synthetic data** (see `vflsynth.privacy.first_layer`).

@@ -12,6 +12,8 @@ import torch
 from vflsynth._random import RandomState, RandomStreams, secret_from
 from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth.columns import TableTransformer
+from vflsynth.columns.histograms import NoisyHistogram
+from vflsynth.columns.schema import Bounds
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import check_party_frames, public_key_minters
 from vflsynth.latent_tree import group_sizes
@@ -20,8 +22,6 @@ from vflsynth.parties import LatentTreeParty, LatentTreeSettings, PublicEncoding
 from vflsynth.privacy import GaussianPrivacy
 from vflsynth.privacy.contingency import LatentTreePlan, plan_latent_tree
 from vflsynth.privacy.discovery import count_columns
-from vflsynth.privacy.histograms import NoisyHistogram
-from vflsynth.privacy.schema import Bounds
 from vflsynth.protocol import LatentCodes, LocalChannel, Transcript
 from vflsynth.protocol.channel import Verb
 from vflsynth.samplers import LatentTreeSampler
