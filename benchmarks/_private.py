@@ -37,6 +37,7 @@ from vflsynth import (
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
+from vflsynth.columns.schema import Bounds, PublicColumn, cell_codes, n_cells
 from vflsynth.evaluation import frechet_distance
 from vflsynth.exceptions import NoPrivacyWarning
 from vflsynth.privacy import (
@@ -47,7 +48,6 @@ from vflsynth.privacy import (
     calibrate_noise_multiplier,
 )
 from vflsynth.privacy.histograms import histogram_sensitivity, release_narrowed_histograms
-from vflsynth.privacy.schema import Bounds, PublicColumn, cell_codes, n_cells
 
 # Found on red wine at epsilon 10 without counting that search as spent: somewhat favourable there.
 DPSGD: dict[str, Any] = {"max_grad_norm": 2.0, "preprocessing_share": 0.15}

@@ -7,8 +7,9 @@ organisation's rows stay where they are.
 
 from vflsynth._version import __version__
 from vflsynth.columns import TableTransformer
-from vflsynth.model import PartyModel
+from vflsynth.models import PartyModel
 from vflsynth.presets import preset
+from vflsynth.run import EarlyStopping
 from vflsynth.synthesizers import (
     DPLTSynthesizer,
     GaussianCopulaSynthesizer,
@@ -17,7 +18,6 @@ from vflsynth.synthesizers import (
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
-from vflsynth.training.callbacks import EarlyStopping
 
 __all__ = [
     "DPLTSynthesizer",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vflsynth.privacy.histograms import nearest_shares
+from vflsynth.columns.histograms import nearest_shares
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]

@@ -29,7 +29,7 @@ OWN_MODULES = {
     "synthesizers": ("vflsynth.synthesizers",),
     "classifiers": ("vflsynth.splitdefense",),
     "column_kinds": ("vflsynth.columns",),
-    "mechanisms": ("vflsynth.privacy",),
+    "mechanisms": ("vflsynth.mechanisms",),
     "protections": ("vflsynth.splitdefense",),
     "metrics": ("vflsynth.evaluation",),
     "parameters": ("vflsynth.columns", "vflsynth.privacy", "vflsynth.splitdefense"),
@@ -37,7 +37,7 @@ OWN_MODULES = {
 """The groups, and where this package's own members are registered. As text: nothing is imported
 before it is asked for. "parameters" are other objects that a parameter may hold."""
 
-_SHORT_NAMES = {"column_kinds": "kind", "metrics": "name"}
+_SHORT_NAMES = {"column_kinds": "kind", "mechanisms": "name", "metrics": "name"}
 """Class attributes that are the short names of a group; elsewhere it is the class's own name."""
 
 _classes: dict[str, dict[str, type[Any]]] = {group: {} for group in OWN_MODULES}

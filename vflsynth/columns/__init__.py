@@ -1,4 +1,8 @@
-"""A party's aligned frame <-> float matrix, with an exact inverse. Runs inside the party."""
+"""Columns of a party's table: their kinds, and a float matrix with an exact inverse.
+
+Encoded either by what a fit reads off the records (`TableTransformer`), or by public knowledge and
+published noisy histograms alone (`PublicSchema`, `NoisyHistogram`). Runs inside the party.
+"""
 
 from vflsynth.columns.base import ColumnTransformer, OutputSpan
 from vflsynth.columns.categorical import (
@@ -6,26 +10,42 @@ from vflsynth.columns.categorical import (
     CategoricalTransformer,
     OrderedTransformer,
 )
-from vflsynth.columns.kinds import TRANSFORMERS, infer_kind
+from vflsynth.columns.histograms import NoisyHistogram
+from vflsynth.columns.kinds import (
+    TRANSFORMERS,
+    check_kinds,
+    column_kind,
+    infer_kind,
+    is_categorical,
+)
 from vflsynth.columns.numeric import (
     ContinuousTransformer,
     DatetimeTransformer,
     IntegerTransformer,
 )
 from vflsynth.columns.public import PublicTransformer
-from vflsynth.columns.table import TableTransformer
+from vflsynth.columns.schema import Bounds, Categories, PublicSchema
+from vflsynth.columns.table import TableTransformer, check_public
 
 __all__ = [
     "TRANSFORMERS",
     "BooleanTransformer",
+    "Bounds",
     "CategoricalTransformer",
+    "Categories",
     "ColumnTransformer",
     "ContinuousTransformer",
     "DatetimeTransformer",
     "IntegerTransformer",
+    "NoisyHistogram",
     "OrderedTransformer",
     "OutputSpan",
+    "PublicSchema",
     "PublicTransformer",
     "TableTransformer",
+    "check_kinds",
+    "check_public",
+    "column_kind",
     "infer_kind",
+    "is_categorical",
 ]

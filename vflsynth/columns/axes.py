@@ -15,6 +15,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from vflsynth.columns.arrays import distances
+
 Floats = npt.NDArray[np.float64]
 
 _MOST_DECIMALS = 12
@@ -158,14 +160,10 @@ class IntegerAxis:
 
     def to_coordinates(self, values: npt.NDArray[Any]) -> Floats:
         """Count steps above `lower`; negative for values below it."""
-        above = values.view(np.uint64) - np.uint64(self.lower % _MODULUS)
-        distances = above.astype(np.float64)
-        below = values < self.lower
-        if below.any():
-            distances[below] = -(np.uint64(0) - above[below]).astype(np.float64)
+        coordinates = distances(values, self.lower)
         if self.step > 1:
-            distances /= self.step
-        return distances
+            coordinates /= self.step
+        return coordinates
 
     def from_coordinates(self, coordinates: Floats) -> npt.NDArray[Any]:
         """Nearest step inside the range."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
@@ -20,7 +20,14 @@ from vflsynth.columns.codec import (
     scalar_from_json,
     scalar_to_json,
 )
-from vflsynth.exceptions import ArtefactError, EncodedMatrixError, ParameterError
+from vflsynth.columns.schema import PublicColumn
+from vflsynth.exceptions import (
+    ArtefactError,
+    ColumnKindError,
+    EncodedMatrixError,
+    ParameterError,
+    PartyDataError,
+)
 
 Matrix = npt.NDArray[np.float32]
 
@@ -72,7 +79,8 @@ class OutputSpan:
 class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """One table column <-> float32 matrix columns, with an inverse that restores dtype and values.
 
-    Subclasses write `_fit`, `encode_into`, `_decode`, `_spans`, `_state` and `_restore`.
+    Subclasses write `_fit`, `encode_into`, `_decode`, `_spans`, `_state` and `_restore`; and
+    `public_column`, if columns of their kind can be encoded without looking at the records.
 
     Attributes
     ----------
@@ -92,6 +100,9 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
     """
 
     kind: ClassVar[str]
+    is_labels: ClassVar[bool] = False
+    """Whether the values are labels, which can only be counted, rather than numbers."""
+
     name_: Any
     dtype_: Any
 
@@ -119,6 +130,41 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         self._fit(column)
         self._lay_out()
         return self
+
+    @property
+    def declared_kind(self) -> str:
+        """Kind of the column, as it would be declared."""
+        return self.kind
+
+    @classmethod
+    def public_column(
+        cls, name: Hashable, dtype: Any, listed: PublicColumn | None
+    ) -> PublicColumn | None:
+        """Say what is known of a column of this kind without looking at the records.
+
+        Parameters
+        ----------
+        name : object
+            Its label, for error messages.
+        dtype : dtype
+        listed : Bounds or Categories, optional
+            What the public schema says.
+
+        Returns
+        -------
+        Bounds, Categories or None
+            Ready for `cell_codes` and `PublicTransformer`; None if it has to be discovered.
+
+        Raises
+        ------
+        ColumnKindError
+            If dtype or schema contradict the kind, or the kind needs the records.
+        """
+        raise ColumnKindError(
+            f"a column of kind {cls.kind!r} cannot be encoded by public knowledge alone",
+            fix="declare it of another kind, or fit without privacy",
+            column=name,
+        )
 
     def transform(self, column: pd.Series[Any]) -> Matrix:
         """Encode a column as a matrix of shape (record, width_)."""
@@ -220,6 +266,17 @@ def artefact_errors(what: str) -> Iterator[None]:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise ArtefactError(f"not the saved state of a {what}: {error!r}") from error
+
+
+@contextmanager
+def naming(party: str | None, column: Hashable) -> Iterator[None]:
+    """Add the names of party and column to errors about the party's table."""
+    try:
+        yield
+    except PartyDataError as error:
+        raise type(error)(
+            error.problem, fix=error.fix, party=party, column=column, rows=error.rows
+        ) from None
 
 
 def one_hot(codes: npt.NDArray[np.intp], out: Matrix) -> None:

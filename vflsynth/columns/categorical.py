@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
+from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
@@ -20,6 +21,7 @@ from vflsynth.columns.base import (
     one_hot,
 )
 from vflsynth.columns.codec import array_of, scalar_from_json, scalar_to_json
+from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import (
     CardinalityError,
     ColumnKindError,
@@ -69,6 +71,7 @@ class CategoricalTransformer(ColumnTransformer):
     """
 
     kind: ClassVar[str] = "categorical"
+    is_labels: ClassVar[bool] = True
 
     def __init__(self, *, max_categories: int = 256, rare_threshold: float = 0.001) -> None:
         self.max_categories = max_categories
@@ -101,7 +104,7 @@ class CategoricalTransformer(ColumnTransformer):
         if len(values) > self.max_categories:
             raise _too_many_categories(column, len(values), self.max_categories)
         self._check_values(column, values)
-        order = self._order(column, values)
+        order = self._order(column.name, self.dtype_, values)
         counts = np.bincount(codes[codes >= 0], minlength=len(values))[order]
         rare = counts < self.rare_threshold * len(codes)
         if rare.sum() < 2:
@@ -128,10 +131,31 @@ class CategoricalTransformer(ColumnTransformer):
                     column=column.name,
                 ) from None
 
-    def _order(self, column: pd.Series[Any], values: list[Any]) -> Codes:
+    @classmethod
+    def public_column(
+        cls, name: Hashable, dtype: Any, listed: PublicColumn | None
+    ) -> PublicColumn | None:
+        """Return the public list, if the dtype can hold it; see `ColumnTransformer`."""
+        if isinstance(listed, Bounds):
+            raise ColumnKindError(
+                f"the public schema gives bounds, and the column is {cls.kind}",
+                fix="list its categories instead, or declare another kind",
+                column=name,
+            )
+        if listed is not None and not can_hold(dtype, listed.values):
+            raise does_not_hold(name, dtype)
+        return listed
+
+    @classmethod
+    def in_order(cls, name: Hashable, dtype: Any, values: Sequence[Any]) -> list[Any]:
+        """Sort distinct values as the column's slots are, which must not depend on the records."""
+        return [values[i] for i in cls._order(name, dtype, values)]
+
+    @classmethod
+    def _order(cls, name: Hashable, dtype: Any, values: Sequence[Any]) -> Codes:
         """Positions of `values` in slot order, which must not depend on the order of records."""
-        if isinstance(column.dtype, pd.CategoricalDtype):
-            return np.argsort(column.dtype.categories.get_indexer(pd.Index(values)))
+        if isinstance(dtype, pd.CategoricalDtype):
+            return np.argsort(dtype.categories.get_indexer(pd.Index(values)))
         try:
             order = sorted(range(len(values)), key=values.__getitem__)
         except TypeError:  # mixed types
@@ -211,16 +235,17 @@ class OrderedTransformer(CategoricalTransformer):
 
     kind: ClassVar[str] = "ordered"
 
-    def _order(self, column: pd.Series[Any], values: list[Any]) -> Codes:
-        if isinstance(column.dtype, pd.CategoricalDtype):
-            return super()._order(column, values)
+    @classmethod
+    def _order(cls, name: Hashable, dtype: Any, values: Sequence[Any]) -> Codes:
+        if isinstance(dtype, pd.CategoricalDtype):
+            return super()._order(name, dtype, values)
         try:
             return np.array(sorted(range(len(values)), key=values.__getitem__), dtype=np.intp)
         except TypeError:
             raise ColumnKindError(
                 "the values cannot be compared with each other, so they have no order",
                 fix="convert the column to an ordered pandas category, or declare it categorical",
-                column=column.name,
+                column=name,
             ) from None
 
 
@@ -229,14 +254,49 @@ class BooleanTransformer(CategoricalTransformer):
 
     kind: ClassVar[str] = "boolean"
 
+    @classmethod
+    def public_column(
+        cls, name: Hashable, dtype: Any, listed: PublicColumn | None
+    ) -> PublicColumn | None:
+        """Return the public list; by default false and true, or 0 and 1 of a numeric dtype."""
+        if listed is None:
+            numeric = numpy_dtype(dtype).kind in "iuf"
+            listed = Categories((0, 1) if numeric else (False, True))
+        elif isinstance(listed, Categories):
+            cls._check_labels(name, listed.values)
+        return super().public_column(name, dtype, listed)
+
     def _check_values(self, column: pd.Series[Any], values: list[Any]) -> None:
+        self._check_labels(column.name, values)
+
+    @classmethod
+    def _check_labels(cls, name: Hashable, values: Iterable[Any]) -> None:
         other = [value for value in values if not isinstance(value, bool) and value not in (0, 1)]
         if other:
             raise ColumnKindError(
                 f"values such as {other[0]!r} are neither true nor false",
                 fix="convert the column with .astype('boolean'), or declare another kind",
-                column=column.name,
+                column=name,
             )
+
+
+def can_hold(dtype: Any, values: Sequence[Any]) -> bool:
+    """Whether a column of a dtype can hold exactly these values; any category holds any."""
+    if isinstance(dtype, pd.CategoricalDtype):
+        return True
+    try:
+        return list(array_of(list(values), dtype)) == list(values)
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def does_not_hold(name: Hashable, dtype: Any) -> ColumnKindError:
+    """Error about public values that are not of the column's type."""
+    return ColumnKindError(
+        f"a column of type {dtype} cannot hold the values that the public schema gives it",
+        fix="give it categories of the column's own type, or bounds if it is numeric",
+        column=name,
+    )
 
 
 def _key(value: Any) -> tuple[bool, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from vflsynth.columns.arrays import numpy_dtype
-from vflsynth.columns.base import ColumnTransformer
+from vflsynth.columns.base import ColumnTransformer, naming
 from vflsynth.columns.categorical import (
     BooleanTransformer,
     CategoricalTransformer,
@@ -19,6 +20,7 @@ from vflsynth.columns.numeric import (
     DatetimeTransformer,
     IntegerTransformer,
 )
+from vflsynth.columns.schema import Bounds, Categories, PublicColumn, PublicSchema
 from vflsynth.exceptions import CardinalityError, ColumnKindError
 
 TRANSFORMERS: dict[str, type[ColumnTransformer]] = {
@@ -32,6 +34,14 @@ TRANSFORMERS: dict[str, type[ColumnTransformer]] = {
         DatetimeTransformer,
     )
 }
+
+_KINDS_OF_NUMBERS = {
+    "b": "boolean",
+    **dict.fromkeys("iu", "integer"),
+    "f": "continuous",
+    **dict.fromkeys("mM", "datetime"),
+}
+_NUMBERS_OF_OBJECTS = {"integer", "floating", "mixed-integer-float", "decimal"}
 
 # Text that is different in more than this share of at least so many records identifies them.
 _LARGEST_SHARE_OF_DISTINCT, _FEWEST_RECORDS = 0.5, 50
@@ -60,26 +70,158 @@ def infer_kind(column: pd.Series[Any]) -> str:
         Text or objects of at least 50 records are different in more than half of them. They would
         be published as they are, which whoever means it has to declare.
     """
-    dtype = column.dtype
+    kind = kind_of_dtype(column.name, column.dtype)
+    if kind == "categorical" and not isinstance(column.dtype, pd.CategoricalDtype):
+        _check_not_an_identifier(column)
+    few = (kind == "integer" and column.nunique() <= _MOST_INTEGER_CODES) or (
+        kind == "continuous" and _few_whole_numbers(column)
+    )
+    return "categorical" if few else kind
+
+
+def kind_of_dtype(name: Hashable, dtype: Any) -> str:
+    """Kind of a column, from its dtype alone; see `infer_kind`."""
     if isinstance(dtype, pd.CategoricalDtype):
         return "ordered" if dtype.ordered else "categorical"
     if pd.api.types.is_string_dtype(dtype) or dtype == np.dtype(object):
-        _check_not_an_identifier(column)
         return "categorical"
-    match numpy_dtype(dtype).kind:
-        case "b":
-            return "boolean"
-        case "i" | "u":
-            return "categorical" if column.nunique() <= _MOST_INTEGER_CODES else "integer"
-        case "f":
-            return "categorical" if _few_whole_numbers(column) else "continuous"
-        case "m" | "M":
-            return "datetime"
-    raise ColumnKindError(
-        f"no rule for dtype {dtype}",
-        fix="convert the column to numbers, text, categories or datetimes, or drop it",
-        column=column.name,
-    )
+    kind = _KINDS_OF_NUMBERS.get(numpy_dtype(dtype).kind)
+    if kind is None:
+        raise ColumnKindError(
+            f"no rule for dtype {dtype}",
+            fix="convert the column to numbers, text, categories or datetimes, or drop it",
+            column=name,
+        )
+    return kind
+
+
+def kind_of_public(name: Hashable, dtype: Any, listed: PublicColumn | None) -> str:
+    """Kind of a column that nobody declared, without looking at its records.
+
+    Parameters
+    ----------
+    name : object
+        Label of the column, for error messages.
+    dtype : dtype
+    listed : Bounds or Categories, optional
+        What the public schema says: a column that it lists categories of has labels.
+    """
+    kind = kind_of_dtype(name, dtype)
+    if isinstance(listed, Categories) and not column_kind(kind).is_labels:
+        return "categorical"
+    if isinstance(listed, Bounds) and listed.step == 1 and kind == "continuous":
+        return "integer"
+    return kind
+
+
+def public_columns(
+    frame: pd.DataFrame,
+    schema: PublicSchema,
+    kinds: Mapping[Hashable, str],
+    *,
+    party: str | None = None,
+) -> dict[Hashable, tuple[type[ColumnTransformer], PublicColumn | None]]:
+    """Say what is known of a table's columns without looking at the records.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Only labels and dtypes are looked at.
+    schema : PublicSchema
+    kinds : mapping
+        Of the columns whose kind was declared; others are left alone.
+    party : str, optional
+        For error messages.
+
+    Returns
+    -------
+    dict of column to (class, Bounds or Categories or None)
+        Class of the column's kind, and what is public; None if it has to be discovered.
+
+    Raises
+    ------
+    ColumnKindError
+        If declared kind, dtype and schema contradict each other.
+    """
+    found: dict[Hashable, tuple[type[ColumnTransformer], PublicColumn | None]] = {}
+    for label, dtype in frame.dtypes.items():
+        with naming(party, label):
+            listed = schema.get(label)
+            kind = column_kind(kinds.get(label) or kind_of_public(label, dtype, listed), label)
+            found[label] = kind, kind.public_column(label, dtype, listed)
+    return found
+
+
+def column_kind(kind: str, column: Hashable = None) -> type[ColumnTransformer]:
+    """Class of a kind of columns.
+
+    Raises
+    ------
+    ColumnKindError
+        If there is no such kind; `column` is named.
+    """
+    if kind not in TRANSFORMERS:
+        raise ColumnKindError(
+            f"unknown kind {kind!r}", fix=f"use one of {list(TRANSFORMERS)}", column=column
+        )
+    return TRANSFORMERS[kind]
+
+
+def check_kinds(
+    kinds: Mapping[Hashable, str] | None,
+    columns: Collection[Hashable],
+    *,
+    party: str | None = None,
+) -> dict[Hashable, str]:
+    """Return declared kinds, once they name existing kinds and existing columns only.
+
+    Parameters
+    ----------
+    kinds : mapping of column to kind, optional
+    columns : collection of column
+        Of one party, or of all, but no keys.
+    party : str, optional
+        Whose columns they are, for error messages.
+
+    Raises
+    ------
+    ColumnKindError
+    """
+    for label, kind in (kinds or {}).items():
+        with naming(party, label):
+            if label not in columns:
+                raise ColumnKindError(
+                    f"column_kinds says {kind!r}, but there is no such column",
+                    fix=f"use one of {list(columns)}; a key has no kind",
+                )
+            column_kind(kind)
+    return dict(kinds or {})
+
+
+def is_categorical(values: pd.Series[Any], kinds: Mapping[Hashable, str] | None = None) -> bool:
+    """Whether a column is one of labels: by its declared kind, or else by its type.
+
+    Parameters
+    ----------
+    values : Series
+    kinds : mapping of column to kind, optional
+
+    Returns
+    -------
+    bool
+        Of an undeclared column, True for booleans, text, categories, and objects that are not all
+        numbers: tables that are compared may have few distinct numbers by chance.
+    """
+    dtype, declared = values.dtype, (kinds or {}).get(values.name)
+    if declared is not None:
+        return column_kind(declared, values.name).is_labels
+    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(dtype):
+        return True
+    if numpy_dtype(dtype).kind in "mM":
+        return False
+    if dtype == np.dtype(object):
+        return pd.api.types.infer_dtype(values, skipna=True) not in _NUMBERS_OF_OBJECTS
+    return not pd.api.types.is_numeric_dtype(dtype)
 
 
 def _check_not_an_identifier(column: pd.Series[Any]) -> None:

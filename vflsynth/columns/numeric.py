@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,10 +20,13 @@ import pandas as pd
 
 from vflsynth.columns.arrays import (
     Flags,
-    has_timezone,
+    changed_dtype,
     numpy_dtype,
     read_floats,
     read_integers,
+    read_times,
+    write_numbers,
+    write_times,
 )
 from vflsynth.columns.axes import Axis, FloatAxis, IntegerAxis, axis_from_dict
 from vflsynth.columns.base import (
@@ -34,7 +37,17 @@ from vflsynth.columns.base import (
     from_one_hot,
     one_hot,
 )
+from vflsynth.columns.ranges import (
+    grid_origin,
+    number_bounds,
+    number_grid,
+    number_range,
+    time_bounds,
+    time_grid,
+    time_range,
+)
 from vflsynth.columns.scaling import SCALERS, Scaler, Scaling
+from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import (
     ColumnKindError,
     EmptyColumnError,
@@ -91,7 +104,7 @@ class NumericTransformer(ColumnTransformer):
         raw, missing = self._read(column)
         if raw.dtype != self._raw_dtype:
             if self._raw_dtype != np.float64:  # only integers to floats is a harmless conversion
-                raise _changed_dtype(column, self.dtype_)
+                raise changed_dtype(column, self.dtype_)
             raw = raw.astype(np.float64)
         states = self._states(column, raw, missing)
         n_values = 0
@@ -221,21 +234,55 @@ class NumericTransformer(ColumnTransformer):
         if self.axis_ is None and not self.spikes_:
             raise ValueError("neither ordinary values nor spikes")
 
+    @classmethod
+    def public_column(
+        cls, name: Hashable, dtype: Any, listed: PublicColumn | None
+    ) -> PublicColumn | None:
+        """Return the public bounds as the dtype has them; see `ColumnTransformer`."""
+        cls._check_dtype(name, dtype)
+        if isinstance(listed, Categories):
+            raise ColumnKindError(
+                f"the public schema lists categories, and the column is {cls.kind}",
+                fix="give it bounds instead, or declare it categorical",
+                column=name,
+            )
+        return None if listed is None else cls._bounds(name, dtype, listed)
+
+    @classmethod
+    @abstractmethod
+    def grid(cls, dtype: Any) -> tuple[npt.NDArray[np.float64], int]:
+        """Public cells in which a column of this dtype is looked for.
+
+        Returns
+        -------
+        edges : float64 array, shape (cell + 1,)
+            Rising. The cells at the ends also hold what is beyond.
+        origin : int
+            See `Bounds`.
+        """
+
+    @classmethod
+    @abstractmethod
+    def between(cls, dtype: Any, low: float, high: float) -> Bounds:
+        """Bounds between two edges of the grid."""
+
+    @classmethod
+    @abstractmethod
+    def _check_dtype(cls, name: Hashable, dtype: Any) -> None:
+        """Raise ColumnKindError unless a column of this dtype can be of this kind."""
+
+    @classmethod
+    @abstractmethod
+    def _bounds(cls, name: Hashable, dtype: Any, listed: Bounds) -> Bounds:
+        """Say what bounds of the schema mean for the dtype."""
+
     @abstractmethod
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
         """Exact values as float64, int64 or uint64 (anything where missing), and missing flags."""
 
     def _write(self, raw: npt.NDArray[Any], missing: Flags) -> pd.Series[Any]:
         """Undo `_read`, with the fitted dtype and name."""
-        values = raw.astype(numpy_dtype(self.dtype_))
-        if isinstance(self.dtype_, np.dtype):
-            if self.has_missing_:
-                values[missing] = np.nan
-            return pd.Series(values, name=self.name_, copy=False)
-        array = pd.array(values, dtype=self.dtype_)
-        if self.has_missing_:
-            array[missing] = pd.NA
-        return pd.Series(array, name=self.name_, copy=False)
+        return write_numbers(raw, missing, self.dtype_, self.name_)
 
 
 class ContinuousTransformer(NumericTransformer):
@@ -245,21 +292,39 @@ class ContinuousTransformer(NumericTransformer):
     """
 
     kind: ClassVar[str] = "continuous"
+    _whole: ClassVar[bool] = False
+
+    @classmethod
+    def grid(cls, dtype: Any) -> tuple[npt.NDArray[np.float64], int]:
+        """Powers of two; see `number_grid`."""
+        return number_grid(dtype), 0
+
+    @classmethod
+    def between(cls, dtype: Any, low: float, high: float) -> Bounds:
+        """Bounds between two edges of the grid."""
+        return number_range(dtype, low, high, whole=cls._whole)
+
+    @classmethod
+    def _check_dtype(cls, name: Hashable, dtype: Any) -> None:
+        if numpy_dtype(dtype).kind not in "iuf":
+            raise ColumnKindError(
+                f"dtype {dtype} is not numeric, so the column cannot be {cls.kind}",
+                fix="convert it with pandas.to_numeric, or declare another kind",
+                column=name,
+            )
+
+    @classmethod
+    def _bounds(cls, name: Hashable, dtype: Any, listed: Bounds) -> Bounds:
+        return number_bounds(name, dtype, listed, whole=cls._whole)
 
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
-        family = numpy_dtype(column.dtype).kind
-        if family in "iu":
+        self._check_dtype(column.name, column.dtype)
+        if numpy_dtype(column.dtype).kind in "iu":
             return read_integers(column)
-        if family == "f":
-            return read_floats(column)
-        raise ColumnKindError(
-            f"dtype {column.dtype} is not numeric, so the column cannot be {self.kind}",
-            fix="convert it with pandas.to_numeric, or declare another kind",
-            column=column.name,
-        )
+        return read_floats(column)
 
 
-class IntegerTransformer(NumericTransformer):
+class IntegerTransformer(ContinuousTransformer):
     """Whole numbers: int8 to uint64, nullable and Arrow integers; floats if all are whole.
 
     Arithmetic is exact over the whole range of the dtype; `tolerance_` says where float32 is not.
@@ -267,18 +332,12 @@ class IntegerTransformer(NumericTransformer):
     """
 
     kind: ClassVar[str] = "integer"
+    _whole: ClassVar[bool] = True
 
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
-        family = numpy_dtype(column.dtype).kind
-        if family in "iu":
-            return read_integers(column)
-        if family != "f":
-            raise ColumnKindError(
-                f"dtype {column.dtype} is not numeric, so the column cannot be {self.kind}",
-                fix="convert it with pandas.to_numeric, or declare another kind",
-                column=column.name,
-            )
-        values, missing = read_floats(column)
+        values, missing = super()._read(column)
+        if values.dtype.kind != "f":
+            return values, missing
         values = np.where(missing, 0.0, values)
         wrong = (values != np.floor(values)) | (np.abs(values) >= 2.0**63)
         if wrong.any():
@@ -302,40 +361,38 @@ class DatetimeTransformer(NumericTransformer):
 
     kind: ClassVar[str] = "datetime"
 
-    def _fit(self, column: pd.Series[Any]) -> None:
-        if numpy_dtype(column.dtype).kind not in "mM":
+    @classmethod
+    def grid(cls, dtype: Any) -> tuple[npt.NDArray[np.float64], int]:
+        """Decades, or powers of two of seconds; see `time_grid`."""
+        return time_grid(dtype), grid_origin(dtype)
+
+    @classmethod
+    def between(cls, dtype: Any, low: float, high: float) -> Bounds:
+        """Bounds between two edges of the grid."""
+        return time_range(dtype, low, high)
+
+    @classmethod
+    def _check_dtype(cls, name: Hashable, dtype: Any) -> None:
+        if numpy_dtype(dtype).kind not in "mM":
             raise ColumnKindError(
-                f"dtype {column.dtype} is not a datetime",
+                f"dtype {dtype} is not a datetime",
                 fix="convert it with pandas.to_datetime, or declare another kind",
-                column=column.name,
+                column=name,
             )
+
+    @classmethod
+    def _bounds(cls, name: Hashable, dtype: Any, listed: Bounds) -> Bounds:
+        return time_bounds(name, dtype, listed)
+
+    def _fit(self, column: pd.Series[Any]) -> None:
+        self._check_dtype(column.name, column.dtype)
         super()._fit(column)
 
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
-        own, got = self.dtype_, column.dtype
-        if numpy_dtype(got).kind != numpy_dtype(own).kind or has_timezone(got) != has_timezone(own):
-            raise _changed_dtype(column, own)
-        missing = np.asarray(column.isna())
-        if isinstance(got, pd.ArrowDtype) and not has_timezone(got):
-            column = column.astype(numpy_dtype(got))  # Arrow dates have no direct way to NumPy
-        return column.to_numpy(dtype=numpy_dtype(own)).view(np.int64), missing
+        return read_times(column, self.dtype_)
 
     def _write(self, raw: npt.NDArray[Any], missing: Flags) -> pd.Series[Any]:
-        values = raw.view(numpy_dtype(self.dtype_))
-        if self.has_missing_:
-            values[missing] = np.array("NaT", dtype=values.dtype)
-        column = pd.Series(values, name=self.name_, copy=False)
-        if has_timezone(self.dtype_):
-            column = column.dt.tz_localize("UTC")  # counts are in UTC; astype converts
-        return column.astype(self.dtype_)
-
-
-def _changed_dtype(column: pd.Series[Any], fitted: Any) -> ColumnKindError:
-    return ColumnKindError(
-        f"dtype is {column.dtype}, but was {fitted} when the transformer was fitted",
-        fix=f"convert it with .astype({str(fitted)!r})",
-        column=column.name,
-    )
+        return write_times(raw, missing, self.dtype_, self.name_)
 
 
 def _frequent_values(ordered: npt.NDArray[Any], least: int) -> list[Any]:

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 
-from vflsynth.columns.arrays import numpy_dtype
+from vflsynth.columns.arrays import numpy_dtype, write_numbers, write_times
+from vflsynth.columns.axes import IntegerAxis
 from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan
-from vflsynth.columns.codec import (
-    array_of,
-    dtype_to_json,
-    scalar_from_json,
-    scalar_to_json,
-)
-from vflsynth.exceptions import ColumnKindError
-from vflsynth.privacy.histograms import LARGEST_SCORE, NoisyHistogram
-from vflsynth.privacy.schema import Bounds, Categories
+from vflsynth.columns.categorical import can_hold, does_not_hold
+from vflsynth.columns.codec import array_of, dtype_to_json, scalar_from_json
+from vflsynth.columns.histograms import LARGEST_SCORE, NoisyHistogram
+from vflsynth.columns.kinds import kind_of_public
+from vflsynth.columns.ranges import axis_of
+from vflsynth.columns.schema import Bounds, Categories
 
 
 class PublicTransformer(ColumnTransformer):
     """A column as its published histogram describes it.
 
-    Numbers become standard scores within ±12, by the histogram's mean and standard deviation;
-    categories of the public list that are visible above the noise become one-hot, and others are
-    not synthesised. Missing values get a state of their own if they are visible above the noise.
-    Made by `of`, not fitted. If the histogram has a quantile map, which it gets when training is
-    over, decoding applies it: generated numbers are then decoded, and encoded ones are not.
+    Numbers and times become standard scores within ±12, by the histogram's mean and standard
+    deviation; categories of the public list that are visible above the noise become one-hot, and
+    others are not synthesised. Missing values get a state of their own if they are visible above
+    the noise. Made by `of`, not fitted. If the histogram has a quantile map, which it gets when
+    training is over, decoding applies it: generated numbers are then decoded, and encoded ones are
+    not.
 
     Notes
     -----
@@ -61,31 +59,33 @@ class PublicTransformer(ColumnTransformer):
         try:
             dtype_to_json(dtype)
             if isinstance(column, Categories):
-                values = column.values
-                same = list(array_of(list(values), dtype)) == list(values)
+                fits = can_hold(dtype, column.values)
             else:
-                same = _holds(numpy_dtype(dtype), column)
+                fits = bool(axis_of(column, dtype))
         except (TypeError, ValueError, OverflowError):
-            same = False
-        if not same:
-            raise ColumnKindError(
-                f"a column of type {dtype} cannot hold the values that the public schema gives it",
-                fix="give it categories of the column's own type, or bounds if it is numeric",
-                column=name,
-            )
+            fits = False
+        if not fits:
+            raise does_not_hold(name, dtype)
         transformer._lay_out()
         return transformer
+
+    @property
+    def declared_kind(self) -> str:
+        """Kind of the column, as it would be declared."""
+        return kind_of_public(self.name_, self.dtype_, self.histogram_.column)
 
     def check_parameters(self) -> None:
         """There are none."""
 
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
         """Write the encoded column into `out`, shape (record, width_), which holds zeros."""
-        self._lay(self.histogram_.encode(column).numpy(), out)
+        if numpy_dtype(self.dtype_).kind in "mM":
+            column = column.astype(self.dtype_)  # counts are of its unit
+        self._lay(self.histogram_.encode(column), out)
 
     def draw_into(self, rng: np.random.Generator, out: Matrix) -> None:
         """Fill `out`, shape (record, width_), with values as the histogram has them."""
-        self._lay(self.histogram_.draw(len(out), rng).numpy(), out)
+        self._lay(self.histogram_.draw(len(out), rng), out)
 
     def _lay(self, encoded: npt.NDArray[np.float64], out: Matrix) -> None:
         if self._has_gate:  # score, missing -> score, present, missing
@@ -97,7 +97,7 @@ class PublicTransformer(ColumnTransformer):
         if isinstance(self.histogram_.column, Categories):
             return self.histogram_
         present = generated[:, 1] > generated[:, 2] if self._has_gate else slice(None)
-        return self.histogram_.mapped(torch.from_numpy(generated[present, 0]))
+        return self.histogram_.mapped(generated[present, 0].astype(np.float64))
 
     @property
     def _has_gate(self) -> bool:
@@ -107,27 +107,34 @@ class PublicTransformer(ColumnTransformer):
         raise TypeError("a PublicTransformer is made of a published histogram, not of records")
 
     def _decode(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
-        histogram, column, own = self.histogram_, self.histogram_.column, numpy_dtype(self.dtype_)
-        # Integers and flags of numpy have no missing value: such records get an ordinary one.
-        can_miss = not (isinstance(self.dtype_, np.dtype) and own.kind in "biu")
-        if isinstance(column, Categories):
-            visible = histogram.visible
-            best = matrix if can_miss else matrix[:, : len(visible)]
-            codes = best.argmax(axis=1)
-            missing = codes == len(visible)
-            codes = visible[np.where(missing, 0, codes)]
-            array = array_of(list(column.values), self.dtype_).take(codes)
-        else:
-            scores = torch.from_numpy(matrix[:, 0].astype(np.float64))
-            numbers = histogram.decode_numeric(scores).numpy()
-            missing = np.zeros(len(matrix), dtype=np.bool_)
-            if self._has_gate and can_miss:
-                missing = matrix[:, 2] > matrix[:, 1]
-            if own.kind in "biu":
-                numbers = np.clip(np.rint(numbers), np.ceil(column.low), np.floor(column.high))
-            array = array_of(numbers.astype(own), self.dtype_)
+        # Integers and flags of NumPy have no missing value: such records get an ordinary one.
+        can_miss = not (isinstance(self.dtype_, np.dtype) and self.dtype_.kind in "biu")
+        if isinstance(self.histogram_.column, Categories):
+            return self._decode_labels(matrix, self.histogram_.column, can_miss=can_miss)
+        bounds, own = self.histogram_.column, numpy_dtype(self.dtype_)
+        missing = np.zeros(len(matrix), dtype=np.bool_)
+        if self._has_gate and can_miss:
+            missing = matrix[:, 2] > matrix[:, 1]
+        numbers = self.histogram_.decode_numeric(matrix[:, 0].astype(np.float64))
+        axis = axis_of(bounds, self.dtype_)
+        if isinstance(axis, IntegerAxis):
+            numbers = (numbers - (axis.lower - bounds.origin)) / max(axis.step, 1)
+        values = axis.from_coordinates(numbers)
+        if own.kind in "mM":
+            return write_times(values, missing, self.dtype_, self.name_, days=bounds.step > 1)
+        return write_numbers(values, missing, self.dtype_, self.name_)
+
+    def _decode_labels(
+        self, matrix: npt.NDArray[Any], labels: Categories, *, can_miss: bool
+    ) -> pd.Series[Any]:
+        visible = self.histogram_.visible
+        best = matrix if can_miss else matrix[:, : len(visible)]
+        codes = best.argmax(axis=1)
+        missing = codes == len(visible)
+        codes = visible[np.where(missing, 0, codes)]
+        array = array_of(list(labels.values), self.dtype_).take(codes)
         if missing.any():
-            array[missing] = np.nan if own == self.dtype_ and own.kind == "f" else None
+            array[missing] = np.nan if numpy_dtype(self.dtype_).kind == "f" else None
         decoded: pd.Series[Any] = pd.Series(array, dtype=self.dtype_, name=self.name_, copy=False)
         return decoded
 
@@ -140,27 +147,31 @@ class PublicTransformer(ColumnTransformer):
         return (value, OutputSpan(1, 2, "softmax", label, "state")) if self._has_gate else (value,)
 
     def _state(self) -> dict[str, Any]:
-        column = self.histogram_.column
-        public: dict[str, Any]
+        histogram, column = self.histogram_, self.histogram_.column
+        bounds = isinstance(column, Bounds)
+        public: dict[str, Any] = {"bounds" if bounds else "categories": column.to_json()}
         if isinstance(column, Bounds):
-            public = {"bounds": [float(column.low), float(column.high)]}
-        else:
-            public = {"categories": [scalar_to_json(value) for value in column.values]}
-        counts = self.histogram_.counts.tolist()
-        if self.histogram_.support is not None:
-            support = self.histogram_.support
-            public["support"] = [float(support.low), float(support.high)]
-        if self.histogram_.quantile_map is not None:
-            public["quantile_map"] = [knots.tolist() for knots in self.histogram_.quantile_map]
-        return {**public, "counts": counts, "noise_std": float(self.histogram_.noise_std)}
+            public |= {"origin": column.origin, "step": column.step}
+        if histogram.support is not None:
+            public["support"] = histogram.support.to_json()
+        if histogram.quantile_map is not None:
+            public["quantile_map"] = [knots.tolist() for knots in histogram.quantile_map]
+        noise_std = float(histogram.noise_std)
+        return {**public, "counts": histogram.counts.tolist(), "noise_std": noise_std}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
+        support = None
+        column: Bounds | Categories
         if "bounds" in state:
-            column: Bounds | Categories = Bounds(*state["bounds"])
+            low, high = state["bounds"]
+            column = Bounds(low, high, int(state["origin"]), int(state["step"]))
+            if "support" in state:
+                low, high = state["support"]
+                support = replace(column, low=low, high=high)
+            axis_of(column, self.dtype_)
         else:
             column = Categories(tuple(scalar_from_json(value) for value in state["categories"]))
         counts = np.array(state["counts"], dtype=np.float64)
-        support = Bounds(*state["support"]) if "support" in state else None
         quantile_map = None
         if "quantile_map" in state:
             before, after = (np.array(knots, dtype=np.float64) for knots in state["quantile_map"])
@@ -170,11 +181,3 @@ class PublicTransformer(ColumnTransformer):
         self.histogram_ = NoisyHistogram(
             column, counts, float(state["noise_std"]), support, quantile_map
         )
-
-
-def _holds(dtype: np.dtype[Any], bounds: Bounds) -> bool:
-    """Whether a type holds all numbers between the bounds: decoding would wrap around otherwise."""
-    if dtype.kind not in "iu":
-        return dtype.kind in "bf"
-    limits = np.iinfo(dtype)
-    return limits.min <= math.ceil(bounds.low) and math.floor(bounds.high) <= limits.max

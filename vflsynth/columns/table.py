@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +17,7 @@ from vflsynth.columns.base import (
     OutputSpan,
     artefact_errors,
     check_matrix,
+    naming,
 )
 from vflsynth.columns.codec import (
     dtype_to_json,
@@ -26,8 +26,8 @@ from vflsynth.columns.codec import (
     scalar_from_json,
     scalar_to_json,
 )
-from vflsynth.columns.kinds import TRANSFORMERS, infer_kind
-from vflsynth.columns.numeric import NumericTransformer
+from vflsynth.columns.histograms import NoisyHistogram
+from vflsynth.columns.kinds import check_kinds, column_kind, infer_kind
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.columns.scaling import SCALERS, Scaling
 from vflsynth.exceptions import (
@@ -37,7 +37,6 @@ from vflsynth.exceptions import (
     PartyDataError,
     TooFewRecordsError,
 )
-from vflsynth.privacy.histograms import NoisyHistogram
 
 
 class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -140,10 +139,10 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check_parameters()
         _check_frame(frame, party)
-        kinds = self._declared_kinds(frame, party)
+        kinds = check_kinds(self.kinds, frame.columns, party=party)
         transformers: dict[Any, ColumnTransformer] = {}
         for label in frame.columns:
-            with _of_party(party, label):
+            with naming(party, label):
                 _check_dtype(frame[label])
                 kind = kinds.get(label) or infer_kind(frame[label])
                 transformers[label] = self._transformer(kind).fit(frame[label])
@@ -176,17 +175,12 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ColumnKindError
             If a public bound or category does not fit a column's dtype.
         """
-        table = cls()
-        table.party_ = party
-        table._columns = frame.columns
-        table._index_name = frame.index.name
         transformers: dict[Any, ColumnTransformer] = {}
         for label in frame.columns:
-            with _of_party(party, label):
+            with naming(party, label):
                 dtype = frame[label].dtype
                 transformers[label] = PublicTransformer.of(label, dtype, histograms[label])
-        table._set_transformers(transformers)
-        return table
+        return cls()._with(transformers, frame.columns, frame.index.name, party)
 
     def transform(self, frame: pd.DataFrame) -> Matrix:
         """Encode a table.
@@ -213,12 +207,17 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._check_columns(frame)
         matrix = np.zeros((len(frame), self.width_), dtype=np.float32)
         for label, transformer, place in self._placed():
-            with _of_party(self.party_, label):
+            with naming(self.party_, label):
                 transformer.encode_into(frame[label], matrix[:, place])
         return matrix
 
-    def mapped_histograms(self, generated: Matrix) -> dict[Any, NoisyHistogram]:
-        """Add to columns' histograms the quantile maps of generated rows; see `NoisyHistogram`.
+    @property
+    def histograms_(self) -> dict[Any, NoisyHistogram]:
+        """The published histograms, by column, of a transformer made by `from_histograms`."""
+        return {label: transformer.histogram_ for label, transformer, _ in self._public()}
+
+    def mapped(self, generated: Matrix) -> Self:
+        """Return the same encoding with quantile maps that give generated rows the marginals.
 
         Parameters
         ----------
@@ -229,10 +228,65 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         TypeError
             If this transformer was not made by `from_histograms`.
         """
-        return {
-            label: transformer.mapped_histogram(generated[:, place])
-            for label, transformer, place in self._public()
-        }
+        return self._with(
+            {
+                label: PublicTransformer.of(
+                    label, transformer.dtype_, transformer.mapped_histogram(generated[:, place])
+                )
+                for label, transformer, place in self._public()
+            },
+            self._columns,
+            self._index_name,
+            self.party_,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[TableTransformer], *, party: str | None = None) -> Self:
+        """Encode the columns of several fitted transformers side by side.
+
+        Parameters
+        ----------
+        parts : sequence of TableTransformer
+            Of different columns.
+        party : str, optional
+            Name of whoever holds the joined table, for error messages.
+        """
+        transformers = {k: v for part in parts for k, v in part.transformers_.items()}
+        labels = pd.Index([label for part in parts for label in part._columns], tupleize_cols=False)
+        table = cls(**parts[0].get_params(deep=False) | {"kinds": None})
+        return table._with(transformers, labels, None, party)
+
+    def part(
+        self, columns: pd.Index[Any], index_name: Any, *, party: str | None = None
+    ) -> tuple[Self, slice]:
+        """Return the encoding of some adjacent columns alone, and its place in the matrix.
+
+        Parameters
+        ----------
+        columns : Index
+            Labels, in order.
+        index_name : label or None
+            Of the index of decoded tables.
+        party : str, optional
+        """
+        places = {label: place for label, _, place in self._placed()}
+        own = self._with(
+            {label: self.transformers_[label] for label in columns}, columns, index_name, party
+        )
+        return own, slice(places[columns[0]].start, places[columns[-1]].stop)
+
+    def _with(
+        self,
+        transformers: dict[Any, ColumnTransformer],
+        columns: pd.Index[Any],
+        index_name: Any,
+        party: str | None,
+    ) -> Self:
+        """Return a fitted transformer of the same parameters and of other columns."""
+        table = type(self)(**self.get_params(deep=False) | {"kinds": None})
+        table.party_, table._columns, table._index_name = party, columns, index_name
+        table._set_transformers(transformers)
+        return table
 
     def draw_independent(self, n_records: int, rng: np.random.Generator) -> Matrix:
         """Draw encoded rows, every column on its own, as its published histogram has it.
@@ -319,8 +373,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             table.party_ = content["party"]
             table._columns = index_from_json(content["columns"])
             table._index_name = scalar_from_json(content["index_name"])
-            kinds = TRANSFORMERS | {PublicTransformer.kind: PublicTransformer}
-            columns = [kinds[t["kind"]].from_dict(t) for t in content["transformers"]]
+            columns = [_class_of(t["kind"]).from_dict(t) for t in content["transformers"]]
             table._set_transformers(dict(zip(table._columns, columns, strict=True)))
         return table
 
@@ -334,34 +387,15 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for kind in ("continuous", "categorical"):  # the rest, even if no column needs it
             self._transformer(kind).check_parameters()
 
-    def _declared_kinds(self, frame: pd.DataFrame, party: str | None) -> dict[Any, str]:
-        kinds = dict(self.kinds or {})
-        for label, kind in kinds.items():
-            if label not in frame.columns:
-                raise ColumnKindError(
-                    f"`kinds` says {kind!r}, but there is no such column",
-                    fix=f"use one of {frame.columns.tolist()}",
-                    party=party,
-                    column=label,
-                )
-            if kind not in TRANSFORMERS:
-                raise ColumnKindError(
-                    f"unknown kind {kind!r}",
-                    fix=f"use one of {list(TRANSFORMERS)}",
-                    party=party,
-                    column=label,
-                )
-        return kinds
-
     def _transformer(self, kind: str) -> ColumnTransformer:
-        transformer = TRANSFORMERS[kind]
-        if issubclass(transformer, NumericTransformer):
-            return transformer(self.continuous, spike_share=self.spike_share)
-        return transformer(max_categories=self.max_categories, rare_threshold=self.rare_threshold)
+        """Make a transformer with those of our parameters that it has."""
+        made = column_kind(kind)
+        ours = self.get_params(deep=False) | {"scaling": self.continuous}
+        return made(**{name: ours[name] for name in made._get_param_names() if name in ours})
 
     def _set_transformers(self, transformers: dict[Any, ColumnTransformer]) -> None:
         self.transformers_ = transformers
-        self.kinds_ = {label: transformer.kind for label, transformer in transformers.items()}
+        self.kinds_ = {label: t.declared_kind for label, t in transformers.items()}
         self.width_ = sum(transformer.width_ for transformer in transformers.values())
         self.spans_: tuple[OutputSpan, ...] = tuple(
             span.shifted(place.start)
@@ -398,6 +432,41 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 fix=f"pass exactly the fitted columns {list(self.transformers_)}",
                 party=self.party_,
             )
+
+
+def check_public(transformer: TableTransformer) -> None:
+    """Refuse parameters that only an encoding which is learned from the records can have.
+
+    Parameters
+    ----------
+    transformer : TableTransformer
+        `kinds` hold in both modes. So do ``spike_share=None`` and ``rare_threshold=0``, because an
+        encoding by published histograms has neither spikes nor a slot that rare values share.
+
+    Raises
+    ------
+    ParameterError
+        Names the parameter and the reason.
+    """
+    for name, (allowed, reason) in _NOT_PUBLIC.items():
+        value = getattr(transformer, name)
+        if value not in allowed:
+            raise ParameterError(
+                f"{name}={value!r} does not go with differential privacy: {reason}. Leave it at "
+                f"{allowed[0]!r}"
+            )
+
+
+_NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
+    "continuous": (("standard",), "numbers are scaled by noisy histograms, which know no ranks"),
+    "max_categories": ((256,), "the public list, or the noise, says which categories there are"),
+    "rare_threshold": ((0.001, 0), "the noise of their counts says which categories are encoded"),
+    "spike_share": ((0.1, None), "frequent single numbers would be read off the records"),
+}
+
+
+def _class_of(kind: str) -> type[ColumnTransformer]:
+    return PublicTransformer if kind == PublicTransformer.kind else column_kind(kind)
 
 
 def _check_type(frame: pd.DataFrame, party: str | None) -> None:
@@ -445,15 +514,4 @@ def _check_dtype(column: pd.Series[Any]) -> None:
             str(error),
             fix="convert the column, for example timezones to named ones with .dt.tz_convert",
             column=column.name,
-        ) from None
-
-
-@contextmanager
-def _of_party(party: str | None, label: Any) -> Iterator[None]:
-    """Add the party's name to errors about a column."""
-    try:
-        yield
-    except PartyDataError as error:
-        raise type(error)(
-            error.problem, fix=error.fix, party=party, column=label, rows=error.rows
         ) from None

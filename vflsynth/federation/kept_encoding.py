@@ -13,9 +13,9 @@ import torch
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.columns import TableTransformer
+from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.exceptions import ArtefactError
 from vflsynth.parties import PublicEncoding
-from vflsynth.privacy.histograms import NoisyHistogram
 
 FILE = "encoding.json"
 

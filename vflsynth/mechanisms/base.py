@@ -14,13 +14,13 @@ from typing import ClassVar, Literal
 from sklearn.base import BaseEstimator
 
 from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
+from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.mechanisms.lengths import Length, default_epochs
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import NeighbouringRelation, SampledRelease, Sampler
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
-from vflsynth.privacy.schema import PublicSchema
 
 Reports = Literal["nothing", "fake scores", "fake scores and penalties", "losses"]
 

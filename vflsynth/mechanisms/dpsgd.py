@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from vflsynth.registry import register
 from vflsynth._validation import Choice, Number, Optional
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan, Reports
@@ -24,6 +23,7 @@ from vflsynth.privacy.accountants import PLDAccountant
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.dpsgd import joint_sensitivity
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
+from vflsynth.registry import register
 
 DPSGD_STEPS = 3_000
 """About so many discriminator steps by default: more would each need more noise."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vflsynth.registry import register
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Reports
 from vflsynth.mechanisms.dpsgd import DPSGDPlan, noisy_length
 from vflsynth.mechanisms.planning import WHO_JOINS, calibrate_training, ledger_of
 from vflsynth.privacy.accountants import RDPAccountant
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
+from vflsynth.registry import register
 
 _COVERS = {
     "BackboneGradients": Cover("training", noised=True),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vflsynth.registry import register
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, Mechanism, Plan
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.mechanisms.planning import (
@@ -22,6 +21,7 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
 from vflsynth.privacy.first_layer import first_layer_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
+from vflsynth.registry import register
 
 _COVERS = {
     "DiscriminatorFeatures": Cover("training", noised=False),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vflsynth.registry import register
 from vflsynth._validation import Number, Optional
 from vflsynth.exceptions import TooFewRecordsError
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan
@@ -15,6 +14,7 @@ from vflsynth.privacy.accountants import RDPAccountant
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
 from vflsynth.privacy.gs_wgan import batch_sensitivity
+from vflsynth.registry import register
 
 RECORDS_PER_SHARD = 60
 """Where the number of shards is not given: that of the paper for MNIST."""

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vflsynth.registry import register
 from vflsynth.mechanisms.base import Asked, Cover, HistogramMechanism, Plan
 from vflsynth.mechanisms.discriminators import SERVER
 from vflsynth.mechanisms.planning import (
@@ -20,6 +19,7 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import Composition, Sampler
 from vflsynth.privacy.histograms import histogram_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry
+from vflsynth.registry import register
 
 
 @dataclass(frozen=True, kw_only=True)

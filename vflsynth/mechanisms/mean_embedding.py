@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vflsynth.registry import register
 from vflsynth._validation import Number
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan
@@ -21,6 +20,7 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import GaussianRelease, Sampler
 from vflsynth.privacy.ledger import LedgerEntry
 from vflsynth.privacy.mean_embedding import mean_embedding_sensitivity
+from vflsynth.registry import register
 
 _COVERS = {
     "NoisyHistograms": Cover("preprocessing", noised=True),

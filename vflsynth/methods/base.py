@@ -10,19 +10,19 @@ from typing import Any, ClassVar
 
 import pandas as pd
 import torch
+from sklearn.base import clone
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.columns import TableTransformer
+from vflsynth.columns import PublicSchema, TableTransformer, check_public
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import KeyMinter, learn_key_minters, public_key_minters
 from vflsynth.mechanisms import Asked, Discriminators, Mechanism, Plan
-from vflsynth.methods.party import Encoder, FromRecords, Party
+from vflsynth.methods.party import Encoder, FromPublicKnowledge, FromRecords, Party
 from vflsynth.models import PartyModel, RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.events import Sampler
-from vflsynth.privacy.schema import PublicSchema
 from vflsynth.protocol import Channel, Message, PoissonSchedule, Schedule, SubsetSchedule
 
 
@@ -217,14 +217,14 @@ class Method(ABC):
         """
         if not self.is_private:
             return FromRecords(template)
-        return PublicEncoding.of(
-            self.privacy,
+        check_public(template)
+        encoding = PublicEncoding.of(
+            clone(self.privacy).set_params(public_schema=schema),
             self.private_plan.histogram_noise_multiplier,
             columns,
-            schema=schema,
-            template=template,
-            noise=self.noise,
+            kinds=template.kinds,
         )
+        return FromPublicKnowledge(encoding, self.noise)
 
     # -- when tables are encoded ------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
-from vflsynth.networks import Generator, sample_encoded
 from vflsynth.methods.party import TrainableParty
 from vflsynth.methods.settings import (
     RunningLosses,
@@ -21,6 +20,7 @@ from vflsynth.methods.settings import (
     network_state,
     section,
 )
+from vflsynth.networks import Generator, sample_encoded
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import (
     MaskedFake,

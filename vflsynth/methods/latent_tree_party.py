@@ -8,6 +8,8 @@ from itertools import combinations
 import numpy as np
 import torch
 
+from vflsynth.columns import Bounds, NoisyHistogram
+from vflsynth.columns.schema import cell_codes
 from vflsynth.exceptions import ProtocolError
 from vflsynth.latent_tree import (
     Codes,
@@ -22,8 +24,6 @@ from vflsynth.latent_tree import (
 from vflsynth.mechanisms import LatentTreePlan
 from vflsynth.methods.party import Party
 from vflsynth.privacy.contingency import release_tables
-from vflsynth.privacy.histograms import NoisyHistogram
-from vflsynth.privacy.schema import Bounds, cell_codes
 from vflsynth.protocol import SERVER, answers, takes
 from vflsynth.protocol.messages import LatentCodes, LatentTree
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ProtocolError
 from vflsynth.privacy.events import NeighbouringRelation
-from vflsynth.privacy.histograms import estimate_n_records
 from vflsynth.privacy.mean_embedding import feature_sum, random_features, release_mean_embedding
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import SERVER

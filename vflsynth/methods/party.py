@@ -13,12 +13,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 from sklearn.base import clone
 from torch import Tensor
 
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import check_no_empty_column, party_keys, positions
+from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.protocol import SERVER, Participant, answers, takes
 from vflsynth.protocol.messages import AlignmentNotice, KeyList
 
@@ -53,6 +55,32 @@ class FromRecords:
         check_no_empty_column(party, matched, among="matched records")
         transformer: TableTransformer = clone(self.template)
         return transformer.fit(matched, party=party)
+
+
+@dataclass(frozen=True, slots=True)
+class FromPublicKnowledge:
+    """The encoding follows from what is public and from noisy histograms, and nothing else.
+
+    Parameters
+    ----------
+    encoding : PublicEncoding
+    noise : torch.Generator, optional
+        For tests only, see `vflsynth.privacy.noise`.
+    """
+
+    encoding: PublicEncoding
+    noise: torch.Generator | None = None
+
+    def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
+        """Publish noisy histograms, if they are paid for, and make the encoding of them.
+
+        Raises
+        ------
+        PartyDataError
+            If a column has no public bounds or categories and cannot be given them.
+        """
+        histograms = self.encoding.histograms(party, matched, self.noise)
+        return TableTransformer.from_histograms(matched, histograms, party=party)
 
 
 class Party(Participant):

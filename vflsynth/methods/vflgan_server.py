@@ -10,9 +10,9 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
-from vflsynth.networks import SharedDiscriminator
 from vflsynth.methods.gan_server import GANServer
 from vflsynth.methods.settings import Settings, load_network_state, network_state
+from vflsynth.networks import SharedDiscriminator
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import (
     DiscriminatorFeatures,
@@ -23,7 +23,6 @@ from vflsynth.protocol.messages import (
     SampledFeatures,
     Shape,
 )
-
 
 C = TypeVar("C", DiscriminatorGradients, GeneratorGradients)
 
@@ -119,4 +118,6 @@ class VFLGANServer(GANServer):
 
     def _split(self, kind: type[C], step: int, gradients: Tensor) -> dict[str, C]:
         parts = torch.split(gradients, list(self.feature_dims.values()), dim=-1)
-        return {name: kind(SERVER, name, step, part) for name, part in zip(self.feature_dims, parts)}
+        return {
+            name: kind(SERVER, name, step, part) for name, part in zip(self.feature_dims, parts)
+        }

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,16 @@ import torch
 from pandas.api.types import is_hashable, is_scalar
 from scipy.stats import norm
 
+from vflsynth.columns.arrays import read_numbers
+from vflsynth.columns.base import ColumnTransformer
+from vflsynth.columns.categorical import CategoricalTransformer
+from vflsynth.columns.kinds import check_kinds, public_columns
+from vflsynth.columns.numeric import NumericTransformer
+from vflsynth.columns.schema import Categories, PublicColumn, PublicSchema
 from vflsynth.exceptions import PartyDataError
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.histograms import histogram_sensitivity
 from vflsynth.privacy.noise import gaussian_noise
-from vflsynth.privacy.parameters import GaussianPrivacy
-from vflsynth.privacy.schema import Bounds, PublicSchema, numeric_values
 
 # Shares of the preprocessing's budget (of squared mu) for ranges and categories, if any, and for
 # the histograms after them.
@@ -36,14 +40,29 @@ _HISTOGRAM_SHARE = 1.0 - _DISCOVERY_SHARE
 # because a column of names has such a value in every record.
 _FAILURE_SHARE = 0.001
 
-# Cells of numeric columns: powers of two from 1e-9 to 1.8e19 of either sign, and one around 0.
-_POWERS = 2.0 ** np.arange(-30, 65)
-_EDGES = np.concatenate([-_POWERS[::-1], _POWERS])
-_AROUND_ZERO = len(_POWERS) - 1
-
 # A cell is part of a column's range above this many noise standard deviations: of all the cells of
 # a column where nothing is, one is by chance once in 19,000 columns. It would be far away.
 _SIGNIFICANT = 5.0
+
+
+class Knowledge(Protocol):
+    """Public knowledge of the columns, and what the noise of their releases depends on."""
+
+    @property
+    def public_schema(self) -> PublicSchema | None:
+        """What is known without looking at the records."""
+
+    @property
+    def n_bins(self) -> int:
+        """Bins of a numeric column's histogram."""
+
+    @property
+    def relation(self) -> NeighbouringRelation:
+        """What neighbouring tables are."""
+
+    @property
+    def delta(self) -> float | None:
+        """Probability with which the guarantee may fail."""
 
 
 class ColumnCounts(NamedTuple):
@@ -77,15 +96,38 @@ class Discovery:
 
 
 def count_columns(
-    frames: Mapping[str, pd.DataFrame], on: Hashable, schema: PublicSchema | None
+    frames: Mapping[str, pd.DataFrame],
+    on: Hashable,
+    schema: PublicSchema | None,
+    kinds: Mapping[Hashable, str] | None = None,
 ) -> dict[str, ColumnCounts]:
-    """Count every party's columns, and how many of them the schema does not list, by names."""
-    schema = schema or PublicSchema()
-    columns = {party: [c for c in frame.columns if c != on] for party, frame in frames.items()}
-    return {
-        party: ColumnCounts(len(own), sum(column not in schema for column in own))
-        for party, own in columns.items()
+    """Count every party's columns, and how many of them would have to be discovered.
+
+    Parameters
+    ----------
+    frames : mapping of party to DataFrame
+        Only labels and dtypes are looked at.
+    on : hashable
+        The key column.
+    schema : PublicSchema, optional
+    kinds : mapping of column to kind, optional
+        Declared ones, of columns of these parties only.
+
+    Raises
+    ------
+    ColumnKindError
+        If a kind is unknown or of no column, or kind, dtype and schema contradict each other.
+    """
+    tables = {
+        party: frame[[c for c in frame.columns if c != on]] for party, frame in frames.items()
     }
+    kinds = check_kinds(kinds, [label for table in tables.values() for label in table.columns])
+    counts = {}
+    for party, table in tables.items():
+        known = public_columns(table, schema or PublicSchema(), kinds, party=party)
+        unlisted = sum(column is None for _, column in known.values())
+        counts[party] = ColumnCounts(len(known), unlisted)
+    return counts
 
 
 def sum_columns(columns: Mapping[str, ColumnCounts]) -> ColumnCounts:
@@ -144,7 +186,7 @@ def split_noise(noise_multiplier: float, n_unlisted: int) -> tuple[float, float]
     return noise_multiplier / _DISCOVERY_SHARE**0.5, noise_multiplier / _HISTOGRAM_SHARE**0.5
 
 
-def plan_discovery(privacy: GaussianPrivacy, noise_multiplier: float, n_unlisted: int) -> Discovery:
+def plan_discovery(privacy: Knowledge, noise_multiplier: float, n_unlisted: int) -> Discovery:
     """Say how noisy ranges and categories are, from their noise multiplier."""
     assert privacy.delta is not None, "validate() requires delta"
     noise_std = noise_multiplier * histogram_sensitivity(n_unlisted, privacy.relation)
@@ -154,113 +196,91 @@ def plan_discovery(privacy: GaussianPrivacy, noise_multiplier: float, n_unlisted
     return Discovery(noise_std, threshold)
 
 
-def discover_schema(
-    frame: pd.DataFrame,
-    schema: PublicSchema,
+def discover_column(
+    column: pd.Series[Any],
+    kind: type[ColumnTransformer],
     discovery: Discovery,
     *,
     rng: torch.Generator | None = None,
-) -> PublicSchema:
-    """Add to a schema the columns that it does not list, as noisy counts show them.
+) -> PublicColumn:
+    """Find the range, or the labels, of a column that the schema does not list.
 
     Parameters
     ----------
-    frame : pandas.DataFrame, shape (record, column)
-        One party's matched records.
-    schema : PublicSchema
+    column : pandas.Series, shape (record,)
+        Of one party's matched records.
+    kind : type
+        Says whether it has labels; other kinds have a grid of cells.
     discovery : Discovery
     rng : torch.Generator, optional
         For tests only; see `gaussian_noise`.
 
     Returns
     -------
-    PublicSchema
-        Numeric columns by dtype get bounds, all others categories.
+    Bounds or Categories
 
     Raises
     ------
     PartyDataError
-        If no value of a column is frequent enough to be published.
-    ColumnKindError
-        If a column holds dates or durations.
+        If no value of a column of labels is frequent enough to be published.
 
     Notes
     -----
-    Privacy: of a numeric column one record moves one count, of any other too, for the price in the
-    ledger. Dtypes are public. Which of them a column has, and the order of an ordered one, must not
-    have been chosen by looking at the records.
+    Privacy: of any column one record moves one count, for the price in the ledger. Dtypes are
+    public. Which of them a column has, and the order of an ordered one, must not have been chosen
+    by looking at the records.
     """
-    bounds, categories = dict(schema.bounds), dict(schema.categories)
-    for name in frame.columns:
-        if name in schema:
-            continue
-        column = frame[name]
-        if column.dtype.kind in "iufmM":
-            found = _noisy_range(column, discovery.noise_std, rng)
-            bounds[name] = (found.low, found.high)
-        else:
-            categories[name] = _frequent_values(column, discovery, rng)
-    return replace(schema, bounds=bounds, categories=categories)
-
-
-def range_cells(column: pd.Series) -> npt.NDArray[np.intp]:
-    """Return the number of every record's cell among the powers of two, -1 where it is missing."""
-    numbers = numeric_values(column)
-    cells = np.clip(np.searchsorted(_EDGES, numbers, side="right") - 1, 0, len(_EDGES) - 2)
-    return np.where(np.isnan(numbers), -1, cells)
-
-
-def _noisy_range(column: pd.Series, noise_std: float, rng: torch.Generator | None) -> Bounds:
-    """Bounds from the first to the last power of two whose noisy count stands out."""
-    cells = range_cells(column)
-    counts = np.bincount(cells[cells >= 0], minlength=len(_EDGES) - 1).astype(np.float64)
-    counts += gaussian_noise(counts.shape, noise_std, rng=rng).numpy()
-    there = np.flatnonzero(counts > _SIGNIFICANT * noise_std)
+    if issubclass(kind, CategoricalTransformer):
+        return _frequent_values(column, kind, discovery, rng)
+    assert issubclass(kind, NumericTransformer), "others have no public_column"
+    edges, origin = kind.grid(column.dtype)
+    cells = range_cells(column, edges, origin)
+    counts = np.bincount(cells[cells >= 0], minlength=len(edges) - 1).astype(np.float64)
+    counts += gaussian_noise(counts.shape, discovery.noise_std, rng=rng).numpy()
+    there = np.flatnonzero(counts > _SIGNIFICANT * discovery.noise_std)
     if not len(there):  # too little budget to see anything: the most likely cell
         there = np.array([counts.argmax()])
     first, last = int(there[0]), int(there[-1])
+    low, high = float(edges[first]), float(edges[last + 1])
     # Numbers that are 0 or positive have no use for a bound just below 0, nor others above.
-    low = 0.0 if first == _AROUND_ZERO else float(_EDGES[first])
-    high = 0.0 if last == _AROUND_ZERO > first else float(_EDGES[last + 1])
-    return _within_type(low, high, column.dtype)
+    if low < 0.0 < edges[first + 1]:
+        low = 0.0
+    if edges[last] < 0.0 < high and last > first:
+        high = 0.0
+    return kind.between(column.dtype, low, high)
+
+
+def range_cells(
+    column: pd.Series[Any], edges: npt.NDArray[np.float64], origin: int
+) -> npt.NDArray[np.intp]:
+    """Return the number of every record's cell of a grid, -1 where it is missing."""
+    numbers = read_numbers(column, origin)
+    cells = np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, len(edges) - 2)
+    return np.where(np.isnan(numbers), -1, cells)
 
 
 def _is_value(value: Any) -> bool:
     return not (is_scalar(value) and pd.isna(value)) and is_hashable(value)
 
 
-def _within_type(low: float, high: float, dtype: object) -> Bounds:
-    """Cut bounds to what a column of integers can hold."""
-    own = getattr(dtype, "numpy_dtype", dtype)
-    if not isinstance(own, np.dtype) or own.kind not in "iu":
-        return Bounds(low, high)
-    least, largest = float(np.iinfo(own).min), float(np.iinfo(own).max)
-    if int(largest) > np.iinfo(own).max:  # 64 bits: rounded up
-        largest = float(np.nextafter(largest, 0.0))
-    low, high = np.clip([low, high], least, largest).tolist()
-    if low < high:
-        return Bounds(low, high)
-    inner = float(np.nextafter(low, 0.0)) if low else 1.0  # the range lies beyond the type's
-    return Bounds(min(low, inner), max(low, inner))
-
-
 def _frequent_values(
-    column: pd.Series, discovery: Discovery, rng: torch.Generator | None
-) -> tuple[Hashable, ...]:
+    column: pd.Series[Any],
+    kind: type[CategoricalTransformer],
+    discovery: Discovery,
+    rng: torch.Generator | None,
+) -> Categories:
     """Values whose noisy count exceeds the threshold, in an order that tells nothing."""
-    values = column.astype(object)
-    counts = Counter(value for value in values if _is_value(value))
-    noise = gaussian_noise((len(counts),), discovery.noise_std, rng=rng).tolist()
-    noisy = zip(counts.items(), noise, strict=True)
-    frequent = [value for (value, n), error in noisy if n + error > discovery.threshold]
-    if not frequent:
+    # 1, 1.0 and True are equal, and which of them stands for all must not depend on one record.
+    counts = Counter((type(v).__name__, v) for v in column.astype(object) if _is_value(v))
+    keys = sorted(counts, key=lambda key: (key[0], repr(key[1])))  # not in the records' order
+    noise = gaussian_noise((len(keys),), discovery.noise_std, rng=rng).tolist()
+    noisy = zip(keys, noise, strict=True)
+    found = [key[1] for key, error in noisy if counts[key] + error > discovery.threshold]
+    if not found:
         raise PartyDataError(
             "no value of this column is frequent enough to be published within the privacy budget "
             f"(about {discovery.threshold:.0f} records would do)",
             fix="list its categories in public_schema, or drop the column if it identifies records",
             column=column.name,
         )
-    if isinstance(column.dtype, pd.CategoricalDtype) and column.dtype.ordered:
-        kept = set(frequent)
-        return tuple(value for value in column.dtype.categories if value in kept)
-    return tuple(sorted(frequent, key=lambda value: (type(value).__name__, str(value))))
+    return Categories(tuple(kind.in_order(column.name, column.dtype, list(dict.fromkeys(found)))))

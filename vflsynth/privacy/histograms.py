@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from torch import Tensor
 
+from vflsynth.columns.histograms import NoisyHistogram
+from vflsynth.columns.schema import Bounds, PublicColumns, cell_codes, n_cells
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.noise import gaussian_noise
-from vflsynth.privacy.quantile_mapping import corrected_shares, quantile_map
-from vflsynth.privacy.schema import (
-    Bounds,
-    PublicColumn,
-    PublicSchema,
-    cell_codes,
-    n_cells,
-    numeric_values,
-)
-
-LARGEST_SCORE = 12.0
-"""Standard scores are clipped to ± this many standard deviations."""
 
 SUPPORT_SHARE = 0.4
 """Share of the histograms' budget (of squared mu) for those that narrow the bounds."""
-
-# A column gets an indicator of missing values if their noisy count exceeds this many noise standard
-# deviations: by chance alone once in a thousand columns.
-_MISSING_THRESHOLD = 3.0
-
-# A public category can be drawn if its noisy count exceeds this many noise standard deviations: one
-# that is dropped is missing from all samples, one that nobody has is in a few records of each.
-_CATEGORY_THRESHOLD = 1.0
-
-# A bin is part of a column's support above this many noise standard deviations.
-_SIGNIFICANT = 3.0
 
 _FloatArray = npt.NDArray[np.float64]
 
@@ -65,7 +42,7 @@ def histogram_sensitivity(n_columns: int, relation: NeighbouringRelation) -> flo
 
 def exact_histograms(
     frame: pd.DataFrame,
-    schema: PublicSchema,
+    columns: PublicColumns,
     n_bins: int,
     supports: Mapping[Hashable, Bounds] | None = None,
 ) -> dict[Hashable, _FloatArray]:
@@ -75,8 +52,8 @@ def exact_histograms(
     ----------
     frame : pandas.DataFrame, shape (record, column)
         One party's aligned table.
-    schema : PublicSchema
-        Must know every column.
+    columns : mapping of column to Bounds or Categories
+        Of every column, as `ColumnTransformer.public_column` returns them.
     n_bins : int
         Bins of numeric columns.
     supports : mapping of column to Bounds, optional
@@ -89,7 +66,7 @@ def exact_histograms(
     """
     counts: dict[Hashable, _FloatArray] = {}
     for name in frame.columns:
-        column = (supports or {}).get(name, schema[name])
+        column = (supports or {}).get(name) or columns[name]
         codes = cell_codes(frame[name], column, n_bins)
         counts[name] = np.bincount(codes, minlength=n_cells(column, n_bins)).astype(np.float64)
     return counts
@@ -97,7 +74,7 @@ def exact_histograms(
 
 def release_histograms(
     frame: pd.DataFrame,
-    schema: PublicSchema,
+    columns: PublicColumns,
     *,
     n_bins: int,
     noise_std: float,
@@ -108,7 +85,7 @@ def release_histograms(
 
     Parameters
     ----------
-    frame, schema, n_bins
+    frame, columns, n_bins
         As in `exact_histograms`.
     noise_std : float
         In counts; the noise multiplier times `histogram_sensitivity` of *all* parties' columns.
@@ -126,16 +103,16 @@ def release_histograms(
     Sees this party's columns; sends noisy counts, which everybody may see.
     """
     released: dict[Hashable, NoisyHistogram] = {}
-    for name, counts in exact_histograms(frame, schema, n_bins, supports).items():
+    for name, counts in exact_histograms(frame, columns, n_bins, supports).items():
         noise = gaussian_noise(counts.shape, noise_std, rng=rng).numpy()
         support = (supports or {}).get(name)
-        released[name] = NoisyHistogram(schema[name], counts + noise, noise_std, support)
+        released[name] = NoisyHistogram(columns[name], counts + noise, noise_std, support)
     return released
 
 
 def release_narrowed_histograms(
     frame: pd.DataFrame,
-    schema: PublicSchema,
+    columns: PublicColumns,
     *,
     n_bins: int,
     noise_std: float,
@@ -148,7 +125,7 @@ def release_narrowed_histograms(
 
     Parameters
     ----------
-    frame, schema, n_bins, rng
+    frame, columns, n_bins, rng
         As in `release_histograms`.
     noise_std : float
         In counts, of one release with the same total cost; the two have more, by `SUPPORT_SHARE`.
@@ -161,7 +138,7 @@ def release_narrowed_histograms(
     """
     share = SUPPORT_SHARE
     wide = release_histograms(
-        frame, schema, n_bins=n_bins, noise_std=noise_std / math.sqrt(share), rng=rng
+        frame, columns, n_bins=n_bins, noise_std=noise_std / math.sqrt(share), rng=rng
     )
     supports = {
         name: histogram.significant_support()
@@ -170,7 +147,7 @@ def release_narrowed_histograms(
     }
     narrow = release_histograms(
         frame,
-        schema,
+        columns,
         n_bins=n_bins,
         noise_std=noise_std / math.sqrt(1.0 - share),
         supports=supports,
@@ -180,259 +157,3 @@ def release_narrowed_histograms(
         counts = share * wide[name].counts + (1.0 - share) * narrow[name].counts
         narrow[name] = NoisyHistogram(narrow[name].column, counts, noise_std)
     return narrow
-
-
-def uninformed_histograms(
-    columns: Iterable[Hashable], schema: PublicSchema, n_bins: int
-) -> dict[Hashable, NoisyHistogram]:
-    """Describe columns by the public schema alone: even shares, and no value missing.
-
-    Parameters
-    ----------
-    columns : iterable of column
-    schema : PublicSchema
-        Must know every column.
-    n_bins : int
-        Bins of numeric columns.
-
-    Returns
-    -------
-    dict of column to NoisyHistogram
-        Reads no record, hence costs nothing.
-    """
-    made = {}
-    for name in columns:
-        counts = np.ones(n_cells(schema[name], n_bins))
-        counts[-1] = 0.0
-        made[name] = NoisyHistogram(schema[name], counts, 0.0)
-    return made
-
-
-@dataclass(frozen=True, eq=False)
-class NoisyHistogram:
-    """A published histogram and everything that follows from it without further cost.
-
-    Parameters
-    ----------
-    column : Bounds or Categories
-    counts : float64 array, shape (cell,)
-        Noisy, so possibly negative; the last cell is that of missing values.
-    noise_std : float
-        In counts.
-    support : Bounds, optional
-        What the bins of a numeric column divide; values beyond count as its ends. Default: the
-        public bounds.
-    quantile_map : (float64 array, float64 array), optional
-        What generated numbers become; see `mapped`.
-    """
-
-    column: PublicColumn
-    counts: _FloatArray
-    noise_std: float
-    support: Bounds | None = None
-    quantile_map: tuple[_FloatArray, _FloatArray] | None = None
-
-    @property
-    def cells(self) -> PublicColumn:
-        """What `cell_codes` needs to find a record's cell."""
-        return self.support or self.column
-
-    @property
-    def has_missing(self) -> bool:
-        """Whether missing values are visible above the noise."""
-        return bool(self.counts[-1] > max(0.5, _MISSING_THRESHOLD * self.noise_std))
-
-    @property
-    def visible(self) -> npt.NDArray[np.intp]:
-        """Positions, in the public list, of the categories that are visible above the noise."""
-        counts = self.counts[:-1]
-        above = np.flatnonzero(counts > max(0.5, _CATEGORY_THRESHOLD * self.noise_std))
-        return above if len(above) else np.arange(len(counts))
-
-    @property
-    def missing_share(self) -> float:
-        """Share of records without a value, 0 if not visible above the noise."""
-        if not self.has_missing:
-            return 0.0
-        return float(min(1.0, self.counts[-1] / max(self.counts.sum(), 1.0)))
-
-    def shares(self) -> _FloatArray:
-        """Shares of bins or categories among the records that have a value.
-
-        Returns
-        -------
-        float64 array, shape (cell - 1,)
-            See `nearest_shares`.
-        """
-        return nearest_shares(self.counts[:-1])
-
-    def mean_and_std(self) -> tuple[float, float]:
-        """Mean and standard deviation of a numeric column, in its units."""
-        bounds = self.support or self._bounds()
-        width = (bounds.high - bounds.low) / (len(self.counts) - 1)
-        middles = bounds.low + width * (np.arange(len(self.counts) - 1) + 0.5)
-        shares = self.shares()
-        mean = float(shares @ middles)
-        # A column in a single bin still varies within it.
-        variance = max(float(shares @ (middles - mean) ** 2), width**2 / 12.0)
-        return mean, math.sqrt(variance)
-
-    def significant_support(self) -> Bounds:
-        """Narrow a numeric column's bounds to where its values are, by the noisy counts alone.
-
-        Returns
-        -------
-        Bounds
-            From the first to the last bin whose count exceeds three noise standard deviations, and
-            one bin more on either side; the public bounds if there is no such bin.
-        """
-        bounds, counts = self._bounds(), self.counts[:-1]
-        there = np.flatnonzero(counts > _SIGNIFICANT * self.noise_std)
-        if not len(there):
-            return bounds
-        width = (bounds.high - bounds.low) / len(counts)
-        first, last = max(0, there[0] - 1), min(len(counts), there[-1] + 2)
-        low, high = float(bounds.low + width * first), float(bounds.low + width * last)
-        return Bounds(low, high) if low < high else bounds  # bounds a few roundings apart
-
-    @property
-    def encoded_dim(self) -> int:
-        """Number of encoded columns."""
-        values = 1 if isinstance(self.column, Bounds) else len(self.visible)
-        return values + int(self.has_missing)
-
-    def encode(self, values: pd.Series) -> Tensor:
-        """Turn a column into bounded numbers, using nothing but published statistics.
-
-        Parameters
-        ----------
-        values : pandas.Series, shape (record,)
-
-        Returns
-        -------
-        Tensor, shape (record, encoded_dim)
-            float64. Numbers: standard score within ±12, 0 where missing. Categories: one-hot of the
-            visible ones, all zero for others and where missing. Then, if `has_missing`, an
-            indicator of missing values.
-        """
-        if isinstance(self.column, Bounds):
-            numbers = np.clip(numeric_values(values), self.column.low, self.column.high)
-            return self._scores(numbers)
-        return self._one_hot(cell_codes(values, self.column, len(self.counts)))
-
-    def draw(self, n_records: int, rng: np.random.Generator) -> Tensor:
-        """Draw encoded values as the histogram has them: numbers spread evenly within their bins.
-
-        Parameters
-        ----------
-        n_records : int
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        Tensor, shape (n_records, encoded_dim)
-            float64, as `encode` returns it; only visible categories occur.
-        """
-        missing = rng.random(n_records) < self.missing_share
-        shares, cells = self.shares(), self.cells
-        if isinstance(cells, Bounds):
-            bins = rng.choice(len(shares), n_records, p=shares) + rng.random(n_records)
-            numbers = cells.low + (cells.high - cells.low) * bins / len(shares)
-            return self._scores(np.where(missing, np.nan, numbers))
-        shares = np.maximum(shares[self.visible], np.finfo(np.float64).tiny)
-        codes = self.visible[rng.choice(len(shares), n_records, p=shares / shares.sum())]
-        return self._one_hot(np.where(missing, len(self.counts) - 1, codes))
-
-    def _scores(self, numbers: _FloatArray) -> Tensor:
-        """Encode numbers, NaN where missing."""
-        mean, std = self.mean_and_std()
-        scores = np.clip((numbers - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
-        missing = np.isnan(scores)
-        encoded = np.stack([np.where(missing, 0.0, scores), missing], axis=1)
-        return torch.from_numpy(encoded[:, : self.encoded_dim].astype(np.float64))
-
-    def _one_hot(self, codes: npt.NDArray[np.intp]) -> Tensor:
-        """Encode the cells of categories."""
-        cells = len(self.counts)
-        encoded = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
-        return torch.from_numpy(encoded[:, : self.encoded_dim].astype(np.float64))
-
-    def decode_numeric(self, scores: Tensor) -> Tensor:
-        """Turn standard scores of a numeric column into its own units, within its public bounds."""
-        bounds, (mean, std) = self._bounds(), self.mean_and_std()
-        numbers = scores * std + mean
-        if self.quantile_map is not None:
-            numbers = torch.from_numpy(np.interp(numbers.double().numpy(), *self.quantile_map))
-        return numbers.clamp(bounds.low, bounds.high)
-
-    def mapped(self, scores: Tensor) -> NoisyHistogram:
-        """Add the quantile map that gives generated scores the published shares of bins.
-
-        Parameters
-        ----------
-        scores : Tensor, shape (record,)
-            Generated, of a numeric column.
-
-        Returns
-        -------
-        NoisyHistogram
-            From then on `decode_numeric` is for generated scores, and no inverse of `encode`. Equal
-            to this one if no bin differs by more than errors explain.
-        """
-        bounds, (mean, std) = self.support or self._bounds(), self.mean_and_std()
-        edges = np.linspace(bounds.low, bounds.high, len(self.counts))
-        values = scores.double().numpy() * std + mean
-        had = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / max(len(values), 1)
-        wanted = corrected_shares(had, self.counts[:-1], self.noise_std)
-        if not len(values) or np.allclose(had, wanted, rtol=0.0, atol=1e-9):
-            return self
-        return replace(self, quantile_map=quantile_map(values, edges, wanted))
-
-    def _bounds(self) -> Bounds:
-        if isinstance(self.column, Bounds):
-            return self.column
-        raise TypeError("A categorical column has no mean.")
-
-
-def nearest_shares(counts: _FloatArray) -> _FloatArray:
-    """Turn noisy counts into shares.
-
-    Parameters
-    ----------
-    counts : float64 array, shape (cell,)
-
-    Returns
-    -------
-    float64 array, shape (cell,)
-        Non-negative, adding up to 1: the counts moved to the nearest such point (in least squares,
-        "norm-sub"), which unlike cutting off negative counts adds no mass to empty cells. Equal
-        shares if the counts add up to nothing.
-    """
-    total = counts.sum()
-    if not total > 0.0:
-        return np.full(len(counts), 1.0 / len(counts))
-    descending = np.sort(counts)[::-1]
-    excess = (np.cumsum(descending) - total) / np.arange(1, len(counts) + 1)
-    threshold = excess[np.flatnonzero(descending > excess)[-1]]
-    shares: _FloatArray = np.maximum(counts - threshold, 0.0)
-    shares /= shares.sum()
-    return shares
-
-
-def estimate_n_records(columns: Iterable[_FloatArray]) -> float:
-    """Estimate the number of records from published histograms, at no further cost.
-
-    Parameters
-    ----------
-    columns : iterable of float64 array, shape (cell,)
-        Noisy counts of any parties' columns; every one of them counts all records.
-
-    Returns
-    -------
-    float
-        At least 1. A column's sum has the noise of its cells together, so columns are weighted by
-        the inverse of their numbers of cells.
-    """
-    pairs = [(counts.sum(), 1.0 / len(counts)) for counts in columns]
-    weight = sum(weight for _, weight in pairs)
-    return max(1.0, float(sum(total * weight for total, weight in pairs) / weight))

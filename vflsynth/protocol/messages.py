@@ -338,9 +338,7 @@ class GeneratorFeatures(IntermediateFeatures):
     features: Tensor
 
 
-@message(
-    from_party=False, made_of=MadeOf.NETWORKS, when=When.STEP, contents="dL/df_i, same shape"
-)
+@message(from_party=False, made_of=MadeOf.NETWORKS, when=When.STEP, contents="dL/df_i, same shape")
 class GeneratorGradients(CutGradients):
     """The reply to a generator step's features."""
 

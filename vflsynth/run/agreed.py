@@ -77,7 +77,9 @@ class Agreed:
     @property
     def counts(self) -> dict[str, ColumnCounts]:
         """Numbers of the parties' columns, which are all that the noise depends on."""
-        return {name: ColumnCounts(n, self.unlisted.get(name, 0)) for name, n in self.columns.items()}
+        return {
+            name: ColumnCounts(n, self.unlisted.get(name, 0)) for name, n in self.columns.items()
+        }
 
 
 def fact(hello: Hello, name: str, kind: type) -> Any:

@@ -48,7 +48,9 @@ def run(
         algorithm.begin()
         for epoch in range(done + 1, duration.n_epochs + 1):
             started = time.perf_counter()
-            for step in range((epoch - 1) * duration.steps_per_epoch, epoch * duration.steps_per_epoch):
+            for step in range(
+                (epoch - 1) * duration.steps_per_epoch, epoch * duration.steps_per_epoch
+            ):
                 algorithm.step(step)
                 if interrupted.is_set():
                     return True
@@ -58,7 +60,9 @@ def run(
             values |= algorithm.end_epoch(epoch, evaluate=due)
             values["seconds"] = time.perf_counter() - started
             history.append(values)
-            state = EpochState(epoch, duration.n_epochs, duration.steps_per_epoch, history.records[-1])
+            state = EpochState(
+                epoch, duration.n_epochs, duration.steps_per_epoch, history.records[-1]
+            )
             stops = [callback.on_epoch_end(state) for callback in callbacks]  # all see the epoch
             if any(stops):
                 break

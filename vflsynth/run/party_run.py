@@ -46,8 +46,12 @@ class PartyRun(Participant):
         self.party = method.party(seat.name, seat.frame, seat.on)
         self.minter = method.minter(seat.name, party_keys(seat.frame, seat.on))
         self.nonce = os.urandom(_NONCE_BYTES).hex()
-        counts = count_columns({seat.name: seat.frame}, seat.on, seat.schema)[seat.name]
-        self.n_columns, self.n_unlisted = counts if method.is_private else (counts.total, 0)
+        self.n_columns, self.n_unlisted = sum(c != seat.on for c in seat.frame.columns), 0
+        if method.is_private:
+            counts = count_columns(
+                {seat.name: seat.frame}, seat.on, seat.schema, seat.template.kinds
+            )
+            self.n_unlisted = counts[seat.name].unlisted
         self.account: Account | None = None
         self.settings: Any = None
         self.duration = Duration(0, 0)
@@ -172,9 +176,7 @@ class PartyRun(Participant):
     def write_checkpoint(self, message: CheckpointNotice) -> None:
         """Write the party's state."""
         if self.seat.has_columns:
-            self.seat.checkpoints.write(
-                message.step, self.trained.state(), self.fingerprint, []
-            )
+            self.seat.checkpoints.write(message.step, self.trained.state(), self.fingerprint, [])
 
     @property
     def trained(self) -> Any:

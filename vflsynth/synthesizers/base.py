@@ -17,7 +17,7 @@ from vflsynth._device import resolve_device
 from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth._version import __version__
-from vflsynth.columns import TableTransformer, check_declared
+from vflsynth.columns import TableTransformer, check_kinds
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.frames import AlignmentReport, check_party_frames
 from vflsynth.mechanisms import Mechanism
@@ -174,12 +174,25 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     ) -> dict[str, TableTransformer]:
         """Make a transformer for every party, with the kinds that concern its columns."""
         template = TableTransformer() if self.transformer is None else self.transformer
+        if not isinstance(self.column_kinds, Mapping | None):
+            raise ParameterError(
+                f"column_kinds must be None or map labels to kinds, got {self.column_kinds!r}"
+            )
         if not isinstance(template, TableTransformer):
             raise ParameterError(
                 f"transformer must be None or a TableTransformer, got {template!r}"
             )
-        kinds = check_declared(template.kinds, self.column_kinds, frames, on)
-        return {name: clone(template).set_params(kinds=own) for name, own in kinds.items()}
+        owned = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
+        kinds = check_kinds(
+            dict(template.kinds or {}) | dict(self.column_kinds or {}),
+            [label for labels in owned.values() for label in labels],
+        )
+        return {
+            name: clone(template).set_params(
+                kinds={label: kind for label, kind in kinds.items() if label in labels}
+            )
+            for name, labels in owned.items()
+        }
 
     # -- sampling --------------------------------------------------------------------------------
 

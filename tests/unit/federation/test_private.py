@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.federation.trial import Dead, Direct
 from vflsynth import PartyModel, VFLGANSynthesizer
+from vflsynth.columns.schema import Bounds, Categories
 from vflsynth.exceptions import (
     ArtefactError,
     EmptyColumnError,
@@ -38,7 +39,6 @@ from vflsynth.privacy import (
     plan_mean_embedding,
 )
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.privacy.schema import Bounds, Categories
 from vflsynth.protocol.channel import Verb
 
 NODES = ("server", "party_1", "party_2")

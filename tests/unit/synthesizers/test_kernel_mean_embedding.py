@@ -10,14 +10,15 @@ from sklearn.base import clone
 
 from vflsynth import VFLGANSynthesizer
 from vflsynth._random import RandomStreams
+from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
 from vflsynth.parties import MeanEmbeddingServer
 from vflsynth.parties import mean_embedding_server as server_module
-from vflsynth.parties.public_encoding import PublicEncoding
 from vflsynth.privacy import GaussianPrivacy, NeighbouringRelation, PublicSchema
 from vflsynth.privacy import histograms as histograms_module
 from vflsynth.privacy import mean_embedding as mean_embedding_module
-from vflsynth.privacy.histograms import SUPPORT_SHARE, estimate_n_records, exact_histograms
+from vflsynth.privacy.encoding import PublicEncoding
+from vflsynth.privacy.histograms import SUPPORT_SHARE, exact_histograms
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import LocalChannel, RecordProjections, Schedule, Transcript
 from vflsynth.protocol.channel import Verb

@@ -1,4 +1,3 @@
-import datetime
 import math
 
 import numpy as np
@@ -7,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflsynth.exceptions import ColumnKindError, PrivacyParameterError
-from vflsynth.privacy.schema import Bounds, Categories, PublicSchema, cell_codes, n_cells
+from vflsynth.columns.schema import Bounds, Categories, PublicSchema, cell_codes, n_cells
+from vflsynth.exceptions import PrivacyParameterError
 
 anything = st.one_of(
     st.none(),
@@ -97,12 +96,6 @@ def test_a_column_outside_the_schema_is_refused():
     assert schema["smoker"] == Categories(("no", "yes"))
     with pytest.raises(PrivacyParameterError, match="public bounds or a public list"):
         schema["income"]
-
-
-def test_dates_have_no_bounds():
-    days = pd.Series(pd.to_datetime([datetime.date(2020, 1, 1), None]), name="birth")
-    with pytest.raises(ColumnKindError, match=r"birth.*days since"):
-        cell_codes(days, Bounds(0.0, 1.0), 4)
 
 
 @pytest.mark.parametrize("column", columns)

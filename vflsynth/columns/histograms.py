@@ -1,0 +1,275 @@
+"""What a published noisy histogram of a column says: its scale, its labels, and its encoding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from vflsynth.columns.arrays import read_numbers
+from vflsynth.columns.quantile_mapping import corrected_shares, quantile_map
+from vflsynth.columns.schema import Bounds, PublicColumn, cell_codes, n_cells
+
+LARGEST_SCORE = 12.0
+"""Standard scores are clipped to ± this many standard deviations."""
+
+# A column gets an indicator of missing values if their noisy count exceeds this many noise standard
+# deviations: by chance alone once in a thousand columns.
+_MISSING_THRESHOLD = 3.0
+
+# A public category can be drawn if its noisy count exceeds this many noise standard deviations: one
+# that is dropped is missing from all samples, one that nobody has is in a few records of each.
+_CATEGORY_THRESHOLD = 1.0
+
+# A bin is part of a column's support above this many noise standard deviations.
+_SIGNIFICANT = 3.0
+
+_FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyHistogram:
+    """A published histogram and everything that follows from it without further cost.
+
+    Parameters
+    ----------
+    column : Bounds or Categories
+    counts : float64 array, shape (cell,)
+        Noisy, so possibly negative; the last cell is that of missing values.
+    noise_std : float
+        In counts.
+    support : Bounds, optional
+        What the bins of a numeric column divide; values beyond count as its ends. Default: the
+        public bounds.
+    quantile_map : (float64 array, float64 array), optional
+        What generated numbers become; see `mapped`.
+    """
+
+    column: PublicColumn
+    counts: _FloatArray
+    noise_std: float
+    support: Bounds | None = None
+    quantile_map: tuple[_FloatArray, _FloatArray] | None = None
+
+    @classmethod
+    def uninformed(cls, column: PublicColumn, n_bins: int) -> NoisyHistogram:
+        """Describe a column by public knowledge alone: even shares, and no value missing.
+
+        Reads no record, hence costs nothing.
+        """
+        counts = np.ones(n_cells(column, n_bins))
+        counts[-1] = 0.0
+        return cls(column, counts, 0.0)
+
+    @property
+    def cells(self) -> PublicColumn:
+        """What `cell_codes` needs to find a record's cell."""
+        return self.support or self.column
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether missing values are visible above the noise."""
+        return bool(self.counts[-1] > max(0.5, _MISSING_THRESHOLD * self.noise_std))
+
+    @property
+    def visible(self) -> npt.NDArray[np.intp]:
+        """Positions, in the public list, of the categories that are visible above the noise."""
+        counts = self.counts[:-1]
+        above = np.flatnonzero(counts > max(0.5, _CATEGORY_THRESHOLD * self.noise_std))
+        return above if len(above) else np.arange(len(counts))
+
+    @property
+    def missing_share(self) -> float:
+        """Share of records without a value, 0 if not visible above the noise."""
+        if not self.has_missing:
+            return 0.0
+        return float(min(1.0, self.counts[-1] / max(self.counts.sum(), 1.0)))
+
+    def shares(self) -> _FloatArray:
+        """Shares of bins or categories among the records that have a value.
+
+        Returns
+        -------
+        float64 array, shape (cell - 1,)
+            See `nearest_shares`.
+        """
+        return nearest_shares(self.counts[:-1])
+
+    def mean_and_std(self) -> tuple[float, float]:
+        """Mean and standard deviation of a numeric column, in its units, above the origin."""
+        bounds = self.support or self._bounds()
+        width = (bounds.high - bounds.low) / (len(self.counts) - 1)
+        middles = bounds.low + width * (np.arange(len(self.counts) - 1) + 0.5)
+        shares = self.shares()
+        mean = float(shares @ middles)
+        # A column in a single bin still varies within it.
+        variance = max(float(shares @ (middles - mean) ** 2), width**2 / 12.0)
+        return mean, math.sqrt(variance)
+
+    def significant_support(self) -> Bounds:
+        """Narrow a numeric column's bounds to where its values are, by the noisy counts alone.
+
+        Returns
+        -------
+        Bounds
+            From the first to the last bin whose count exceeds three noise standard deviations, and
+            one bin more on either side; the public bounds if there is no such bin.
+        """
+        bounds, counts = self._bounds(), self.counts[:-1]
+        there = np.flatnonzero(counts > _SIGNIFICANT * self.noise_std)
+        if not len(there):
+            return bounds
+        width = (bounds.high - bounds.low) / len(counts)
+        first, last = max(0, there[0] - 1), min(len(counts), there[-1] + 2)
+        low, high = float(bounds.low + width * first), float(bounds.low + width * last)
+        return (
+            replace(bounds, low=low, high=high) if low < high else bounds
+        )  # bounds a few roundings apart
+
+    @property
+    def encoded_dim(self) -> int:
+        """Number of encoded columns."""
+        values = 1 if isinstance(self.column, Bounds) else len(self.visible)
+        return values + int(self.has_missing)
+
+    def encode(self, values: pd.Series[Any]) -> _FloatArray:
+        """Turn a column into bounded numbers, using nothing but published statistics.
+
+        Parameters
+        ----------
+        values : pandas.Series, shape (record,)
+
+        Returns
+        -------
+        float64 array, shape (record, encoded_dim)
+            Numbers: standard score within ±12, 0 where missing. Categories: one-hot of the
+            visible ones, all zero for others and where missing. Then, if `has_missing`, an
+            indicator of missing values.
+        """
+        if isinstance(self.column, Bounds):
+            numbers = read_numbers(values, self.column.origin)
+            numbers = np.clip(numbers, self.column.low, self.column.high)
+            return self._scores(numbers)
+        return self._one_hot(cell_codes(values, self.column, len(self.counts)))
+
+    def draw(self, n_records: int, rng: np.random.Generator) -> _FloatArray:
+        """Draw encoded values as the histogram has them: numbers spread evenly within their bins.
+
+        Parameters
+        ----------
+        n_records : int
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        float64 array, shape (n_records, encoded_dim)
+            As `encode` returns it; only visible categories occur.
+        """
+        missing = rng.random(n_records) < self.missing_share
+        shares, cells = self.shares(), self.cells
+        if isinstance(cells, Bounds):
+            bins = rng.choice(len(shares), n_records, p=shares) + rng.random(n_records)
+            numbers = cells.low + (cells.high - cells.low) * bins / len(shares)
+            return self._scores(np.where(missing, np.nan, numbers))
+        shares = np.maximum(shares[self.visible], np.finfo(np.float64).tiny)
+        codes = self.visible[rng.choice(len(shares), n_records, p=shares / shares.sum())]
+        return self._one_hot(np.where(missing, len(self.counts) - 1, codes))
+
+    def _scores(self, numbers: _FloatArray) -> _FloatArray:
+        """Encode numbers, NaN where missing."""
+        mean, std = self.mean_and_std()
+        scores = np.clip((numbers - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
+        missing = np.isnan(scores)
+        encoded = np.stack([np.where(missing, 0.0, scores), missing.astype(np.float64)], axis=1)
+        return encoded[:, : self.encoded_dim]
+
+    def _one_hot(self, codes: npt.NDArray[np.int64]) -> _FloatArray:
+        """Encode the cells of categories."""
+        cells = len(self.counts)
+        encoded: _FloatArray = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
+        return encoded[:, : self.encoded_dim]
+
+    def decode_numeric(self, scores: _FloatArray) -> _FloatArray:
+        """Turn standard scores into numbers (above the origin) within the public bounds."""
+        bounds, (mean, std) = self._bounds(), self.mean_and_std()
+        numbers = scores * std + mean
+        if self.quantile_map is not None:
+            numbers = np.interp(numbers, *self.quantile_map)
+        return np.clip(numbers, float(bounds.low), float(bounds.high))
+
+    def mapped(self, scores: _FloatArray) -> NoisyHistogram:
+        """Add the quantile map that gives generated scores the published shares of bins.
+
+        Parameters
+        ----------
+        scores : float64 array, shape (record,)
+            Generated, of a numeric column.
+
+        Returns
+        -------
+        NoisyHistogram
+            From then on `decode_numeric` is for generated scores, and no inverse of `encode`. Equal
+            to this one if no bin differs by more than errors explain.
+        """
+        bounds, (mean, std) = self.support or self._bounds(), self.mean_and_std()
+        edges = np.linspace(bounds.low, bounds.high, len(self.counts))
+        values = scores * std + mean
+        had = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / max(len(values), 1)
+        wanted = corrected_shares(had, self.counts[:-1], self.noise_std)
+        if not len(values) or np.allclose(had, wanted, rtol=0.0, atol=1e-9):
+            return self
+        return replace(self, quantile_map=quantile_map(values, edges, wanted))
+
+    def _bounds(self) -> Bounds:
+        if isinstance(self.column, Bounds):
+            return self.column
+        raise TypeError("A categorical column has no mean.")
+
+
+def nearest_shares(counts: _FloatArray) -> _FloatArray:
+    """Turn noisy counts into shares.
+
+    Parameters
+    ----------
+    counts : float64 array, shape (cell,)
+
+    Returns
+    -------
+    float64 array, shape (cell,)
+        Non-negative, adding up to 1: the counts moved to the nearest such point (in least squares,
+        "norm-sub"), which unlike cutting off negative counts adds no mass to empty cells. Equal
+        shares if the counts add up to nothing.
+    """
+    total = counts.sum()
+    if not total > 0.0:
+        return np.full(len(counts), 1.0 / len(counts))
+    descending = np.sort(counts)[::-1]
+    excess = (np.cumsum(descending) - total) / np.arange(1, len(counts) + 1)
+    threshold = excess[np.flatnonzero(descending > excess)[-1]]
+    shares: _FloatArray = np.maximum(counts - threshold, 0.0)
+    shares /= shares.sum()
+    return shares
+
+
+def estimate_n_records(columns: Iterable[_FloatArray]) -> float:
+    """Estimate the number of records from published histograms, at no further cost.
+
+    Parameters
+    ----------
+    columns : iterable of float64 array, shape (cell,)
+        Noisy counts of any parties' columns; every one of them counts all records.
+
+    Returns
+    -------
+    float
+        At least 1. A column's sum has the noise of its cells together, so columns are weighted by
+        the inverse of their numbers of cells.
+    """
+    pairs = [(counts.sum(), 1.0 / len(counts)) for counts in columns]
+    weight = sum(weight for _, weight in pairs)
+    return max(1.0, float(sum(total * weight for total, weight in pairs) / weight))

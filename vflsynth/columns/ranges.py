@@ -1,0 +1,250 @@
+"""Public ranges of numbers and times: what they mean for a dtype, and grids to find them.
+
+A range is given by whoever knows the column (`Bounds` in a `PublicSchema`), or is found among the
+cells of a public grid, by noisy counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from datetime import date
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from vflsynth.columns.arrays import has_timezone, numpy_dtype, timezone
+from vflsynth.columns.axes import Axis, FloatAxis, IntegerAxis
+from vflsynth.columns.schema import Bounds
+from vflsynth.exceptions import ColumnKindError
+
+Floats = npt.NDArray[np.float64]
+
+# Float64 does not have all whole numbers beyond this.
+_LARGEST_EXACT = 2**53
+
+# Cells of numbers: powers of two from 1e-9 to 1.8e19 of either sign, and one around 0.
+_POWERS = 2.0 ** np.arange(-30, 65)
+_EDGES = np.concatenate([-_POWERS[::-1], _POWERS])
+
+# Cells of points in time begin at these years: decades where most dates are, coarse ones elsewhere.
+_YEARS = (1, 1000, 1500, 1600, 1700, 1800, 1850, *range(1900, 2101, 10), 2150, 2200, 2500, 9999)
+_EPOCH = date(2000, 1, 1).toordinal()
+_DAYS = [date(year, 1, 1).toordinal() - _EPOCH for year in _YEARS]
+
+
+def number_bounds(name: Hashable, dtype: Any, listed: Bounds, *, whole: bool) -> Bounds:
+    """Say what a range means for a column of numbers.
+
+    Parameters
+    ----------
+    name : object
+        Label of the column, for error messages.
+    dtype : dtype
+        A numeric one.
+    listed : Bounds
+    whole : bool
+        Whether the column holds whole numbers only, as every integer dtype does.
+
+    Raises
+    ------
+    ColumnKindError
+        If the ends are times, or the dtype cannot hold them.
+    """
+    if not isinstance(listed.low, Real):
+        raise ColumnKindError(
+            f"its public bounds {_words(listed)} are times, and the column holds numbers of type "
+            f"{dtype}",
+            fix="give it two numbers as bounds, or convert the column to datetimes",
+            column=name,
+        )
+    integers = numpy_dtype(dtype).kind in "iu"
+    found = Bounds(*listed.ends, step=int(whole or integers))
+    if integers and max(map(abs, listed.ends)) > _LARGEST_EXACT:
+        low, high = math.ceil(listed.low), math.floor(listed.high)
+        found = Bounds(0, high - low, int(low), 1)
+    _check_axis(name, dtype, found, listed)
+    return found
+
+
+def time_bounds(name: Hashable, dtype: Any, listed: Bounds) -> Bounds:
+    """Say what a range means for a column of points in time or of durations.
+
+    Parameters
+    ----------
+    name, dtype, listed
+        As in `number_bounds`.
+
+    Returns
+    -------
+    Bounds
+        Counts of the dtype's unit above the lower end.
+
+    Raises
+    ------
+    ColumnKindError
+        If the ends are something else, lie in a time zone where the column has none, or the dtype
+        cannot hold them.
+    """
+    own = numpy_dtype(dtype)
+    ends: tuple[Any, ...] = listed.ends
+    durations = own.kind == "m"
+    if isinstance(ends[0], pd.Timedelta) != durations or isinstance(ends[0], Real):
+        wanted = "durations, such as '0 days'" if durations else "times, such as '2020-01-31'"
+        raise ColumnKindError(
+            f"its public bounds {_words(listed)} do not fit a column of type {dtype}",
+            fix=f"give two {wanted}",
+            column=name,
+        )
+    step = _smallest_step(dtype)
+    if not durations:
+        if not isinstance(ends[0], pd.Timestamp):
+            step = _per_day(own)
+        ends = tuple(_in_zone(name, dtype, pd.Timestamp(end)) for end in ends)
+    try:
+        low, high = _count(ends[0], own, up=True), _count(ends[1], own, up=False)
+        if step > 1:  # days are not of equal length everywhere: the last one is at a whole step
+            high = low + round((high - low) / step) * step
+        found = Bounds(0, high - low, low, step)
+    except ValueError:  # out of range, or less than a unit apart
+        raise _does_not_hold(name, dtype, listed) from None
+    _check_axis(name, dtype, found, listed)
+    return found
+
+
+def number_grid(dtype: Any) -> Floats:
+    """Edges of the cells in which numbers are looked for, as far as the dtype goes.
+
+    Powers of two from 2**-30 to 2**64 of either sign, with one cell around 0.
+    """
+    own = numpy_dtype(dtype)
+    limits: Any = np.finfo(own) if own.kind == "f" else np.iinfo(own)
+    return np.unique(np.clip(_EDGES, float(limits.min), float(limits.max)))
+
+
+def number_range(dtype: Any, low: float, high: float, *, whole: bool) -> Bounds:
+    """Bounds between two edges of `number_grid`."""
+    own = numpy_dtype(dtype)
+    if own.kind not in "iu":
+        return Bounds(low, high, step=int(whole))
+    limits = np.iinfo(own)  # the largest edge of 64 bits is rounded up
+    ends = max(low, limits.min), min(high, limits.max)
+    return number_bounds(None, dtype, Bounds(*ends), whole=True)
+
+
+def time_grid(dtype: Any) -> Floats:
+    """Edges of the cells in which times are looked for, in the dtype's unit.
+
+    Points in time, counted from the beginning of the year 2000 UTC: decades from 1900 to 2100,
+    coarser cells from the year 1 to 9999, as far as the dtype goes. Durations: powers of two of
+    seconds, as `number_grid`.
+    """
+    own = numpy_dtype(dtype)
+    days = _EDGES / 86_400.0 if own.kind == "m" else np.array(_DAYS)
+    origin, inside = grid_origin(dtype), 2.0**63 - 2.0**12  # a rounding below what 64 bits hold
+    edges = np.rint(days * _per_day(own))
+    return np.unique(np.clip(edges, -inside - origin, inside - origin))
+
+
+def grid_origin(dtype: Any) -> int:
+    """Count from which the edges of `number_grid` or `time_grid` are counted."""
+    own = numpy_dtype(dtype)
+    since_1970 = _EPOCH - date(1970, 1, 1).toordinal()
+    return since_1970 * _per_day(own) if own.kind == "M" else 0
+
+
+def time_range(dtype: Any, low: float, high: float) -> Bounds:
+    """Bounds between two edges of `time_grid`."""
+    return Bounds(0, int(high - low), grid_origin(dtype) + int(low), _smallest_step(dtype))
+
+
+def axis_of(bounds: Bounds, dtype: Any) -> Axis:
+    """Return the number line of a column between public bounds.
+
+    Parameters
+    ----------
+    bounds : Bounds
+        From one of the functions above.
+    dtype : dtype
+
+    Raises
+    ------
+    ValueError
+        If the dtype holds no number between the bounds, or not all of them.
+    """
+    own, (low, high) = numpy_dtype(dtype), bounds.ends
+    if bounds.step:
+        low, high = math.ceil(low), math.floor(high)
+    if own.kind in "iumM":
+        low, high = bounds.origin + low, bounds.origin + high
+        limits = np.iinfo(own if own.kind in "iu" else np.int64)
+        # The smallest 64-bit count stands for a missing time.
+        if low < limits.min + (own.kind in "mM") or high > limits.max:
+            raise ValueError(f"{dtype} does not reach from {low} to {high}")
+        return IntegerAxis(low, high, min(bounds.step, high - low), own == np.uint64)
+    if own.kind != "f" or max(abs(low), abs(high)) > np.finfo(own).max:
+        raise ValueError(f"{dtype} does not reach from {low} to {high}")
+    low, high = _inside(low, own, np.inf), _inside(high, own, -np.inf)
+    return FloatAxis(low, high, 0 if bounds.step else None, 0, float(np.finfo(own).eps))
+
+
+def _inside(end: float, own: np.dtype[Any], direction: float) -> float:
+    """Nearest number of a float type that is not beyond the end."""
+    number = own.type(end)
+    outside = number < end if direction > 0 else number > end
+    return float(np.nextafter(number, own.type(direction)) if outside else number)
+
+
+def _check_axis(name: Hashable, dtype: Any, found: Bounds, listed: Bounds) -> None:
+    try:
+        axis_of(found, dtype)
+    except ValueError:
+        raise _does_not_hold(name, dtype, listed) from None
+
+
+def _does_not_hold(name: Hashable, dtype: Any, listed: Bounds) -> ColumnKindError:
+    return ColumnKindError(
+        f"a column of type {dtype} cannot hold the values that its public bounds {_words(listed)} "
+        "give it",
+        fix="give it bounds within its type, or convert it to a wider type",
+        column=name,
+    )
+
+
+def _words(bounds: Bounds) -> str:
+    return f"({bounds.low}, {bounds.high})"
+
+
+def _in_zone(name: Hashable, dtype: Any, end: pd.Timestamp) -> pd.Timestamp:
+    """Take a time without a zone for one of the column's own."""
+    if end.tz is None:
+        if not has_timezone(dtype):
+            return end
+        return end.tz_localize(timezone(dtype), ambiguous=True, nonexistent="shift_forward")
+    if has_timezone(dtype):
+        return end
+    raise ColumnKindError(
+        f"its public bounds are in the time zone {end.tz}, and the column's times have none",
+        fix="give bounds without a time zone, or the column one, with .dt.tz_localize",
+        column=name,
+    )
+
+
+def _count(end: Any, own: np.dtype[Any], *, up: bool) -> int:
+    """Count of a dtype's unit that is next to a time, on its inner side."""
+    near = end.as_unit(np.datetime_data(own)[0], round_ok=True)
+    count = int(near.asm8.view("i8"))
+    return count + (up and near < end) - (not up and near > end)
+
+
+def _per_day(own: np.dtype[Any]) -> int:
+    """Return the counts of a NumPy time type per day."""
+    return 86_400 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[np.datetime_data(own)[0]]
+
+
+def _smallest_step(dtype: Any) -> int:
+    """Return the counts from one value of a time type to the next: Arrow has a type of days."""
+    return _per_day(numpy_dtype(dtype)) if str(dtype).startswith("date32") else 1

@@ -1,0 +1,258 @@
+"""What is public about a table: bounds of its numbers and times, and lists of its labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from numbers import Real
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from pandas.api.types import is_hashable
+
+from vflsynth.columns.arrays import read_numbers
+from vflsynth.columns.codec import scalar_from_json, scalar_to_json
+from vflsynth.exceptions import PrivacyParameterError
+
+# Squares of such numbers, which variances are made of, are still finite.
+_LARGEST_BOUND = 1e150
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Public range of a column of numbers or times; values beyond it count as its ends.
+
+    Parameters
+    ----------
+    low, high : float, date, Timestamp or Timedelta
+        In the column's own units, finite, ``low < high``. ISO text stands for a date or a point in
+        time, other text for a duration ("3 days"). Two dates say that the values are whole days.
+    origin : int, default 0
+        Of a column whose type is known: the 64-bit count (of the dtype's unit, for times) from
+        which `low` and `high` are counted, so that float64 keeps their differences exactly.
+    step : int, default 0
+        Values are whole multiples of this above `origin`; 0 if they may lie anywhere.
+    """
+
+    low: Any
+    high: Any
+    origin: int = 0
+    step: int = 0
+
+    def __post_init__(self) -> None:
+        low, high = map(_end, (self.low, self.high))  # from whoever wrote the schema
+        if {type(low), type(high)} == {date, pd.Timestamp}:
+            low, high = pd.Timestamp(low), pd.Timestamp(high)
+        if not _in_order(low, high):
+            raise PrivacyParameterError(
+                "bounds",
+                (self.low, self.high),
+                f"two numbers within ±{_LARGEST_BOUND:g}, two times (with a time zone or without) "
+                "or two durations, the smaller one first",
+            )
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        """Low and high."""
+        return self.low, self.high
+
+    def to_json(self) -> list[Any]:
+        """Return the ends as JSON values."""
+        return [scalar_to_json(end) for end in self.ends]
+
+
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """Public list of a column's labels; all other values count as missing.
+
+    Parameters
+    ----------
+    values : tuple
+        Distinct, at least one, none of them missing: missing values have a cell of their own.
+    """
+
+    values: tuple[Hashable, ...]
+
+    def __post_init__(self) -> None:
+        given: Any = self.values  # from whoever wrote the schema
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            raise PrivacyParameterError("categories", given, "a list of values")
+        object.__setattr__(self, "values", tuple(self.values))
+        values = _index(self.values)
+        if not len(values) or not values.is_unique or values.hasnans:
+            raise PrivacyParameterError(
+                "categories",
+                self.values,
+                "a list of at least one value, all distinct, without missing ones",
+            )
+
+    def to_json(self) -> list[Any]:
+        """Return the values as JSON values."""
+        return [scalar_to_json(value) for value in self.values]
+
+
+PublicColumn: TypeAlias = Bounds | Categories
+
+
+@dataclass(frozen=True)
+class PublicSchema:
+    """Bounds and categories that hold whatever the records are, by column.
+
+    Parameters
+    ----------
+    bounds : mapping of column to (low, high)
+        Columns of numbers, times and durations; see `Bounds`. Times without a zone are in the
+        column's own.
+    categories : mapping of column to sequence
+        Columns of labels. Those of an ordered column are in its order.
+
+    Raises
+    ------
+    PrivacyParameterError
+        If a column is in both, or bounds or categories are malformed.
+
+    Notes
+    -----
+    Privacy: nothing is spent on a schema, so it must come from outside the data: a data dictionary,
+    a law, a measuring instrument's range. Reading the minimum of a column off the records and
+    calling it public voids the guarantee.
+
+    Examples
+    --------
+    >>> schema = PublicSchema(
+    ...     bounds={"age": (0, 120), "admitted": ("2020-01-01", "2024-12-31")},
+    ...     categories={"smoker": ["no", "yes"]},
+    ... )
+    >>> schema["age"].high
+    120
+    >>> schema["admitted"].low
+    datetime.date(2020, 1, 1)
+    """
+
+    bounds: Mapping[Hashable, Sequence[Any]] = field(default_factory=dict)
+    categories: Mapping[Hashable, Sequence[Hashable]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        both = sorted(map(str, set(self.bounds) & set(self.categories)))
+        if both:
+            raise PrivacyParameterError("schema", both, "either bounds or categories per column")
+        for column in (*self.bounds, *self.categories):
+            self[column]
+
+    def __contains__(self, column: Hashable) -> bool:
+        return column in self.bounds or column in self.categories
+
+    def __getitem__(self, column: Hashable) -> PublicColumn:
+        if column in self.bounds:
+            ends: Any = self.bounds[column]
+            if isinstance(ends, str) or not isinstance(ends, Sequence) or len(ends) != 2:
+                raise PrivacyParameterError("bounds", ends, f"(low, high) for column {column!r}")
+            return Bounds(*ends)
+        if column in self.categories:
+            return Categories(self.categories[column])  # type: ignore[arg-type]
+        raise PrivacyParameterError(
+            "schema",
+            column,
+            "complete: give every column public bounds or a public list of categories; without "
+            "them this column could only be read outside the privacy budget",
+        )
+
+    def get(self, column: Hashable) -> PublicColumn | None:
+        """Return what is known of a column, or None."""
+        return self[column] if column in self else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values; labels stand beside what is known about them, as pairs."""
+        return {
+            name: [[scalar_to_json(label), self[label].to_json()] for label in getattr(self, name)]
+            for name in ("bounds", "categories")
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Decode `to_dict`."""
+        return cls(
+            **{
+                name: {
+                    scalar_from_json(label): tuple(scalar_from_json(value) for value in values)
+                    for label, values in content[name]
+                }
+                for name in ("bounds", "categories")
+            }
+        )
+
+
+PublicColumns: TypeAlias = PublicSchema | Mapping[Hashable, PublicColumn]
+
+
+def cell_codes(values: pd.Series[Any], column: PublicColumn, n_bins: int) -> npt.NDArray[np.int64]:
+    """Return the number of every record's histogram cell.
+
+    Parameters
+    ----------
+    values : pandas.Series, shape (record,)
+    column : Bounds or Categories
+        Bounds of times as `ColumnTransformer.public_column` returns them.
+    n_bins : int
+        Number of equal bins of a numeric column.
+
+    Returns
+    -------
+    int64 array, shape (record,)
+        Bins or categories from 0; the last cell, number ``n_cells(...) - 1``, holds missing values
+        and values outside the public list. Every record is in exactly one cell, whatever it
+        contains.
+    """
+    if isinstance(column, Categories):
+        found = [value if is_hashable(value) else None for value in values.astype(object)]
+        codes = _index(column.values).get_indexer(_index(found))
+        return np.where(codes < 0, len(column.values), codes).astype(np.int64)
+    numbers = read_numbers(values, column.origin)
+    position = (np.clip(numbers, column.low, column.high) - column.low) / (column.high - column.low)
+    codes = np.minimum(np.floor(np.nan_to_num(position) * n_bins), n_bins - 1)
+    return np.where(np.isnan(numbers), n_bins, codes).astype(np.int64)
+
+
+def n_cells(column: PublicColumn, n_bins: int) -> int:
+    """Count a column's histogram cells: bins or categories, and one for missing values."""
+    return (n_bins if isinstance(column, Bounds) else len(column.values)) + 1
+
+
+def _index(values: Iterable[Any]) -> pd.Index[Any]:
+    return pd.Index(list(values), dtype=object, tupleize_cols=False)
+
+
+def _end(value: Any) -> Any:
+    """Return times, also as text, as date, Timestamp or Timedelta, and all else as it is."""
+    try:
+        if isinstance(value, str):
+            if _DATE.fullmatch(value):
+                return date.fromisoformat(value)
+            if _DATE.match(value):
+                return pd.Timestamp(value)
+            return pd.Timedelta(value) if re.search("[a-zA-Z:]", value) else value
+        if isinstance(value, datetime | np.datetime64):
+            return pd.Timestamp(value)
+        if isinstance(value, timedelta | np.timedelta64):
+            return pd.Timedelta(value)
+    except ValueError:
+        pass
+    return value
+
+
+def _in_order(low: Any, high: Any) -> bool:
+    if isinstance(low, Real) and isinstance(high, Real):
+        return abs(float(low)) < _LARGEST_BOUND > abs(float(high)) and bool(low < high)
+    try:
+        times = isinstance(low, date | pd.Timedelta) and isinstance(high, date | pd.Timedelta)
+        return times and bool(low < high)
+    except TypeError:  # a time and a duration, or one time with a zone and one without
+        return False

@@ -1,0 +1,143 @@
+"""How a party encodes its columns without looking at them outside the privacy budget."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+import torch
+
+from vflsynth.columns import NoisyHistogram, PublicSchema
+from vflsynth.columns.base import naming
+from vflsynth.columns.kinds import public_columns
+from vflsynth.columns.schema import PublicColumn
+from vflsynth.exceptions import PartyDataError, PrivacyBudgetError
+from vflsynth.privacy.discovery import (
+    ColumnCounts,
+    Discovery,
+    Knowledge,
+    discover_column,
+    plan_discovery,
+    split_noise,
+    sum_columns,
+)
+from vflsynth.privacy.histograms import histogram_sensitivity, release_narrowed_histograms
+
+
+@dataclass(frozen=True, slots=True)
+class PublicEncoding:
+    """Public bounds and categories, and the noise of the histograms that refine them.
+
+    Parameters
+    ----------
+    schema : PublicSchema
+        What is known without looking at the records.
+    n_bins : int
+        Bins of a numeric column's histogram.
+    noise_std : float or None
+        Of every cell, in counts, if it were released once; see `release_narrowed_histograms`. None
+        releases no histogram: columns are scaled by their public bounds, as if spread evenly
+        between them, and missing values are not synthesised.
+    discovery : Discovery, optional
+        Noise of the ranges and categories of columns that the schema does not list. Default: it
+        must list all of them.
+    kinds : mapping of column to kind
+        What users declared, of any parties' columns; see `TableTransformer`.
+    columns : mapping of party to ColumnCounts
+        What the noise was calibrated for. A party that has more to release refuses.
+    """
+
+    schema: PublicSchema
+    n_bins: int
+    noise_std: float | None
+    discovery: Discovery | None = None
+    kinds: Mapping[Hashable, str] = field(default_factory=dict)
+    columns: Mapping[str, ColumnCounts] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        privacy: Knowledge,
+        noise_multiplier: float | None,
+        columns: Mapping[str, ColumnCounts],
+        *,
+        kinds: Mapping[Hashable, str] | None = None,
+    ) -> PublicEncoding:
+        """Divide the noise of all preprocessing, None if there is none, over its releases.
+
+        Parameters
+        ----------
+        privacy : object
+            The public schema, and what noise depends on.
+        noise_multiplier : float or None
+            From a plan.
+        columns : mapping of party to ColumnCounts
+            From `count_columns`, with the same kinds.
+        kinds : mapping of column to kind, optional
+        """
+        kinds = dict(kinds or {})
+        schema, counts = privacy.public_schema or PublicSchema(), sum_columns(columns)
+        if noise_multiplier is None:
+            return PublicEncoding(schema, privacy.n_bins, None, kinds=kinds)
+        of_discovery, of_histograms = split_noise(noise_multiplier, counts.unlisted)
+        noise_std = of_histograms * histogram_sensitivity(counts.total, privacy.relation)
+        discovery = None
+        if counts.unlisted:
+            discovery = plan_discovery(privacy, of_discovery, counts.unlisted)
+        return PublicEncoding(schema, privacy.n_bins, noise_std, discovery, kinds, columns)
+
+    def histograms(
+        self, party: str, matched: pd.DataFrame, noise: torch.Generator | None = None
+    ) -> dict[Hashable, NoisyHistogram]:
+        """Release a party's noisy histograms, or make those of somebody who knows nothing.
+
+        Parameters
+        ----------
+        party : str
+            For error messages.
+        matched : DataFrame, shape (record, column)
+            The party's matched records.
+        noise : torch.Generator, optional
+            For tests only.
+
+        Raises
+        ------
+        PartyDataError
+            If a column has no public bounds or categories and cannot be given them.
+        ColumnKindError
+            If declared kind, dtype and schema contradict each other.
+        PrivacyBudgetError
+            If the noise was calibrated for fewer columns.
+        """
+        public: dict[Hashable, PublicColumn] = {}
+        known = public_columns(matched, self.schema, self.kinds, party=party)
+        self._check_counts(party, [column for _, column in known.values()])
+        for label, (kind, column) in known.items():
+            with naming(party, label):
+                if column is None and self.discovery is not None:
+                    column = discover_column(matched[label], kind, self.discovery, rng=noise)
+                if column is None:
+                    raise PartyDataError(
+                        "public_schema says nothing about this column, and reading its range or "
+                        "categories off the records would not be private",
+                        fix="give it public bounds (numbers, times) or a public list of categories",
+                    )
+            public[label] = column
+        if self.noise_std is None:
+            return {
+                label: NoisyHistogram.uninformed(column, self.n_bins)
+                for label, column in public.items()
+            }
+        return release_narrowed_histograms(
+            matched, public, n_bins=self.n_bins, noise_std=self.noise_std, rng=noise
+        )
+
+    def _check_counts(self, party: str, columns: Sequence[PublicColumn | None]) -> None:
+        paid = self.columns.get(party)
+        unlisted = sum(column is None for column in columns)
+        if paid is not None and (len(columns) > paid.total or unlisted > paid.unlisted):
+            raise PrivacyBudgetError(
+                f"party {party!r} would release {len(columns)} columns, {unlisted} of which nobody "
+                f"described, but the noise is for {paid.total} and {paid.unlisted}"
+            )
