@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sklearn.base import BaseEstimator
 
@@ -11,6 +11,7 @@ from vflsynth._validation import Choice, Number, Optional, Rule, check_parameter
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.privacy.events import NeighbouringRelation, Sampler
 from vflsynth.privacy.schema import PublicSchema
+from vflsynth.registry import register
 
 Mechanism = Literal[
     "kernel_mean_embedding", "dpsgd", "first_layer", "dpsgd_gan", "gs_wgan", "latent_tree"
@@ -42,6 +43,7 @@ _RULES: dict[str, Rule] = {
 }
 
 
+@register
 class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
     """Differential privacy by Gaussian noise.
 
@@ -107,6 +109,8 @@ class GaussianPrivacy(BaseEstimator):  # type: ignore[misc]
     >>> GaussianPrivacy(epsilon=10, delta=5e-4, mechanism="dpsgd", max_grad_norm=2.0)
     GaussianPrivacy(delta=0.0005, epsilon=10, max_grad_norm=2.0, mechanism='dpsgd')
     """
+
+    registry_group: ClassVar[str] = "mechanisms"
 
     def __init__(
         self,

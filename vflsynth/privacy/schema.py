@@ -6,13 +6,14 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_hashable
 
 from vflsynth.exceptions import ColumnKindError, PrivacyParameterError
+from vflsynth.registry import register
 
 # Squares of such numbers, which variances are made of, are still finite.
 _LARGEST_BOUND = 1e150
@@ -71,6 +72,7 @@ class Categories:
 PublicColumn: TypeAlias = Bounds | Categories
 
 
+@register
 @dataclass(frozen=True)
 class PublicSchema:
     """Bounds and categories that hold whatever the records are.
@@ -99,6 +101,8 @@ class PublicSchema:
     >>> schema["age"]
     Bounds(low=0, high=120)
     """
+
+    registry_group: ClassVar[str] = "parameters"
 
     bounds: Mapping[Hashable, tuple[float, float]] = field(default_factory=dict)
     categories: Mapping[Hashable, tuple[Hashable, ...]] = field(default_factory=dict)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict
-from typing import Any, Literal, Self, overload
+from typing import Any, ClassVar, Literal, Self, overload
 
-import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
@@ -18,11 +17,12 @@ from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, check_parameters
 from vflsynth._version import __version__
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.codec import scalar_from_json, scalar_to_json
 from vflsynth.exceptions import ArtefactError, ColumnKindError, ParameterError
 from vflsynth.frames import AlignmentReport
 from vflsynth.model import PartyModel
-from vflsynth.privacy import GaussianPrivacy, NeighbouringRelation, PrivacyLedger, PublicSchema
+from vflsynth.parameters import parameters_from_json, parameters_to_json
+from vflsynth.privacy import NeighbouringRelation, PrivacyLedger
+from vflsynth.registry import full_name
 from vflsynth.training import history_from_json, history_to_json
 
 PartyFrames = Mapping[str, pd.DataFrame]
@@ -38,6 +38,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     `column_kinds` and `transformer`, and a `fit` that sets `parties_`, `alignment_`, `history_`,
     `settings_`, `device_`, `interrupted_`, `transcript_` and calls `_begin_samples`.
     """
+
+    registry_group: ClassVar[str] = "synthesizers"
 
     column_kinds: Mapping[Any, str] | None
     transformer: TableTransformer | None
@@ -180,9 +182,9 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         if self._number_of_records_is_private():
             alignment = transcript = None
         content = {
-            "class": type(self).__name__,
+            "class": full_name(type(self)),
             "version": __version__,
-            "parameters": self._parameters_to_json(),
+            "parameters": parameters_to_json(self),
             "settings": self.settings_,
             "alignment": None if alignment is None else asdict(alignment),
             "history": history_to_json(self.history_),
@@ -220,9 +222,9 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         root = artefacts.open_directory(path, KIND)
         content = artefacts.read_json(root / "synthesizer.json")
         with artefacts.reading(root, f"a {cls.__name__}"):
-            if content["class"] != cls.__name__:
+            if content["class"] != full_name(cls):
                 raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
-            synth = cls(**_parameters_from_json(content["parameters"]))
+            synth = cls(**parameters_from_json(content["parameters"]))
             alignment = content["alignment"]
             synth.alignment_ = None if alignment is None else AlignmentReport(**alignment)
             synth.history_ = history_from_json(content["history"])
@@ -247,76 +249,3 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             and ledger.covers_synthetic_data
             and ledger.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE
         )
-
-    def _parameters_to_json(self) -> dict[str, Any]:
-        """Return the parameters, so that what is loaded can be fitted anew."""
-        parameters: dict[str, Any] = self.get_params(deep=False)
-        if not isinstance(self.random_state, (int, np.integer)):
-            parameters["random_state"] = None
-        if "column_kinds" in parameters:
-            parameters["column_kinds"] = _labels_to_json(self.column_kinds)
-        if parameters.get("transformer") is not None and self.transformer is not None:
-            parameters["transformer"] = self.transformer.get_params(deep=False) | {
-                "kinds": _labels_to_json(self.transformer.kinds)
-            }
-        if parameters.get("privacy") is not None:
-            parameters["privacy"] = _privacy_to_json(parameters["privacy"])
-        return parameters
-
-
-def _parameters_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Undo `_parameters_to_json`."""
-    parameters = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
-    }
-    if "column_kinds" in content:
-        parameters["column_kinds"] = _labels_from_json(content["column_kinds"])
-    if content.get("transformer") is not None:
-        kinds = _labels_from_json(content["transformer"]["kinds"])
-        parameters["transformer"] = TableTransformer(**content["transformer"] | {"kinds": kinds})
-    if content.get("privacy") is not None:
-        parameters["privacy"] = _privacy_from_json(content["privacy"])
-    return parameters
-
-
-def _labels_to_json(kinds: Mapping[Any, str] | None) -> list[list[Any]] | None:
-    """Return a mapping of labels as pairs: JSON's own keys are always text."""
-    return None if kinds is None else [[scalar_to_json(k), kind] for k, kind in kinds.items()]
-
-
-def _labels_from_json(content: list[list[Any]] | None) -> dict[Any, str] | None:
-    return None if content is None else {scalar_from_json(k): kind for k, kind in content}
-
-
-def _privacy_to_json(privacy: GaussianPrivacy) -> dict[str, Any]:
-    """Return a privacy parameter as JSON values; labels stand beside their values, as pairs."""
-    schema, content = privacy.public_schema, privacy.get_params(deep=False)
-    content["bandwidths"] = list(privacy.bandwidths)
-    if schema is not None:
-        content["public_schema"] = {
-            "bounds": [
-                [scalar_to_json(label), [float(end) for end in ends]]
-                for label, ends in schema.bounds.items()
-            ],
-            "categories": [
-                [scalar_to_json(label), [scalar_to_json(value) for value in values]]
-                for label, values in schema.categories.items()
-            ],
-        }
-    return dict(content)
-
-
-def _privacy_from_json(content: Mapping[str, Any]) -> GaussianPrivacy:
-    parameters, schema = dict(content), content["public_schema"]
-    parameters["bandwidths"] = tuple(content["bandwidths"])
-    if schema is not None:
-        parameters["public_schema"] = PublicSchema(
-            bounds={
-                scalar_from_json(label): (low, high) for label, (low, high) in schema["bounds"]
-            },
-            categories={
-                scalar_from_json(label): tuple(scalar_from_json(value) for value in values)
-                for label, values in schema["categories"]
-            },
-        )
-    return GaussianPrivacy(**parameters)

@@ -24,11 +24,13 @@ from vflsynth.privacy.histograms import NoisyHistogram
 from vflsynth.privacy.schema import Bounds
 from vflsynth.protocol import LatentCodes, LocalChannel, Transcript
 from vflsynth.protocol.channel import Verb
+from vflsynth.registry import register
 from vflsynth.samplers import LatentTreeSampler
 from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
 from vflsynth.training import match_records
 
 
+@register
 class DPLTSynthesizer(BaseSynthesizer):
     """Differentially private latent tree, after DPLT (Tang et al. 2021): the discrete baseline.
 

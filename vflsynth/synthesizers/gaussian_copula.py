@@ -5,9 +5,11 @@ from __future__ import annotations
 from vflsynth.parties.copula_server import copula_loadings
 from vflsynth.protocol import Channel, MaskedRecords
 from vflsynth.protocol.channel import Verb
+from vflsynth.registry import register
 from vflsynth.synthesizers.independent import IndependentSynthesizer
 
 
+@register
 class GaussianCopulaSynthesizer(IndependentSynthesizer):
     """Draw columns from their own distributions, tied together by a Gaussian copula.
 

@@ -13,11 +13,13 @@ from vflsynth.frames import check_party_frames
 from vflsynth.model import PartyModel
 from vflsynth.parties import MarginalParty
 from vflsynth.protocol import Channel, LocalChannel, Schedule, Transcript
+from vflsynth.registry import register
 from vflsynth.samplers import MarginalSampler
 from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
 from vflsynth.training import match_records
 
 
+@register
 class IndependentSynthesizer(BaseSynthesizer):
     """Draw every column independently from its own distribution.
 

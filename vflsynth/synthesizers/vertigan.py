@@ -13,12 +13,14 @@ from vflsynth.columns import TableTransformer
 from vflsynth.parties import Settings, VertiGANParty, VertiGANServer
 from vflsynth.privacy import GaussianPrivacy
 from vflsynth.protocol import Channel
+from vflsynth.registry import register
 from vflsynth.synthesizers._privately import PrivateGANSynthesizer
 from vflsynth.synthesizers._vertigan_mechanisms import MECHANISMS
 from vflsynth.synthesizers.gan import RULES
 from vflsynth.training import VertiGAN
 
 
+@register
 class VertiGANSynthesizer(PrivateGANSynthesizer):
     """Vertical GAN with a shared generator backbone and no shared discriminator (VertiGAN).
 

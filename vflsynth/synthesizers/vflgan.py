@@ -14,12 +14,14 @@ from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
 from vflsynth.privacy import GaussianPrivacy
 from vflsynth.protocol import Channel, Shape
 from vflsynth.protocol.channel import Verb
+from vflsynth.registry import register
 from vflsynth.synthesizers._privately import PrivateGANSynthesizer
 from vflsynth.synthesizers._vflgan_mechanisms import MECHANISMS
 from vflsynth.synthesizers.gan import RULES
 from vflsynth.training import VFLGAN
 
 
+@register
 class VFLGANSynthesizer(PrivateGANSynthesizer):
     """Vertical federated WGAN-GP with a shared discriminator (VFLGAN).
 

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from vflsynth.parties import GANParty, Party, VertiGANParty
 from vflsynth.protocol import LocalChannel
+from vflsynth.registry import register
 from vflsynth.synthesizers._joined import join, weights_of
 from vflsynth.synthesizers._wgan_gp_mechanisms import MECHANISMS
 from vflsynth.synthesizers.vertigan import VertiGANSynthesizer
 
 
+@register
 class WGANGPSynthesizer(VertiGANSynthesizer):
     """Centralised WGAN-GP, the upper bound: it joins the party frames.
 

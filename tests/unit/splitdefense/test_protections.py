@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vflsynth._random import RandomStreams
-from vflsynth.exceptions import ArtefactError, ParameterError, TrainingDivergedError
+from vflsynth.exceptions import ParameterError, TrainingDivergedError
 from vflsynth.splitdefense import (
     PPDL,
     Chain,
@@ -21,7 +21,6 @@ from vflsynth.splitdefense import (
     NoisyGradient,
     RandomizedResponse,
 )
-from vflsynth.splitdefense._parts import from_plain
 from vflsynth.splitdefense.protections import Context, Draws
 
 EXACT = [GradientCompression(0.1), DiscreteSGD(2)]
@@ -78,16 +77,6 @@ def test_zero_stays_zero_and_nan_is_refused(protection):
     assert torch.equal(protect(protection, zero), zero)
     with pytest.raises(TrainingDivergedError):
         protect(protection, torch.full((1, 8, 3), torch.nan))
-
-
-@labelled
-def test_parts_survive_json(protection):
-    assert from_plain(protection.to_dict()).equals(protection)
-
-
-def test_unknown_part():
-    with pytest.raises(ArtefactError, match="no part"):
-        from_plain({"part": "Popen", "args": "ls"})
 
 
 def mean_square(protection, values, steps=300):

@@ -1,0 +1,179 @@
+"""Classes that are found by name: this package's own and those of packages installed beside it.
+
+Artefacts name a class in full, ``module:Class``, so that no two can be mistaken for each other.
+Command lines and jobs may use the short name where only one class has it. A name in a file is
+looked up here and never imported: a file can only ask for what somebody registered.
+
+A package registers its classes when it is imported, with `register`. It is imported at the first
+look-up if its metadata has an entry point of the group, such as::
+
+    [project.entry-points."vflsynth.protections"]
+    rounding = "my_package:Rounding"
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import logging
+import sys
+from typing import Any, TypeVar
+
+from vflsynth.exceptions import ParameterError
+
+logger = logging.getLogger("vflsynth")
+
+C = TypeVar("C", bound=type)
+
+OWN_MODULES = {
+    "synthesizers": ("vflsynth.synthesizers",),
+    "classifiers": ("vflsynth.splitdefense",),
+    "column_kinds": ("vflsynth.columns",),
+    "mechanisms": ("vflsynth.privacy",),
+    "protections": ("vflsynth.splitdefense",),
+    "metrics": ("vflsynth.evaluation",),
+    "parameters": ("vflsynth.columns", "vflsynth.privacy", "vflsynth.splitdefense"),
+}
+"""The groups, and where this package's own members are registered. As text: nothing is imported
+before it is asked for. "parameters" are other objects that a parameter may hold."""
+
+_SHORT_NAMES = {"column_kinds": "kind", "metrics": "name"}
+"""Class attributes that are the short names of a group; elsewhere it is the class's own name."""
+
+_classes: dict[str, dict[str, type[Any]]] = {group: {} for group in OWN_MODULES}
+_loaded: set[str] = set()
+
+
+def register(cls: C) -> C:
+    """Make a class known to artefacts, command lines and jobs; a class decorator.
+
+    Parameters
+    ----------
+    cls : class
+        Derived from one of this package's base classes, whose ``registry_group`` it inherits.
+
+    Returns
+    -------
+    class
+        The same.
+
+    Raises
+    ------
+    ParameterError
+        If the class belongs to no group, or another one has its full name. In an interactive
+        session the last one is used, so that a notebook's cell can be run again.
+
+    Examples
+    --------
+    >>> from vflsynth.splitdefense import Protection
+    >>> @register
+    ... class Nothing(Protection):
+    ...     def protect(self, gradients, context):
+    ...         return gradients
+    >>> find("protections", "Nothing") is Nothing
+    True
+    """
+    group = getattr(cls, "registry_group", None)
+    if group not in _classes:
+        raise ParameterError(
+            f"{full_name(cls)} cannot be registered: it derives from none of the base classes of "
+            f"{', '.join(_classes)}"
+        )
+    known = _classes[group].setdefault(full_name(cls), cls)
+    if known is not cls:
+        if not hasattr(sys, "ps1"):
+            raise ParameterError(
+                f"there already is a class {full_name(cls)}; give one of the two another name"
+            )
+        _classes[group][full_name(cls)] = cls
+    return cls
+
+
+def full_name(cls: type[Any]) -> str:
+    """Return ``module:Class``, what a class is called in files."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def is_registered(cls: type[Any]) -> bool:
+    """Whether files may name a class."""
+    return any(members.get(full_name(cls)) is cls for members in _classes.values())
+
+
+def members(group: str) -> dict[str, type[Any]]:
+    """Return a group's classes by the names that people may use for them.
+
+    Parameters
+    ----------
+    group : str
+        One of `OWN_MODULES`.
+
+    Returns
+    -------
+    dict
+        In the order of registration, by short name, or by full name where two share the short one.
+    """
+    by_full_name = _load(group)
+    short = {full: _short_name(group, cls) for full, cls in by_full_name.items()}
+    taken = list(short.values())
+    return {
+        short[full] if taken.count(short[full]) == 1 else full: cls
+        for full, cls in by_full_name.items()
+    }
+
+
+def find(group: str, name: str) -> type[Any]:
+    """Return the class that somebody means by a short or full name.
+
+    Raises
+    ------
+    ParameterError
+        If there is none, or the short name is that of several.
+    """
+    by_full_name, by_name = _load(group), members(group)
+    if name in by_full_name:
+        return by_full_name[name]
+    if name in by_name:
+        return by_name[name]
+    several = [full for full, cls in by_full_name.items() if _short_name(group, cls) == name]
+    noun = group.replace("_", " ")
+    if several:
+        raise ParameterError(
+            f"several {noun} are called {name!r}; give the full name: {' or '.join(several)}"
+        )
+    raise ParameterError(f"there is no {name!r} among the {noun}; there are {', '.join(by_name)}")
+
+
+def named_in_file(name: str, *groups: str) -> type[Any]:
+    """Return the class of a full name, from any of a few groups.
+
+    Raises
+    ------
+    ParameterError
+        If there is none.
+    """
+    for group in groups:
+        if name in (found := _load(group)):
+            return found[name]
+    raise ParameterError(
+        f"no class {name!r} is registered among the {', '.join(groups)}; install the package that "
+        "has it, or import it first"
+    )
+
+
+def _short_name(group: str, cls: type[Any]) -> str:
+    name: str = getattr(cls, _SHORT_NAMES.get(group, "__name__"))
+    return name
+
+
+def _load(group: str) -> dict[str, type[Any]]:
+    """Import what a group's members are registered by, once; return them by full name."""
+    if group not in _loaded:
+        _loaded.add(group)
+        for module in OWN_MODULES[group]:
+            importlib.import_module(module)
+        for entry in importlib.metadata.entry_points(group=f"vflsynth.{group}"):
+            try:
+                register(entry.load())
+            except Exception as error:  # one broken package must not take the others away
+                logger.warning("%s = %s cannot be loaded: %r", entry.name, entry.value, error)
+    return _classes[group]
