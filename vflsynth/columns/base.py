@@ -91,6 +91,7 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
     not covered by the noise of a private training. `to_dict` shows all of it.
     """
 
+    registry_group: ClassVar[str] = "column_kinds"
     kind: ClassVar[str]
     name_: Any
     dtype_: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,18 +21,20 @@ from vflsynth.columns.numeric import (
     IntegerTransformer,
 )
 from vflsynth.exceptions import CardinalityError, ColumnKindError
+from vflsynth.registry import Members, register
 
-TRANSFORMERS: dict[str, type[ColumnTransformer]] = {
-    transformer.kind: transformer
-    for transformer in (
-        ContinuousTransformer,
-        IntegerTransformer,
-        BooleanTransformer,
-        CategoricalTransformer,
-        OrderedTransformer,
-        DatetimeTransformer,
-    )
-}
+for _transformer in (
+    ContinuousTransformer,
+    IntegerTransformer,
+    BooleanTransformer,
+    CategoricalTransformer,
+    OrderedTransformer,
+    DatetimeTransformer,
+):
+    register(_transformer)
+
+TRANSFORMERS: Mapping[str, type[ColumnTransformer]] = Members("column_kinds")
+"""Classes by kind, registered ones included."""
 
 # Text that is different in more than this share of at least so many records identifies them.
 _LARGEST_SHARE_OF_DISTINCT, _FEWEST_RECORDS = 0.5, 50

@@ -323,7 +323,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             table.party_ = content["party"]
             table._columns = index_from_json(content["columns"])
             table._index_name = scalar_from_json(content["index_name"])
-            kinds = TRANSFORMERS | {PublicTransformer.kind: PublicTransformer}
+            kinds: dict[str, Any] = {**TRANSFORMERS, PublicTransformer.kind: PublicTransformer}
             columns = [kinds[t["kind"]].from_dict(t) for t in content["transformers"]]
             table._set_transformers(dict(zip(table._columns, columns, strict=True)))
         return table
