@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -131,6 +132,10 @@ def init_only_stores_its_arguments(case: Any) -> None:
     made = type(case.value)(**marks)
     same(made.get_params(deep=False), marks, "get_params")
     same(vars(made), marks, "what __init__ sets")
+    parameters = inspect.signature(type(case.value)).parameters
+    defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
+    if len(defaults) == len(parameters):
+        same(type(case.value)().get_params(deep=False), defaults, "get_params of the defaults")
 
 
 def unknown_parameters_are_type_errors(case: Any) -> None:

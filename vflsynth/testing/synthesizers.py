@@ -39,7 +39,7 @@ class SynthesizerCase:
     """
 
     def __init__(self, estimator: BaseSynthesizer) -> None:
-        self.value = clone(estimator).set_params(random_state=0)
+        self.value = estimator
 
     def __str__(self) -> str:
         return str(self.value)
@@ -52,9 +52,10 @@ class SynthesizerCase:
     def make(self, **parameters: Any) -> Any:
         """Return a clone with other parameters; column kinds only if it has them."""
         known = self.value.get_params(deep=False)
-        encoding = {"column_kinds", "transformer"}
+        absent = {"column_kinds", "transformer"} - set(known)
+        parameters = {"random_state": 0} | parameters
         return clone(self.value).set_params(
-            **{name: v for name, v in parameters.items() if name in known or name not in encoding}
+            **{name: value for name, value in parameters.items() if name not in absent}
         )
 
     @cached_property
