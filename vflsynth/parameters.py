@@ -80,21 +80,18 @@ def from_json(content: Any) -> Any:
     ArtefactError
         If it names a class that is not registered, or is not what `to_json` writes.
     """
-    match content:
-        case list():
-            return [from_json(item) for item in content]
-        case {"tuple": list(items)}:
-            return tuple(from_json(item) for item in items)
-        case {"mapping": list(pairs)}:
-            return {from_json(key): from_json(item) for key, item in pairs}
-        case {"object": str(name), "parameters": dict(parameters)}:
-            try:
-                return registry.named_in_file(name, *_GROUPS)(**parameters_from_json(parameters))
-            except (ParameterError, TypeError) as error:
-                raise ArtefactError(str(error)) from error
     try:
+        match content:
+            case list():
+                return [from_json(item) for item in content]
+            case {"tuple": list(items)}:
+                return tuple(from_json(item) for item in items)
+            case {"mapping": list(pairs)}:
+                return {from_json(key): from_json(item) for key, item in pairs}
+            case {"object": str(name), "parameters": dict(parameters)}:
+                return registry.named_in_file(name, *_GROUPS)(**parameters_from_json(parameters))
         return scalar_from_json(content)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ArtefactError(str(error)) from error
 
 

@@ -17,6 +17,8 @@ import importlib
 import importlib.metadata
 import logging
 import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from vflsynth.exceptions import ParameterError
@@ -99,26 +101,38 @@ def is_registered(cls: type[Any]) -> bool:
     return any(members.get(full_name(cls)) is cls for members in _classes.values())
 
 
-def members(group: str) -> dict[str, type[Any]]:
-    """Return a group's classes by the names that people may use for them.
+class Members(Mapping[str, type[Any]]):
+    """A group's classes by the names that people may use for them, in the order of registration.
+
+    Iteration gives short names, and full names where several classes share the short one. Either
+    finds a class.
 
     Parameters
     ----------
     group : str
         One of `OWN_MODULES`.
-
-    Returns
-    -------
-    dict
-        In the order of registration, by short name, or by full name where two share the short one.
     """
-    by_full_name = _load(group)
-    short = {full: _short_name(group, cls) for full, cls in by_full_name.items()}
-    taken = list(short.values())
-    return {
-        short[full] if taken.count(short[full]) == 1 else full: cls
-        for full, cls in by_full_name.items()
-    }
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+
+    def __getitem__(self, name: str) -> type[Any]:
+        by_full_name = _load(self._group)
+        return by_full_name[name] if name in by_full_name else self._by_name()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name())
+
+    def __len__(self) -> int:
+        return len(_load(self._group))
+
+    def _by_name(self) -> dict[str, type[Any]]:
+        members = _load(self._group)
+        shared = Counter(_short_name(self._group, cls) for cls in members.values())
+        return {
+            full if shared[short := _short_name(self._group, cls)] > 1 else short: cls
+            for full, cls in members.items()
+        }
 
 
 def find(group: str, name: str) -> type[Any]:
@@ -129,18 +143,15 @@ def find(group: str, name: str) -> type[Any]:
     ParameterError
         If there is none, or the short name is that of several.
     """
-    by_full_name, by_name = _load(group), members(group)
-    if name in by_full_name:
-        return by_full_name[name]
-    if name in by_name:
-        return by_name[name]
-    several = [full for full, cls in by_full_name.items() if _short_name(group, cls) == name]
-    noun = group.replace("_", " ")
+    known, noun = Members(group), group.replace("_", " ")
+    if name in known:
+        return known[name]
+    several = [full for full, cls in _load(group).items() if _short_name(group, cls) == name]
     if several:
         raise ParameterError(
             f"several {noun} are called {name!r}; give the full name: {' or '.join(several)}"
         )
-    raise ParameterError(f"there is no {name!r} among the {noun}; there are {', '.join(by_name)}")
+    raise ParameterError(f"there is no {name!r} among the {noun}; there are {', '.join(known)}")
 
 
 def named_in_file(name: str, *groups: str) -> type[Any]:
@@ -161,8 +172,7 @@ def named_in_file(name: str, *groups: str) -> type[Any]:
 
 
 def _short_name(group: str, cls: type[Any]) -> str:
-    name: str = getattr(cls, _SHORT_NAMES.get(group, "__name__"))
-    return name
+    return str(getattr(cls, _SHORT_NAMES.get(group, "__name__"), cls.__name__))
 
 
 def _load(group: str) -> dict[str, type[Any]]:

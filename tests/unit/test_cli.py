@@ -664,12 +664,18 @@ def test_ctrl_c_outside_training_says_that_nothing_was_saved(folder, capsys, mon
     assert "nothing was saved" in capsys.readouterr().err
 
 
-def test_termination_does_what_ctrl_c_does(folder, capsys, monkeypatch):
+@pytest.mark.parametrize("on_ctrl_c", [signal.default_int_handler, signal.SIG_IGN])
+def test_termination_does_what_ctrl_c_does(folder, capsys, monkeypatch, on_ctrl_c):
+    """Also where Ctrl-C is ignored, as in whatever a script starts with ``&``."""
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(
         "vflsynth.cli.inspect.describe_model", lambda *_: signal.raise_signal(signal.SIGTERM)
     )
-    assert main(["inspect", str(folder / "model")]) == 130
+    ctrl_c = signal.signal(signal.SIGINT, on_ctrl_c)
+    try:
+        assert main(["inspect", str(folder / "model")]) == 130
+    finally:
+        signal.signal(signal.SIGINT, ctrl_c)
     assert "nothing was saved" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
 

@@ -80,7 +80,7 @@ def describe_model(path: Path) -> dict[str, Any]:
     content = artefacts.read_json(path / "synthesizer.json")
     alignment, ledger = model.alignment_, model.privacy_ledger_
     return about | {
-        "class": content["class"],
+        "class": type(model).__name__,
         "version": content["version"],
         "device": model.device_,
         "interrupted": model.interrupted_,

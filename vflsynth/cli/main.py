@@ -106,7 +106,14 @@ def _termination_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may say what signals do
         return
-    previous = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+    def interrupt(*_: object) -> None:
+        # A script's `vflsynth ... &` ignores Ctrl-C, and must still end when it is told to.
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from vflsynth import _artefacts as artefacts
-from vflsynth import synthesizers
 from vflsynth._device import resolve_device
 from vflsynth.exceptions import ArtefactError
 from vflsynth.model import PARTY_KIND, PartyModel
+from vflsynth.registry import named_in_file
 from vflsynth.synthesizers.base import KIND, BaseSynthesizer
 
 
@@ -26,8 +26,6 @@ def open_model(path: Path) -> BaseSynthesizer | PartyModel:
     if kind != KIND:
         raise ArtefactError(f"{path} is a saved {kind!r}, not a model")
     content = artefacts.read_json(artefacts.open_directory(path, KIND) / "synthesizer.json")
-    for name in synthesizers.__all__:
-        if content.get("class") == name:
-            found: type[BaseSynthesizer] = getattr(synthesizers, name)
-            return found.load(path)
-    raise ArtefactError(f"{path} holds a {content.get('class')!r}, which this version cannot load")
+    with artefacts.reading(path, "a model of a known class"):
+        found: type[BaseSynthesizer] = named_in_file(content["class"], "synthesizers")
+    return found.load(path)

@@ -99,6 +99,7 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
     not covered by the noise of a private training. `to_dict` shows all of it.
     """
 
+    registry_group: ClassVar[str] = "column_kinds"
     kind: ClassVar[str]
     is_labels: ClassVar[bool] = False
     """Whether the values are labels, which can only be counted, rather than numbers."""

@@ -22,18 +22,20 @@ from vflsynth.columns.numeric import (
 )
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn, PublicSchema
 from vflsynth.exceptions import CardinalityError, ColumnKindError
+from vflsynth.registry import Members, register
 
-TRANSFORMERS: dict[str, type[ColumnTransformer]] = {
-    transformer.kind: transformer
-    for transformer in (
-        ContinuousTransformer,
-        IntegerTransformer,
-        BooleanTransformer,
-        CategoricalTransformer,
-        OrderedTransformer,
-        DatetimeTransformer,
-    )
-}
+for _transformer in (
+    ContinuousTransformer,
+    IntegerTransformer,
+    BooleanTransformer,
+    CategoricalTransformer,
+    OrderedTransformer,
+    DatetimeTransformer,
+):
+    register(_transformer)
+
+TRANSFORMERS: Mapping[str, type[ColumnTransformer]] = Members("column_kinds")
+"""Classes by kind, registered ones included."""
 
 _KINDS_OF_NUMBERS = {
     "b": "boolean",

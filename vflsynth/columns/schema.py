@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from numbers import Real
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -102,6 +102,7 @@ class Categories:
 PublicColumn: TypeAlias = Bounds | Categories
 
 
+@register
 @dataclass(frozen=True)
 class PublicSchema:
     """Bounds and categories that hold whatever the records are, by column.
@@ -137,6 +138,8 @@ class PublicSchema:
     datetime.date(2020, 1, 1)
     """
 
+    registry_group: ClassVar[str] = "parameters"
+
     bounds: Mapping[Hashable, Sequence[Any]] = field(default_factory=dict)
     categories: Mapping[Hashable, Sequence[Hashable]] = field(default_factory=dict)
 
@@ -167,7 +170,7 @@ class PublicSchema:
 
     def get(self, column: Hashable) -> PublicColumn | None:
         """Return what is known of a column, or None."""
-        return self[column] if column in self else None
+        return self[column] if column in self else None  # noqa: SIM401
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values; labels stand beside what is known about them, as pairs."""

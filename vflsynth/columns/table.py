@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,10 @@ from vflsynth.exceptions import (
     PartyDataError,
     TooFewRecordsError,
 )
+from vflsynth.registry import register
 
 
+@register
 class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Encode a table as a float matrix; decode matrices to tables of the same columns and dtypes.
 
@@ -94,6 +96,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     >>> transformer.inverse_transform(transformer.transform(table)).equals(table)
     True
     """
+
+    registry_group: ClassVar[str] = "parameters"
 
     feature_names_in_: npt.NDArray[np.object_]
 

@@ -25,10 +25,10 @@ from vflsynth.protocol import Channel, CommonPositions, Hello, Message, Schedule
 from vflsynth.protocol.channel import Verb
 from vflsynth.protocol.messages import SERVER
 from vflsynth.splitdefense.algorithm import SplitLearning
+from vflsynth.splitdefense.fitted import classes_to_json
 from vflsynth.splitdefense.fitting import check_classes, make_active_party
 from vflsynth.splitdefense.inputs import check_labels
 from vflsynth.splitdefense.model import TopModel
-from vflsynth.splitdefense.saving import classes_to_json
 from vflsynth.splitdefense.settings import SplitSettings
 from vflsynth.training import Algorithm, Plan
 
@@ -74,7 +74,7 @@ class ActiveNode(ServerNode):
         labels = table.set_index(job.on)[site.labels]
         values, label_table = check_labels(labels, {}, None, job.on)
         self.classes, self._codes = np.unique(values, return_inverse=True)
-        check_classes([self.program.classifier], self.classes)
+        check_classes([self.program.classifier.method()], self.classes)
         self._holder = Party(HOLDER, label_table, job.on, TableTransformer())
         self._matching = Matching(HOLDER, label_table, job.on, site.the_shared, self.program.minter)
 
@@ -99,7 +99,7 @@ class ActiveNode(ServerNode):
             batch_size=settings.batch_size,
         )
         active = make_active_party(
-            [self.program.classifier],
+            [self.program.classifier.method()],
             settings,
             schedule,
             streams,
@@ -108,6 +108,7 @@ class ActiveNode(ServerNode):
             truth=torch.from_numpy(self._codes[matched].astype(np.int64)).to(device),
             n_classes=len(self.classes),
             steps_per_epoch=plan.steps_per_epoch,
+            monitor=None,
         )
         return SplitLearning(self.remote, active)
 

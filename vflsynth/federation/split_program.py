@@ -53,7 +53,7 @@ class SplitProgram(Program):
 
     def settings(self, n_records: int, widths: Mapping[str, int]) -> SplitSettings:
         """Fill in the batch size, and check that the method suits the networks."""
-        settings = self.classifier.resolve(n_records)
+        settings = self.classifier.recipe().settings.for_records(n_records)
         self.classifier.method().objective.check_architecture(settings)
         return settings
 

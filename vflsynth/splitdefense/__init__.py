@@ -9,12 +9,12 @@ others).
 from vflsynth.splitdefense.base import BaseSplitClassifier
 from vflsynth.splitdefense.classifiers import (
     DIMIPClassifier,
-    GAFMClassifier,
     IsotropicClassifier,
     MarvellClassifier,
     MaxNormClassifier,
     SplitNNClassifier,
 )
+from vflsynth.splitdefense.gafm import GAFMClassifier
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import Evidence, LeakageMonitor
 from vflsynth.splitdefense.leakage.report import LeakageReport, leakage_report

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -12,6 +14,9 @@ from vflsynth.protocol import Channel, IntermediateFeatures
 from vflsynth.protocol.channel import Verb
 from vflsynth.splitdefense.active import ActiveParty
 from vflsynth.training import Algorithm
+
+Rows = npt.NDArray[np.int64] | slice
+"""Positions of a classifier's training records among those that its parties share."""
 
 
 class SplitLearning(Algorithm):

@@ -1,102 +1,45 @@
-"""Fitting, predicting and saving split-learning classifiers."""
+"""Fitting split-learning classifiers."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar, Literal, Self, TypedDict
+from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import clone
 
 from vflsynth._random import RandomState
 from vflsynth._validation import Choice, Number, Rule, Sizes, check_parameters
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
-from vflsynth.splitdefense._parts import Part
+from vflsynth.splitdefense.fitted import FittedSplitClassifier
 from vflsynth.splitdefense.fitting import RunOptions, Trained, train
 from vflsynth.splitdefense.inputs import (
     are_party_frames,
     check_frames,
     numeric_kinds,
-    owned_columns,
-    rows_to_predict,
     split_table,
 )
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.malicious import MaliciousSGD
+from vflsynth.splitdefense.method import Method, Recipe, Shared
 from vflsynth.splitdefense.model import BottomModel, TopModel
 from vflsynth.splitdefense.objectives import CrossEntropy, Objective
 from vflsynth.splitdefense.protections import Protection
-from vflsynth.splitdefense.saving import read_classifier, write_classifier
 from vflsynth.splitdefense.settings import Fusion, SplitSettings
 from vflsynth.training import Callback
 
 PartyFrames = Mapping[str, pd.DataFrame]
-Probabilities = npt.NDArray[np.float64]
 
 _POSITIVE = Number(0, closed=(False, True))
 
 
-class Shared(TypedDict, total=False):
-    """Parameters that every split classifier has, see `BaseSplitClassifier`."""
-
-    party_columns: Mapping[str, Sequence[Hashable]] | None
-    active: str | None
-    bottom_hidden: Sequence[int]
-    intermediate_dim: int
-    bottom_output: Literal["linear", "sigmoid"]
-    fusion: Fusion
-    top_hidden: Sequence[int]
-    label_privacy: RandomizedResponse | None
-    joint_protection: bool
-    party_dropout: float | Mapping[str, float]
-    absent: Literal["zero", "multihead"]
-    malicious: Mapping[str, MaliciousSGD] | None
-    monitor: LeakageMonitor | bool
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    betas: tuple[float, float]
-    transformer: TableTransformer | None
-    device: str
-    random_state: RandomState
-    verbose: int
-
-
-class Method(Part):
-    """All that protects labels in one classifier.
-
-    Parameters
-    ----------
-    objective, protection, label_privacy, joint_protection, party_dropout, absent
-        See `BaseSplitClassifier`.
-    """
-
-    def __init__(
-        self,
-        objective: Objective,
-        protection: Protection | None = None,
-        label_privacy: RandomizedResponse | None = None,
-        joint_protection: bool = False,
-        party_dropout: float | Mapping[str, float] = 0.0,
-        absent: Literal["zero", "multihead"] = "zero",
-    ) -> None:
-        self.objective = objective
-        self.protection = protection
-        self.label_privacy = label_privacy
-        self.joint_protection = joint_protection
-        self.party_dropout = party_dropout
-        self.absent = absent
-
-
-class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class BaseSplitClassifier(FittedSplitClassifier):
     """A classifier whose columns lie with several parties and whose labels lie with one.
 
     Every party has a bottom model over its own columns; the active party, which has the labels, has
@@ -416,16 +359,6 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _table(self, X: Any, y: Any = None, *, reset: bool) -> pd.DataFrame:
-        """Check a single table as scikit-learn does, and make a DataFrame of it."""
-        if isinstance(X, pd.DataFrame) and X.size and X.columns.is_unique:
-            table = owned_columns(X, self.party_columns)
-            validate_data(self, table, reset=reset, skip_check_array=True)
-            return table
-        if y is None:
-            return pd.DataFrame(validate_data(self, X, reset=reset, dtype="numeric"))
-        return pd.DataFrame(validate_data(self, X, y, reset=reset, dtype="numeric")[0])
-
     def _train(
         self,
         models: Sequence[Self],
@@ -444,8 +377,9 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             frames = check_frames(split_table(table, self.party_columns), self.active, None)
             kinds = {name: numeric_kinds(frame) for name, frame in frames.items()}
             y = y.to_numpy() if isinstance(y, (pd.Series, pd.DataFrame)) else y
+        recipes = [model.recipe() for model in models]
         trained = train(
-            models, frames, y, on, kinds=kinds, replica_rows=replica_rows, options=options
+            recipes, frames, y, on, kinds=kinds, replica_rows=replica_rows, options=options
         )
         for replica, model in enumerate(models):
             model._take(trained, replica, on)
@@ -469,17 +403,29 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.top_ = TopModel.of(trained.algorithm, replica, trained.used(replica))
         self.evidence_ = trained.evidence(replica)
 
-    def resolve(self, n_records: int) -> SplitSettings:
-        """Return the settings for a number of training records."""
-        return SplitSettings(
-            batch_size=min(self.batch_size, n_records),
-            bottom_hidden=tuple(self.bottom_hidden),
-            intermediate_dim=self.intermediate_dim,
-            bottom_output=self.bottom_output,
-            fusion=self.fusion,
-            top_hidden=tuple(self.top_hidden),
-            learning_rate=self.learning_rate,
-            betas=(self.betas[0], self.betas[1]),
+    def recipe(self) -> Recipe:
+        """Return what a training is told."""
+        monitor = LeakageMonitor() if self.monitor is True else self.monitor or None
+        return Recipe(
+            method=self.method(),
+            settings=SplitSettings(
+                batch_size=self.batch_size,
+                bottom_hidden=tuple(self.bottom_hidden),
+                intermediate_dim=self.intermediate_dim,
+                bottom_output=self.bottom_output,
+                fusion=self.fusion,
+                top_hidden=tuple(self.top_hidden),
+                learning_rate=self.learning_rate,
+                betas=(self.betas[0], self.betas[1]),
+            ),
+            epochs=self.epochs,
+            malicious=self.malicious or {},
+            monitor=monitor,
+            active=self.active,
+            transformer=TableTransformer() if self.transformer is None else self.transformer,
+            device=self.device,
+            random_state=self.random_state,
+            verbose=self.verbose,
         )
 
     def method(self) -> Method:
@@ -492,85 +438,3 @@ class BaseSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.party_dropout,
             self.absent,
         )
-
-    def leakage_monitor(self) -> LeakageMonitor | None:
-        """Return how leakage is watched, None if it is not."""
-        if isinstance(self.monitor, bool):
-            return LeakageMonitor() if self.monitor else None
-        return self.monitor
-
-    # -- predicting ------------------------------------------------------------------------------
-
-    def predict_proba(
-        self,
-        X: Mapping[str, pd.DataFrame | None] | pd.DataFrame | npt.ArrayLike,
-        *,
-        absent: str | Collection[str] = (),
-    ) -> Probabilities:
-        """Predict class probabilities.
-
-        Parameters
-        ----------
-        X : mapping of str to DataFrame, or DataFrame or array
-            As in `fit`. None as a party's table says that it is absent.
-        absent : str or collection of str, default=()
-            Parties that have quit, or one of them.
-
-        Returns
-        -------
-        ndarray, shape (record, class)
-            Rows in the order of the active party's table, or of the first one that is there;
-            columns in the order of `classes_`.
-
-        Raises
-        ------
-        PartyDataError
-            If a party is unknown, missing, or lacks records or the key column.
-        """
-        check_is_fitted(self, "parties_")
-        frames: Mapping[str, pd.DataFrame | None]
-        if are_party_frames(X):
-            frames = X
-        else:
-            frames = split_table(self._table(X, reset=False), self.party_columns)
-        names = list(self.parties_)
-        there = rows_to_predict(frames, names, absent, self.active, self._on)
-        features = {
-            name: self.parties_[name].features(there[name]) if name in there else None
-            for name in names
-        }
-        probabilities = self.top_.probabilities(features)
-        if self.label_privacy is not None:
-            probabilities = self.label_privacy.debias(probabilities)
-        return probabilities
-
-    def predict(
-        self,
-        X: Mapping[str, pd.DataFrame | None] | pd.DataFrame | npt.ArrayLike,
-        *,
-        absent: str | Collection[str] = (),
-    ) -> npt.NDArray[Any]:
-        """Predict classes; see `predict_proba`."""
-        probabilities = self.predict_proba(X, absent=absent)
-        found: npt.NDArray[Any] = self.classes_[probabilities.argmax(1)]
-        return found
-
-    # -- saving ----------------------------------------------------------------------------------
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save as a directory of JSON and safetensors, without records, labels and evidence."""
-        check_is_fitted(self, "parties_")
-        write_classifier(self, path)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Load a classifier saved by `save`.
-
-        Raises
-        ------
-        ArtefactError
-            If it is none of this class, or a file is missing, extra or changed.
-        ArtefactVersionError
-            If a newer version wrote it.
-        """
-        return read_classifier(cls, path)

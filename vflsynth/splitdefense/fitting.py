@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,29 +17,24 @@ from torch import Tensor
 from vflsynth._device import resolve_device
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth._validation import Number, check_parameters
-from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import AlignmentReport
+from vflsynth.parameters import to_json
 from vflsynth.parties import Party
 from vflsynth.protocol import LocalChannel, Schedule, Transcript
-from vflsynth.splitdefense._parts import to_plain
 from vflsynth.splitdefense.active import ActiveParty
-from vflsynth.splitdefense.algorithm import SplitLearning
+from vflsynth.splitdefense.algorithm import Rows, SplitLearning
 from vflsynth.splitdefense.inputs import LABEL_HOLDER, check_labels
 from vflsynth.splitdefense.leakage.monitor import Evidence, LeakageMonitor, LeakageRecord
 from vflsynth.splitdefense.malicious import MaliciousSGD
+from vflsynth.splitdefense.method import Method, Recipe
 from vflsynth.splitdefense.objectives import CrossEntropy, Surroundings
 from vflsynth.splitdefense.passive import SplitParty, outputs_of
 from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.settings import SplitSettings
 from vflsynth.training import Callback, Plan, Session, check_replica_rows, match_records
 
-if TYPE_CHECKING:
-    from vflsynth.splitdefense.base import BaseSplitClassifier
-
 _MOST_PARTIES_FOR_HEADS = 4
-
-Rows = npt.NDArray[np.int64] | slice
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,6 @@ class RunOptions:
 class Trained:
     """What a training leaves, for all classifiers of it."""
 
-    models: Sequence[BaseSplitClassifier]
     classes: npt.NDArray[Any]
     alignment: AlignmentReport
     settings: SplitSettings
@@ -111,7 +105,7 @@ class Trained:
 
 
 def train(
-    models: Sequence[BaseSplitClassifier],
+    recipes: Sequence[Recipe],
     frames: Mapping[str, pd.DataFrame],
     y: Any,
     on: Hashable,
@@ -124,8 +118,8 @@ def train(
 
     Parameters
     ----------
-    models : sequence of BaseSplitClassifier
-        Checked.
+    recipes : sequence of Recipe
+        Of checked parameters, one per classifier.
     frames : mapping of str to DataFrame
         Checked.
     y, on, replica_rows
@@ -134,19 +128,18 @@ def train(
         Column kinds by party that are known beforehand.
     options : RunOptions
     """
-    first = models[0]
+    first, methods = recipes[0], [recipe.method for recipe in recipes]
     labels, label_table = check_labels(y, frames, first.active, on)
     classes, codes = np.unique(labels, return_inverse=True)
-    check_classes(models, classes)
+    check_classes(methods, classes)
 
-    template = TableTransformer() if first.transformer is None else first.transformer
-    parties = [SplitParty(name, frame, on, template) for name, frame in frames.items()]
+    parties = [SplitParty(name, frame, on, first.transformer) for name, frame in frames.items()]
     for party in parties:
         if party.name in kinds:
             party.transformer.set_params(kinds=kinds[party.name])
     passive = [party for party in parties if party.name != first.active]
     own = next((party for party in parties if party.name == first.active), None)
-    holder: Party = own if own is not None else Party(LABEL_HOLDER, label_table, on, template)
+    holder: Party = own or Party(LABEL_HOLDER, label_table, on, first.transformer)
 
     record = Transcript() if options.transcript else None
     members = [*passive, holder]
@@ -155,16 +148,17 @@ def train(
     for party in parties:
         party.prepare()
     truth = torch.from_numpy(codes[holder.matched_rows].astype(np.int64))
-    rows = check_replica_rows(replica_rows, len(models), alignment.n_matched)
+    rows = check_replica_rows(replica_rows, len(recipes), alignment.n_matched)
     n_records = alignment.n_matched if rows is None else rows.shape[1]
 
     device = resolve_device(first.device)
-    settings: SplitSettings = _same(models, lambda m: m.resolve(n_records), "networks")
-    for model in models:
-        model.method().objective.check_architecture(settings)
-    epochs = _same(models, lambda m: m.epochs, "epochs")
-    malicious = _malicious(models, [party.name for party in passive])
-    plan = Plan(epochs, -(-n_records // settings.batch_size))
+    _same(recipes, lambda r: asdict(r.settings), "networks")
+    settings = first.settings.for_records(n_records)
+    for method in methods:
+        method.objective.check_architecture(settings)
+    malicious = _same(recipes, lambda r: r.malicious, "malicious")
+    _check_malicious(malicious, [party.name for party in passive])
+    plan = Plan(_same(recipes, lambda r: r.epochs, "epochs"), -(-n_records // settings.batch_size))
     channel = LocalChannel(passive, record)
 
     def build(schedule: Schedule, streams: RandomStreams) -> SplitLearning:
@@ -172,7 +166,7 @@ def train(
             own_streams = streams.child(f"party {party.name}")
             party.build(settings, schedule, own_streams, malicious.get(party.name))
         active = make_active_party(
-            models,
+            methods,
             settings,
             schedule,
             streams.child("active party"),
@@ -181,6 +175,7 @@ def train(
             truth=truth.to(device),
             n_classes=len(classes),
             steps_per_epoch=plan.steps_per_epoch,
+            monitor=_same(recipes, lambda r: r.monitor, "monitor"),
         )
         return SplitLearning(channel, active)
 
@@ -190,10 +185,10 @@ def train(
         plan,
         settings={
             **asdict(settings),
-            "methods": [m.method().to_dict() for m in models],
-            "malicious": to_plain(malicious),
+            "methods": to_json(methods),
+            "malicious": to_json(malicious),
         },
-        secrets=[secret_from(model.random_state) for model in models],
+        secrets=[secret_from(recipe.random_state) for recipe in recipes],
         n_records=n_records,
         replica_rows=rows,
         device=device,
@@ -204,7 +199,7 @@ def train(
         for inputs, outputs in pairwise(party.bottom_model.dims)
     )
     interrupted = session.train(
-        len(models) * settings.batch_size * largest,
+        len(recipes) * settings.batch_size * largest,
         callbacks=options.callbacks,
         checkpoint=options.checkpoint,
         checkpoint_every=options.checkpoint_every,
@@ -212,7 +207,6 @@ def train(
         verbose=first.verbose > 0,
     )
     return Trained(
-        models=models,
         classes=classes,
         alignment=alignment,
         settings=settings,
@@ -225,7 +219,7 @@ def train(
 
 
 def make_active_party(
-    models: Sequence[BaseSplitClassifier],
+    methods: Sequence[Method],
     settings: SplitSettings,
     schedule: Schedule,
     streams: RandomStreams,
@@ -235,24 +229,26 @@ def make_active_party(
     truth: Tensor,
     n_classes: int,
     steps_per_epoch: int,
+    monitor: LeakageMonitor | None,
 ) -> ActiveParty:
     """Build the active party for classifiers trained at once, whose methods may differ.
 
     Parameters
     ----------
-    models : sequence of BaseSplitClassifier
+    methods : sequence of Method
         One per replica.
     settings, schedule, streams, own, truth, n_classes, steps_per_epoch
         See `ActiveParty` and `LeakageRecord`; `streams` are the active party's own.
     parties : tuple of str
         All that contribute features, in the order in which they are fused.
+    monitor : LeakageMonitor or None
+        None where leakage is not watched.
 
     Raises
     ------
     ParameterError, PartyNameError
         If methods cannot be trained at once, or name parties that there are not.
     """
-    methods = [model.method() for model in models]
     passive = tuple(name for name in parties if own is None or name != own.name)
     labels = torch.stack(
         [
@@ -269,9 +265,8 @@ def make_active_party(
     objectives = [method.objective for method in methods]
     _same(objectives, lambda objective: objective.structure(), "structure of the objective")
     around = Surroundings(
-        settings, parties, passive, n_classes, shares, _heads(models, parties, passive), streams
+        settings, parties, passive, n_classes, shares, _heads(methods, parties, passive), streams
     )
-    monitor: LeakageMonitor | None = _same(models, lambda m: m.leakage_monitor(), "monitor")
     records = {}
     if monitor is not None:
         records = {
@@ -279,7 +274,7 @@ def make_active_party(
                 monitor,
                 labels=truth,
                 dim=settings.intermediate_dim,
-                n_replicas=len(models),
+                n_replicas=len(methods),
                 n_classes=n_classes,
                 scalar_probability=settings.intermediate_dim == 1
                 and settings.bottom_output == "sigmoid",
@@ -298,8 +293,8 @@ def make_active_party(
         truth=truth,
         n_classes=n_classes,
         protections=_groups([method.protection for method in methods], streams.device),
-        joint_protection=_same(models, lambda m: m.joint_protection, "joint_protection"),
-        party_dropout=_dropout(models, passive, streams.device),
+        joint_protection=_same(methods, lambda m: m.joint_protection, "joint_protection"),
+        party_dropout=_dropout(methods, passive, streams.device),
         records=records,
     )
 
@@ -313,7 +308,7 @@ def _same(items: Sequence[Any], of: Callable[[Any], Any], what: str) -> Any:
         If it is not.
     """
     found = [of(item) for item in items]
-    if any(to_plain(value) != to_plain(found[0]) for value in found[1:]):
+    if any(to_json(value) != to_json(found[0]) for value in found[1:]):
         raise ParameterError(
             f"classifiers that are trained at once must have the same {what}; train those that "
             "differ with calls of their own"
@@ -321,7 +316,7 @@ def _same(items: Sequence[Any], of: Callable[[Any], Any], what: str) -> Any:
     return found[0]
 
 
-def check_classes(models: Sequence[BaseSplitClassifier], classes: npt.NDArray[Any]) -> None:
+def check_classes(methods: Sequence[Method], classes: npt.NDArray[Any]) -> None:
     """Refuse classes that a classifier's method is not defined for.
 
     Raises
@@ -334,8 +329,7 @@ def check_classes(models: Sequence[BaseSplitClassifier], classes: npt.NDArray[An
         )
     if len(classes) == 2:
         return
-    for model in models:
-        method = model.method()
+    for method in methods:
         for part in (method.objective, method.protection):
             if part is not None and part.binary_only:
                 raise ParameterError(
@@ -346,12 +340,12 @@ def check_classes(models: Sequence[BaseSplitClassifier], classes: npt.NDArray[An
 
 
 def _heads(
-    models: Sequence[BaseSplitClassifier], parties: tuple[str, ...], passive: tuple[str, ...]
+    methods: Sequence[Method], parties: tuple[str, ...], passive: tuple[str, ...]
 ) -> tuple[tuple[str, ...], ...]:
     """Return the groups of parties that are left when some passive parties quit."""
-    if _same(models, lambda m: m.absent, "absent") == "zero":
+    if _same(methods, lambda m: m.absent, "absent") == "zero":
         return ()
-    if not isinstance(models[0].method().objective, CrossEntropy):
+    if not isinstance(methods[0].objective, CrossEntropy):
         raise ParameterError("absent='multihead' is for plain cross-entropy only")
     if len(parties) > _MOST_PARTIES_FOR_HEADS:
         raise ParameterError(
@@ -374,7 +368,9 @@ def _groups(
     for replica, protection in enumerate(protections):
         if protection is None:
             continue
-        same = next((members for other, members in groups if other.equals(protection)), None)
+        same = next(
+            (members for other, members in groups if to_json(other) == to_json(protection)), None
+        )
         if same is None:
             groups.append((protection, [replica]))
         else:
@@ -382,16 +378,12 @@ def _groups(
     return [(p, torch.tensor(members, device=device)) for p, members in groups]
 
 
-def _malicious(
-    models: Sequence[BaseSplitClassifier], passive: Sequence[str]
-) -> Mapping[str, MaliciousSGD]:
-    found: Mapping[str, MaliciousSGD] = _same(models, lambda m: m.malicious or {}, "malicious")
-    for name, rule in found.items():
+def _check_malicious(rules: Mapping[str, MaliciousSGD], passive: Sequence[str]) -> None:
+    for name, rule in rules.items():
         _check_passive(name, passive, "malicious")
         if not isinstance(rule, MaliciousSGD):
             raise ParameterError(f"malicious: {name!r} has {rule!r}; give it a MaliciousSGD()")
         rule.check()
-    return found
 
 
 def _check_passive(name: str, passive: Sequence[str], parameter: str) -> None:
@@ -404,14 +396,14 @@ def _check_passive(name: str, passive: Sequence[str], parameter: str) -> None:
 
 
 def _dropout(
-    models: Sequence[BaseSplitClassifier], passive: tuple[str, ...], device: torch.device
+    methods: Sequence[Method], passive: tuple[str, ...], device: torch.device
 ) -> dict[str, Tensor]:
     """Probabilities by party, (replica,), for parties that are ever dropped out."""
     given = [
         dict(m.party_dropout)
         if isinstance(m.party_dropout, Mapping)
         else dict.fromkeys(passive, m.party_dropout)
-        for m in models
+        for m in methods
     ]
     for probabilities in given:
         for name, value in probabilities.items():

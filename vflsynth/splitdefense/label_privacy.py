@@ -12,9 +12,11 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth._validation import Number
-from vflsynth.splitdefense._parts import Part
+from vflsynth.registry import register
+from vflsynth.splitdefense.parts import Part
 
 
+@register
 class RandomizedResponse(Part):
     """Keep each label with probability ``e^ε / (e^ε + C - 1)``, else draw another class.
 

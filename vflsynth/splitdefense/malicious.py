@@ -9,9 +9,11 @@ from torch import nn
 
 from vflsynth._validation import Number
 from vflsynth.networks.adam import FlatAdam
-from vflsynth.splitdefense._parts import Part
+from vflsynth.registry import register
+from vflsynth.splitdefense.parts import Part
 
 
+@register
 class MaliciousSGD(Part):
     """Updates of an active model completion attack, in place of Adam's.
 

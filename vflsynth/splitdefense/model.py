@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,10 @@ from torch import Tensor
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
 from vflsynth.columns import TableTransformer
+from vflsynth.splitdefense.algorithm import Rows, SplitLearning
 from vflsynth.splitdefense.networks import Perceptron
 from vflsynth.splitdefense.passive import SplitParty, outputs_of
 from vflsynth.splitdefense.settings import SplitSettings
-
-if TYPE_CHECKING:
-    from vflsynth.splitdefense.algorithm import SplitLearning
-    from vflsynth.splitdefense.fitting import Rows
 
 Probabilities = npt.NDArray[np.float64]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -25,6 +25,10 @@ class SplitSettings:
     top_hidden: tuple[int, ...]
     learning_rate: float
     betas: tuple[float, float]
+
+    def for_records(self, n_records: int) -> SplitSettings:
+        """Return the settings of a training on so many records."""
+        return replace(self, batch_size=min(self.batch_size, n_records))
 
     def optimizer(self, module: nn.Module) -> FlatAdam:
         """Return the optimiser of every network."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.mechanisms import Mechanism
-from vflsynth.registry import members
+from vflsynth.registry import Members
 from vflsynth.run import Options
 
 
@@ -95,7 +95,7 @@ def _wrong_mechanism(estimator: Any, mechanism: type[Mechanism]) -> PrivacyParam
     known = _words(kind.__name__ for kind in estimator.methods if kind is not None)
     homes = _words(
         kind.__name__
-        for kind in members("synthesizers").values()
+        for kind in Members("synthesizers").values()
         if mechanism in getattr(kind, "methods", {})
     )
     use = f"{known} for {name}" if known else f"None for {name}, which has no private mode"

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from tests.unit.federation.trial import Trial
-from vflsynth import VFLGANSynthesizer
+from tests.unit.federation.trial import Clock, Trial
 from vflsynth._random import derive, secret_from
 from vflsynth.datasets import make_party_frames
 from vflsynth.federation.job import Job
@@ -27,15 +26,14 @@ FAST = {
 }
 
 
-@pytest.fixture(scope="session")
-def _warm():
-    """The first training step of a process loads parts of torch, longer than the timeouts here."""
-    frames = make_party_frames(40, 2, random_state=2)
-    VFLGANSynthesizer(epochs=1, device="cpu", verbose=0).fit(frames, KEY)
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch):
+    """The server's clock can be moved on."""
+    monkeypatch.setattr("vflsynth.federation.exchange.time", Clock())
 
 
 @pytest.fixture
-def make_trial(tmp_path, _warm):
+def make_trial(tmp_path):
     """Make a trial of a fast VFLGAN, with some parameters of the job changed."""
 
     def make(n_parties=2, *, parameters=None, random_state=0, n_records=40, **job):
@@ -45,8 +43,8 @@ def make_trial(tmp_path, _warm):
             "parties": sorted(frames),
             "on": KEY,
             "parameters": FAST | (parameters or {}),
-            "exchange_timeout": 5.0,
-            "setup_timeout": 10.0,
+            "exchange_timeout": 60.0,
+            "setup_timeout": 60.0,
             "checkpoint_every": 2,
         }
         root = None if random_state is None else secret_from(random_state)
@@ -58,7 +56,7 @@ def make_trial(tmp_path, _warm):
 
 
 @pytest.fixture
-def make_private_trial(tmp_path, _warm):
+def make_private_trial(tmp_path):
     """Make a trial of a small private run, with some of privacy's parameters changed."""
 
     def make(n_parties=2, *, privacy=None, budget=_BUDGET, random_state=0, **job):
@@ -73,8 +71,8 @@ def make_private_trial(tmp_path, _warm):
             "parties": sorted(frames),
             "on": KEY,
             "parameters": parameters | {"privacy": chosen},
-            "exchange_timeout": 5.0,
-            "setup_timeout": 10.0,
+            "exchange_timeout": 60.0,
+            "setup_timeout": 60.0,
             "checkpoint_every": 1,
         }
         root = None if random_state is None else secret_from(random_state)
@@ -116,8 +114,8 @@ def make_split_trial(tmp_path):
             "method": method,
             "on": KEY,
             "parameters": {"epochs": 4, "batch_size": 16, "monitor": False} | (parameters or {}),
-            "exchange_timeout": 5.0,
-            "setup_timeout": 10.0,
+            "exchange_timeout": 60.0,
+            "setup_timeout": 60.0,
             "checkpoint_every": 2,
         }
         root = secret_from(0)

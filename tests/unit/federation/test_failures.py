@@ -32,7 +32,7 @@ from vflsynth.protocol import CutGradients, IntermediateFeatures
 from vflsynth.protocol.channel import Verb
 
 STEP = 5
-TIMEOUT = 3.0
+TIMEOUT = 60.0
 
 
 class Tampering(Direct):
@@ -62,12 +62,13 @@ def changed(frame, features):
 
 class Killed(Tampering):
     def tamper(self, frame):
+        self.outwait()
         raise Dead
 
 
 class Hung(Tampering):
     def tamper(self, frame):
-        time.sleep(TIMEOUT + 2)
+        self.outwait()
         return encode(frame)
 
 
@@ -132,8 +133,8 @@ def make_failing_trial(make_trial):
 @pytest.mark.parametrize(
     ("link", "kind", "words"),
     [
-        (Killed, PartyLostError, "no answer to 'discriminator_features' within 3 s"),
-        (Hung, PartyLostError, "no answer to 'discriminator_features' within 3 s"),
+        (Killed, PartyLostError, "no answer to 'discriminator_features' within 60 s"),
+        (Hung, PartyLostError, "no answer to 'discriminator_features' within 60 s"),
         (WrongShape, PayloadRejectedError, "of shape (1, 48, 7); expected (1, 48, 8)"),
         (NotFinite, PayloadRejectedError, "not finite"),
         (Oversized, PayloadRejectedError, "larger than 131,072"),
@@ -151,7 +152,7 @@ def test_every_node_ends_in_an_error_that_says_who_when_and_what_next(
     trial = make_failing_trial()
     started = time.monotonic()
     trial.run(link)
-    assert time.monotonic() - started < TIMEOUT + 10 + 5  # five to get there
+    assert time.monotonic() - started < TIMEOUT  # nobody waits longer than for what is over
     error = trial.outcome["server"]
     assert isinstance(error, kind)
     assert words in str(error)
@@ -375,6 +376,7 @@ class KilledLater(Killed):
             and verb is Verb.DISCRIMINATOR_FEATURES
             and message.step == 10
         ):
+            self.outwait()
             raise Dead
         return Direct.exchange(self, frame, timeout)
 
@@ -393,7 +395,7 @@ def half(trial):
 def test_a_resumed_run_ends_with_the_bytes_of_one_that_was_never_interrupted(
     make_trial, random_state
 ):
-    trial = make_trial(exchange_timeout=TIMEOUT, random_state=random_state).run(KilledLater)
+    trial = make_trial(random_state=random_state).run(KilledLater)
     assert isinstance(trial.outcome["server"], PartyLostError)
     nodes = ("server", "party_1", "party_2")
     saved = [trial.folder / name / "trial" / "checkpoints" for name in nodes]
@@ -412,7 +414,7 @@ def test_a_resumed_run_ends_with_the_bytes_of_one_that_was_never_interrupted(
 
 
 def test_a_changed_table_is_not_continued(make_trial):
-    trial = make_trial(exchange_timeout=TIMEOUT).run(KilledLater)
+    trial = make_trial().run(KilledLater)
     table = pd.read_parquet(trial.sites["party_2"].table)
     table.iloc[0, 1] += 1
     table.to_parquet(trial.sites["party_2"].table)

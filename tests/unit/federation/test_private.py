@@ -144,6 +144,8 @@ class Watching(Direct):
                 attempts = len(json.loads(path.read_text())["attempts"])
                 self.left.setdefault((self._name, verb), []).append((attempts, message))
             if self._name == "party_1" and (verb, message.step) == self.at:
+                if self.how is Dead:
+                    self.outwait()
                 raise self.how
         return super().exchange(frame, timeout)
 
@@ -155,7 +157,7 @@ def ending(at, how=RuntimeError):
 def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noise(
     make_private_trial,
 ):
-    trial = make_private_trial(budget=Budget(4.0, 1e-3), exchange_timeout=2.0)
+    trial = make_private_trial(budget=Budget(4.0, 1e-3))
     link = ending((Verb.FAKE_PROJECTIONS, 50), Dead)  # the release is out, no checkpoint is there
     trial.run(link)
     assert isinstance(trial.outcome["party_1"], Dead)

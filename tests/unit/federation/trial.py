@@ -1,10 +1,12 @@
 """Runs with every party in a thread of its own, over frames: all but the transport."""
 
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 from vflsynth._random import derive
+from vflsynth.federation import exchange
 from vflsynth.federation.job import Job
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.server_nodes import server_node
@@ -15,6 +17,16 @@ class Dead(BaseException):
     """What ends a party that is killed, without a word to anybody."""
 
 
+class Clock:
+    """The server's clock: it goes as it should, and a test can move it on."""
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def monotonic(self):
+        return time.monotonic() + self.ahead
+
+
 class Direct:
     """A link that hands a party's frame to the server's exchange, in this process."""
 
@@ -23,6 +35,19 @@ class Direct:
 
     def exchange(self, frame, timeout):
         return self._node.remote.exchange(self._name, frame)
+
+    def outwait(self):
+        """Let the server wait in vain: all others have answered, and the time is over.
+
+        The timeouts themselves are long, so that a busy machine is not taken for a dead party.
+        """
+        remote = self._node.remote
+        others = [seat for name, seat in remote._seats.items() if name != self._name]
+        with remote._changed:
+            assert remote._changed.wait_for(lambda: all(seat.answer for seat in others), 60)
+            exchange.time.ahead += remote.limits.exchange
+            remote._changed.notify_all()
+            assert remote._changed.wait_for(lambda: remote._failure, 60)
 
 
 class Trial:

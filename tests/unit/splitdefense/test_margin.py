@@ -8,7 +8,7 @@ import pytest
 
 from vflsynth.exceptions import ParameterError
 from vflsynth.splitdefense import GAFMClassifier, RandomizedResponse
-from vflsynth.splitdefense.margin import MARGINS, best_margin, margin_trials
+from vflsynth.splitdefense.gafm import MARGINS, best_margin
 
 
 def trials(**columns):
@@ -38,7 +38,7 @@ def test_margin_is_chosen_by_trials(fitted, tables):
     assert fitted.pseudo_label_margin == "auto", "parameters stay as they were given"
     assert fitted.method().objective.pseudo_label_margin == fitted.pseudo_label_margin_
     frames, y = tables
-    pd.testing.assert_frame_equal(margin_trials(fitted, frames, y, "id"), fitted.margins_)
+    pd.testing.assert_frame_equal(fitted.margin_trials(frames, y, "id"), fitted.margins_)
 
 
 def test_result_is_that_of_the_margin_chosen(fitted, tables):
@@ -72,11 +72,11 @@ def test_trials_see_only_the_records_that_are_trained_on(tables):
     classifier = GAFMClassifier(active="bank", pseudo_label_margin="auto", epochs=2, random_state=0)
     rows = np.arange(300)
     (fitted,) = classifier.fit_replicas(frames, y, "id", random_states=[0], replica_rows=[rows])
-    pd.testing.assert_frame_equal(margin_trials(classifier, frames, y, "id", rows), fitted.margins_)
+    pd.testing.assert_frame_equal(classifier.margin_trials(frames, y, "id", rows), fitted.margins_)
     others = y.copy()
     others.iloc[300:] = "benign"  # the bank's table is in key order
     pd.testing.assert_frame_equal(
-        margin_trials(classifier, frames, others, "id", rows), fitted.margins_
+        classifier.margin_trials(frames, others, "id", rows), fitted.margins_
     )
 
 
@@ -88,5 +88,5 @@ def test_training_auc_is_that_of_the_predictions(tables):
     classifier = GAFMClassifier(
         active="bank", pseudo_label_margin="auto", epochs=60, learning_rate=5e-3, random_state=0
     )
-    found = margin_trials(classifier, {"bank": knows, "web": noise}, y, "id")
+    found = classifier.margin_trials({"bank": knows, "web": noise}, y, "id")
     assert found["train_auc"].min() > 0.9

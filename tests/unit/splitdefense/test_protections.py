@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vflsynth._random import RandomStreams
-from vflsynth.exceptions import ArtefactError, ParameterError, TrainingDivergedError
+from vflsynth.exceptions import ParameterError
 from vflsynth.splitdefense import (
     PPDL,
     Chain,
@@ -21,12 +21,12 @@ from vflsynth.splitdefense import (
     NoisyGradient,
     RandomizedResponse,
 )
-from vflsynth.splitdefense._parts import from_plain
 from vflsynth.splitdefense.protections import Context, Draws
+from vflsynth.testing import parametrize_with_checks, protection_checks
 
-EXACT = [GradientCompression(0.1), DiscreteSGD(2)]
 PROTECTIONS = [
-    *EXACT,
+    GradientCompression(0.1),
+    DiscreteSGD(2),
     Isotropic(4.0),
     MaxNorm(),
     NoisyGradient(1.0),
@@ -36,7 +36,16 @@ PROTECTIONS = [
     Marvell(1.0),
     Chain([GradientCompression(0.5), Isotropic(0.1)]),
 ]
-labelled = pytest.mark.parametrize("protection", PROTECTIONS, ids=str)
+
+
+@parametrize_with_checks({str(each): protection_checks(each) for each in PROTECTIONS})
+def test_laws(check):
+    check()
+
+
+@pytest.mark.parametrize("protection", [GradientCompression(0.1), DiscreteSGD(2)], ids=str)
+def test_nothing_is_drawn_where_there_is_no_noise(protection):
+    assert protect(protection, gradients()).equal(protect(protection, gradients(), step=1))
 
 
 def gradients(n=200, dim=4, replicas=2, seed=0):
@@ -48,46 +57,6 @@ def protect(protection, values, step=0, seeds=None):
     labels = (torch.arange(values.shape[1]) % 2).expand(len(values), -1)
     streams = RandomStreams([bytes([s]) for s in (seeds or range(len(values)))])
     return protection.protect(values, Context(labels, 2, Draws(streams, step)))
-
-
-@labelled
-def test_scale_does_not_matter(protection):
-    values = gradients()
-    sent = protect(protection, values)
-    assert torch.allclose(protect(protection, 1e-4 * values), 1e-4 * sent, rtol=1e-3, atol=1e-9)
-
-
-@labelled
-def test_replicas_do_not_mix(protection):
-    values = gradients()
-    alone = protect(protection, values[1:], seeds=[1])
-    assert torch.allclose(protect(protection, values)[1:], alone, rtol=1e-5, atol=1e-6)
-
-
-@labelled
-def test_draws_are_of_the_step(protection):
-    values = gradients()
-    assert torch.equal(protect(protection, values), protect(protection, values))
-    other_step = protect(protection, values, step=1)
-    assert torch.equal(protect(protection, values), other_step) == (protection in EXACT)
-
-
-@labelled
-def test_zero_stays_zero_and_nan_is_refused(protection):
-    zero = torch.zeros(1, 8, 3)
-    assert torch.equal(protect(protection, zero), zero)
-    with pytest.raises(TrainingDivergedError):
-        protect(protection, torch.full((1, 8, 3), torch.nan))
-
-
-@labelled
-def test_parts_survive_json(protection):
-    assert from_plain(protection.to_dict()).equals(protection)
-
-
-def test_unknown_part():
-    with pytest.raises(ArtefactError, match="no part"):
-        from_plain({"part": "Popen", "args": "ls"})
 
 
 def mean_square(protection, values, steps=300):

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from vflsynth._validation import Number
-from vflsynth.splitdefense._parts import Part
+from vflsynth.registry import register
 from vflsynth.splitdefense.leakage.scores import BATCH_MEASURES, batch_measures, one_against_rest
+from vflsynth.splitdefense.parts import Part
 
 _RIDGE = 1e-6
 
@@ -24,6 +25,7 @@ _BLOCK = 1 << 19
 Floats = npt.NDArray[np.float32]
 
 
+@register
 class LeakageMonitor(Part):
     """How closely leakage is watched during training.
 

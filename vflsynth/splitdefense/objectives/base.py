@@ -13,9 +13,10 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.networks.adam import FlatAdam
+from vflsynth.parameters import to_json
 from vflsynth.parties.settings import RunningMeans, load_network_state, network_state
-from vflsynth.splitdefense._parts import Part
 from vflsynth.splitdefense.networks import Perceptron
+from vflsynth.splitdefense.parts import Part
 from vflsynth.splitdefense.protections.base import Draws
 from vflsynth.splitdefense.settings import SplitSettings
 
@@ -96,7 +97,10 @@ class Objective(Part):
 
     def structure(self) -> dict[str, Any]:
         """Return what must be the same for classifiers trained at once."""
-        return {k: v for k, v in self.to_dict().items() if k not in self.per_replica}
+        content: dict[str, Any] = to_json(self)
+        parameters = content["parameters"]
+        own = {name: value for name, value in parameters.items() if name not in self.per_replica}
+        return content | {"parameters": own}
 
     @abstractmethod
     def make(self, members: Sequence[Any], around: Surroundings) -> Task:

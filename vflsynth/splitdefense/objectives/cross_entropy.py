@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from vflsynth.registry import register
 from vflsynth.splitdefense.objectives.base import (
     Batch,
     Objective,
@@ -16,6 +17,7 @@ from vflsynth.splitdefense.objectives.base import (
 )
 
 
+@register
 class CrossEntropy(Objective):
     """Cross-entropy of the top model's outputs, and nothing that protects."""
 

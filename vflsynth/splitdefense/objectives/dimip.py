@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth._validation import Choice, Number, Sizes
+from vflsynth.registry import register
 from vflsynth.splitdefense.objectives.base import (
     Batch,
     Objective,
@@ -21,6 +22,7 @@ from vflsynth.splitdefense.objectives.base import (
 from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropyTask
 
 
+@register
 class DIMIP(Objective):
     """Cross-entropy, less what each passive party's features tell about the labels.
 

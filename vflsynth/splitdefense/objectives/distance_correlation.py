@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth._validation import Number
+from vflsynth.registry import register
 from vflsynth.splitdefense.objectives.base import (
     Batch,
     Objective,
@@ -22,6 +23,7 @@ from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropyTask
 _SMALL = 1e-12
 
 
+@register
 class DistanceCorrelation(Objective):
     """Make each passive party's features less dependent on the labels.
 

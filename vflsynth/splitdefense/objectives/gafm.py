@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vflsynth._validation import Choice, Number, Rule, Sizes
 from vflsynth.exceptions import ParameterError
+from vflsynth.registry import register
 from vflsynth.splitdefense.objectives.base import (
     Batch,
     Objective,
@@ -36,6 +37,7 @@ class _MarginRule:
         return f"'auto' or {self.number}"
 
 
+@register
 class GAFM(Objective):
     """Generative adversarial federated model.
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import TrainingDivergedError
-from vflsynth.splitdefense._parts import Part
+from vflsynth.registry import register
+from vflsynth.splitdefense.parts import Part
 
 
 @dataclass
@@ -91,6 +92,8 @@ class Protection(Part):
     training has come; the papers' absolute scales mean nothing without both.
     """
 
+    registry_group = "protections"
+
     binary_only = False
     """Whether it is undefined for more than two classes."""
 
@@ -110,6 +113,7 @@ class Protection(Part):
         """
 
 
+@register
 class Chain(Protection):
     """Several protections, one after the other.
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._validation import Number
+from vflsynth.registry import register
 from vflsynth.splitdefense.protections.base import (
     Context,
     Protection,
@@ -18,6 +19,7 @@ from vflsynth.splitdefense.protections.base import (
 _FRACTION = Number(0, 1)
 
 
+@register
 class GradientCompression(Protection):
     """Keep the entries of largest magnitude in the batch; send zero for the others.
 
@@ -42,6 +44,7 @@ class GradientCompression(Protection):
         return gradients * _largest(gradients.abs(), self.keep)
 
 
+@register
 class DiscreteSGD(Protection):
     """Round every entry to one of a few levels.
 
@@ -84,6 +87,7 @@ class DiscreteSGD(Protection):
         return rounded
 
 
+@register
 class PPDL(Protection):
     """Send noisy, cut-off versions of a random selection of entries.
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._validation import Number
+from vflsynth.registry import register
 from vflsynth.splitdefense.marvell_solver import (
     auc_bound,
     auc_gaussian,
@@ -20,6 +21,7 @@ _MEMORY = 0.9
 """Weight of the past in the moments remembered for batches of a single class."""
 
 
+@register
 class Marvell(Protection):
     """Noise that minimises the sum KL divergence between the classes' perturbed gradients.
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from vflsynth._validation import Choice, Number
+from vflsynth.registry import register
 from vflsynth.splitdefense.protections.base import (
     Context,
     Protection,
@@ -17,6 +18,7 @@ from vflsynth.splitdefense.protections.base import (
 )
 
 
+@register
 class Isotropic(Protection):
     """Gaussian noise of the same variance in every direction.
 
@@ -43,6 +45,7 @@ class Isotropic(Protection):
         return gradients + noise * (largest * math.sqrt(self.power_scale / gradients.shape[-1]))
 
 
+@register
 class MaxNorm(Protection):
     """Noise along each gradient that gives all the expected norm of the largest one.
 
@@ -64,6 +67,7 @@ class MaxNorm(Protection):
         return gradients * (1.0 + noise * spread * (squares > 0))
 
 
+@register
 class NoisyGradient(Protection):
     """Independent noise on every entry.
 

@@ -1,0 +1,263 @@
+"""The laws find planted bugs, and say which law, of what, and what was found."""
+
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import BaseEstimator
+
+from vflsynth import registry
+from vflsynth.columns import ContinuousTransformer
+from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.privacy import GaussianRelease, LedgerEntry, NeighbouringRelation, PrivacyLedger
+from vflsynth.splitdefense import Isotropic, Protection
+from vflsynth.splitdefense.protections.base import root_mean_square
+from vflsynth.synthesizers import IndependentSynthesizer
+from vflsynth.testing import (
+    check_protection,
+    column_kind_checks,
+    mechanism_checks,
+    parametrize_with_checks,
+    protection_checks,
+    synthesizer_checks,
+)
+
+
+def broken(checks):
+    """Names of the laws that do not hold, with what each says."""
+    found = {}
+    for check in checks:
+        try:
+            check()
+        except AssertionError as error:
+            found[check.law.__name__] = str(error)
+    assert all(f"breaks the law {law!r}: " in says for law, says in found.items())
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _own_classes(monkeypatch):
+    """What a test registers is forgotten."""
+    for group, classes in registry._classes.items():
+        monkeypatch.setitem(registry._classes, group, dict(classes))
+
+
+# -- synthesizers ----------------------------------------------------------------------------------
+
+
+class Undocumented(IndependentSynthesizer):
+    def fit(self, *arguments, **options):
+        self.surprise_ = 1
+        return super().fit(*arguments, **options)
+
+
+class Careless(IndependentSynthesizer):
+    def __init__(self, column_kinds=None, transformer=None, random_state=None):
+        super().__init__(
+            column_kinds=column_kinds, transformer=transformer, random_state=random_state
+        )
+
+    def fit(self, party_frames, on=None):
+        for frame in party_frames.values():
+            frame["new"] = np.random.rand(len(frame))  # noqa: NPY002
+        return super().fit(party_frames, on)
+
+
+class Repeating(IndependentSynthesizer):
+    def sample(self, n, **options):
+        return super().sample(n, **options | {"random_state": 0})
+
+
+class Overwriting(IndependentSynthesizer):
+    def __init__(self, *, column_kinds=None, transformer=None, random_state=None):
+        super().__init__(
+            column_kinds=column_kinds or {}, transformer=transformer, random_state=random_state
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "laws"),
+    [
+        (Overwriting, {"init_only_stores_its_arguments", "clone_and_set_params_round_trip"}),
+        (Undocumented, {"learned_attributes_are_the_documented_ones"}),
+        (
+            Careless,
+            {
+                "arguments_are_keywords",
+                "fit_returns_self_and_leaves_its_inputs_alone",
+                "global_random_state_is_neither_read_nor_changed",
+            },
+        ),
+        (Repeating, {"two_samples_differ_and_a_seeded_one_repeats"}),
+    ],
+)
+def test_synthesizers(kind, laws):
+    found = broken(synthesizer_checks(registry.register(kind)()))
+    assert laws <= set(found)
+
+
+# -- columns ---------------------------------------------------------------------------------------
+
+COLUMN = pd.Series([1.5, 2.25, np.nan, 4.125], name="x")
+
+
+class Rounding(ContinuousTransformer):
+    kind = "rounding"
+
+    def _decode(self, matrix):
+        return super()._decode(matrix).round(1)
+
+
+class Shuffling(ContinuousTransformer):
+    kind = "shuffling"
+
+    def encode_into(self, column, out):
+        super().encode_into(column.sort_values(), out)
+
+
+@pytest.mark.parametrize(
+    ("kind", "law"),
+    [
+        (Rounding, "the_column_survives_the_round_trip"),
+        (Shuffling, "the_order_of_records_changes_no_code"),
+    ],
+)
+def test_columns(kind, law):
+    found = broken(column_kind_checks(registry.register(kind)(), COLUMN))
+    assert law in found
+    assert "an_empty_column_is_refused" not in found
+
+
+# -- protections -----------------------------------------------------------------------------------
+
+
+class Absolute(Protection):
+    def protect(self, gradients, context):
+        return gradients + context.draws.normal("x", tuple(gradients.shape[1:]))
+
+
+class Unseeded(Protection):
+    def protect(self, gradients, context):
+        return gradients + root_mean_square(gradients) * torch.randn(gradients.shape)
+
+
+class InPlace(Protection):
+    def protect(self, gradients, context):
+        return gradients.mul_(0.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "laws"),
+    [
+        (
+            Absolute,
+            {
+                "scale_does_not_matter",
+                "zero_stays_zero",
+                "gradients_that_are_not_finite_are_refused",
+            },
+        ),
+        (Unseeded, {"draws_belong_to_seed_and_step", "replicas_do_not_mix"}),
+        (InPlace, {"what_is_sent_has_the_gradients_shape"}),
+    ],
+)
+def test_protections(kind, laws):
+    assert laws <= set(broken(protection_checks(registry.register(kind)())))
+
+
+def test_a_class_that_is_not_registered():
+    found = broken(protection_checks(Absolute()))
+    assert "write @vflsynth.registry.register above it" in found["its_class_is_registered"]
+    with pytest.raises(AssertionError, match=r"Absolute\(\) breaks the law 'its_class_is_reg"):
+        check_protection(Absolute())
+
+
+# -- mechanisms ------------------------------------------------------------------------------------
+
+
+class Count(BaseEstimator):
+    """Release a noisy count: the smallest mechanism that there can be."""
+
+    registry_group = "mechanisms"
+    name: ClassVar[str] = "count"
+    wrong_by = 1.0
+
+    def __init__(self, *, epsilon=None, delta=None, noise_multiplier=None):
+        self.epsilon = epsilon
+        self.delta = delta
+        self.noise_multiplier = noise_multiplier
+
+    def check(self):
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise PrivacyParameterError("epsilon", self.epsilon, "given, or noise_multiplier")
+        if self.epsilon is not None and self.epsilon <= 0:
+            raise PrivacyParameterError("epsilon", self.epsilon, "positive")
+        if self.delta is None:
+            raise PrivacyParameterError("delta", None, "given")
+
+    def plan(self):
+        self.check()
+        noise = self.noise_multiplier
+        if noise is None:
+            low, high = 1e-3, 1e3
+            while high / low > 1.0001:
+                noise = (low * high) ** 0.5
+                enough = self._ledger(noise).epsilon() <= self.epsilon
+                low, high = (low, noise) if enough else (noise, high)
+            noise = high * self.wrong_by
+        return Planned(self._ledger(noise))
+
+    def _ledger(self, noise):
+        release = GaussianRelease(
+            released="the number of records",
+            party="a",
+            noise_multiplier=noise,
+            sensitivity=1.0,
+            relation=NeighbouringRelation.ADD_OR_REMOVE_ONE,
+        )
+        return PrivacyLedger(
+            mechanism="noisy count",
+            claim="ε bounds what the count reveals.",
+            covers_synthetic_data=True,
+            delta=self.delta,
+            entries=(LedgerEntry("count", release),),
+            target_epsilon=self.epsilon,
+            protected_against=("whoever reads the count",),
+        )
+
+
+class Planned:
+    covers: ClassVar[dict] = {}
+
+    def __init__(self, ledger):
+        self.ledger = ledger
+
+
+class Overspending(Count):
+    wrong_by = 0.8
+
+
+class Wasteful(Count):
+    wrong_by = 1.5
+
+
+def checks_of(kind):
+    return mechanism_checks(kind(epsilon=1.0, delta=1e-5), lambda mechanism: mechanism.plan())
+
+
+def test_mechanisms():
+    assert broken(checks_of(registry.register(Count))) == {}
+    for kind in (Overspending, Wasteful):
+        assert set(broken(checks_of(registry.register(kind)))) == {"noise_is_calibrated_to_epsilon"}
+
+
+# -- pytest ----------------------------------------------------------------------------------------
+
+
+def test_every_law_of_every_object_is_a_test_of_its_own():
+    mark = parametrize_with_checks({"iso": protection_checks(Isotropic())})
+    ids = [parameter.id for parameter in mark.args[1]]
+    assert "iso-scale_does_not_matter" in ids
+    assert len(set(ids)) == len(ids) > 10

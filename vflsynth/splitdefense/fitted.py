@@ -1,0 +1,198 @@
+"""What a split classifier can do once it is fitted: predict, save, load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from vflsynth import _artefacts as artefacts
+from vflsynth._version import __version__
+from vflsynth.exceptions import ArtefactError
+from vflsynth.frames import AlignmentReport
+from vflsynth.parameters import from_json, parameters_from_json, parameters_to_json, to_json
+from vflsynth.registry import full_name
+from vflsynth.splitdefense.inputs import (
+    are_party_frames,
+    owned_columns,
+    rows_to_predict,
+    split_table,
+)
+from vflsynth.splitdefense.label_privacy import RandomizedResponse
+from vflsynth.splitdefense.leakage.monitor import Evidence
+from vflsynth.splitdefense.model import BottomModel, Probabilities, TopModel
+from vflsynth.splitdefense.settings import SplitSettings
+from vflsynth.training import history_from_json, history_to_json
+
+_KIND = "vflsynth split classifier"
+
+
+class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A scikit-learn classifier whose fitted form is one model per party.
+
+    `BaseSplitClassifier` has the parameters, and a ``fit`` that sets the attributes.
+    """
+
+    registry_group: ClassVar[str] = "classifiers"
+
+    party_columns: Mapping[str, Sequence[Hashable]] | None
+    active: str | None
+    label_privacy: RandomizedResponse | None
+    classes_: npt.NDArray[Any]
+    parties_: dict[str, BottomModel]
+    top_: TopModel
+    alignment_: AlignmentReport
+    history_: pd.DataFrame
+    settings_: dict[str, Any]
+    evidence_: dict[str, Evidence]
+    transcript_: pd.DataFrame | None
+    device_: str
+    interrupted_: bool
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[Any]
+    _on: Hashable
+
+    def predict_proba(
+        self,
+        X: Mapping[str, pd.DataFrame | None] | pd.DataFrame | npt.ArrayLike,
+        *,
+        absent: str | Collection[str] = (),
+    ) -> Probabilities:
+        """Predict class probabilities.
+
+        Parameters
+        ----------
+        X : mapping of str to DataFrame, or DataFrame or array
+            As in `fit`. None as a party's table says that it is absent.
+        absent : str or collection of str, default=()
+            Parties that have quit, or one of them.
+
+        Returns
+        -------
+        ndarray, shape (record, class)
+            Rows in the order of the active party's table, or of the first one that is there;
+            columns in the order of `classes_`.
+
+        Raises
+        ------
+        PartyDataError
+            If a party is unknown, missing, or lacks records or the key column.
+        """
+        check_is_fitted(self, "parties_")
+        frames: Mapping[str, pd.DataFrame | None]
+        if are_party_frames(X):
+            frames = X
+        else:
+            frames = split_table(self._table(X, reset=False), self.party_columns)
+        names = list(self.parties_)
+        there = rows_to_predict(frames, names, absent, self.active, self._on)
+        features = {
+            name: self.parties_[name].features(there[name]) if name in there else None
+            for name in names
+        }
+        probabilities = self.top_.probabilities(features)
+        if self.label_privacy is not None:
+            probabilities = self.label_privacy.debias(probabilities)
+        return probabilities
+
+    def predict(
+        self,
+        X: Mapping[str, pd.DataFrame | None] | pd.DataFrame | npt.ArrayLike,
+        *,
+        absent: str | Collection[str] = (),
+    ) -> npt.NDArray[Any]:
+        """Predict classes; see `predict_proba`."""
+        probabilities = self.predict_proba(X, absent=absent)
+        found: npt.NDArray[Any] = self.classes_[probabilities.argmax(1)]
+        return found
+
+    def _table(self, X: Any, y: Any = None, *, reset: bool) -> pd.DataFrame:
+        """Check a single table as scikit-learn does, and make a DataFrame of it."""
+        if isinstance(X, pd.DataFrame) and X.size and X.columns.is_unique:
+            table = owned_columns(X, self.party_columns)
+            validate_data(self, table, reset=reset, skip_check_array=True)
+            return table
+        if y is None:
+            return pd.DataFrame(validate_data(self, X, reset=reset, dtype="numeric"))
+        return pd.DataFrame(validate_data(self, X, y, reset=reset, dtype="numeric")[0])
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save as a directory of JSON and safetensors, without records, labels and evidence.
+
+        Raises
+        ------
+        ParameterError
+            If a parameter is an object of a class that is not registered.
+        """
+        check_is_fitted(self, "parties_")
+        content = {
+            "class": full_name(type(self)),
+            "version": __version__,
+            "parameters": parameters_to_json(self),
+            "classes": classes_to_json(self.classes_),
+            "settings": to_json(self.settings_),
+            "alignment": asdict(self.alignment_),
+            "history": history_to_json(self.history_),
+            "device": self.device_,
+            "interrupted": self.interrupted_,
+            "on": to_json(self._on),
+            "n_features": self.n_features_in_,
+            "feature_names": list(getattr(self, "feature_names_in_", [])),
+            "parties": list(self.parties_),
+        }
+        with artefacts.new_directory(path, _KIND) as root:
+            artefacts.write_json(root / "classifier.json", content)
+            self.top_.write(root / "active")
+            for name, model in self.parties_.items():
+                model.write(root / "parties" / name)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Load a classifier saved by `save`.
+
+        Raises
+        ------
+        ArtefactError
+            If it is none of this class, or a file is missing, extra or changed.
+        ArtefactVersionError
+            If a newer version wrote it.
+        """
+        root = artefacts.open_directory(path, _KIND)
+        content = artefacts.read_json(root / "classifier.json")
+        with artefacts.reading(root, f"a {cls.__name__}"):
+            if content["class"] != full_name(cls):
+                raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
+            found = cls(**parameters_from_json(content["parameters"]))
+            found.settings_ = from_json(content["settings"])
+            sizes = {name: value for name, value in found.settings_.items() if name != "epochs"}
+            settings = SplitSettings(**sizes)
+            classes = content["classes"]
+            found.classes_ = np.array(classes["values"], dtype=classes["dtype"])
+            found.alignment_ = AlignmentReport(**content["alignment"])
+            found.history_ = history_from_json(content["history"])
+            found.device_, found.interrupted_ = content["device"], content["interrupted"]
+            found._on, found.n_features_in_ = from_json(content["on"]), content["n_features"]
+            if content["feature_names"]:
+                found.feature_names_in_ = np.array(content["feature_names"], dtype=object)
+            names = content["parties"]
+            found.top_ = TopModel.read(root / "active", settings)
+            found.parties_ = {
+                name: BottomModel.read(root / "parties" / name, settings) for name in names
+            }
+        found.evidence_, found.transcript_ = {}, None
+        return found
+
+
+def classes_to_json(classes: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return dtype and values of the classes; times as counts of their dtype's unit."""
+    values = classes.astype(np.int64) if classes.dtype.kind in "mM" else classes
+    return {"dtype": classes.dtype.str, "values": values.tolist()}

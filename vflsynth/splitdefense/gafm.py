@@ -1,0 +1,208 @@
+"""The GAFM classifier, which can choose its margin by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar, Literal, Self, Unpack
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+
+from vflsynth._random import derive, secret_from
+from vflsynth.exceptions import ParameterError
+from vflsynth.registry import register
+from vflsynth.splitdefense.base import BaseSplitClassifier
+from vflsynth.splitdefense.fitting import RunOptions, Trained
+from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
+from vflsynth.splitdefense.method import Shared
+from vflsynth.splitdefense.objectives import GAFM, Objective
+from vflsynth.splitdefense.protections import Protection
+
+MARGINS = (0.05, 0.1, 0.2, 0.3, 0.5)
+"""Margins that "auto" tries."""
+
+_SHARE, _REPEATS, _LEAST_AUC = 0.1, 5, 0.6
+_FEWEST_RECORDS = 50
+
+
+@register
+class GAFMClassifier(BaseSplitClassifier):
+    """GAFM: cut gradients of an adversarial loss and of noisy labels, which partly cancel.
+
+    Parameters
+    ----------
+    pseudo_label_margin, penalty_weight, gan_weight, label_noise_std, weight_clip
+        See `GAFM`.
+    discriminator_hidden : sequence of int, default=(64, 32, 16)
+    protection : Protection, optional
+        On top; the authors propose Marvell.
+    **shared
+        See `BaseSplitClassifier`. GAFM needs scalar bottom outputs in (0, 1) that are added, so the
+        defaults are ``intermediate_dim=1``, ``bottom_output="sigmoid"``, ``fusion="mean"`` and
+        ``top_hidden=(32, 16)``.
+
+    Attributes
+    ----------
+    pseudo_label_margin_ : float
+        The margin that was trained with: the one given, or with "auto" the one chosen.
+    margins_ : DataFrame or None
+        With "auto": ``train_auc``, ``leak_auc`` and their ``ratio`` of every margin tried, means
+        over trainings on random tenths of the training records. None without.
+
+    Other attributes are those of `BaseSplitClassifier`.
+
+    Notes
+    -----
+    The generator learns which way up to rank from nothing but the distribution of its outputs, so
+    its raw output ranks upside down for many seeds. The active party fits the probabilities' slope
+    and intercept to the training labels, which `predict_proba` applies.
+    """
+
+    _defaults: ClassVar[Shared] = {
+        "intermediate_dim": 1,
+        "bottom_output": "sigmoid",
+        "fusion": "mean",
+        "top_hidden": (32, 16),
+    }
+
+    def __init__(
+        self,
+        *,
+        pseudo_label_margin: float | Literal["auto"] = 0.05,
+        penalty_weight: float = 1.0,
+        gan_weight: float = 1.0,
+        label_noise_std: float = 0.01,
+        weight_clip: float = 0.1,
+        discriminator_hidden: Sequence[int] = (64, 32, 16),
+        protection: Protection | None = None,
+        **shared: Unpack[Shared],
+    ) -> None:
+        super().__init__(**(self._defaults | shared))
+        self.pseudo_label_margin = pseudo_label_margin
+        self.penalty_weight = penalty_weight
+        self.gan_weight = gan_weight
+        self.label_noise_std = label_noise_std
+        self.weight_clip = weight_clip
+        self.discriminator_hidden = discriminator_hidden
+        self.protection = protection
+
+    def _train(
+        self,
+        models: Sequence[Self],
+        X: Any,
+        y: Any,
+        on: Hashable,
+        replica_rows: npt.ArrayLike | None,
+        options: RunOptions,
+    ) -> Trained:
+        for replica, model in enumerate(models):
+            model.margins_ = None
+            if model.pseudo_label_margin == "auto":
+                own = None if replica_rows is None else np.asarray(replica_rows)[replica]
+                model.margins_ = model.margin_trials(X, y, on, own)
+                model.pseudo_label_margin_ = best_margin(model.margins_)
+            else:
+                model.pseudo_label_margin_ = model.pseudo_label_margin
+        return super()._train(models, X, y, on, replica_rows, options)
+
+    def margin_trials(
+        self, X: Any, y: Any, on: Hashable, rows: npt.NDArray[np.int64] | None = None
+    ) -> pd.DataFrame:
+        """Train on random tenths of the records with every margin, all at once.
+
+        Parameters
+        ----------
+        X, y, on
+            See `fit`.
+        rows : ndarray of int64, shape (record,), optional
+            Positions, among the matched records, that the classifier will be trained on. Default:
+            all.
+
+        Returns
+        -------
+        DataFrame
+            ``train_auc``, ``leak_auc`` and their ``ratio`` by margin, means over 5 repetitions.
+
+        Raises
+        ------
+        ParameterError
+            If labels are to be private: every trial would send other responses about the same
+            labels, and the choice itself looks at the true ones.
+
+        Notes
+        -----
+        Source: GAFM appendix C.2. The ratio is the mean of leak AUC over training AUC. The first is
+        that of the last epoch's batches, the second that of the predictions. An AUC below 1/2
+        counts as one above: see the notes of the class.
+        """
+        if self.label_privacy is not None:
+            raise ParameterError(
+                "pseudo_label_margin='auto' cannot be had with label_privacy: it trains 25 times "
+                "on the same labels, randomised anew, and chooses by the true ones, so that ε "
+                "would not be what was given. Pass a number, such as 0.05"
+            )
+        if rows is None:
+            probe = clone(self).set_params(
+                pseudo_label_margin=MARGINS[0], epochs=1, monitor=False, random_state=0
+            )
+            probe.fit(X, y, on)  # matches the records
+            rows = np.arange(probe.alignment_.n_matched)
+        rng = np.random.default_rng(list(derive(secret_from(self.random_state), "margins")))
+        size = min(len(rows), max(_FEWEST_RECORDS, round(_SHARE * len(rows))))
+        tenths = [rng.permutation(rows)[:size] for _ in range(_REPEATS)]
+        trials = [
+            clone(self).set_params(
+                pseudo_label_margin=margin,
+                monitor=LeakageMonitor(every=1),
+                random_state=int(rng.integers(2**31)),
+            )
+            for margin in MARGINS
+            for _ in tenths
+        ]
+        for trial in trials:
+            trial._prepare(X, y)
+        trained = trials[0]._train(trials, X, y, on, np.stack(tenths * len(MARGINS)), RunOptions())
+        measured = []
+        for replica, trial in enumerate(trials):
+            evidence = next(iter(trial.evidence_.values()))
+            batches = evidence.batches
+            last = batches[batches["epoch"] == batches["epoch"].max()]
+            leak = float(last[["norm", "mean_threshold", "median_threshold"]].mean().mean())
+            features = {name: found.double() for name, found in trained.features(replica).items()}
+            train_auc = roc_auc_score(evidence.labels, trial.top_.probabilities(features)[:, 1])
+            measured.append(
+                {
+                    "margin": trial.pseudo_label_margin,
+                    "train_auc": max(train_auc, 1.0 - train_auc),
+                    "leak_auc": leak,
+                }
+            )
+        found = pd.DataFrame(measured)
+        found["ratio"] = found["leak_auc"] / found["train_auc"]
+        return found.groupby("margin").mean()
+
+    def _objective(self) -> Objective:
+        margin = self.pseudo_label_margin
+        if margin == "auto":  # chosen before training; until then the objective says "auto"
+            margin = getattr(self, "pseudo_label_margin_", margin)
+        return GAFM(
+            margin,
+            self.penalty_weight,
+            self.gan_weight,
+            self.label_noise_std,
+            self.weight_clip,
+            self.discriminator_hidden,
+        )
+
+    def _protection(self) -> Protection | None:
+        return self.protection
+
+
+def best_margin(trials: pd.DataFrame) -> float:
+    """Return the margin of the lowest ratio among those that train well enough, if any does."""
+    useful = trials[trials["train_auc"] >= _LEAST_AUC]
+    useful = trials if useful.empty else useful
+    return float(useful.index[int(useful["ratio"].to_numpy().argmin())])

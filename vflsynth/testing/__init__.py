@@ -1,0 +1,23 @@
+"""The laws that every synthesizer, kind of columns, mechanism and protection obeys, to be checked.
+
+For those who write one of their own, in the spirit of scikit-learn's ``check_estimator``.
+"""
+
+from vflsynth.testing.columns import check_column_kind, column_kind_checks
+from vflsynth.testing.laws import Check, parametrize_with_checks
+from vflsynth.testing.mechanisms import check_mechanism, mechanism_checks
+from vflsynth.testing.protections import check_protection, protection_checks
+from vflsynth.testing.synthesizers import check_synthesizer, synthesizer_checks
+
+__all__ = [
+    "Check",
+    "check_column_kind",
+    "check_mechanism",
+    "check_protection",
+    "check_synthesizer",
+    "column_kind_checks",
+    "mechanism_checks",
+    "parametrize_with_checks",
+    "protection_checks",
+    "synthesizer_checks",
+]

@@ -1,0 +1,131 @@
+"""Laws of protections of cut gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import TrainingDivergedError
+from vflsynth.splitdefense.protections import Context, Draws, Protection
+from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, require, same
+
+
+@dataclass(frozen=True)
+class ProtectionCase:
+    """A protection whose laws are checked."""
+
+    value: Protection
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def protect(
+        self, gradients: Tensor, *, step: int = 0, seeds: tuple[int, ...] = (0, 1)
+    ) -> Tensor:
+        """Protect gradients of one replica per seed, of two classes in turn."""
+        labels = (torch.arange(gradients.shape[1]) % 2).expand(len(gradients), -1)
+        streams = RandomStreams([bytes([seed]) for seed in seeds[: len(gradients)]])
+        return self.value.protect(gradients, Context(labels, 2, Draws(streams, step)))
+
+
+def toy_gradients(n: int = 200, dim: int = 4) -> Tensor:
+    """Gradients of two replicas, whose records' norms differ, (2, n, dim)."""
+    drawn = torch.randn(2, n, dim, generator=torch.Generator().manual_seed(0))
+    return drawn * torch.linspace(0.2, 2, n).view(1, n, 1)
+
+
+def what_is_sent_has_the_gradients_shape(case: ProtectionCase) -> None:
+    """And their dtype; and the gradients themselves stay as they are."""
+    values = toy_gradients()
+    sent = case.protect(values)
+    same((tuple(sent.shape), sent.dtype), (tuple(values.shape), values.dtype), "what is sent")
+    require(torch.equal(values, toy_gradients()), "the gradients were changed in place")
+
+
+def scale_does_not_matter(case: ProtectionCase) -> None:
+    """Protections scale with the gradients, however far training has come."""
+    values = toy_gradients()
+    found, expected = case.protect(1e-4 * values), 1e-4 * case.protect(values)
+    require(
+        torch.allclose(found, expected, rtol=1e-3, atol=1e-9),
+        f"gradients of 1e-4 times the size get a protection that is off by "
+        f"{float((found - expected).abs().max() / 1e-4):.3g}",
+    )
+
+
+def replicas_do_not_mix(case: ProtectionCase) -> None:
+    """A classifier that is trained among others gets what it would get alone."""
+    values = toy_gradients()
+    found, alone = case.protect(values)[1:], case.protect(values[1:], seeds=(1,))
+    require(
+        torch.allclose(found, alone, rtol=1e-5, atol=1e-6),
+        f"a replica differs by {float((found - alone).abs().max()):.3g} when it is alone",
+    )
+
+
+def draws_belong_to_seed_and_step(case: ProtectionCase) -> None:
+    """The same step repeats; another one does so only if nothing is drawn at all."""
+    values = toy_gradients()
+    sent = case.protect(values)
+    require(torch.equal(sent, case.protect(values)), "the same step is not repeated exactly")
+    draws = not torch.equal(sent, case.protect(values, seeds=(2, 3)))
+    again = torch.equal(sent, case.protect(values, step=1))
+    require(again is not draws, "another seed changes what is sent, another step does not")
+
+
+def zero_stays_zero(case: ProtectionCase) -> None:
+    """There is nothing to hide, and nothing to scale noise to."""
+    sent = case.protect(torch.zeros(1, 8, 3))
+    require(not sent.any(), f"gradients of zero become {float(sent.abs().max()):.3g}")
+
+
+def gradients_that_are_not_finite_are_refused(case: ProtectionCase) -> None:
+    """No noise can be scaled to them."""
+    with refused(TrainingDivergedError, "a gradient of NaN"):
+        case.protect(torch.full((1, 8, 3), torch.nan))
+
+
+def its_own_parameters_pass_its_check(case: ProtectionCase) -> None:
+    """`check` is called before training."""
+    case.value.check()
+
+
+LAWS = (
+    *PARAMETER_LAWS,
+    its_own_parameters_pass_its_check,
+    what_is_sent_has_the_gradients_shape,
+    scale_does_not_matter,
+    replicas_do_not_mix,
+    draws_belong_to_seed_and_step,
+    zero_stays_zero,
+    gradients_that_are_not_finite_are_refused,
+)
+
+
+def protection_checks(protection: Protection) -> list[Check]:
+    """Return the checks of one protection, for `parametrize_with_checks`."""
+    return checks_of(LAWS, ProtectionCase(protection))
+
+
+def check_protection(protection: Protection) -> None:
+    """Check all laws of a protection of cut gradients.
+
+    Parameters
+    ----------
+    protection : Protection
+
+    Raises
+    ------
+    AssertionError
+        Naming the first law that it breaks.
+
+    Examples
+    --------
+    >>> from vflsynth.splitdefense import Isotropic
+    >>> check_protection(Isotropic(4.0))
+    """
+    for check in protection_checks(protection):
+        check()

@@ -1,0 +1,499 @@
+"""Laws of synthesizers: whatever one learns and however, it behaves like this."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from vflsynth.columns import TableTransformer
+from vflsynth.datasets import make_party_frames
+from vflsynth.exceptions import KeyTypeError, ParameterError
+from vflsynth.synthesizers import BaseSynthesizer
+from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, require, same
+from vflsynth.testing.laws import same_table as equal
+
+N_RECORDS = 61
+KEY = "record_id"
+
+
+class SynthesizerCase:
+    """A synthesizer whose laws are checked.
+
+    Parameters
+    ----------
+    estimator : BaseSynthesizer
+        Never fitted itself; the fastest that can be had.
+    """
+
+    def __init__(self, estimator: BaseSynthesizer) -> None:
+        self.value = estimator
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether noise comes from the operating system, so that no fit can be repeated."""
+        return self.value.get_params(deep=False).get("privacy") is not None
+
+    def make(self, **parameters: Any) -> Any:
+        """Return a clone with other parameters; column kinds only if it has them."""
+        known = self.value.get_params(deep=False)
+        absent = {"column_kinds", "transformer"} - set(known)
+        parameters = {"random_state": 0} | parameters
+        return clone(self.value).set_params(
+            **{name: value for name, value in parameters.items() if name not in absent}
+        )
+
+    @cached_property
+    def fitted(self) -> Any:
+        """The synthesizer, fitted to `zoo`."""
+        return self.make().fit(zoo())
+
+    def fit_small(self, **parameters: Any) -> Any:
+        """Return a clone that is fitted to `small`."""
+        return self.make(**parameters).fit(small(), on=KEY)
+
+
+def small(n_parties: int = 2) -> dict[str, pd.DataFrame]:
+    """Make party frames of 40 records with a key column."""
+    return make_party_frames(40, n_parties, random_state=1)
+
+
+def zoo() -> dict[str, pd.DataFrame]:
+    """Make three parties with every dtype, as one would meet them; the index is the key."""
+    rng = np.random.default_rng(3)
+    keys = pd.Index([f"p{i:03d}" for i in rng.permutation(N_RECORDS)], name="person")
+    n = N_RECORDS
+
+    def holes(values: Any) -> Any:
+        return pd.Series(values).mask(rng.random(n) < 0.2).array
+
+    integers = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+    levels = ["low", "middle", "high", "never"]
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), "D")
+    numbers: dict[Any, Any] = {name: rng.integers(0, 100, n).astype(name) for name in integers}
+    numbers |= {
+        "float32": rng.normal(size=n).astype("float32"),
+        "float64": rng.normal(size=n),
+        "float with NaN": np.where(rng.random(n) < 0.3, np.nan, rng.normal(size=n)),
+        "zero-inflated": np.where(rng.random(n) < 0.5, 0.0, rng.exponential(size=n)),
+    }
+    nullable: dict[Any, Any] = {
+        "Int64": holes(pd.array(rng.integers(0, 50, n), "Int64")),
+        "UInt8": holes(pd.array(rng.integers(0, 50, n), "UInt8")),
+        "Float64": holes(pd.array(rng.normal(size=n), "Float64")),
+        "boolean": holes(pd.array(rng.random(n) < 0.5, "boolean")),
+        "string": holes(pd.array(rng.choice(["x", "y", "zz"], n), "string")),
+        "bool": rng.random(n) < 0.3,
+    }
+    labels: dict[Any, Any] = {
+        7: pd.Categorical(rng.choice(levels[:3], n), levels),
+        8: pd.Categorical(rng.choice(levels[:3], n), levels, ordered=True),
+        0: days,
+        1: days.tz_localize("Europe/Berlin"),
+        2: pd.Series(days).mask(rng.random(n) < 0.2).array,
+        "object": rng.choice(np.array(["r", "s"], dtype=object), n),
+        "constant": np.full(n, 3),
+    }
+    frames = {"numbers": numbers, "nullable": nullable, "labels": labels}
+    return {
+        party: pd.DataFrame(columns, index=keys).sample(frac=1, random_state=i)
+        for i, (party, columns) in enumerate(frames.items())
+    }
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """Make a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
+
+
+# -- estimators ------------------------------------------------------------------------------------
+
+
+def arguments_are_keywords(case: SynthesizerCase) -> None:
+    """Their order may change."""
+    parameters = list(inspect.signature(type(case.value).__init__).parameters.values())[1:]
+    wrong = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    require(not wrong, f"not keyword-only: {wrong}")
+
+
+def nothing_works_before_fit(case: SynthesizerCase) -> None:
+    """Neither sampling nor saving."""
+    with refused(NotFittedError, "sample before fit"):
+        case.make().sample(3)
+    with folder() as path, refused(NotFittedError, "save before fit"):
+        case.make().save(path / "model")
+
+
+def fit_returns_self_and_leaves_its_inputs_alone(case: SynthesizerCase) -> None:
+    """Party frames and parameters are what they were."""
+    frames, before = zoo(), zoo()
+    transformer = TableTransformer()
+    synth = case.make(column_kinds={"int8": "categorical"}, transformer=transformer)
+    parameters = {name: repr(value) for name, value in synth.get_params(deep=True).items()}
+    require(synth.fit(frames) is synth, "fit does not return its object")
+    same(list(frames), list(before), "the parties after fit")
+    for party, frame in frames.items():
+        equal(frame, before[party], f"the frame of {party!r} after fit")
+    after = {name: repr(value) for name, value in synth.get_params(deep=True).items()}
+    same(after, parameters, "the parameters after fit")
+    require(not hasattr(transformer, "spans_"), "the transformer that was given is fitted")
+
+
+def learned_attributes_are_the_documented_ones(case: SynthesizerCase) -> None:
+    """Under "Attributes" of the class, or of a class that it derives from."""
+    documented: set[str] = set()
+    for kind in type(case.value).__mro__:
+        section = inspect.cleandoc(kind.__doc__ or "").partition("Attributes\n----------\n")[2]
+        documented |= set(re.findall(r"^(\w+_) : ", section.partition("\n\n")[0], re.M))
+    learned = {name for name in vars(case.fitted) if re.fullmatch(r"[a-z].*_", name)}
+    same(learned, documented, "what is learned")
+
+
+def fit_forgets_the_previous_fit(case: SynthesizerCase) -> None:
+    """A second fit is what a first one would be."""
+    fresh, again = case.fit_small(), case.make().fit(zoo())
+    again.sample(3)
+    again.fit(small(), on=KEY)
+    same(list(again.parties_), ["party_1", "party_2"], "the parties of a second fit")
+    same(list(again.history_), list(fresh.history_), "the columns of a second fit's history")
+    if not case.is_private:
+        equal(again.sample(9), fresh.sample(9), "the sample of a second fit")
+
+
+def a_failed_fit_keeps_the_model(case: SynthesizerCase) -> None:
+    """And says which party it is about."""
+    synth = case.fit_small()
+    before = synth.sample(5, random_state=1)
+    with refused(Exception, "a column of nothing but NaN", says="party"):
+        synth.fit({"party": pd.DataFrame({"a": [np.nan] * 40})})
+    equal(synth.sample(5, random_state=1), before, "the sample after a failed fit")
+
+
+# -- repeatable fits -------------------------------------------------------------------------------
+
+
+def same_random_state_same_bytes(case: SynthesizerCase) -> None:
+    """And another one, another result."""
+    again = case.make().fit(zoo())
+    one, other = (s.history_.drop(columns="seconds", errors="ignore") for s in (again, case.fitted))
+    equal(one, other, "the history of a second fit")
+    first = case.make().fit(zoo()).sample(20)
+    equal(again.sample(20), first, "the sample of a second fit")
+    differs = case.make(random_state=1).fit(zoo()).sample(20)
+    require(not differs.equals(first), "random states 0 and 1 give the same sample")
+
+
+def generators_are_random_states(case: SynthesizerCase) -> None:
+    """Equal generators give equal results; None never does."""
+    for make_state in (np.random.default_rng, np.random.RandomState):
+        one, other = (case.fit_small(random_state=make_state(5)).sample(5) for _ in "ab")
+        equal(one, other, f"a sample of an equal {type(make_state(5)).__name__}")
+    unseeded = [case.fit_small(random_state=None).sample(20) for _ in "ab"]
+    require(not unseeded[0].equals(unseeded[1]), "random_state=None repeats itself")
+
+
+def global_random_state_is_neither_read_nor_changed(case: SynthesizerCase) -> None:
+    """Of Python, NumPy and torch."""
+
+    def state() -> tuple[Any, ...]:
+        numpy_state: Any = np.random.get_state()  # noqa: NPY002 (it is what is tested)
+        return random.getstate(), numpy_state[1].tolist(), torch.get_rng_state().tolist()
+
+    samples = []
+    with torch.random.fork_rng(devices=[]):
+        for seed in (1, 2):
+            random.seed(seed)
+            np.random.seed(seed)  # noqa: NPY002
+            torch.manual_seed(seed)
+            own = state()
+            samples.append(case.fit_small().sample(9))
+            require(state() == own, "fit or sample change a global random state")
+    if not case.is_private:
+        equal(samples[0], samples[1], "a sample after seeding the global states differently")
+
+
+def the_order_of_the_parties_changes_no_value(case: SynthesizerCase) -> None:
+    """Only that of the columns."""
+    frames = zoo()
+    table = case.make().fit(frames).sample(20)
+    other = case.make().fit(dict(reversed(frames.items()))).sample(20)
+    columns = [label for frame in reversed(frames.values()) for label in frame]
+    same(other.columns.tolist(), columns, "the columns of parties in another order")
+    equal(other[table.columns.tolist()], table, "a sample of parties in another order")
+
+
+def the_order_of_rows_changes_no_value(case: SynthesizerCase) -> None:
+    """Records are matched by key."""
+    shuffled = {party: f.sample(frac=1, random_state=9) for party, f in small().items()}
+    other = case.make().fit(shuffled, on=KEY).sample(20)
+    equal(other, case.fit_small().sample(20), "a sample of shuffled tables")
+
+
+def names_of_columns_change_no_value(case: SynthesizerCase) -> None:
+    """No draw depends on them."""
+    renamed = {
+        party: frame.rename(columns={c: f"{c} renamed" for c in frame if c != KEY})
+        for party, frame in small().items()
+    }
+    other = case.make().fit(renamed, on=KEY).sample(20)
+    other = other.rename(columns=lambda label: label.removesuffix(" renamed"))
+    equal(other, case.fit_small().sample(20), "a sample of renamed columns")
+
+
+def no_two_private_fits_are_alike(case: SynthesizerCase) -> None:
+    """Whoever knows the random state does not know the noise."""
+    one, other = (case.fit_small().sample(20, random_state=1) for _ in "ab")
+    require(not one.equals(other), "two private fits of one random state give the same sample")
+
+
+# -- samples ---------------------------------------------------------------------------------------
+
+
+def samples_look_like_the_party_frames(case: SynthesizerCase) -> None:
+    """Columns, dtypes and categories; values that the records could have; no new gaps."""
+    expected = pd.concat([frame.reset_index(drop=True) for frame in zoo().values()], axis=1)
+    for n in (0, 1, 7):
+        table = case.fitted.sample(n)
+        same(len(table), n, "the number of rows")
+        same(table.columns.tolist(), expected.columns.tolist(), "the columns")
+        same(table.dtypes.tolist(), expected.dtypes.tolist(), "the dtypes")
+        require(isinstance(table.index, pd.RangeIndex), f"the index is {table.index!r}")
+        same(table.index.name, "person", "the index's name")
+        for column in table:
+            known, found = expected[column].dropna(), table[column].dropna()
+            if found.dtype.kind not in "iufM":
+                strange = set(found) - set(known)
+                require(not strange, f"column {column!r} has values {strange}")
+            elif not case.is_private:  # whose ranges are public, or published with noise
+                inside = found.between(known.min(), known.max())
+                require(inside.all(), f"column {column!r} has values {found[~inside].tolist()}")
+        if not case.is_private:
+            gaps = table[["int8", "bool", 7, 0, "object"]].isna().sum()
+            require(not gaps.any(), f"missing values where there were none: {gaps.to_dict()}")
+
+
+def n_is_a_whole_number(case: SynthesizerCase) -> None:
+    """Of Python or NumPy, and at least 0."""
+    for n in (-1, 2.0, "3", None, True):
+        says = f"n must be a whole number ≥ 0, got {n!r}"
+        with refused(ParameterError, f"sample({n!r})", says=says):
+            case.fitted.sample(n)
+    same(len(case.fitted.sample(np.int64(3))), 3, "the number of rows")
+
+
+def two_samples_differ_and_a_seeded_one_repeats(case: SynthesizerCase) -> None:
+    """Without a seed every call goes on from the last one."""
+    sample = case.fitted.sample
+    require(not sample(20).equals(sample(20)), "two samples are the same")
+    equal(sample(20, random_state=4), sample(20, random_state=4), "a seeded sample")
+    different = not sample(20, random_state=4).equals(sample(20, random_state=5))
+    require(different, "two seeds give the same sample")
+
+
+def a_longer_sample_begins_like_a_shorter_one(case: SynthesizerCase) -> None:
+    """Also one of several blocks, none of which is like another."""
+    long, short = case.fitted.sample(8_200, random_state=4), case.fitted.sample(5, random_state=4)
+    same(len(long), 8_200, "the number of rows")
+    equal(long.head(5), short, "the beginning of a longer sample")
+    tail, head = long.tail(8).reset_index(drop=True), long.head(8).reset_index(drop=True)
+    require(not tail.equals(head), "the second block is the first one again")
+
+
+def parts_are_the_table(case: SynthesizerCase) -> None:
+    """Parties that sample apart get rows that belong together."""
+    parts = case.fitted.sample(9, by_party=True, random_state=4)
+    same(list(parts), list(zoo()), "the parties")
+    table = case.fitted.sample(9, random_state=4)
+    equal(pd.concat(parts.values(), axis=1), table, "the parts, joined")
+    for party, part in parts.items():
+        alone = case.fitted.parties_[party].sample(9, random_state=4)
+        equal(alone, part, f"what party {party!r} samples alone")
+
+
+def fresh_keys_are_put_into_the_index(case: SynthesizerCase) -> None:
+    """Unique, no real one, and the same for all parties."""
+    table = case.fitted.sample(30, keys=True)
+    same(table.index.name, "person", "the index's name")
+    real = set(zoo()["numbers"].index)
+    require(table.index.is_unique and not set(table.index) & real, f"keys {list(table.index)}")
+    for party, part in case.fitted.sample(30, keys=True, by_party=True).items():
+        require(part.index.equals(table.index), f"party {party!r} has other keys")
+
+
+def fresh_keys_are_put_into_the_key_column(case: SynthesizerCase) -> None:
+    """In front, of the original dtype; there is no such column without keys."""
+    synth, frames = case.fit_small(), small()
+    table = synth.sample(30, keys=True, random_state=1)
+    same(table.columns[0], KEY, "the first column")
+    same(table[KEY].dtype, frames["party_1"][KEY].dtype, "the dtype of keys")
+    real = {key for frame in frames.values() for key in frame[KEY]}
+    require(table[KEY].is_unique and not set(table[KEY]) & real, f"keys {table[KEY].tolist()}")
+    parts = synth.sample(30, keys=True, by_party=True, random_state=1)
+    joined = parts["party_1"].merge(parts["party_2"], on=KEY, validate="one_to_one")
+    equal(joined, table, "the parts, joined by key")
+    require(KEY not in synth.sample(3).columns, "a sample without keys has a key column")
+
+
+def keys_can_run_out(case: SynthesizerCase) -> None:
+    """There are 256 numbers of eight bits."""
+    frame = pd.DataFrame({"id": np.arange(100, dtype="int8"), "x": np.arange(100.0)})
+    synth = case.make().fit({"a": frame}, on="id")
+    same(synth.sample(20, keys=True)["id"].dtype, np.dtype("int8"), "the dtype of keys")
+    with refused(KeyTypeError, "60 more keys of eight bits", says="int8"):
+        synth.sample(60, keys=True)
+
+
+# -- parties ---------------------------------------------------------------------------------------
+
+
+def any_number_of_parties_will_do(case: SynthesizerCase) -> None:
+    """From one to five, with records that not all of them have."""
+    for n_parties in (1, 2, 3, 5):
+        frames = make_party_frames(40, n_parties, random_state=1, n_unmatched=3)
+        synth = case.make().fit(frames, on=KEY)
+        same(synth.sample(6).shape, (6, 10 * n_parties), f"the sample of {n_parties} parties")
+        matched = 40 if n_parties > 1 else 43
+        same(synth.alignment_.n_matched, matched, f"matched records of {n_parties} parties")
+
+
+def a_party_may_have_nothing_but_constants(case: SynthesizerCase) -> None:
+    """Its encoded width is 0; and so may all parties."""
+    constants = pd.DataFrame({"x": np.full(40, 2.5), "y": ["same"] * 40})
+    table = case.make().fit({"a": constants, "b": pd.DataFrame({"z": np.arange(40)})}).sample(5)
+    same(table["x"].tolist(), [2.5] * 5, "a constant column")
+    same(table["y"].tolist(), ["same"] * 5, "a constant column")
+    frames = {party: pd.DataFrame({f"{party}x": np.full(40, 1)}) for party in "ab"}
+    found = case.make().fit(frames).sample(3).to_numpy().tolist()
+    same(found, [[1, 1]] * 3, "a table of constants")
+
+
+def a_single_column_will_do(case: SynthesizerCase) -> None:
+    """Of numbers, text or booleans."""
+    for values in (np.arange(40.0), ["u", "v"] * 20, [True, False] * 20):
+        frame = pd.DataFrame({"x": values})
+        table = case.make().fit({"a": frame}).sample(5)
+        same(table.shape, (5, 1), "the sample of a single column")
+        same(table["x"].dtype, frame["x"].dtype, "its dtype")
+
+
+def declared_kinds_are_used(case: SynthesizerCase) -> None:
+    """And others are inferred."""
+    synth = case.fit_small(column_kinds={"score_1": "continuous"})
+    found = [synth.parties_[f"party_{i}"].transformer.kinds_[f"score_{i}"] for i in (1, 2)]
+    same(found, ["continuous", "integer"], "the kinds of score_1 and score_2")
+
+
+# -- artefacts -------------------------------------------------------------------------------------
+
+
+def a_loaded_model_goes_on_with_the_same_samples(case: SynthesizerCase) -> None:
+    """With the same parties, history and keys."""
+    synth = case.make(random_state=None, column_kinds={0: "datetime"}).fit(zoo())
+    synth.sample(2)
+    with folder() as path:
+        synth.save(path / "model")
+        loaded = type(synth).load(path / "model", device="cpu")
+    equal(loaded.history_, synth.history_, "the loaded history")
+    if not (case.is_private and loaded.alignment_ is None):  # it tells the number of records
+        same(loaded.alignment_, synth.alignment_, "the loaded alignment")
+    same(loaded.interrupted_, False, "the loaded interrupted_")
+    same(list(loaded.parties_), list(synth.parties_), "the loaded parties")
+    equal(loaded.sample(20), synth.sample(20), "the loaded model's next sample")
+    keyed = loaded.sample(20, keys=True)
+    equal(keyed, synth.sample(20, keys=True), "the loaded model's next sample with keys")
+
+
+def a_loaded_model_can_be_fitted_again(case: SynthesizerCase) -> None:
+    """All parameters are saved, the encoding's too."""
+    transformer = TableTransformer({"amount_1": "continuous"}, rare_threshold=0.0)
+    synth = case.fit_small(transformer=transformer, column_kinds={"count_1": "continuous"})
+    with folder() as path:
+        synth.save(path / "model")
+        loaded = type(synth).load(path / "model", device="cpu")
+    same(repr(loaded.get_params()), repr(synth.get_params()), "the loaded parameters")
+    again = loaded.fit(small(), on=KEY).sample(9)
+    if not case.is_private:
+        fresh = clone(synth).fit(small(), on=KEY).sample(9)
+        equal(again, fresh, "the sample of a loaded model that is fitted again")
+
+
+LAWS = (
+    *PARAMETER_LAWS,
+    arguments_are_keywords,
+    nothing_works_before_fit,
+    fit_returns_self_and_leaves_its_inputs_alone,
+    learned_attributes_are_the_documented_ones,
+    fit_forgets_the_previous_fit,
+    a_failed_fit_keeps_the_model,
+    global_random_state_is_neither_read_nor_changed,
+    samples_look_like_the_party_frames,
+    n_is_a_whole_number,
+    two_samples_differ_and_a_seeded_one_repeats,
+    a_longer_sample_begins_like_a_shorter_one,
+    parts_are_the_table,
+    fresh_keys_are_put_into_the_index,
+    fresh_keys_are_put_into_the_key_column,
+    keys_can_run_out,
+    any_number_of_parties_will_do,
+    a_party_may_have_nothing_but_constants,
+    a_single_column_will_do,
+    a_loaded_model_goes_on_with_the_same_samples,
+    a_loaded_model_can_be_fitted_again,
+)
+REPEATABLE_LAWS = (
+    same_random_state_same_bytes,
+    generators_are_random_states,
+    the_order_of_the_parties_changes_no_value,
+    the_order_of_rows_changes_no_value,
+    names_of_columns_change_no_value,
+)
+PRIVATE_LAWS = (no_two_private_fits_are_alike,)
+
+
+def synthesizer_checks(estimator: BaseSynthesizer) -> list[Check]:
+    """Return the checks of one synthesizer, for `parametrize_with_checks`; fits are shared."""
+    case = SynthesizerCase(estimator)
+    laws = LAWS + (PRIVATE_LAWS if case.is_private else REPEATABLE_LAWS)
+    if "column_kinds" in estimator.get_params(deep=False):
+        laws += (declared_kinds_are_used,)
+    return checks_of(laws, case)
+
+
+def check_synthesizer(estimator: BaseSynthesizer) -> None:
+    """Check all laws of a synthesizer.
+
+    Parameters
+    ----------
+    estimator : BaseSynthesizer
+        With parameters that make it fast: it is fitted about fifty times, to tables of 40 to 100
+        records. Not fitted itself.
+
+    Raises
+    ------
+    AssertionError
+        Naming the first law that it breaks.
+
+    Examples
+    --------
+    >>> from vflsynth import IndependentSynthesizer
+    >>> check_synthesizer(IndependentSynthesizer())
+    """
+    for check in synthesizer_checks(estimator):
+        check()
