@@ -17,6 +17,7 @@ from pandas.api.types import is_hashable
 from vflsynth.columns.arrays import read_numbers
 from vflsynth.columns.codec import scalar_from_json, scalar_to_json
 from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.registry import register
 
 # Squares of such numbers, which variances are made of, are still finite.
 _LARGEST_BOUND = 1e150
