@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError
-from vflsynth.training import check_same_run
+from vflsynth.run.checkpoints import check_same_run
 
 KIND = "vflsynth checkpoint of one site"
 _KEPT = 2  # a node that is killed while it writes still has the one that all others have too

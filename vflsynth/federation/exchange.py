@@ -25,9 +25,9 @@ from vflsynth.exceptions import (
     VFLSynthError,
 )
 from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
-from vflsynth.protocol import Message, Transcript
-from vflsynth.protocol.channel import Verb, addressed
-from vflsynth.protocol.messages import SERVER
+from vflsynth.protocol import SERVER, Message, Transcript
+from vflsynth.protocol.channel import addressed
+from vflsynth.protocol.messages import Hello
 
 logger = logging.getLogger("vflsynth")
 
@@ -35,20 +35,6 @@ M = TypeVar("M", bound=Message)
 
 GRACE = 5.0
 """Seconds that a party waits longer than the server, so that the server's reason arrives first."""
-
-SLOW_VERBS = {
-    Verb.HELLO,
-    Verb.BLIND_KEYS,
-    Verb.REBLIND_KEYS,
-    Verb.ENCODED_SIZE,
-    Verb.SHAPE,
-    Verb.MASKED_REAL,
-    Verb.NOISY_HISTOGRAMS,
-    Verb.INDEPENDENT_PROJECTIONS,
-    Verb.RECORD_PROJECTIONS,
-    Verb.ALL_BOTTOM_OUTPUTS,
-}
-"""Asked once and long: reading tables, blinding keys, encoding. They have `Limits.setup`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +55,9 @@ class Limits:
     setup: float = 300.0
     max_bytes: int = 1 << 28
 
-    def of(self, verb: Verb) -> float:
-        """Return the seconds that the server waits for answers to `verb`."""
-        return self.setup if verb in SLOW_VERBS else self.exchange
+    def of(self, kind: type[Message]) -> float:
+        """Return the seconds that the server waits for messages of a kind."""
+        return self.setup if kind.declared.slow else self.exchange
 
 
 @dataclass(slots=True)
@@ -81,7 +67,7 @@ class _Seat:
     number: int = -1  # of the exchange that is going on or was the last
     received: bytes = b""
     answer: tuple[Message, str] | None = None
-    outgoing: list[tuple[Verb, Message]] = field(default_factory=list)
+    outgoing: list[Message] = field(default_factory=list)
     reply: bytes | None = None
 
 
@@ -113,14 +99,14 @@ class RemoteChannel:
         run: str,
         limits: Limits | None = None,
         transcript: Transcript | None = None,
-        own_tag: Callable[[Verb, int], str] | None = None,
+        own_tag: Callable[[type[Message], int], str] | None = None,
     ) -> None:
         self._own_tag = own_tag
         self._seats = {name: _Seat() for name in sorted(names)}
         self._run, self._transcript = run, transcript
         self.limits = limits or Limits()
         self._changed = threading.Condition()
-        self._request, self._opened = Request(Verb.HELLO, 0), False
+        self._request, self._opened = Request(Hello, 0), False
         self._asked = time.monotonic()
         self._failure: VFLSynthError | None = None
         self._done = False
@@ -132,7 +118,7 @@ class RemoteChannel:
 
     # -- the algorithm's side --------------------------------------------------------------------
 
-    def gather(self, verb: Verb, step: int, kind: type[M]) -> dict[str, M]:
+    def gather(self, kind: type[M], step: int) -> dict[str, M]:
         """Ask every party; return their messages by party name, in name order.
 
         Raises
@@ -144,30 +130,29 @@ class RemoteChannel:
         ExchangeError
             If a party's frame was refused, or a party stopped.
         """
-        request = Request(verb, step)
+        request = Request(kind, step)
         with self._changed:
             if self._opened:
                 self._release(request)
             self._opened = True  # every party begins with its hello, unasked
-            deadline = self._asked + self.limits.of(verb)
+            deadline = self._asked + self.limits.of(kind)
             while not self._all_answered():
                 if self._failure is not None:
                     raise self._failure
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise self._lost(verb, step)
+                    raise self._lost(kind, step)
                 self._changed.wait(left)
             answers = {name: seat.answer for name, seat in self._seats.items() if seat.answer}
         tags = {name: tag for name, (_, tag) in answers.items()}
         if self._own_tag is not None:
-            tags[SERVER] = self._own_tag(verb, step)
-        self._check_tags(tags, verb, step)
+            tags[SERVER] = self._own_tag(kind, step)
+        self._check_tags(tags, kind, step)
         messages: dict[str, M] = {}
         for name, (message, _) in answers.items():
             if not isinstance(message, kind):
                 raise PayloadRejectedError(
-                    f"answered {verb.value!r} with {type(message).__name__}; expected "
-                    f"{kind.__name__}",
+                    f"answered {kind.__name__} with {type(message).__name__}",
                     fix="install the same version of vflsynth at every site",
                     party=name,
                     step=step,
@@ -177,13 +162,13 @@ class RemoteChannel:
             messages[name] = message
         return messages
 
-    def scatter(self, verb: Verb, messages: Mapping[str, Message]) -> None:
+    def scatter(self, messages: Mapping[str, Message]) -> None:
         """Send each party its message, with the reply to the exchange that is going on."""
         for name, seat in self._seats.items():
             message = addressed(messages, name)
             if self._transcript is not None:
                 self._transcript.record(message)
-            seat.outgoing.append((verb, message))
+            seat.outgoing.append(message)
 
     def finish(self) -> None:
         """Let the parties go, with whatever is still to be delivered."""
@@ -219,10 +204,10 @@ class RemoteChannel:
             self._request, self._asked = request, time.monotonic()
         self._changed.notify_all()
 
-    def _lost(self, verb: Verb, step: int) -> PartyLostError:
+    def _lost(self, kind: type[Message], step: int) -> PartyLostError:
         silent = [name for name, seat in self._seats.items() if seat.answer is None]
         return PartyLostError(
-            f"no answer to {verb.value!r} within {self.limits.of(verb):g} s from "
+            f"no {kind.__name__} within {self.limits.of(kind):g} s from "
             + ", ".join(map(repr, silent)),
             fix=f"restart {' and '.join(silent)}, then start the same job again: it resumes from "
             "the last checkpoint that all nodes have",
@@ -230,7 +215,7 @@ class RemoteChannel:
             step=step,
         )
 
-    def _check_tags(self, tags: Mapping[str, str], verb: Verb, step: int) -> None:
+    def _check_tags(self, tags: Mapping[str, str], kind: type[Message], step: int) -> None:
         if len(set(tags.values())) == 1:
             return
         values = list(tags.values())
@@ -238,14 +223,14 @@ class RemoteChannel:
         odd = [name for name, tag in tags.items() if tag != common]
         who = f"{odd[0]!r}" if values.count(common) > 1 else " and ".join(map(repr, tags))
         raise MisalignedError(
-            f"the keyed tags of {who} do not match in {verb.value!r}: "
+            f"the keyed tags of {who} do not match in {kind.__name__}: "
             + (
                 "they have different shared secrets"
-                if verb is Verb.HELLO
+                if kind is Hello
                 else "they use different records, batches or latents"
             ),
             fix="write the same shared secret into every site's file"
-            if verb is Verb.HELLO
+            if kind is Hello
             else "check that no table changed since the keys were matched, then start again",
             party=odd[0] if values.count(common) > 1 else None,
             step=step,
@@ -309,7 +294,7 @@ class RemoteChannel:
                     step=frame.reason.step,
                 )
             self._check_message(frame, seat, sender)
-            ((_, message),) = frame.messages
+            (message,) = frame.messages
             seat.number, seat.received, seat.reply = frame.number, data, None
             seat.answer = message, frame.tag
             self._changed.notify_all()
@@ -324,14 +309,13 @@ class RemoteChannel:
                 party=sender,
                 step=asked.step,
             )
-        envelope = [(v, m.sender, m.receiver, m.step) for v, m in frame.messages]
-        if frame.number != seat.number + 1 or envelope != [
-            (asked.verb, sender, SERVER, asked.step)
-        ]:
-            said = ", ".join(f"{v.value!r} of step {s} from {who!r}" for v, who, _, s in envelope)
+        envelope = [(type(m), m.sender, m.receiver, m.step) for m in frame.messages]
+        expected = (asked.kind, sender, SERVER, asked.step)
+        if frame.number != seat.number + 1 or envelope != [expected]:
+            said = ", ".join(f"{k.__name__} of step {s} from {who!r}" for k, who, _, s in envelope)
             raise PayloadRejectedError(
                 f"sent frame {frame.number} with {said or 'nothing'}; expected frame "
-                f"{seat.number + 1} with {asked.verb.value!r} of step {asked.step}",
+                f"{seat.number + 1} with {asked.kind.__name__} of step {asked.step}",
                 fix="install the same version of vflsynth at every site and start the job again",
                 party=sender,
                 step=asked.step,
@@ -340,7 +324,7 @@ class RemoteChannel:
     def _await_reply(self, sender: str, number: int) -> bytes:
         seat = self._seats[sender]
         with self._changed:
-            deadline = time.monotonic() + self.limits.of(self._request.verb) + GRACE
+            deadline = time.monotonic() + self.limits.of(self._request.kind) + GRACE
             while seat.reply is None or seat.number != number:
                 if self._failure is not None:
                     return self._refusal(self._failure)

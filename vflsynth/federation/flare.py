@@ -25,8 +25,8 @@ from nvflare.apis.signal import Signal
 
 from vflsynth.exceptions import ParameterError, PartyStoppedError, RunAbortedError
 from vflsynth.federation.job import Job
+from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
-from vflsynth.federation.server_nodes import server_node
 from vflsynth.federation.site import SITE_FILE, Site
 
 logger = logging.getLogger("vflsynth")

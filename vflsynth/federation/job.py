@@ -12,11 +12,22 @@ from pathlib import Path
 from typing import Any, Self
 
 from vflsynth._validation import Number, check_parameters
+from vflsynth.configuration import make_estimator
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.exchange import Limits
+from vflsynth.methods.base import Method
+from vflsynth.registry import Members
+from vflsynth.synthesizers.combinations import check_combination
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _RESERVED = {"active", "server", "shared"}
+_REFUSED = {
+    "column_kinds": "belongs into the site files, not into the job",
+    "device": "belongs into the site files, not into the job",
+    "random_state": "is for fits in one process only. Fix: leave it out",
+    "verbose": "is for fits in one process only. Fix: leave it out",
+    "memory_limit": "is for fits in one process only. Fix: leave it out",
+}
 _SECONDS = Number(0, closed=(False, True))
 
 
@@ -98,6 +109,24 @@ class Job:
         return {f.name: getattr(self, f.name) for f in fields(self)} | {
             "parties": list(self.parties)
         }
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the server is the active party of a split classifier, with labels."""
+        return self.method in Members("classifiers")
+
+    def method_for_node(self) -> Method:
+        """Make the method; every node does, of the same parameters.
+
+        Raises
+        ------
+        ParameterError
+            If a parameter is unknown, out of range, or does not go with another.
+        """
+        estimator = make_estimator(self.method, self.parameters, where="job", refused=_REFUSED)
+        check_combination(estimator, across_processes=True)
+        method: Method = estimator.method()
+        return method
 
     @property
     def digest(self) -> str:

@@ -16,9 +16,8 @@ from vflsynth.exceptions import (
 )
 from vflsynth.federation.exchange import GRACE, Limits
 from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
-from vflsynth.protocol import Transcript
-from vflsynth.protocol.channel import Participant, Verb
-from vflsynth.protocol.messages import SERVER
+from vflsynth.protocol import SERVER, Message, Participant, Transcript
+from vflsynth.protocol.messages import Hello
 
 logger = logging.getLogger("vflsynth")
 
@@ -42,18 +41,20 @@ class Rules:
 
     Parameters
     ----------
-    once : set of Verb
+    once : set of message classes
         Asked at most once.
-    steps : mapping of Verb to int
+    steps : mapping of message class to int
         Asked for rising steps below this number.
     """
 
-    def __init__(self, once: set[Verb], steps: dict[Verb, int] | None = None) -> None:
+    def __init__(
+        self, once: set[type[Message]], steps: dict[type[Message], int] | None = None
+    ) -> None:
         self._once, self._steps = set(once), dict(steps or {})
-        self._last: dict[Verb, int] = {}
+        self._last: dict[type[Message], int] = {}
 
-    def allow(self, steps: dict[Verb, int]) -> None:
-        """Allow verbs whose number of steps is known only later."""
+    def allow(self, steps: dict[type[Message], int]) -> None:
+        """Allow kinds of messages whose number of steps is known only later."""
         self._steps |= steps
 
     def check(self, request: Request) -> None:
@@ -63,15 +64,15 @@ class Rules:
         ------
         ProtocolError
         """
-        verb, step = request.verb, request.step
-        if verb in self._once:
-            self._once.discard(verb)
-        elif not self._last.get(verb, -1) < step < self._steps.get(verb, 0):
+        kind, step = request.kind, request.step
+        if kind in self._once:
+            self._once.discard(kind)
+        elif not self._last.get(kind, -1) < step < self._steps.get(kind, 0):
             raise ProtocolError(
-                f"the server asked for {verb.value!r} of step {step}, which is not part of this "
+                f"the server asked for {kind.__name__} of step {step}, which is not part of this "
                 "run, or was asked before. Nothing was sent"
             )
-        self._last[verb] = step
+        self._last[kind] = step
 
 
 def take_part(
@@ -80,7 +81,7 @@ def take_part(
     rules: Rules,
     *,
     run: str,
-    tag: Callable[[Verb, int], str],
+    tag: Callable[[type[Message], int], str],
     limits: Limits,
     transcript: Transcript | None = None,
 ) -> None:
@@ -94,7 +95,7 @@ def take_part(
     run : str
         Identifies the run.
     tag : callable
-        Keyed digest, for a verb and a step, of what all parties must agree on.
+        Keyed digest, for a kind of message and a step, of what all parties must agree on.
     limits : Limits
         The server's; the party waits a little longer.
     transcript : Transcript, optional
@@ -109,24 +110,22 @@ def take_part(
     PayloadRejectedError
         If the server's frame is not what it must be.
     """
-    request: Request | None = Request(Verb.HELLO, 0)
+    request: Request | None = Request(Hello, 0)
     number = 0
     try:
         while request is not None:
             rules.check(request)
-            message = party.answer(request.verb, request.step)
-            frame = Frame(
-                run, number, ((request.verb, message),), tag=tag(request.verb, request.step)
-            )
+            message = party.answer(request.kind, request.step)
+            frame = Frame(run, number, (message,), tag=tag(request.kind, request.step))
             if transcript is not None:
                 transcript.record(message)
             reply = _ask(link, frame, request, limits)
-            for verb, delivery in reply.messages:
+            for delivery in reply.messages:
                 if delivery.receiver != party.name or delivery.sender != SERVER:
                     raise _odd(f"a message for {delivery.receiver!r}", request)
                 if transcript is not None:
                     transcript.record(delivery)
-                party.take(verb, delivery)
+                party.take(delivery)
             if (reply.request is None) != (reply.status is Status.DONE):
                 raise _odd("an order that neither goes on nor ends", request)
             request, number = reply.request, number + 1
@@ -138,12 +137,12 @@ def take_part(
 
 
 def _ask(link: Link, frame: Frame, request: Request, limits: Limits) -> Frame:
-    timeout = limits.of(request.verb) + 2 * GRACE
+    timeout = limits.of(request.kind) + 2 * GRACE
     try:
         data = link.exchange(encode(frame), timeout)
     except TimeoutError as error:
         raise PartyLostError(
-            f"no reply from the server to {request.verb.value!r} within {timeout:g} s",
+            f"no reply from the server to {request.kind.__name__} within {timeout:g} s",
             fix="look at the server's log; once it runs, start the same job again: it resumes from "
             "the last checkpoint that all nodes have",
             step=request.step,
@@ -163,7 +162,7 @@ def _ask(link: Link, frame: Frame, request: Request, limits: Limits) -> Frame:
 
 def _odd(what: str, request: Request) -> PayloadRejectedError:
     return PayloadRejectedError(
-        f"the server sent {what} in answer to {request.verb.value!r}",
+        f"the server sent {what} in answer to {request.kind.__name__}",
         fix="install the same version of vflsynth at every site",
         step=request.step,
     )

@@ -1,59 +1,58 @@
-"""A party as a process of its own: matching, training, checkpoints, its half, its report."""
+"""A party as a process of its own: the same run, with blinded keys, rules, tags and a report."""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from dataclasses import asdict, replace
 from typing import Any
 
+from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
 from vflsynth._random import RandomStreams, derive
-from vflsynth._version import __version__
-from vflsynth.exceptions import ParameterError, ProtocolError
+from vflsynth.columns import TableTransformer
+from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.federation.account import Account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
-from vflsynth.federation.program import Agreed, Program
-from vflsynth.federation.programs import program_of
 from vflsynth.federation.reports import write_report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
-from vflsynth.frames import check_party_frames, read_table
-from vflsynth.parties import TrainableParty
-from vflsynth.privacy.discovery import count_columns
-from vflsynth.protocol import (
-    CheckpointNotice,
+from vflsynth.frames import check_party_frames, infers_types, read_table
+from vflsynth.methods.base import Method
+from vflsynth.protocol import MadeOf, Message, Schedule, Transcript, When, answers, takes
+from vflsynth.protocol.messages import (
+    AlignmentNotice,
+    BlindedKeys,
     CommonPositions,
     EncodedSize,
+    EncodedSizes,
     Hello,
-    Message,
-    Terms,
-    Transcript,
+    KeysToReblind,
+    ReblindedKeys,
 )
-from vflsynth.protocol.channel import Verb
-from vflsynth.protocol.messages import SERVER
+from vflsynth.run import Agreed, PartyRun, Seat
 
 logger = logging.getLogger("vflsynth")
 
+ENCODING = "encoding.json"
 
-class PartyNode:
-    """Answers everything that a server may ask of one party in one run.
+
+class PartyNode(PartyRun):
+    """Answers everything that a server may ask of one party in one run, and refuses the rest.
 
     Parameters
     ----------
     job : Job
     site : Site
-        With a table and the shared secret.
+        With a table; under privacy with a budget.
 
     Raises
     ------
-    PartyDataError
-        If the table cannot be used.
     ParameterError
-        If the site file lacks something.
+        If site and job do not go together, or the table cannot be used.
     """
 
     def __init__(self, job: Job, site: Site) -> None:
@@ -63,39 +62,42 @@ class PartyNode:
             )
         if site.table is None:
             raise ParameterError(f"site {site.party!r}: the site file names no table")
-        self.job, self.site, self.name = job, site, site.party
+        method = job.method_for_node()
+        check_site(job, site, method)
+        self.job, self.site = job, site
         self.folder = site.folder / job.name
-        self.checkpoints = NodeCheckpoints(self.folder / "checkpoints")
-        self.program: Program = program_of(job)
-        self.program.check_site(site)
         frame = read_table(site.table)
-        check_party_frames({self.name: frame}, job.on, allow_empty_columns=self.program.private)
-        self.frame, shared = frame, site.the_shared
-        counts = count_columns({self.name: frame}, job.on, site.schema)[self.name]
-        n_unlisted = counts.unlisted if self.program.private else 0
-        self.matching = Matching(self.name, frame, job.on, shared, self.program.minter, n_unlisted)
-        self.rules = Rules({Verb.HELLO, Verb.BLIND_KEYS, Verb.ENCODED_SIZE})
-        self.rules.allow({Verb.REBLIND_KEYS: len(job.parties) + 1})
-        self.transcript = Transcript()
+        check_party_frames({site.party: frame}, job.on, allow_empty_columns=method.is_private)
+        self.matching = Matching(site.party, frame, job.on, site.the_shared)
         self.tags = Tags(site.the_shared, job.name)
-        self._agreed: Agreed | None = None
-        self._party: TrainableParty | None = None
-        self._account: Account | None = None
-        self._paid = 0  # the last epoch that is in the account
-        self._steps_per_epoch = 1
-        self._widths: dict[str, int] = {}
-        self._settings: Any = None
-
-    # -- a run -----------------------------------------------------------------------------------
+        self.transcript = Transcript()
+        self.rules = Rules({Hello, BlindedKeys, EncodedSize})
+        self.rules.allow({ReblindedKeys: len(job.parties) + 1})
+        device = resolve_device(site.device)
+        super().__init__(
+            Seat(
+                site.party,
+                frame,
+                job.on,
+                own=[site.own or kept_secret(self.folder / "own-secret")],
+                make_schedule=self._schedule,
+                fingerprint=derive(site.the_shared, "fingerprint"),
+                device=device,
+                template=template_of(job, site),
+                schema=site.schema,
+                checkpoints=NodeCheckpoints(self.folder / "checkpoints"),
+                identity={"job": job.digest},
+            ),
+            method,
+        )
 
     def run(self, link: Link) -> None:
         """Take part to the end; save this party's half, and in any case a report."""
         started = time.strftime("%Y-%m-%dT%H:%M:%S")
         outcome = "failed"
         try:
-            # The number of threads that the estimator would use for a step of this size is known
-            # only after matching; until then nothing is computed that depends on it.
-            with few_threads(0, resolve_device(self.site.device)):
+            # The server and as many other parties may share this machine: one thread is fastest.
+            with few_threads(0, self.seat.device):
                 take_part(
                     self,
                     link,
@@ -105,14 +107,16 @@ class PartyNode:
                     limits=self.job.limits,
                     transcript=self.transcript,
                 )
-            minter = replace(self.matching.minter, offset=self.agreed.key_offset)
-            self.program.save_half(self.party, self._settings, minter, self.folder / "half")
+            (half,) = self.halves()
+            half.save(self.folder / "half")
             outcome = "finished"
         except Exception as error:
             outcome = f"{type(error).__name__}: {error}"
             raise
         finally:
-            more = {} if self._account is None else {"privacy": self._account.close()}
+            more: dict[str, Any] = {}
+            if isinstance(self.account, Account):
+                more["privacy"] = self.account.close()
             write_report(
                 self.folder,
                 self.name,
@@ -120,107 +124,148 @@ class PartyNode:
                 self.transcript,
                 started,
                 outcome,
-                self.program.noised,
+                noised(self.method),
                 more,
             )
 
-    @property
-    def agreed(self) -> Agreed:
-        """What the server told of the other parties."""
-        if self._agreed is None:
-            raise ProtocolError(f"party {self.name!r} was asked before it was told the terms")
-        return self._agreed
+    # -- joining and matching --------------------------------------------------------------------
 
-    @property
-    def party(self) -> TrainableParty:
-        """The object that owns the table."""
-        if self._party is None:
-            raise ProtocolError(f"party {self.name!r} was asked before it was told the terms")
-        return self._party
+    def facts(self) -> dict[str, Any]:
+        """Return what the hello says."""
+        return super().facts() | self.matching.facts(self.job.digest)
 
-    # -- messages --------------------------------------------------------------------------------
+    @answers(BlindedKeys)
+    def blind(self, step: int) -> Message:
+        """Blind the own keys."""
+        return self.matching.answer(BlindedKeys, step)
 
-    def answer(self, verb: Verb, step: int) -> Message:
-        """Compute the message that `verb` asks for at `step`."""
-        match verb:
-            case Verb.HELLO:
-                facts = self.matching.facts(self.job.digest, self.checkpoints.epochs())
-                return Hello(self.name, SERVER, step, facts)
-            case Verb.BLIND_KEYS | Verb.REBLIND_KEYS:
-                return self.matching.answer(verb, step)
-            case Verb.ENCODED_SIZE:
-                return EncodedSize(self.name, SERVER, step, self.party.transformer.width_)
-            case _:
-                if verb is Verb.DISCRIMINATOR_FEATURES:
-                    self._pay(step // self._steps_per_epoch + 1)
-                return self.party.answer(verb, step)
+    @takes(KeysToReblind)
+    def reblind(self, message: KeysToReblind) -> None:
+        """Blind another party's keys."""
+        self.matching.take(message)
 
-    def take(self, verb: Verb, message: Message) -> None:
-        """Act on a message from the server."""
-        match verb, message:
-            case Verb.REBLIND_KEYS, _:
-                self.matching.take(verb, message)
-            case Verb.TERMS, Terms():
-                agreed = self._agreed = Agreed.of(message.terms)
-                self.matching.check_terms(agreed)
-                self.checkpoints.forget_after(agreed.epoch)
-                self._party = self.program.make_party(self.name, self.frame, self.site, agreed)
-            case Verb.ALIGN, CommonPositions():
-                notice = self.matching.common(message)
-                self.tags.records = self.matching.digest(notice.common_keys)
-                self.party.take(verb, notice)
-                logger.info("%s: %d records matched", self.name, len(notice.common_keys))
-                self.program.matched(self.agreed, len(notice.common_keys))
-                self._open_account()
-                self.program.prepare(self.party)
-                self._pay(self.agreed.epoch + 1)  # before anything leaves, its size included
-            case Verb.BUILD, Terms():
-                self._build(message.terms)
-            case Verb.CHECKPOINT, CheckpointNotice():
-                self.checkpoints.write(message.step, self.party.state(), self._fingerprint(), [])
-            case _:
-                self.party.take(verb, message)
+    @answers(ReblindedKeys)
+    def reblinded(self, step: int) -> Message:
+        """Send them back."""
+        return self.matching.answer(ReblindedKeys, step)
 
-    def _open_account(self) -> None:
+    @takes(CommonPositions)
+    def take_common(self, message: CommonPositions) -> None:
+        """Learn the common records from their places in the blinded list."""
+        self.align(self.matching.common(message))
+
+    def align(self, message: AlignmentNotice) -> None:
+        """Learn the common records; agree on noise, pay for the first releases, and encode."""
+        self.tags.records = self.matching.digest(message.common_keys)
+        logger.info("%s: %d records matched", self.name, len(message.common_keys))
+        super().align(message)
+
+    def open_account(self) -> None:
         """Refuse what the site did not agree to, before anything is computed."""
-        ledger = self.program.ledger()
-        if ledger is not None:
-            site = self.site
-            self._account = Account(site.folder, self.job.name, ledger, site.budget)
-            self._account.check(self.program.releases(self.agreed.epoch + 1))
+        plan = self.method.plan
+        if plan is not None and self.site.budget is not None:
+            account = Account(self.site.folder, self.job.name, plan.ledger, self.site.budget)
+            self.account = account
+            account.check(plan.releases(self.agreed.epoch + 1))
 
-    def _pay(self, epoch: int) -> None:
-        """Pay once for what an epoch releases."""
-        if self._account is not None and epoch > self._paid:
-            self._account.spend(self.program.releases(epoch, epoch))
-            self._paid = epoch
+    def encode(self) -> None:
+        """Make the encoding; a private one is released once per run, however often it resumes.
 
-    def _build(self, terms: dict[str, Any]) -> None:
-        """Make the networks, at the start or as a checkpoint has them."""
-        n_records = len(self.party.matched_rows)
-        self._widths = {name: int(width) for name, width in terms["widths"].items()}
-        if self._widths.get(self.name) != self.party.transformer.width_:
-            raise ProtocolError(f"the server's terms misstate the width of party {self.name!r}")
-        settings = self._settings = self.program.settings(n_records, self._widths)
-        device, epoch = resolve_device(self.site.device), self.agreed.epoch
-        schedule = self.tags.schedule = self.program.schedule(
-            self.site, self.agreed, n_records, settings, device
+        Raises
+        ------
+        ArtefactError
+            If the encoding that the networks know is lost.
+        """
+        path = self.folder / ENCODING
+        if self.method.is_private and self.agreed.epoch:
+            try:
+                content = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise ArtefactError(
+                    f"{path} cannot be read: {error}. The run goes on only with the encoding that "
+                    "its networks know; give the job another name to start anew"
+                ) from error
+            with artefacts.reading(path, "an encoding"):
+                self.party.transformer = TableTransformer.from_dict(content)
+            return
+        super().encode()
+        if self.method.is_private:  # before anything computed from it leaves
+            artefacts.replace_json(path, self.party.transformer.to_dict())
+
+    # -- training --------------------------------------------------------------------------------
+
+    @takes(EncodedSizes)
+    def build(self, message: EncodedSizes) -> None:
+        """Make the networks, and allow the server to ask what training needs."""
+        super().build(message)
+        self.rules.allow(
+            {kind: self._times(kind) for kind in self.method.asks if self._times(kind)}
         )
-        own = self.site.own or kept_secret(self.folder / "own-secret")
-        self.program.build(self.party, settings, schedule, RandomStreams([own], device))
-        plan = self.program.plan(n_records, settings)
-        self._steps_per_epoch = plan.steps_per_epoch
-        self.rules.allow(self.program.steps(plan, epoch))
-        if epoch:
-            state, _ = self.checkpoints.load(epoch, self._fingerprint(), device)
-            self.party.load_state(state)
 
-    def _fingerprint(self) -> dict[str, Any]:
-        """Return what must be equal for this party to go on; no record shows in it."""
-        return {
-            "version of vflsynth": __version__,
-            "job": self.job.digest,
-            "settings": asdict(self._settings),
-            "widths": self._widths,
-            "records": self.party.digest(derive(self.site.the_shared, "fingerprint"))[:16],
-        }
+    def _times(self, kind: type[Message]) -> int:
+        """Say below which step the server may ask for a kind of message."""
+        declared, again = kind.declared, self.agreed.epoch > 0 and self.method.is_private
+        if declared.when is When.STEP:
+            return self.duration.n_steps
+        if declared.when is When.EPOCH:
+            return self.duration.n_epochs + 1
+        # The server has what was released: asking again would cost again.
+        return 0 if again and declared.made_of in (MadeOf.RECORDS, MadeOf.NETWORKS) else 1
+
+    def scheduled(self, schedule: Schedule) -> None:
+        """Let tags prove batches and latents."""
+        self.tags.schedule = schedule
+
+    def _schedule(self, method: Method, n_records: int, settings: Any, agreed: Agreed) -> Schedule:
+        return schedule_of(self.job, self.site, method, n_records, settings, agreed)
+
+
+def schedule_of(
+    job: Job, site: Site, method: Method, n_records: int, settings: Any, agreed: Agreed
+) -> Schedule:
+    """Make what the parties draw alike, with samples of records that are new in every attempt."""
+    nonces = "|".join(agreed.nonces[name] for name in sorted(agreed.nonces))
+    sampling = derive(site.the_shared, f"sampling|{job.name}|{nonces}")
+    streams = RandomStreams([site.schedule_secret(job.name)], resolve_device(site.device))
+    return method.schedule(streams, [sampling], n_records, settings)
+
+
+def template_of(job: Job, site: Site) -> TableTransformer:
+    """Return the transformer that a job asks for, with the kinds that a site declares."""
+    asked = job.parameters.get("transformer") or {}
+    return TableTransformer(**asked | {"kinds": dict(site.column_kinds)})
+
+
+def check_site(job: Job, site: Site, method: Method) -> None:
+    """Refuse to take part if that is not what the site file agrees to.
+
+    Raises
+    ------
+    ParameterError
+        If site and job disagree on privacy, or a private run would read types off the records.
+    """
+    if method.privacy is None:
+        if site.budget is not None:
+            raise ParameterError(
+                f"site {site.party!r} takes part in private runs only, as its site file has a "
+                f"privacy budget; job {job.name!r} has no privacy among its parameters"
+            )
+        return
+    if site.budget is None:
+        raise ParameterError(
+            f"site {site.party!r}: job {job.name!r} is private, and the site file does not say "
+            "how much the site agrees to: [privacy] epsilon = ..., delta = ..."
+        )
+    if method.is_private and site.table is not None and infers_types(site.table):
+        raise ParameterError(
+            f"site {site.party!r}: job {job.name!r} is private and takes the types of columns "
+            f"as public, but those of {str(site.table)!r} would be read off its records: in a "
+            "csv file one record can change them. Fix: store the table as parquet, with types "
+            "that are fixed beforehand, for example with vflsynth.frames.write_table"
+        )
+
+
+def noised(method: Method) -> frozenset[str]:
+    """Return the kinds of messages that are noisy themselves."""
+    covers = {} if method.plan is None else method.plan.covers
+    return frozenset(name for name, cover in covers.items() if cover.noised)

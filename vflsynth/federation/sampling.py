@@ -12,7 +12,7 @@ from vflsynth._random import derive
 from vflsynth.exceptions import MisalignedError, SharedColumnError
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Site
-from vflsynth.model import PartyModel
+from vflsynth.models import PartyModel
 
 MARK = "vflsynth sample"
 """Under this name a part says in its attributes which others it belongs to."""

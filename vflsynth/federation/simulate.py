@@ -21,9 +21,7 @@ from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import MissingExtraError, ProtocolError
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import ADMIN, PROJECT, prepare, project, write_job
-from vflsynth.federation.programs import program_of
 from vflsynth.federation.site import Site
-from vflsynth.federation.split_program import SplitProgram
 
 logger = logging.getLogger("vflsynth")
 
@@ -53,7 +51,7 @@ def make_kits(project_file: str, folder: Path) -> Path:
 def reproducible(job: Job, sites: Mapping[str, Site], random_state: int) -> dict[str, Site]:
     """Give sites the secrets that an estimator with this ``random_state`` uses in one process."""
     root = secret_from(random_state)
-    labels = {"server": "active party" if isinstance(program_of(job), SplitProgram) else "server"}
+    labels = {"server": "active party" if job.has_labels else "server"}
     schedule = derive(root, "shared by the parties")
     return {
         name: replace(

@@ -12,9 +12,9 @@ from typing import Any, Self
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import derive
 from vflsynth._validation import Number, check_parameters
+from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.federation.job import known_keys, read_toml
-from vflsynth.privacy import PublicSchema
 
 SITE_FILE = "vflsynth.toml"
 """Name of the site file in the folder ``local`` of a FLARE start-up kit."""

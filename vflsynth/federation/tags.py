@@ -6,11 +6,7 @@ import hashlib
 import hmac
 
 from vflsynth._random import derive
-from vflsynth.protocol import Schedule
-from vflsynth.protocol.channel import Verb
-
-_OF_BATCHES = {Verb.DISCRIMINATOR_FEATURES, Verb.GENERATOR_FEATURES, Verb.BOTTOM_OUTPUT}
-_OF_LATENTS = {Verb.FAKE_PROJECTIONS}
+from vflsynth.protocol import Message, Schedule, Uses
 
 
 class Tags:
@@ -35,13 +31,14 @@ class Tags:
         self.records = b""
         self.schedule: Schedule | None = None
 
-    def __call__(self, verb: Verb, step: int) -> str:
+    def __call__(self, kind: type[Message], step: int) -> str:
         """Return the tag of an answer."""
-        mac = hmac.new(self._secret, f"{verb.value}|{step}|".encode(), hashlib.sha256)
+        mac = hmac.new(self._secret, f"{kind.__name__}|{step}|".encode(), hashlib.sha256)
         mac.update(self.records)
         schedule = self.schedule
-        if schedule is not None and verb in _OF_BATCHES:
+        uses = kind.declared.uses
+        if schedule is not None and Uses.ROWS in uses:
             mac.update(schedule.rows(step).cpu().numpy().tobytes())
-        if schedule is not None and verb in _OF_BATCHES | _OF_LATENTS and schedule.latent_dim:
+        if schedule is not None and Uses.LATENTS in uses and schedule.latent_dim:
             mac.update(schedule.latent(step).cpu().numpy().tobytes())
         return mac.hexdigest()[:16]

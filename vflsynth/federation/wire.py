@@ -24,58 +24,10 @@ from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
 from vflsynth.exceptions import PayloadRejectedError, ProtocolMismatchError
-from vflsynth.protocol import (
-    BackboneGradients,
-    BlindedKeys,
-    CheckpointNotice,
-    CommonPositions,
-    CutGradients,
-    EncodedSize,
-    FakeProjections,
-    Hello,
-    IndependentProjections,
-    IntermediateFeatures,
-    MaskedRecords,
-    Message,
-    NoisyHistograms,
-    ProjectionGradients,
-    RecordProjections,
-    SampledFeatures,
-    SelectionNotice,
-    Shape,
-    Terms,
-    TrainingReport,
-)
-from vflsynth.protocol.channel import Verb
+from vflsynth.protocol import MESSAGES, Message
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of the frames; nodes that speak another one are refused."""
-
-KINDS: dict[str, type[Message]] = {
-    kind.__name__: kind
-    for kind in (
-        BackboneGradients,
-        BlindedKeys,
-        CheckpointNotice,
-        CommonPositions,
-        CutGradients,
-        EncodedSize,
-        FakeProjections,
-        Hello,
-        IndependentProjections,
-        IntermediateFeatures,
-        MaskedRecords,
-        NoisyHistograms,
-        ProjectionGradients,
-        RecordProjections,
-        SampledFeatures,
-        SelectionNotice,
-        Shape,
-        Terms,
-        TrainingReport,
-    )
-}
-"""Messages that cross a process boundary. Lists of keys are not among them."""
 
 MAX_HEADER = 1 << 20
 MAX_MESSAGES = 16
@@ -85,7 +37,7 @@ _MAGIC = b"VFLS"
 _PREFIX = struct.Struct("<4sBI")
 _DTYPES = {torch.float32, torch.float64, torch.int64, torch.bool, torch.uint8}
 _HEADER_KEYS = {"run", "number", "status", "tag", "request", "reason", "messages"}
-_MESSAGE_KEYS = {"verb", "kind", "sender", "receiver", "step", "values"}
+_MESSAGE_KEYS = {"kind", "sender", "receiver", "step", "values"}
 
 
 class Status(StrEnum):
@@ -100,7 +52,7 @@ class Status(StrEnum):
 class Request:
     """What a party is to compute next."""
 
-    verb: Verb
+    kind: type[Message]
     step: int
 
 
@@ -124,7 +76,7 @@ class Frame:
         Identifies the run; frames of another run are refused.
     number : int
         Counts a party's exchanges from 0; the reply carries the number of its question.
-    messages : tuple of (Verb, Message)
+    messages : tuple of Message
     request : Request or None
         In the server's frames, unless the run is over.
     tag : str
@@ -136,7 +88,7 @@ class Frame:
 
     run: str
     number: int
-    messages: tuple[tuple[Verb, Message], ...] = ()
+    messages: tuple[Message, ...] = ()
     request: Request | None = None
     tag: str = ""
     status: Status = Status.GO
@@ -147,7 +99,7 @@ def encode(frame: Frame) -> bytes:
     """Write a frame."""
     tensors: dict[str, Tensor] = {}
     messages = []
-    for i, (verb, message) in enumerate(frame.messages):
+    for i, message in enumerate(frame.messages):
         values = {}
         for name, value in message.contents():
             if isinstance(value, Tensor):
@@ -156,7 +108,6 @@ def encode(frame: Frame) -> bytes:
                 values[name] = value
         messages.append(
             {
-                "verb": verb.value,
                 "kind": type(message).__name__,
                 "sender": message.sender,
                 "receiver": message.receiver,
@@ -171,7 +122,7 @@ def encode(frame: Frame) -> bytes:
             "number": frame.number,
             "status": frame.status.value,
             "tag": frame.tag,
-            "request": frame.request and [frame.request.verb.value, frame.request.step],
+            "request": frame.request and [frame.request.kind.__name__, frame.request.step],
             "reason": reason and [reason.error, reason.text, reason.party, reason.step],
             "messages": messages,
         },
@@ -244,8 +195,8 @@ def _frame(header: Any, tensors: dict[str, Tensor]) -> Frame:
         raise _Malformed(f"tensors that belong to no message, such as {min(tensors)[:80]!r}")
     request = header["request"]
     if request is not None:
-        verb, step = _list(request, 2)
-        request = Request(_member(Verb, verb), _integer(step))
+        name, step = _list(request, 2)
+        request = Request(_kind(name), _integer(step))
     reason = header["reason"]
     if reason is not None:
         error, text, party, step = _list(reason, 4)
@@ -269,11 +220,9 @@ def _frame(header: Any, tensors: dict[str, Tensor]) -> Frame:
     )
 
 
-def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> tuple[Verb, Message]:
+def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> Message:
     _keys(content, _MESSAGE_KEYS, "message")
-    kind = KINDS.get(_text(content["kind"]))
-    if kind is None:
-        raise _Malformed(f"a message of unknown kind {content['kind'][:80]!r}")
+    kind = _kind(content["kind"])
     values = content["values"]
     if not isinstance(values, dict):
         raise _Malformed("a message without values")
@@ -295,7 +244,15 @@ def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> tuple[Verb, Me
     if set(values) != {name for name, value in given.items() if not isinstance(value, Tensor)}:
         raise _Malformed(f"a {kind.__name__} with values that it does not have")
     envelope = _text(content["sender"]), _text(content["receiver"]), _integer(content["step"])
-    return _member(Verb, content["verb"]), kind(*envelope, **given)
+    return kind(*envelope, **given)
+
+
+def _kind(name: Any) -> type[Message]:
+    """Return a declared kind of message; those with keys or tables in them never leave a process."""
+    kind = MESSAGES.get(_text(name))
+    if kind is None or kind.declared.in_process:
+        raise _Malformed(f"a message of unknown kind {name[:80]!r}")
+    return kind
 
 
 def _tensor(tensor: Tensor, kind: type[Message]) -> Tensor:
@@ -346,4 +303,4 @@ def _member(kind: type[Any], content: Any) -> Any:
         raise _Malformed(f"an unknown {kind.__name__.lower()} {content[:80]!r}") from error
 
 
-__all__ = ["KINDS", "PROTOCOL", "Frame", "Reason", "Request", "Status", "decode", "encode"]
+__all__ = ["PROTOCOL", "Frame", "Reason", "Request", "Status", "decode", "encode"]

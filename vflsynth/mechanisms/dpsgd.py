@@ -36,6 +36,8 @@ _COVERS = {
     "GeneratorFeatures": Cover("training", noised=True),
     "BackboneGradients": Cover("training", noised=True),
     "TrainingReport": Cover("training", noised=True),
+    "GeneratorGradients": Cover("training", noised=True),
+    "SummedBackboneGradients": Cover("training", noised=True),
 }
 _SERVER_SEES_RELEASES = (
     "the server: it sees backbone gradients and mean scores of fakes, which are computed from the "

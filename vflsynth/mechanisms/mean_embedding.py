@@ -27,6 +27,7 @@ _COVERS = {
     "IndependentProjections": Cover("preprocessing", noised=True),
     "RecordProjections": Cover("mean embedding", noised=False),
     "FakeProjections": Cover("mean embedding", noised=True),
+    "ProjectionGradients": Cover("mean embedding", noised=True),
 }
 
 

@@ -352,6 +352,7 @@ class GeneratorGradients(CutGradients):
     from_party=True,
     made_of=MadeOf.NETWORKS,
     when=When.STEP,
+    uses=(Uses.LATENTS,),
     contents="dL/d(weights of the generators' shared backbone) (R, weights)",
     tells="no record enters them, only fakes judged by a discriminator that was trained on the "
     "party's records. With two parties each learns the other's from the sum",
