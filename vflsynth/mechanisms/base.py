@@ -1,0 +1,288 @@
+"""What a mechanism is: a value with parameters, which plans noise and a ledger by public numbers.
+
+A plan is made before any record is read. It depends on numbers of columns and, where the
+neighbouring relation makes it public, on the number of records.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from sklearn.base import BaseEstimator
+
+from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
+from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.mechanisms.discriminators import Discriminators
+from vflsynth.mechanisms.lengths import Length, default_epochs
+from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.privacy.events import NeighbouringRelation, SampledRelease, Sampler
+from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
+from vflsynth.privacy.schema import PublicSchema
+
+POSITIVE = Number(0, closed=(False, True))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run asks of a mechanism: public numbers only.
+
+    Parameters
+    ----------
+    n_records : int
+        Matched records. Public under "replace_one" only: a mechanism that is accounted for under
+        "add_or_remove_one" must not use it.
+    owners : Discriminators
+        Who owns discriminators.
+    batch_size, epochs : int, optional
+        As the user set them. Default: the mechanism's own.
+    learning_rate : float, default=5e-4
+        Of the generators.
+    discriminator_steps : int, default=5
+        Per generator step.
+    plain : Length, optional
+        What the method would take without privacy.
+    default_epochs : callable, optional
+        From number of records and batch size to the method's own number of epochs.
+    groups : mapping of party to sequence of int, optional
+        Sizes of its groups of columns, for a latent tree.
+    holder : str, optional
+        Who holds the joined table, if there is one.
+    """
+
+    n_records: int
+    owners: Discriminators
+    batch_size: int | None = None
+    epochs: int | None = None
+    learning_rate: float = 5e-4
+    discriminator_steps: int = 5
+    plain: Length | None = None
+    default_epochs: Callable[[int, int], int] = default_epochs
+    groups: Mapping[str, Sequence[int]] | None = None
+    holder: str | None = None
+
+
+@dataclass(frozen=True)
+class Cover:
+    """Which release pays for a message that is made of real records.
+
+    Parameters
+    ----------
+    purpose : str
+        That of an entry of the ledger.
+    noised : bool
+        Whether the message itself is noisy or computed from what is. False where a trusted server
+        receives it in the clear, and the noise is in what the server computes from it.
+    """
+
+    purpose: str
+    noised: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Calibrated noise of a run, and the ledger it will have.
+
+    Parameters
+    ----------
+    ledger : PrivacyLedger
+    histogram_noise_multiplier : float, optional
+        Of all columns' histograms together. Default: columns are not released by histograms.
+    length : Length, optional
+        Default: nothing is trained on records step by step.
+    sample_rate : float, optional
+        Probability of each record to be in a Poisson sample. Default: batches have a fixed size.
+    covers : mapping of str to Cover, optional
+        By class name, the messages made of real records that may leave a party.
+    """
+
+    ledger: PrivacyLedger
+    histogram_noise_multiplier: float | None = None
+    length: Length | None = None
+    sample_rate: float | None = None
+    covers: Mapping[str, Cover] = field(default_factory=dict)
+
+    def releases(self, first_epoch: int, last_epoch: int | None = None) -> tuple[LedgerEntry, ...]:
+        """Return what is released from one epoch to another, in the ledger's order.
+
+        Parameters
+        ----------
+        first_epoch : int
+            From 1, to which all belongs that is released before training.
+        last_epoch : int, optional
+            Included. Default: the last of all.
+        """
+        if last_epoch is not None and last_epoch < first_epoch:
+            return ()
+        found = []
+        for entry in self.ledger.entries:
+            if self.length is not None and isinstance(entry.event, SampledRelease):
+                last = self.length.epochs if last_epoch is None else last_epoch
+                steps = self._steps_until(entry.event, last)
+                steps -= self._steps_until(entry.event, first_epoch - 1)
+                if steps > 0:
+                    found.append(replace(entry, event=replace(entry.event, steps=steps)))
+            elif first_epoch == 1:
+                found.append(entry)
+        return tuple(found)
+
+    def _steps_until(self, event: SampledRelease, epoch: int) -> int:
+        """Count an event's steps up to the end of an epoch, which all have as many."""
+        assert self.length is not None, "only training has epochs"
+        each, rest = divmod(event.steps, self.length.epochs)
+        assert not rest, "a plan whose epochs differ counts for itself"
+        return epoch * each
+
+
+@dataclass(repr=False, eq=False, kw_only=True)
+class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
+    """Base of all mechanisms of differential privacy; noise is Gaussian.
+
+    A mechanism is a value, with `get_params` and `set_params` as scikit-learn's estimators have.
+    `check` looks at its parameters, `plan` at public numbers; neither reads a record.
+
+    Parameters
+    ----------
+    epsilon : float, optional
+        Budget of everything that is released, all parties and preprocessing included. Noise is
+        calibrated so that it is never exceeded. Give this or `noise_multiplier`, not both.
+    delta : float
+        Required. Well below one over the number of records; the VFLGAN paper uses 5e-4 for 1,599.
+    noise_multiplier : float, optional
+        Noise standard deviation over joint sensitivity, instead of `epsilon`.
+    neighbouring_relation : {"add_or_remove_one", "replace_one"}, optional
+        Which two tables must be hard to tell apart: one of them has one record more, or one record
+        differs. Default: `default_relation`. Fixed-size batches know "replace_one" only.
+    """
+
+    name: ClassVar[str]
+    """For command line and jobs."""
+
+    sampler: ClassVar[Sampler]
+    """How batches of real records are drawn."""
+
+    default_relation: ClassVar[NeighbouringRelation] = NeighbouringRelation.ADD_OR_REMOVE_ONE
+
+    one_release: ClassVar[bool] = False
+    """Whether a run makes one model: every further one would be a release that nobody counts."""
+
+    rules: ClassVar[dict[str, Rule]] = {
+        "epsilon": Optional(POSITIVE),
+        "delta": Optional(Number(0, 1, closed=(False, False))),
+        "noise_multiplier": Optional(POSITIVE),
+        "neighbouring_relation": Optional(Choice(tuple(map(str, NeighbouringRelation)))),
+    }
+    """Ranges of parameters, by name."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    noise_multiplier: float | None = None
+    neighbouring_relation: str | None = None
+
+    @property
+    def relation(self) -> NeighbouringRelation:
+        """The neighbouring relation in force: the one given, or the mechanism's own."""
+        return NeighbouringRelation(self.neighbouring_relation or self.default_relation)
+
+    def check(self) -> None:
+        """Check all parameters, before any record is read.
+
+        Raises
+        ------
+        ParameterError
+            Naming the parameter, what it is and what it must be.
+        """
+        check_parameters(type(self).__name__, self.get_params(deep=False), self.rules)
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise PrivacyParameterError(
+                "epsilon",
+                self.epsilon,
+                f"given, or else noise_multiplier (here {self.noise_multiplier!r}), but not both",
+            )
+        if self.delta is None:
+            raise PrivacyParameterError(
+                "delta", None, "given, and well below one over the number of records"
+            )
+        if (
+            self.sampler is Sampler.WITHOUT_REPLACEMENT
+            and self.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE
+        ):
+            raise PrivacyParameterError(
+                "neighbouring_relation",
+                self.neighbouring_relation,
+                f"'replace_one' for {type(self).__name__}: its fixed-size batches or shards are "
+                "not accounted for under any other relation",
+            )
+
+    @abstractmethod
+    def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> Plan:
+        """Calibrate the noise.
+
+        Parameters
+        ----------
+        columns : mapping of party to ColumnCounts
+            Of a joined table, its holder's alone.
+        asked : Asked
+
+        Raises
+        ------
+        ParameterError
+            If a parameter is out of range, see `check`.
+        PrivacyBudgetError
+            If no noise meets the budget.
+        """
+
+
+@dataclass(repr=False, eq=False, kw_only=True)
+class HistogramMechanism(Mechanism):
+    """Base of mechanisms that scale columns by noisy histograms, or by public bounds alone.
+
+    Parameters
+    ----------
+    **shared
+        See `Mechanism`.
+    public_schema : PublicSchema, optional
+        Bounds and categories that are known without looking at the records. Ranges and categories
+        of columns that it does not list are published with noise, out of `preprocessing_share`
+        (see `vflsynth.privacy.discovery`): stating them is cheaper and better. Types of columns are
+        public; do not let a program infer them from the records.
+    preprocessing_share : float, default=0.2
+        Share of the budget (of squared Gaussian-DP mu) for the histograms that scale the columns,
+        and for ranges and categories that `public_schema` does not list. 0 scales by the public
+        bounds alone, where the mechanism can do without histograms.
+    n_bins : int, default=32
+        Bins of a numeric column's histogram.
+    """
+
+    rules = Mechanism.rules | {
+        "preprocessing_share": Number(0, 1, closed=(True, False)),
+        "n_bins": Number(2, whole=True),
+    }
+    needs_histograms: ClassVar[bool] = False
+
+    public_schema: PublicSchema | None = None
+    preprocessing_share: float = 0.2
+    n_bins: int = 32
+
+    def check(self) -> None:
+        """Check all parameters, before any record is read; see `Mechanism.check`."""
+        super().check()
+        if self.needs_histograms and self.preprocessing_share == 0:
+            raise PrivacyParameterError(
+                "preprocessing_share",
+                self.preprocessing_share,
+                f"more than 0 for {type(self).__name__}, which needs histograms",
+            )
+        if not isinstance(self.public_schema, PublicSchema | None):
+            raise PrivacyParameterError(
+                "public_schema", self.public_schema, "a PublicSchema(bounds=..., categories=...)"
+            )
+        if self.public_schema is None and self.preprocessing_share == 0:
+            raise PrivacyParameterError(
+                "public_schema",
+                None,
+                "given where preprocessing_share is 0: bounds and categories cannot be read off "
+                "the records for free",
+            )

@@ -1,0 +1,211 @@
+"""DP-SGD: every record's gradient of every discriminator is clipped, and their sum is noisy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from vflsynth._validation import Choice, Number, Optional
+from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan
+from vflsynth.mechanisms.discriminators import Discriminators
+from vflsynth.mechanisms.lengths import Length, default_epochs, power_of_two
+from vflsynth.mechanisms.planning import (
+    PARTIES_KNOW_BATCHES,
+    RECIPIENTS,
+    SERVER_SEES_FEATURES,
+    WHO_JOINS,
+    calibrate_training,
+    ledger_of,
+)
+from vflsynth.privacy.accountants import PLDAccountant
+from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.privacy.dpsgd import joint_sensitivity
+from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
+
+DPSGD_STEPS = 3_000
+"""About so many discriminator steps by default: more would each need more noise."""
+
+DISCRIMINATOR_RATE = 10.0
+"""Learning rate of the discriminators over that of the generators."""
+
+_COVERS = {
+    "SampledFeatures": Cover("training", noised=False),
+    "GeneratorFeatures": Cover("training", noised=True),
+    "BackboneGradients": Cover("training", noised=True),
+    "TrainingReport": Cover("training", noised=True),
+}
+_SERVER_SEES_RELEASES = (
+    "the server: it sees backbone gradients and mean scores of fakes, which are computed from the "
+    "releases"
+)
+_NOT_PROTECTED = {
+    Discriminators.LOCAL_AND_SHARED: (SERVER_SEES_FEATURES, PARTIES_KNOW_BATCHES),
+    Discriminators.PRIVATE: (
+        "the other parties: they know the batches, and for them ε is that of known batches",
+    ),
+    Discriminators.JOINED: (WHO_JOINS,),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGDPlan(Plan):
+    """What all owners of discriminators work with.
+
+    Parameters
+    ----------
+    **shared
+        See `Plan`.
+    max_grad_norm : float
+        Clipping bound of each owner's part of a record's gradient.
+    sensitivity : float
+        Of all owners' clipped sums together, under the neighbouring relation in force.
+    noise_multiplier : float
+        Noise standard deviation over `sensitivity`, in every coordinate of every owner.
+    learning_rate : float
+        Of the discriminators.
+    penalty_at_records : bool
+        Whether the gradient penalty is taken between real and fake records, and is then part of
+        what is clipped and noisy, or between fakes.
+    """
+
+    max_grad_norm: float
+    sensitivity: float
+    noise_multiplier: float
+    learning_rate: float
+    penalty_at_records: bool
+
+
+@dataclass(repr=False, eq=False, kw_only=True)
+class DPSGD(HistogramMechanism):
+    """Clipped gradients of single records, and noise on their sum, for all discriminators.
+
+    Every owner of a discriminator scales the gradient of each record's score down to a bound and
+    adds noise to the sum over the batch. Noise is for all owners' sums together, as the same record
+    moves all of them. Batches are Poisson samples: every record is drawn by itself.
+
+    Parameters
+    ----------
+    **shared
+        See `HistogramMechanism`.
+    max_grad_norm : float, default=1.0
+        Clipping bound C, in gradient units, of each owner's part of a record's gradient.
+    n_records : int, optional
+        Public number of records, which may be rough: the sample rate comes from it. Required with
+        "add_or_remove_one", where the true number is private; default with "replace_one": the true
+        number.
+    gradient_penalty_at : {"fakes", "records"}, default="fakes"
+        Where the gradient penalty is taken: between fakes, where it costs nothing, or between real
+        and fake records as WGAN-GP does, where it takes its part of every clipped gradient.
+
+    Notes
+    -----
+    Source: Abadi et al. 2016; Goodfellow 2015 for the norms (`vflsynth.privacy.dpsgd`).
+
+    Privacy: recipients of the synthetic data and of the generators are protected. VFLGAN's server
+    is not, it sees features of real records; VertiGAN's is, it sees what is computed from noisy
+    gradients. Parties know each other's batches: against them sampling protects nobody.
+
+    Departs from the paper in that fakes, and a penalty between them, are added after the noise:
+    they are computed from what was released before. The default is about 3,000 discriminator steps
+    with an eighth of the records, and ten times the generators' learning rate for the
+    discriminators.
+
+    Examples
+    --------
+    >>> DPSGD(epsilon=10, delta=5e-4, max_grad_norm=2.0, n_records=1600)
+    DPSGD(delta=0.0005, epsilon=10, max_grad_norm=2.0, n_records=1600)
+    """
+
+    name = "dpsgd"
+    sampler = Sampler.POISSON
+    rules = HistogramMechanism.rules | {
+        "max_grad_norm": POSITIVE,
+        "n_records": Optional(Number(2, whole=True)),
+        "gradient_penalty_at": Choice(("fakes", "records")),
+    }
+
+    max_grad_norm: float = 1.0
+    n_records: int | None = None
+    gradient_penalty_at: Literal["fakes", "records"] = "fakes"
+
+    def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> DPSGDPlan:
+        """Calibrate the noise for all owners together; see `Mechanism.plan`."""
+        self.check()
+        n_records = self._public_number(asked.n_records)
+        length = noisy_length(n_records, asked)
+        sample_rate = length.batch_size / n_records
+        relation, bound = self.relation, self.max_grad_norm
+        owners = asked.owners.owners(columns)
+        at_records = self.gradient_penalty_at == "records"
+        penalised = " and penalties" if at_records else ""
+        factor = 2.0 if relation is NeighbouringRelation.REPLACE_ONE else 1.0
+        joint = joint_sensitivity([bound] * len(owners))
+
+        def training(noise_multiplier: float) -> SampledRelease:
+            releases = tuple(
+                GaussianRelease(
+                    released=f"clipped per-record gradients{penalised} of the {kind} discriminator",
+                    party=party,
+                    noise_multiplier=noise_multiplier * joint / bound,
+                    sensitivity=factor * bound,
+                    relation=relation,
+                    record_norm=bound,
+                )
+                for party, kind in owners.items()
+            )
+            return SampledRelease(releases, self.sampler, sample_rate, length.steps)
+
+        noise, histogram_noise, entries = calibrate_training(
+            self, columns, training, PLDAccountant()
+        )
+        private = asked.owners is Discriminators.PRIVATE
+        return DPSGDPlan(
+            ledger=ledger_of(
+                self,
+                columns,
+                entries,
+                words="DP-SGD on all discriminator parameters",
+                protected_against=(RECIPIENTS, *((_SERVER_SEES_RELEASES,) if private else ())),
+                not_protected_against=_NOT_PROTECTED[asked.owners],
+                public=("rough number of records", "sample rate and number of steps"),
+            ),
+            histogram_noise_multiplier=histogram_noise,
+            length=length,
+            sample_rate=sample_rate,
+            covers=_COVERS,
+            max_grad_norm=bound,
+            sensitivity=factor * joint,
+            noise_multiplier=noise,
+            learning_rate=DISCRIMINATOR_RATE * asked.learning_rate,
+            penalty_at_records=at_records,
+        )
+
+    def _public_number(self, n_records: int) -> int:
+        """Return the number of records that sample rate and steps may be computed from."""
+        if self.n_records is not None:
+            return self.n_records
+        if self.relation is NeighbouringRelation.REPLACE_ONE:
+            return n_records
+        raise PrivacyParameterError(
+            "n_records",
+            None,
+            "given for DPSGD where records may be added or removed: their number is private then, "
+            "and the sample rate needs a public one, which may be rough. Or set "
+            "neighbouring_relation='replace_one', which makes the number public",
+        )
+
+
+def noisy_length(n_records: int, asked: Asked) -> Length:
+    """Return the length of training with noisy gradients: fewer and larger batches than without.
+
+    Parameters
+    ----------
+    n_records : int
+        Public.
+    asked : Asked
+    """
+    batch_size = asked.batch_size or power_of_two(n_records / 8, 8, 512)
+    epochs = asked.epochs or default_epochs(n_records, batch_size, DPSGD_STEPS)
+    return Length.of(n_records, batch_size, epochs)

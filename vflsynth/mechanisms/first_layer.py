@@ -1,0 +1,152 @@
+"""The VFLGAN paper's mechanism: noise on the gradients of the discriminators' first layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, Mechanism, Plan
+from vflsynth.mechanisms.discriminators import Discriminators
+from vflsynth.mechanisms.planning import (
+    FLOATING_POINT,
+    PARTIES_KNOW_BATCHES,
+    RECIPIENTS,
+    SERVER_SEES_FEATURES,
+    WHO_JOINS,
+    calibrate,
+    delta_of,
+)
+from vflsynth.privacy.accountants import WangAccountant
+from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
+from vflsynth.privacy.first_layer import first_layer_sensitivity
+from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
+
+_COVERS = {
+    "DiscriminatorFeatures": Cover("training", noised=False),
+    "BackboneGradients": Cover("training", noised=False),
+}
+_NOT_PROTECTED = {
+    Discriminators.LOCAL_AND_SHARED: (SERVER_SEES_FEATURES, PARTIES_KNOW_BATCHES),
+    Discriminators.PRIVATE: (
+        "the server: it sees backbone gradients, which come through layers that are trained on raw "
+        "records",
+        PARTIES_KNOW_BATCHES,
+    ),
+    Discriminators.JOINED: (WHO_JOINS,),
+}
+_WITHOUT_NOISE = {
+    Discriminators.LOCAL_AND_SHARED: (
+        "all layers above the first, private heads and shared discriminator: raw gradients",
+        "the records themselves, which the released features are computed from again",
+    ),
+    Discriminators.PRIVATE: (
+        "all layers above the first, in every party: raw gradients",
+        "private heads and shared backbone of the generators: they learn through those layers",
+    ),
+    Discriminators.JOINED: (
+        "all layers above the first: raw gradients",
+        "the generator: it learns through those layers",
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstLayerPlan(Plan):
+    """What every owner of a first layer works with.
+
+    Parameters
+    ----------
+    **shared
+        See `Plan`.
+    max_grad_norm : float
+        Clipping bound of a batch's gradient.
+    noise_multiplier : float
+        Noise standard deviation over the sensitivity of one owner's gradient.
+    """
+
+    max_grad_norm: float
+    noise_multiplier: float
+
+
+@dataclass(repr=False, eq=False, kw_only=True)
+class FirstLayer(Mechanism):
+    """A clipped and noisy gradient of the first layer; **no guarantee for the synthetic data**.
+
+    Every party scales its batch's gradient of its discriminator's first layer down to a bound and
+    adds noise. Its ε is the budget of these gradients alone: all other layers learn from raw
+    records, and the generators through them. It is for reproduction and comparison.
+
+    Parameters
+    ----------
+    **shared
+        See `Mechanism`; the neighbouring relation is "replace_one".
+    max_grad_norm : float, default=1.0
+        Clipping bound C, in gradient units, of the gradient of a whole batch. VFLGAN's code has 1.5
+        divided by the batch size.
+
+    Notes
+    -----
+    Source: VFLGAN §3.4, Eqs. 20 and 21, Proposition 4 for the accounting.
+
+    Privacy: nobody is protected as far as the synthetic data are concerned. Columns are scaled with
+    private statistics; the ledger says so.
+
+    Departs from the paper, which states the budget of one party's gradient: the same record moves
+    all parties' gradients, so that for N parties the same ε needs ``sqrt(N)`` times the noise.
+    """
+
+    name = "first_layer"
+    sampler = Sampler.WITHOUT_REPLACEMENT
+    default_relation = NeighbouringRelation.REPLACE_ONE
+    rules = Mechanism.rules | {"max_grad_norm": POSITIVE}
+
+    max_grad_norm: float = 1.0
+
+    def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> FirstLayerPlan:
+        """Calibrate the noise for all parties together; see `Mechanism.plan`."""
+        self.check()
+        length = asked.plain
+        assert length is not None, "the method says how it trains without privacy"
+
+        def training(noise_multiplier: float) -> SampledRelease:
+            releases = tuple(
+                GaussianRelease(
+                    released="clipped batch gradient of the first layer",
+                    party=party,
+                    noise_multiplier=noise_multiplier,
+                    sensitivity=first_layer_sensitivity(self.max_grad_norm),
+                    relation=self.relation,
+                )
+                for party in columns
+            )
+            rate = length.batch_size / asked.n_records
+            return SampledRelease(releases, self.sampler, rate, length.steps)
+
+        noise = calibrate(self, training, WangAccountant())
+        ledger = PrivacyLedger(
+            mechanism="perturbed first-layer gradients (the VFLGAN paper's)",
+            claim=(
+                "ε bounds what the noisy gradients of the discriminators' first layers reveal. The "
+                "generators also learn through all other layers, which are trained on raw records."
+            ),
+            covers_synthetic_data=False,
+            delta=delta_of(self),
+            target_epsilon=self.epsilon,
+            entries=(LedgerEntry("training", training(noise)),),
+            protected_against=("nobody, as far as the synthetic data are concerned",),
+            not_protected_against=(RECIPIENTS, *_NOT_PROTECTED[asked.owners]),
+            not_covered=(
+                *_WITHOUT_NOISE[asked.owners],
+                "scaling, category lists and the choice of the best epoch: read off the records",
+                FLOATING_POINT,
+            ),
+            public=("number of records", "sample rate and number of steps"),
+        )
+        return FirstLayerPlan(
+            ledger=ledger,
+            length=length,
+            covers=_COVERS,
+            max_grad_norm=self.max_grad_norm,
+            noise_multiplier=noise,
+        )

@@ -1,0 +1,144 @@
+"""A noisy kernel mean embedding: one release, of which generators learn as long as they like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vflsynth._validation import Number
+from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan
+from vflsynth.mechanisms.discriminators import SERVER
+from vflsynth.mechanisms.planning import (
+    RECIPIENTS,
+    WHO_JOINS,
+    histogram_event,
+    ledger_of,
+    split_budget,
+)
+from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.privacy.events import GaussianRelease, Sampler
+from vflsynth.privacy.ledger import LedgerEntry
+from vflsynth.privacy.mean_embedding import mean_embedding_sensitivity
+
+_COVERS = {
+    "NoisyHistograms": Cover("preprocessing", noised=True),
+    "IndependentProjections": Cover("preprocessing", noised=True),
+    "RecordProjections": Cover("mean embedding", noised=False),
+    "FakeProjections": Cover("mean embedding", noised=True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanEmbeddingPlan(Plan):
+    """What parties and server work with.
+
+    Parameters
+    ----------
+    **shared
+        See `Plan`.
+    noise_multiplier : float
+        Of the sum of all records' features: noise standard deviation over sensitivity.
+    noise_std : float
+        Of that sum, in every feature.
+    n_features : int
+    bandwidths : tuple of float
+    """
+
+    noise_multiplier: float
+    noise_std: float
+    n_features: int
+    bandwidths: tuple[float, ...]
+
+
+@dataclass(repr=False, eq=False, kw_only=True)
+class MeanEmbedding(HistogramMechanism):
+    """Noisy histograms of the columns, and the noisy mean of random features of the joint records.
+
+    Parties publish histograms of their columns. A server that they trust adds up random Fourier
+    features of all records, publishes the sum with noise, and the generators learn from these
+    releases alone.
+
+    Parameters
+    ----------
+    **shared
+        See `HistogramMechanism`; `preprocessing_share` is more than 0.
+    n_features : int, default=2000
+        Random Fourier features, even.
+    bandwidths : sequence of float, default=(2.0, 4.0, 8.0)
+        Length scales of the kernels, in standard deviations.
+
+    Notes
+    -----
+    Source: DP-MERF (Harder et al. 2021); see `vflsynth.privacy.mean_embedding`.
+
+    Privacy: recipients of the synthetic data and of the generators are protected, and so are
+    parties from each other. The server is not covered: it sees projections of every record without
+    noise. Nor is whoever joins the tables.
+
+    Departs from the paper in what is learned, an estimate that takes errors of the release back
+    (`vflsynth.privacy.shrinkage`), and in that numeric columns get the published marginals after
+    training (`vflsynth.privacy.quantile_mapping`).
+    """
+
+    name = "kernel_mean_embedding"
+    sampler = Sampler.NONE
+    one_release = True
+    needs_histograms = True
+    rules = HistogramMechanism.rules | {
+        "n_features": Number(2, whole=True),
+    }
+
+    n_features: int = 2000
+    bandwidths: Sequence[float] = (2.0, 4.0, 8.0)
+
+    def check(self) -> None:
+        """Check all parameters, before any record is read; see `Mechanism.check`."""
+        super().check()
+        if self.n_features % 2:
+            raise PrivacyParameterError("n_features", self.n_features, "even")
+        widths = self.bandwidths if isinstance(self.bandwidths, Sequence) else ()
+        if not widths or not all(POSITIVE.accepts(width) for width in widths):
+            raise PrivacyParameterError(
+                "bandwidths", self.bandwidths, "a sequence of at least one positive number"
+            )
+
+    def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> MeanEmbeddingPlan:
+        """Calibrate the noise by numbers of columns alone; see `Mechanism.plan`."""
+        self.check()
+        share, relation, holder = self.preprocessing_share, self.relation, asked.holder
+        noise = split_budget(self, columns, {"histograms": share, "features": 1.0 - share})
+        features = GaussianRelease(
+            released=f"sum of {self.n_features} random Fourier features of the joint records",
+            party=holder or SERVER,
+            noise_multiplier=noise["features"],
+            sensitivity=mean_embedding_sensitivity(relation),
+            relation=relation,
+            record_norm=1.0,
+        )
+        others = "the other parties, who see the noisy releases only"
+        server = (
+            "the server: it sees projections of every record's encoded columns without noise, from "
+            "which it can compute the records"
+        )
+        histograms = histogram_event(self, columns, noise["histograms"])
+        return MeanEmbeddingPlan(
+            ledger=ledger_of(
+                self,
+                columns,
+                (
+                    LedgerEntry("preprocessing", histograms),
+                    LedgerEntry("mean embedding", features),
+                ),
+                words="noisy histograms and kernel mean embedding (one-shot)",
+                protected_against=(RECIPIENTS,) if holder else (RECIPIENTS, others),
+                not_protected_against=(WHO_JOINS,) if holder else (server,),
+                public=("random frequencies",),
+            ),
+            histogram_noise_multiplier=noise["histograms"],
+            covers=_COVERS,
+            noise_multiplier=noise["features"],
+            noise_std=noise["features"] * features.sensitivity,
+            n_features=self.n_features,
+            bandwidths=tuple(self.bandwidths),
+        )

@@ -1,0 +1,253 @@
+"""What plans have in common: the budget of the histograms, and the words of a ledger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from vflsynth.mechanisms.base import HistogramMechanism, Mechanism
+from vflsynth.privacy.accountants import Accountant
+from vflsynth.privacy.calibration import calibrate_noise_multiplier, split_gaussian_budget
+from vflsynth.privacy.discovery import (
+    ColumnCounts,
+    failure_probability,
+    split_noise,
+    sum_columns,
+)
+from vflsynth.privacy.events import (
+    Composition,
+    GaussianRelease,
+    NeighbouringRelation,
+    PrivacyEvent,
+    SampledRelease,
+)
+from vflsynth.privacy.gaussian_dp import mu_of_gaussian
+from vflsynth.privacy.histograms import SUPPORT_SHARE, histogram_sensitivity
+from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
+
+RECIPIENTS = "recipients of the synthetic data and of the generators"
+WHO_JOINS = "whoever joins the tables and trains: it sees all parties' records as they are"
+SERVER_SEES_FEATURES = (
+    "the server: it sees intermediate features of every record in a batch without noise"
+)
+PARTIES_KNOW_BATCHES = (
+    "the other parties: they know the batches and see protocol messages without noise"
+)
+FLOATING_POINT = "rounding of floating-point numbers: ε is computed for real numbers"
+
+
+def ledger_of(
+    mechanism: HistogramMechanism,
+    columns: Mapping[str, ColumnCounts],
+    entries: Sequence[LedgerEntry],
+    *,
+    words: str,
+    not_protected_against: tuple[str, ...],
+    public: tuple[str, ...],
+    protected_against: tuple[str, ...] = (RECIPIENTS,),
+    not_covered: tuple[str, ...] = (),
+) -> PrivacyLedger:
+    """Write the ledger of a run that protects the synthetic data.
+
+    Parameters
+    ----------
+    mechanism : HistogramMechanism
+    columns : mapping of party to ColumnCounts
+    entries : sequence of LedgerEntry
+        In order of release.
+    words : str
+        The field's name of the mechanism.
+    not_protected_against, public, protected_against, not_covered : tuple of str
+        As of `PrivacyLedger`; the last and `public` besides what holds for every such run.
+    """
+    times = "running times of epochs in the history, which depend a little on the batches"
+    trains = any(entry.purpose == "training" for entry in entries)
+    return PrivacyLedger(
+        mechanism=words,
+        claim=(
+            "ε bounds what the synthetic data, the generators and everything else computed from "
+            "the releases below reveal about one record, however long and often they are used."
+        ),
+        covers_synthetic_data=True,
+        delta=delta_of(mechanism),
+        target_epsilon=mechanism.epsilon,
+        entries=tuple(entries),
+        protected_against=protected_against,
+        not_protected_against=not_protected_against,
+        not_covered=(
+            *not_covered,
+            "which individuals the parties have in common",
+            "alignment report, transcript and log of a fit: they tell numbers of records, which a "
+            "saved model holds only under replace_one",
+            *((times,) if trains else ()),
+            FLOATING_POINT,
+        ),
+        public=(*_public_columns(mechanism, columns), *public),
+    )
+
+
+def calibrate_training(
+    mechanism: HistogramMechanism,
+    columns: Mapping[str, ColumnCounts],
+    training: Callable[[float], SampledRelease],
+    accountant: Accountant,
+) -> tuple[float, float | None, list[LedgerEntry]]:
+    """Calibrate training and, unless public bounds do, the histograms before it.
+
+    Parameters
+    ----------
+    mechanism : HistogramMechanism
+    columns : mapping of party to ColumnCounts
+    training : callable
+        From a noise multiplier to all that training releases.
+    accountant : Accountant
+
+    Returns
+    -------
+    noise_multiplier : float
+        Of training.
+    histogram_noise_multiplier : float or None
+    entries : list of LedgerEntry
+    """
+    share = mechanism.preprocessing_share
+    if share == 0.0:
+        noise = calibrate(mechanism, training, accountant)
+        return noise, None, [LedgerEntry("training", training(noise))]
+    if mechanism.noise_multiplier is not None:
+        noise, delta = mechanism.noise_multiplier, delta_of(mechanism)
+        mu = mu_of_gaussian(accountant.epsilon(training(noise), delta), delta)
+        histogram_noise = ((1.0 - share) / share) ** 0.5 / mu
+        histograms = histogram_event(mechanism, columns, histogram_noise)
+    else:
+        histogram_noise = 1.0 / (share**0.5 * mu_of_gaussian(*_gaussian_budget(mechanism, columns)))
+        histograms = histogram_event(mechanism, columns, histogram_noise)
+        noise = calibrate(
+            mechanism, lambda noise: Composition((histograms, training(noise))), accountant
+        )
+    entries = [LedgerEntry("preprocessing", histograms), LedgerEntry("training", training(noise))]
+    return noise, histogram_noise, entries
+
+
+def calibrate(
+    mechanism: Mechanism, event_for: Callable[[float], PrivacyEvent], accountant: Accountant
+) -> float:
+    """Return the noise multiplier that was given, or with which an event meets the budget."""
+    if mechanism.noise_multiplier is not None:
+        return mechanism.noise_multiplier
+    return calibrate_noise_multiplier(
+        event_for,
+        epsilon=mechanism.epsilon or 0.0,
+        delta=delta_of(mechanism),
+        accountant=accountant,
+    )
+
+
+def histogram_event(
+    mechanism: HistogramMechanism, columns: Mapping[str, ColumnCounts], noise_multiplier: float
+) -> Composition:
+    """Each party's histograms in two rounds, all of a round with the same noise per cell.
+
+    Before them, if there are any, ranges and categories that the public schema does not list.
+    `noise_multiplier` is that of all rounds together.
+    """
+    unlisted = {party: own.unlisted for party, own in columns.items()}
+    total = {party: own.total for party, own in columns.items()}
+    n_unlisted = sum(unlisted.values())
+    of_discovery, once = split_noise(noise_multiplier, n_unlisted)
+    rounds = []
+    if n_unlisted:
+        failing = failure_probability(delta_of(mechanism), n_unlisted)
+        words = "ranges or categories of {} columns that nobody stated"
+        rounds.append((words, unlisted, of_discovery, failing))
+    words = "histograms of {} columns, between " + ("bounds" if rounds else "public bounds")
+    rounds.append((words, total, once / SUPPORT_SHARE**0.5, 0.0))
+    words = "histograms of {} columns, where those show values"
+    rounds.append((words, total, once / (1.0 - SUPPORT_SHARE) ** 0.5, 0.0))
+    return Composition(
+        tuple(
+            part
+            for words, numbers, multiplier, failing in rounds
+            for part in releases_of_counts(mechanism.relation, words, numbers, multiplier, failing)
+        )
+    )
+
+
+def releases_of_counts(
+    relation: NeighbouringRelation,
+    words: str,
+    numbers: Mapping[str, int],
+    noise_multiplier: float,
+    probability: float = 0.0,
+) -> list[GaussianRelease]:
+    """Each party's part of a round of tables that count every record once, with equal noise.
+
+    Parameters
+    ----------
+    relation : NeighbouringRelation
+    words : str
+        What is released, with a place for its number.
+    numbers : mapping of party to int
+        Its tables; without any it releases nothing.
+    noise_multiplier : float
+        Of all parties' tables together.
+    probability : float, default=0.0
+        Failure probability of all together.
+    """
+    joint = sum(numbers.values())
+    releases = []
+    for party, own in numbers.items():
+        if own:
+            sensitivity = histogram_sensitivity(own, relation)
+            noise_std = noise_multiplier * histogram_sensitivity(joint, relation)
+            releases.append(
+                GaussianRelease(
+                    released=words.format(own),
+                    party=party,
+                    noise_multiplier=noise_std / sensitivity,
+                    sensitivity=sensitivity,
+                    relation=relation,
+                    record_norm=own**0.5,
+                    failure_probability=probability * own / joint,
+                )
+            )
+    return releases
+
+
+def split_budget(
+    mechanism: HistogramMechanism, columns: Mapping[str, ColumnCounts], shares: Mapping[str, float]
+) -> dict[str, float]:
+    """Noise multipliers of unsampled releases, from ε or from the noise multiplier of all."""
+    if mechanism.epsilon is not None:
+        return split_gaussian_budget(*_gaussian_budget(mechanism, columns), shares)
+    joint = mechanism.noise_multiplier or 0.0
+    return {name: joint / share**0.5 for name, share in shares.items()}
+
+
+def delta_of(mechanism: Mechanism) -> float:
+    """Return δ of parameters that were checked."""
+    assert mechanism.delta is not None, "check() requires delta"
+    return mechanism.delta
+
+
+def _gaussian_budget(
+    mechanism: HistogramMechanism, columns: Mapping[str, ColumnCounts]
+) -> tuple[float, float]:
+    """Return ε and δ of the noise alone, without what a threshold on categories may let pass."""
+    delta = delta_of(mechanism)
+    failing = failure_probability(delta, sum_columns(columns).unlisted)
+    return (mechanism.epsilon or 0.0) + math.log1p(-failing), delta - failing
+
+
+def _public_columns(
+    mechanism: HistogramMechanism, columns: Mapping[str, ColumnCounts]
+) -> list[str]:
+    """List what is public about columns and records: the user's schema, labels, types."""
+    counts = sum_columns(columns)
+    known = ["names and types of columns, the type of the keys"]
+    if counts.unlisted < counts.total:
+        of = f"of {counts.total - counts.unlisted} columns " if counts.unlisted else ""
+        given = f"bounds of numeric columns and lists of categories, {of}given by the user"
+        known.insert(0, given)
+    if mechanism.relation is NeighbouringRelation.REPLACE_ONE:
+        known.append("number of records")
+    return known
