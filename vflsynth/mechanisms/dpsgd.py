@@ -210,11 +210,7 @@ class DPSGD(HistogramMechanism):
 def noisy_length(n_records: int, asked: Asked) -> Length:
     """Return the length of training with noisy gradients: fewer and larger batches than without.
 
-    Parameters
-    ----------
-    n_records : int
-        Public.
-    asked : Asked
+    `n_records` is public, and need not be that of `asked`.
     """
     batch_size = asked.batch_size or power_of_two(n_records / 8, 8, 512)
     epochs = asked.epochs or default_epochs(n_records, batch_size, DPSGD_STEPS)

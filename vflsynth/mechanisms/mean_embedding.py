@@ -129,10 +129,7 @@ class MeanEmbedding(HistogramMechanism):
             ledger=ledger_of(
                 self,
                 columns,
-                (
-                    LedgerEntry("preprocessing", histograms),
-                    LedgerEntry("mean embedding", features),
-                ),
+                [LedgerEntry("preprocessing", histograms), LedgerEntry("mean embedding", features)],
                 words="noisy histograms and kernel mean embedding (one-shot)",
                 protected_against=(RECIPIENTS,) if holder else (RECIPIENTS, others),
                 not_protected_against=(WHO_JOINS,) if holder else (server,),

@@ -49,16 +49,8 @@ def ledger_of(
 ) -> PrivacyLedger:
     """Write the ledger of a run that protects the synthetic data.
 
-    Parameters
-    ----------
-    mechanism : HistogramMechanism
-    columns : mapping of party to ColumnCounts
-    entries : sequence of LedgerEntry
-        In order of release.
-    words : str
-        The field's name of the mechanism.
-    not_protected_against, public, protected_against, not_covered : tuple of str
-        As of `PrivacyLedger`; the last and `public` besides what holds for every such run.
+    `words` are the field's name of the mechanism. `public` and `not_covered` come besides what
+    holds for every such run.
     """
     times = "running times of epochs in the history, which depend a little on the batches"
     trains = any(entry.purpose == "training" for entry in entries)
@@ -94,13 +86,7 @@ def calibrate_training(
 ) -> tuple[float, float | None, list[LedgerEntry]]:
     """Calibrate training and, unless public bounds do, the histograms before it.
 
-    Parameters
-    ----------
-    mechanism : HistogramMechanism
-    columns : mapping of party to ColumnCounts
-    training : callable
-        From a noise multiplier to all that training releases.
-    accountant : Accountant
+    `training` makes all that training releases from its noise multiplier.
 
     Returns
     -------
@@ -181,17 +167,8 @@ def releases_of_counts(
 ) -> list[GaussianRelease]:
     """Each party's part of a round of tables that count every record once, with equal noise.
 
-    Parameters
-    ----------
-    relation : NeighbouringRelation
-    words : str
-        What is released, with a place for its number.
-    numbers : mapping of party to int
-        Its tables; without any it releases nothing.
-    noise_multiplier : float
-        Of all parties' tables together.
-    probability : float, default=0.0
-        Failure probability of all together.
+    `numbers` are those of the parties' tables. `noise_multiplier` and `probability`, with which
+    something is revealed that the noise does not cover, are of all parties' tables together.
     """
     joint = sum(numbers.values())
     releases = []

@@ -1,0 +1,126 @@
+import math
+
+import pytest
+from sklearn.base import clone
+
+from vflsynth.exceptions import ParameterError
+from vflsynth.mechanisms import (
+    DPSGD,
+    DPSGDGAN,
+    GSWGAN,
+    FirstLayer,
+    LatentTree,
+    MeanEmbedding,
+)
+from vflsynth.privacy import NeighbouringRelation, PublicSchema, Sampler
+
+SCHEMA = PublicSchema(bounds={"x": (0, 1)})
+VALID = {"epsilon": 10.0, "delta": 5e-4}
+ALL = (DPSGD, DPSGDGAN, FirstLayer, GSWGAN, LatentTree, MeanEmbedding)
+
+
+def test_clone_and_set_params_round_trip():
+    mechanism = MeanEmbedding(**VALID, public_schema=SCHEMA, bandwidths=[1.0])
+    copy = clone(mechanism)
+    assert copy is not mechanism
+    assert copy.get_params() == mechanism.get_params()
+    assert copy.set_params(n_features=500).n_features == 500
+
+
+def test_parameters_are_keyword_only_and_stored_unchanged():
+    for mechanism in ALL:
+        with pytest.raises(TypeError):
+            mechanism(10.0, 1e-5)
+    bandwidths = [1.0, 2.0]
+    assert MeanEmbedding(bandwidths=bandwidths).bandwidths is bandwidths
+
+
+@pytest.mark.parametrize("mechanism", ALL)
+def test_every_mechanism_takes_its_own_parameters_only(mechanism):
+    own = set(mechanism().get_params())
+    for parameter in {name for other in ALL for name in other().get_params()} - own:
+        with pytest.raises(TypeError, match=parameter):
+            mechanism(**VALID, **{parameter: 7})
+    assert set(mechanism.rules) <= own
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "name", "relation", "sampler", "one_release"),
+    [
+        (MeanEmbedding, "kernel_mean_embedding", "add_or_remove_one", "none", True),
+        (LatentTree, "latent_tree", "add_or_remove_one", "none", True),
+        (DPSGD, "dpsgd", "add_or_remove_one", "poisson", False),
+        (FirstLayer, "first_layer", "replace_one", "without_replacement", False),
+        (DPSGDGAN, "dpsgd_gan", "replace_one", "without_replacement", False),
+        (GSWGAN, "gs_wgan", "replace_one", "without_replacement", True),
+    ],
+)
+def test_defaults_of_each_mechanism(mechanism, name, relation, sampler, one_release):
+    given = mechanism(**VALID)
+    given.check()
+    assert given.name == name
+    assert given.relation is NeighbouringRelation(relation)
+    assert given.sampler is Sampler(sampler)
+    assert given.one_release == one_release
+
+
+@pytest.mark.parametrize("mechanism", ALL)
+def test_noise_multiplier_instead_of_epsilon(mechanism):
+    mechanism(delta=5e-4, noise_multiplier=1.1).check()
+
+
+@pytest.mark.parametrize("mechanism", ALL)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": None}, "epsilon"),
+        ({"noise_multiplier": 1.0}, "not both"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": math.inf}, "epsilon"),
+        ({"epsilon": "10"}, "epsilon"),
+        ({"delta": None}, "delta"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"epsilon": None, "noise_multiplier": -1.0}, "noise_multiplier"),
+        ({"neighbouring_relation": "swap"}, "neighbouring_relation"),
+    ],
+)
+def test_illegal_values_of_what_all_have_are_named(mechanism, changes, message):
+    with pytest.raises(ParameterError, match=message):
+        mechanism(**(VALID | changes)).check()
+
+
+HISTOGRAMS = tuple(mechanism for mechanism in ALL if mechanism is not FirstLayer)
+CLIPPING = (DPSGD, DPSGDGAN, FirstLayer, GSWGAN)
+FIXED = (DPSGDGAN, FirstLayer, GSWGAN)
+
+
+@pytest.mark.parametrize(
+    ("mechanisms", "changes", "message"),
+    [
+        (CLIPPING, {"max_grad_norm": 0.0}, "max_grad_norm"),
+        (FIXED, {"neighbouring_relation": "add_or_remove_one"}, "'replace_one' for {}"),
+        ((DPSGD,), {"gradient_penalty_at": "nowhere"}, "gradient_penalty_at"),
+        ((DPSGD,), {"n_records": 1}, "n_records"),
+        ((GSWGAN,), {"n_shards": 1}, "n_shards"),
+        ((MeanEmbedding, LatentTree), {"preprocessing_share": 0.0}, "share must be more than 0"),
+        (HISTOGRAMS, {"preprocessing_share": 1.0}, "preprocessing_share"),
+        (HISTOGRAMS, {"preprocessing_share": -0.1}, "preprocessing_share"),
+        ((DPSGD, DPSGDGAN, GSWGAN), {"preprocessing_share": 0}, "public_schema"),
+        (HISTOGRAMS, {"public_schema": {"bounds": {"a": (0, 1)}}}, "public_schema"),
+        (HISTOGRAMS, {"n_bins": 1}, "n_bins"),
+        (HISTOGRAMS, {"n_bins": 2.5}, "n_bins"),
+        ((MeanEmbedding,), {"n_features": 7}, "n_features"),
+        ((MeanEmbedding,), {"bandwidths": ()}, "bandwidths"),
+        ((MeanEmbedding,), {"bandwidths": (1.0, -1.0)}, "bandwidths"),
+        ((MeanEmbedding,), {"bandwidths": 3.0}, "bandwidths"),
+    ],
+)
+def test_illegal_values_of_what_some_have_are_named(mechanisms, changes, message):
+    for mechanism in mechanisms:
+        with pytest.raises(ParameterError, match=message.format(mechanism.__name__)):
+            mechanism(**(VALID | changes)).check()
+
+
+def test_public_scaling_costs_nothing_with_dpsgd():
+    DPSGD(**VALID, public_schema=SCHEMA, preprocessing_share=0.0).check()
