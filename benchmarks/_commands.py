@@ -18,7 +18,7 @@ def parser(doc: str | None, *actions: str, **several: Iterable[str]) -> argparse
     *actions : str
         What the script can do, if that is more than one thing.
     **several : iterable of str
-        Options that take several of these values. Default: all of them.
+        Options that take any of these values, by default all of them.
     """
     made = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -26,7 +26,15 @@ def parser(doc: str | None, *actions: str, **several: Iterable[str]) -> argparse
     if actions:
         made.add_argument("action", choices=actions)
     for name, values in several.items():
-        made.add_argument(f"--{name}", nargs="+", choices=list(values), default=list(values))
+        known = list(values)
+        made.add_argument(
+            f"--{name}",
+            nargs="+",
+            choices=known,
+            default=known,
+            metavar=name.upper(),
+            help=f"any of {', '.join(known)}",
+        )
     return made
 
 

@@ -21,6 +21,7 @@ import pandas as pd
 from benchmarks import _commands, _results
 from benchmarks._data import BenchmarkTable, load_table
 from benchmarks._runs import scores
+from benchmarks.external.run import CACHE
 from vflsynth import VFLGANSynthesizer
 
 TABLES = ("red-wine", "california-housing", "spambase", "credit-default", "adult")
@@ -56,7 +57,7 @@ def ours(table: BenchmarkTable, seeds: list[int]) -> Iterator[_results.Row]:
 def peers(table: BenchmarkTable) -> Iterator[_results.Row]:
     """Score the tables that `benchmarks.external` has left and that have no scores yet."""
     for method in PEERS:
-        for file in sorted((_results.CACHE / "external").glob(f"{table.name}-{method}-*.parquet")):
+        for file in sorted(CACHE.glob(f"{table.name}-{method}-*.parquet")):
             key = {
                 "data": table.name,
                 "method": method,
