@@ -197,7 +197,7 @@ def gan_releases(
     *,
     stated: bool = True,
 ) -> Iterator[Release]:
-    """Train the seeds together where the mechanism can: its steps cost operations, not size."""
+    """Yield one release per seed; the seeds are trained together where the mechanism can."""
     model = _make_gan(table, synthesizer, mechanism, epsilon, stated)
     n_records = len(table.party_frames["A"])
     together = [[seed] for seed in seeds] if mechanism in _ONE_AT_A_TIME else [seeds]

@@ -159,7 +159,12 @@ def run(
     rows = []
     for seed, model in zip(seeds, models, strict=True):
         sample = model.sample(len(real), random_state=seed)
-        row = {"data": table.name, "method": method, "settings": settings, "seed": seed}
+        row: _results.Row = {
+            "data": table.name,
+            "method": method,
+            "settings": settings,
+            "seed": seed,
+        }
         if settings is None:
             curve = [distance(table, real, sample)]
         else:

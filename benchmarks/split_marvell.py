@@ -281,11 +281,11 @@ def means(rows: Curve, names: Iterable[str], leak: str) -> list[tuple[float, flo
 
 def compare(rows: Curve, leak: str) -> str:
     """Say, for each power of isotropic noise, what Marvell leaks at the same test AUC."""
-    own = sorted(means(rows, FAMILIES["Marvell"], leak))
+    aucs, leaks = zip(*sorted(means(rows, FAMILIES["Marvell"], leak)))
     parts = []
     for at, theirs in means(rows, FAMILIES["isotropic"], leak):
-        if own[0][0] <= at <= own[-1][0]:
-            ours = float(np.interp(at, *zip(*own)))
+        if aucs[0] <= at <= aucs[-1]:
+            ours = float(np.interp(at, aucs, leaks))
             parts.append(f"{at:.3f}: {ours:.2f} against {theirs:.2f}")
     return "Marvell against isotropic noise at test AUC " + "; ".join(parts)
 
