@@ -1,6 +1,15 @@
-"""What the VFLGAN paper's Tables 2, 3 and 4 print for models without differential privacy."""
+"""What the VFLGAN paper's Tables 2, 3 and 4 print for models without differential privacy.
+
+Also the options of the scripts that make ours.
+"""
 
 from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from benchmarks._results import CACHE
 
 Cell = tuple[float, float]
 """Mean accuracy over five overlapping splits of 100 + 100 models, and two standard deviations."""
@@ -61,3 +70,11 @@ AREAS: dict[str, dict[int, dict[str, float]]] = {
     for table, sizes in _AREAS.items()
 }
 REFERENCE_ROWS = {"red-wine": 1000, "white-wine": 2000, "california-housing": 10_000}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what audits have in common."""
+    parser.add_argument("--models", type=int, default=100, help="shadow models per world")
+    parser.add_argument("--epochs", type=int, help="default: those of the table's preset")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--cache", type=Path, default=CACHE / "audit")

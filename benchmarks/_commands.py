@@ -1,8 +1,46 @@
-"""The commands that make recorded results anew, read off the results themselves."""
+"""The command lines of the benchmarks: how scripts read theirs, and which made what is recorded."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Mapping, Sequence
+
+SEEDS = (0, 1, 2, 3, 4)
+
+
+def parser(doc: str | None, *actions: str, **several: Iterable[str]) -> argparse.ArgumentParser:
+    """Return a parser that explains a script with the script's own description.
+
+    Parameters
+    ----------
+    doc : str
+        The ``__doc__`` of the script.
+    *actions : str
+        What the script can do, if that is more than one thing.
+    **several : iterable of str
+        Options that take any of these values, by default all of them.
+    """
+    made = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    if actions:
+        made.add_argument("action", choices=actions)
+    for name, values in several.items():
+        known = list(values)
+        made.add_argument(
+            f"--{name}",
+            nargs="+",
+            choices=known,
+            default=known,
+            metavar=name.upper(),
+            help=f"any of {', '.join(known)}",
+        )
+    return made
+
+
+def add_seeds(parser: argparse.ArgumentParser, default: Sequence[int] = SEEDS) -> None:
+    """Add the option for the seeds, each of which is measured."""
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(default))
 
 
 def commands(

@@ -10,8 +10,10 @@ compare with each other, not with the paper's.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+import argparse
+import time
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +26,25 @@ from matplotlib.figure import Figure
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from benchmarks import _results
 from benchmarks._data import load_mnist_halves
-from benchmarks._runs import RESULTS
+from benchmarks._runs import known
 from vflsynth._moments import frechet_distance_of_moments
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.axes import IntegerAxis
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.numeric import IntegerTransformer
 from vflsynth.columns.scaling import Standardizer
+from vflsynth.exceptions import NoPrivacyWarning
+from vflsynth.synthesizers import GANSynthesizer
 
 Images = npt.NDArray[np.uint8]
 
 LATENT_DIM, FLAT = 196, 784
 BLOCK = 1000
-CACHE = RESULTS.parent / "cache" / "mnist"
 N_PICTURED = 10
+PIXELS = {party: [f"{party}{i}" for i in range(14 * 28)] for party in ("A", "B")}
+"""The columns of the upper and of the lower halves."""
 
 
 class PixelColumn(IntegerTransformer):
@@ -57,13 +63,69 @@ class PixelTransformer(TableTransformer):
         return PixelColumn(spike_share=None)
 
 
+def add_options(parser: argparse.ArgumentParser, device: str) -> None:
+    """Add the options that `run` takes."""
+    parser.add_argument("--judge-epochs", type=int, default=2)
+    parser.add_argument("--images", type=int, default=10_000, help="generated, for the judges")
+    parser.add_argument("--device", default=device)
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def run(
+    results: str,
+    models: Mapping[str, tuple[_results.Row, GANSynthesizer]],
+    arguments: argparse.Namespace,
+) -> None:
+    """Train and judge the models whose rows are missing, and draw samples of each.
+
+    Parameters
+    ----------
+    results : str
+        The table of results.
+    models : mapping of str to (dict, GANSynthesizer)
+        Name of the picture to what is known of a model before it is trained, and the model.
+    arguments : Namespace
+        See `add_options`.
+    """
+    key = _results.KEYS[results]
+    models = {
+        name: (row, model)
+        for name, (row, model) in models.items()
+        if not _results.rows(results, **{column: row[column] for column in key})
+    }
+    if not models:
+        return
+    frames, judges = load_digits(epochs=arguments.judge_epochs, device=arguments.device)
+    for name, (row, model) in models.items():
+        started = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoPrivacyWarning)
+            model.set_params(device=arguments.device, random_state=arguments.seed).fit(frames)
+        seconds = time.perf_counter() - started
+        table = model.sample(arguments.images, random_state=arguments.seed)
+        images = table.to_numpy(dtype=np.uint8).reshape(-1, 28, 28)
+        ledger = model.privacy_ledger_
+        row = {
+            **row,
+            "seed": arguments.seed,
+            "epsilon_spent": None if ledger is None else round(ledger.epsilon(), 6),
+            "parameters": known(model),
+            "device": model.device_,
+            "training_seconds": round(seconds, 1),
+            **judges.judge(images),
+        }
+        _results.put(results, row)
+        draw(images, _results.RESULTS / results / f"{name}.png")
+        print(f"{name}: FD {row['frechet_distance']}, {seconds:.0f} s", flush=True)
+
+
 def load_digits(*, epochs: int, device: str) -> tuple[dict[str, pd.DataFrame], Judges]:
     """Return upper and lower halves as tables of a column per pixel, and trained judges."""
     halves, digits = load_mnist_halves()
     test_halves, test_digits = load_mnist_halves("t10k")
     real, held_out = (np.concatenate([h["A"], h["B"]], 1) for h in (halves, test_halves))
     judges = Judges(
-        CACHE,
+        _results.CACHE / "mnist",
         real,
         digits,
         held_out,
@@ -72,23 +134,15 @@ def load_digits(*, epochs: int, device: str) -> tuple[dict[str, pd.DataFrame], J
         device="cuda" if device == "cuda" else "cpu",
     )
     frames = {
-        party: pd.DataFrame(
-            half.reshape(len(half), -1), columns=[f"{party}{i}" for i in range(14 * 28)]
-        )
+        party: pd.DataFrame(half.reshape(len(half), -1), columns=PIXELS[party])
         for party, half in halves.items()
     }
     return frames, judges
 
 
-def images_of(table: pd.DataFrame) -> Images:
-    """Turn a generated table into images."""
-    return table.to_numpy(dtype=np.uint8).reshape(-1, 28, 28)
-
-
-def show_judges(results: Iterable[Mapping[str, Any]]) -> None:
+def show_judges(result: Mapping[str, Any]) -> None:
     """Print what the judges say of held-out images, which is alike in all results."""
-    for result in itertools.islice(results, 1):
-        print(f"held-out real images: {result['of_held_out_images']}; judges: {result['judges']}")
+    print(f"held-out real images: {result['of_held_out_images']}; judges: {result['judges']}")
 
 
 def draw(images: Images, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Private synthesis of one table by each method of ``benchmarks/dp.py``.
+"""Private synthesis of one table by each method of ``dp.py`` and ``wgan_mechanisms.py``.
 
 Every seed is a release of its own: noise comes from the operating system, a seed only fixes
 initial weights, latents and samples. Nothing is tuned per table.
@@ -18,16 +18,18 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 
-from benchmarks import _runs
+from benchmarks import _commands, _results, _runs
 from benchmarks._data import BenchmarkTable, load_table
 from benchmarks._schemas import DELTAS, N_RECORDS, SCHEMAS
 from benchmarks.external.run import prepare_environment
@@ -38,19 +40,19 @@ from vflsynth import (
     WGANGPSynthesizer,
 )
 from vflsynth.columns.schema import Bounds, PublicColumn, cell_codes, n_cells
-from vflsynth.evaluation import frechet_distance
 from vflsynth.exceptions import NoPrivacyWarning
+from vflsynth.mechanisms import Mechanism
 from vflsynth.privacy import (
-    GaussianPrivacy,
     GaussianRelease,
     NeighbouringRelation,
     RDPAccountant,
     calibrate_noise_multiplier,
 )
 from vflsynth.privacy.histograms import histogram_sensitivity, release_narrowed_histograms
+from vflsynth.registry import find
 
 # Found on red wine at epsilon 10 without counting that search as spent: somewhat favourable there.
-DPSGD: dict[str, Any] = {"max_grad_norm": 2.0, "preprocessing_share": 0.15}
+DPSGD_OPTIONS: dict[str, Any] = {"max_grad_norm": 2.0, "preprocessing_share": 0.15}
 DPSGD_MODEL: dict[str, Any] = {"discriminator_steps": 2}
 
 WITHOUT_SCHEMA = "kernel_mean_embedding_without_schema"
@@ -108,49 +110,69 @@ class Release:
 Synthesise = Callable[[BenchmarkTable, str, float, list[int]], Iterator[Release]]
 
 
-def run_cell(
-    folder: Path,
-    kind: Literal["method", "mechanism"],
+def make_mechanism(name: str, epsilon: float, delta: float, **options: Any) -> Mechanism:
+    """Make a mechanism, with parameters of its own. No other function of the benchmarks does."""
+    made: Mechanism = find("mechanisms", name)(epsilon=epsilon, delta=delta, **options)
+    return made
+
+
+def main(
+    doc: str | None,
+    results: str,
+    names: Mapping[str, Sequence[str]],
     synthesise: Synthesise,
-    *,
-    data: str,
-    name: str,
-    epsilon: float,
-    seeds: list[int],
+    show: Callable[[], None],
+    **defaults: object,
 ) -> None:
-    """Fit and judge the seeds of one cell that are missing; each is written at once."""
-    path = folder / f"{data}.{name.replace('_', '-')}.epsilon-{epsilon:g}.json"
-    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"seeds": []}
-    missing = [seed for seed in seeds if seed not in result["seeds"]]
-    if not missing:
+    """Run the cells that were asked for and are missing, or show all; one thread.
+
+    Parameters
+    ----------
+    doc : str
+        Of the script.
+    results : str
+        The table of results.
+    names : mapping of str to sequence of str
+        One entry: what the methods are called in the table, and the methods.
+    synthesise : callable
+        Yields a release per seed from a table, a method, an ε and seeds.
+    show : callable
+        Prints all results.
+    **defaults
+        Of the options.
+    """
+    ((kind, choices),) = names.items()
+    parser = _commands.parser(doc, "run", "show", data=SCHEMAS, **{kind: choices})
+    parser.add_argument("--epsilon", type=float, nargs="+")
+    _commands.add_seeds(parser)
+    parser.set_defaults(**defaults)
+    arguments = vars(parser.parse_args())
+    if arguments["action"] == "show":
+        show()
         return
-    table = load_table(data)
-    real = table.joined()
-    for seed, release in zip(missing, synthesise(table, name, epsilon, missing), strict=True):
-        distance = float(frechet_distance(real, release.sample, categorical=table.categorical))
-        entry = {
-            "frechet_distance": round(distance, 4),
-            **_runs.judge(table, real, release.sample),
-            "fit_seconds": round(release.seconds, 1),
-        }
-        done = {key: [*result.get(key, []), value] for key, value in entry.items()}
-        result = {
-            "data": data,
-            kind: name,
-            "epsilon": epsilon,
-            "epsilon_spent": round(release.epsilon, 6),
-            "delta": DELTAS[data],
-            "seeds": [*result["seeds"], seed],
-            "parameters": release.parameters,
-            **done,
-            **_runs.environment(),
-        }
-        _runs.write(path, result)
-        print(
-            f"{path.stem} seed {seed}: FD {distance:.3f}, TD {entry['total_difference']}, "
-            f"{release.seconds:.0f} s",
-            flush=True,
-        )
+    torch.set_num_threads(1)
+    for name, epsilon, data in product(*(arguments[key] for key in (kind, "epsilon", "data"))):
+        cell = {"data": data, kind: name, "epsilon": epsilon}
+        if not (wanted := _results.missing(results, arguments["seeds"], **cell)):
+            continue
+        table = load_table(data)
+        releases = synthesise(table, name, epsilon, wanted)
+        for seed, release in zip(wanted, releases, strict=True):
+            row = {
+                **cell,
+                "seed": seed,
+                "epsilon_spent": round(release.epsilon, 6),
+                "delta": DELTAS[data],
+                "parameters": release.parameters,
+                **_runs.scores(table, release.sample),
+                "fit_seconds": round(release.seconds, 1),
+            }
+            _results.put(results, row)
+            print(
+                f"{data} {name} epsilon {epsilon:g} seed {seed}: FD {row['frechet_distance']:.3f}, "
+                f"TD {row['total_difference']}, {release.seconds:.0f} s",
+                flush=True,
+            )
 
 
 def synthesise(
@@ -177,7 +199,7 @@ def gan_releases(
     *,
     stated: bool = True,
 ) -> Iterator[Release]:
-    """Train the seeds together where the mechanism can: its steps cost operations, not size."""
+    """Yield one release per seed; the seeds are trained together where the mechanism can."""
     model = _make_gan(table, synthesizer, mechanism, epsilon, stated)
     n_records = len(table.party_frames["A"])
     together = [[seed] for seed in seeds] if mechanism in _ONE_AT_A_TIME else [seeds]
@@ -209,7 +231,7 @@ def _make_gan(
     epsilon: float,
     stated: bool,
 ) -> Synthesizer:
-    options: dict[str, Any] = {"mechanism": mechanism, "delta": DELTAS[table.name]}
+    options: dict[str, Any] = {}
     model: dict[str, Any] = {}
     if mechanism == "first_layer":
         model["column_kinds"] = dict.fromkeys(table.categorical, "categorical")
@@ -218,17 +240,15 @@ def _make_gan(
     if mechanism == "dpsgd":
         options["n_records"] = N_RECORDS[table.name]
     if mechanism in ("dpsgd", "dpsgd_gan"):
-        options |= DPSGD
+        options |= DPSGD_OPTIONS
         model |= DPSGD_MODEL
-    privacy = GaussianPrivacy(epsilon=epsilon, **options)
+    privacy = make_mechanism(mechanism, epsilon, DELTAS[table.name], **options)
     return synthesizer(privacy=privacy, device="cpu", verbose=0, **model)
 
 
 def _dplt(table: BenchmarkTable, epsilon: float, seed: int) -> Release:
     schema, delta = SCHEMAS[table.name], DELTAS[table.name]
-    privacy = GaussianPrivacy(
-        epsilon=epsilon, delta=delta, mechanism="latent_tree", public_schema=schema
-    )
+    privacy = make_mechanism("latent_tree", epsilon, delta, public_schema=schema)
     started = time.perf_counter()
     model = DPLTSynthesizer(privacy=privacy, random_state=seed).fit(table.party_frames)
     seconds = time.perf_counter() - started

@@ -1,25 +1,18 @@
-"""Train and judge one method on one table with several seeds; what the table scripts share."""
+"""Train and judge one method on one table with several seeds."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import sklearn
-import torch
 from sklearn.ensemble import RandomForestClassifier
 
-import vflsynth
+from benchmarks import _results
 from benchmarks._data import BenchmarkTable
 from vflsynth import (
     GaussianCopulaSynthesizer,
@@ -32,8 +25,6 @@ from vflsynth import (
 )
 from vflsynth.evaluation import association_errors, frechet_distance, utility
 from vflsynth.synthesizers import GANSynthesizer
-
-RESULTS = Path(__file__).parent / "results"
 
 SYNTHESIZERS: dict[str, type[GANSynthesizer]] = {
     "wgan-gp": WGANGPSynthesizer,
@@ -93,121 +84,120 @@ PAPER_FOREST = RememberingForest(n_estimators=100, max_depth=3, max_features=1.0
 MOST_UTILITY_ROWS = 10_000
 
 
+def plain_transformer() -> TableTransformer:
+    """Make a transformer that encodes as the presets do, so that distances compare."""
+    return TableTransformer(rare_threshold=0.0, spike_share=None)
+
+
 def parameters(data: str, method: str, settings: str) -> dict[str, Any]:
     """Return a method's parameters for a table; `settings` is "paper", "ours" or "default"."""
-    if settings == "default":  # encoded as in the presets, so that distances compare
-        plain = {"transformer": TableTransformer(rare_threshold=0.0, spike_share=None)}
+    if settings == "default":
+        plain = {"transformer": plain_transformer()}
         return plain | ({"private_heads": False} if method == "vflgan-base" else {})
     base, changes = OWN_SIZES.get(data, (data, {}))
     return preset(base, method) | changes | (OURS if settings == "ours" else {})
 
 
 def make(
-    folder: Path,
+    results: str,
     table: BenchmarkTable,
     method: str,
-    settings: str,
+    settings: str | None,
     seeds: list[int],
     kinds: Mapping[str, str] | None = None,
 ) -> None:
-    """Make one result unless it is there."""
-    path = folder / f"{table.name}.{method}.{settings}.json"
-    if path.exists():
+    """Measure the seeds that a table of results lacks."""
+    wanted = _results.missing(results, seeds, data=table.name, method=method, settings=settings)
+    if not wanted:
         return
-    result = run(table, method, settings, seeds, kinds)
-    write(path, result)
-    distance = np.mean(result["frechet_distance"]["best"])
-    print(f"{path.stem}: FD {distance:.3f}, {result['seconds']['training']} s", flush=True)
+    rows = run(table, method, settings, wanted, kinds)
+    _results.put(results, *rows)
+    distance = np.mean([row["frechet_distance_best"] for row in rows])
+    seconds = rows[0]["training_seconds"]
+    print(f"{table.name} {method} {settings}: FD {distance:.3f}, {seconds} s", flush=True)
 
 
 def run(
     table: BenchmarkTable,
     method: str,
-    settings: str,
+    settings: str | None,
     seeds: list[int],
     kinds: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+) -> list[_results.Row]:
     """Train all seeds at once, sample a table of the real size from each, and judge it.
 
     Parameters
     ----------
     table : BenchmarkTable
     method, settings : str
-        See `parameters`.
+        See `parameters`. One of `YARDSTICKS` has no settings; it is fitted once, and its Fréchet
+        distance is that of the sampled table, once decoded and encoded again.
     seeds : list of int
     kinds : mapping of str to str, optional
         How columns are encoded. Default: the table's categorical columns one-hot.
 
     Returns
     -------
-    dict
-        JSON-safe.
+    list of dict
+        A row per seed. ``training_seconds`` are those of all seeds together.
     """
-    chosen = parameters(table.name, method, settings)
-    kinds = dict.fromkeys(table.categorical, "categorical") if kinds is None else kinds
-    synthesizer = SYNTHESIZERS[method](**chosen, column_kinds=kinds, device="cpu", verbose=0)
+    kinds = dict.fromkeys(table.categorical, "categorical") if kinds is None else dict(kinds)
     started = time.perf_counter()
-    models = synthesizer.fit_replicas(table.party_frames, random_states=seeds)
-    seconds = time.perf_counter() - started
-    curves = np.array([model.history_["frechet_distance"].tolist() for model in models])
+    if settings is None:
+        yardstick = YARDSTICKS[method](column_kinds=kinds, transformer=plain_transformer())
+        models: list[Any] = [yardstick.fit(table.party_frames)] * len(seeds)
+    else:
+        synthesizer = SYNTHESIZERS[method](
+            **parameters(table.name, method, settings),
+            column_kinds=kinds,
+            device="cpu",
+            verbose=0,
+        )
+        models = list(synthesizer.fit_replicas(table.party_frames, random_states=seeds))
+    seconds = round(time.perf_counter() - started, 1)
     real = table.joined()
-    judged = [
-        judge(table, real, model.sample(len(real), random_state=seed))
-        for seed, model in zip(seeds, models, strict=True)
-    ]
+    rows = []
+    for seed, model in zip(seeds, models, strict=True):
+        sample = model.sample(len(real), random_state=seed)
+        row: _results.Row = {
+            "data": table.name,
+            "method": method,
+            "settings": settings,
+            "seed": seed,
+        }
+        if settings is None:
+            curve = [distance(table, real, sample)]
+        else:
+            curve = model.history_["frechet_distance"].round(4).tolist()
+            row |= {"parameters": known(model), "frechet_distance_curve": curve}
+        row |= {
+            "column_kinds": kinds,
+            "training_seconds": seconds,
+            "frechet_distance_best": min(curve),
+            "frechet_distance_last": curve[-1],
+        }
+        rows.append(row | judge(table, real, sample))
+    return rows
+
+
+def known(model: GANSynthesizer) -> dict[str, Any]:
+    """Return the settings that a fitted model had, those that it did not need left out."""
+    return {name: value for name, value in model.settings_.items() if value is not None}
+
+
+def distance(table: BenchmarkTable, real: pd.DataFrame, synthetic: pd.DataFrame) -> float:
+    """Return the Fréchet distance between two tables, with categories one-hot."""
+    return round(float(frechet_distance(real, synthetic, categorical=table.categorical)), 4)
+
+
+def scores(table: BenchmarkTable, synthetic: pd.DataFrame) -> dict[str, Any]:
+    """Return the Fréchet distance to the real table, and what `judge` says."""
+    real = table.joined()
+    synthetic = synthetic[real.columns]
     return {
-        "data": table.name,
-        "method": method,
-        "settings": settings,
-        "seeds": seeds,
-        "parameters": {
-            name: value for name, value in models[0].settings_.items() if value is not None
-        },
-        "column_kinds": dict(kinds),
-        "seconds": {"training": round(seconds, 1)},
-        "frechet_distance": {
-            "best": curves.min(1).round(4).tolist(),
-            "last": curves[:, -1].round(4).tolist(),
-            "curves": curves.round(4).tolist(),
-        },
-        **{name: [entry[name] for entry in judged] for name in judged[0]},
-        **environment(),
+        "frechet_distance": distance(table, real, synthetic),
+        **judge(table, real, synthetic),
     }
-
-
-def make_yardstick(folder: Path, table: BenchmarkTable, method: str, seeds: list[int]) -> None:
-    """Make the result of a method that is not trained, unless it is there.
-
-    Its Fréchet distance is that of the sampled table, once decoded and encoded again.
-    """
-    path = folder / f"{table.name}.{method}.json"
-    if path.exists():
-        return
-    kinds = dict.fromkeys(table.categorical, "categorical")
-    transformer = TableTransformer(rare_threshold=0.0, spike_share=None)  # as in the presets
-    started = time.perf_counter()
-    model = YARDSTICKS[method](column_kinds=kinds, transformer=transformer).fit(table.party_frames)
-    seconds = time.perf_counter() - started
-    real = table.joined()
-    samples = [model.sample(len(real), random_state=seed) for seed in seeds]
-    distances = [
-        round(float(frechet_distance(real, sample, categorical=table.categorical)), 4)
-        for sample in samples
-    ]
-    judged = [judge(table, real, sample) for sample in samples]
-    result = {
-        "data": table.name,
-        "method": method,
-        "settings": None,
-        "seeds": seeds,
-        "column_kinds": kinds,
-        "seconds": {"training": round(seconds, 1)},
-        "frechet_distance": {"best": distances, "last": distances},
-        **{name: [entry[name] for entry in judged] for name in judged[0]},
-        **environment(),
-    }
-    write(path, result)
-    print(f"{path.stem}: FD {np.mean(distances):.3f}", flush=True)
 
 
 def judge(table: BenchmarkTable, real: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, Any]:
@@ -234,49 +224,3 @@ def judge(table: BenchmarkTable, real: pd.DataFrame, synthetic: pd.DataFrame) ->
             for row in scores["total_difference"].parts.itertuples()
         },
     }
-
-
-def environment() -> dict[str, Any]:
-    """Versions and commit, for the record."""
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", *arguments],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-
-    return {
-        "commit": git("rev-parse", "--short", "HEAD"),
-        "uncommitted_changes": bool(git("status", "--porcelain", "../vflsynth")),
-        "versions": {
-            "vflsynth": vflsynth.__version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "pandas": pd.__version__,
-            "scikit-learn": sklearn.__version__,
-        },
-        "threads": torch.get_num_threads(),
-    }
-
-
-def write(path: Path, result: dict[str, Any]) -> None:
-    """Write a result, complete or not at all; long lists stay on one line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
-    side = path.with_suffix(".tmp")
-    side.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    os.replace(side, path)
-
-
-def verdict(met: bool) -> str:
-    """Say whether an aim that was set before measuring holds; a miss is printed as a miss."""
-    return "met" if met else "MISSED"
-
-
-def read_all(folder: Path) -> list[dict[str, Any]]:
-    """Read all results of a folder."""
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]

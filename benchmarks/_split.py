@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -12,12 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.metrics import roc_auc_score
 
-from benchmarks import _runs
 from benchmarks._data import data_file, load_credit_default, load_spambase
 from vflsynth.columns import TableTransformer
 from vflsynth.splitdefense import BaseSplitClassifier
-
-FOLDER = _runs.RESULTS / "split"
 
 Frames = dict[str, pd.DataFrame]
 Labels = npt.NDArray[np.int64]
@@ -106,6 +102,36 @@ def rows_of(frames: Mapping[str, pd.DataFrame], rows: Rows) -> Frames:
     return {name: frame.iloc[rows] for name, frame in frames.items()}
 
 
+def fit_points(
+    model: BaseSplitClassifier,
+    frames: Frames,
+    y: Labels,
+    points: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int],
+    train: Rows,
+) -> tuple[dict[str, list[Any]], float]:
+    """Train with the parameters of every point and with every seed, all at once.
+
+    Returns
+    -------
+    models : dict of str to list of BaseSplitClassifier
+        Those of each point, one per seed.
+    seconds : float
+        Of all points together.
+    """
+    started = time.perf_counter()
+    models = model.fit_replicas(
+        frames,
+        y,
+        random_states=[seed for _ in points for seed in seeds],
+        parameters=[dict(point) for point in points.values() for _ in seeds],
+        replica_rows=np.concatenate([train] * len(points)),
+    )
+    seconds = round(time.perf_counter() - started, 1)
+    n = len(seeds)
+    return {name: list(models[i * n : (i + 1) * n]) for i, name in enumerate(points)}, seconds
+
+
 def held_out_auc(model: BaseSplitClassifier, frames: Frames, y: Labels, rows: Rows) -> float:
     """AUC on rows that were not trained on."""
     probabilities = model.predict_proba(rows_of(frames, rows))
@@ -120,14 +146,6 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def spreads(of_seeds: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """`spread` of every entry."""
     return {key: spread([values[key] for values in of_seeds]) for key in of_seeds[0]}
-
-
-def read(path: Path) -> dict[str, Any] | None:
-    """Read a result, None if it has not been made."""
-    if not path.exists():
-        return None
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
 
 
 def cell(value: Mapping[str, float] | None) -> str:

@@ -1,6 +1,6 @@
 """What accounting costs: ε of the paper's settings, and noise for the same ε.
 
-    python -m benchmarks.accountants          # a minute; writes results/accountants.json
+    python -m benchmarks.accountants          # a minute
 
 The settings are those of VFLGAN's scripts and of GS-WGAN, as in ``tests/golden/privacy.json``. Each
 is accounted as the paper does (Wang et al., fixed batches), and as Poisson sampling of the same
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _runs
+from benchmarks import _commands, _results
 from vflsynth.privacy import (
     Accountant,
     GaussianRelease,
@@ -82,18 +82,25 @@ def measure(setting: dict[str, Any], method: str) -> dict[str, Any]:
     }
 
 
-def show(result: dict[str, Any]) -> str:
+def settings() -> list[dict[str, Any]]:
+    """Read the settings of the papers."""
+    found: list[dict[str, Any]] = json.loads(SETTINGS.read_text(encoding="utf-8"))["wang"]
+    return found
+
+
+def show() -> str:
     """Put the measurements into a table."""
     lines = [f"{'':<16}{'accountant':>11}{'ε':>9}{'s for ε':>9}{'s for the noise':>17}"]
-    for row in result["rows"]:
-        lines.append(
-            f"{row['setting']:<16}{row['accountant']:>11}{row['epsilon']:>9.3f}"
-            f"{row['seconds of epsilon']:>9.3f}{row['seconds of calibration']:>17.3f}"
-        )
-    slowest = max(
-        row["seconds of epsilon"] for row in result["rows"] if row["accountant"] == "Wang"
-    )
-    verdict = _runs.verdict(slowest <= AIM)
+    for setting in settings():
+        for method in METHODS:
+            for row in _results.rows("accountants", setting=setting["name"], accountant=method):
+                lines.append(
+                    f"{row['setting']:<16}{row['accountant']:>11}{row['epsilon']:>9.3f}"
+                    f"{row['seconds of epsilon']:>9.3f}{row['seconds of calibration']:>17.3f}"
+                )
+    wang = _results.rows("accountants", accountant="Wang")
+    slowest = max(row["seconds of epsilon"] for row in wang)
+    verdict = _results.verdict(slowest <= AIM)
     return "\n".join(
         [*lines, f"  the paper's, slowest: {slowest:.3f} s (at most {AIM:g}: {verdict})"]
     )
@@ -101,11 +108,10 @@ def show(result: dict[str, Any]) -> str:
 
 def main() -> None:
     """Measure and write."""
-    settings = json.loads(SETTINGS.read_text(encoding="utf-8"))["wang"]
-    rows = [measure(setting, method) for setting in settings for method in METHODS]
-    result = {"rows": rows, **_runs.environment()}
-    _runs.write(_runs.RESULTS / "accountants.json", result)
-    print(show(result))
+    _commands.parser(__doc__).parse_args()
+    rows = [measure(setting, method) for setting in settings() for method in METHODS]
+    _results.put("accountants", *rows)
+    print(show())
 
 
 if __name__ == "__main__":

@@ -3,42 +3,39 @@
     python -m benchmarks.all_results            # writes docs/results.md
     python -m benchmarks.all_results --check    # is the page that of the recorded results?
 
-Runs nothing: it prints what ``benchmarks/results`` holds, each table with the commands that make it
-anew. Scripts that have a ``show`` of their own are shown by it.
+Trains nothing: it prints what the tables of results hold, each with the commands that measured it.
+Scripts that have a ``show`` of their own are shown by it.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import io
-import json
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from itertools import product
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
-import numpy as np
-
-from benchmarks import accountants
-from benchmarks._commands import commands
-from benchmarks._runs import RESULTS, read_all, verdict
+from benchmarks import accountants, penalties
+from benchmarks._commands import commands, parser
+from benchmarks._results import KEYS, Row, cells, rows, verdict
+from benchmarks.defaults import PEERS
 from vflsynth import preset
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 OPENING = """\
 # Measured
 
-Written by `python -m benchmarks.all_results` from `benchmarks/results/`, where every file has the
-versions and the commit, with these exceptions.
+Written by `python -m benchmarks.all_results` from the tables in `benchmarks/results/`, where every
+row has the versions and the commit, with these exceptions.
 {exceptions}
 
-Commands are read off the results where these tell them. Most scripts leave alone what is there:
-move a file away to make it anew. `VFLSYNTH_DATA` names a folder with the public tables. All of it
-ran on two cores without a GPU, which other programs used too where times are not ratios.
+Commands are read off the results where these tell them. Most scripts measure only what is missing:
+delete rows to have them measured again. `VFLSYNTH_DATA` names a folder with the public tables. All
+of it ran on two cores without a GPU, which other programs used too where times are not ratios.
 
 FD is the Fréchet distance (VFLGAN Eq. 23) on standardised and one-hot columns, lower is better;
 total difference is that of TSTS, TRTS and TSTR from TRTR, lower is better. A bound that we set
@@ -58,42 +55,38 @@ def show(module: str, *arguments: str) -> str:
 def defaults() -> str:
     """Print the default settings beside TVAE and CTGAN."""
     lines = [f"{'table':<20}{'method':<9}{'FD':>8}{'TD':>8}{'within':>8}{'across':>8}{'seeds':>7}"]
-    for path in sorted((RESULTS / "defaults").glob("*.json")):
-        result = _read(path)
-        for method in ("vflgan", "tvae", "ctgan"):
-            rows = result.get(method, [])
-            if rows:
-                cells = [_mean(rows, key) for key in MEASURES]
-                lines.append(
-                    f"{result['table']:<20}{method:<9}"
-                    + "".join(f"{cell:>8.3f}" for cell in cells)
-                    + f"{len(rows):>7}"
-                )
+    found = cells("defaults")
+    for data in dict.fromkeys(data for data, _ in found):
+        for method in ("vflgan", *PEERS):
+            if (cell := found.get((data, method))) is not None:
+                means = "".join(f"{mean:>8.3f}" for mean in cell[MEASURES].mean())
+                lines.append(f"{data:<20}{method:<9}{means}{len(cell):>7}")
     return "\n".join(lines)
 
 
-MEASURES = (
+MEASURES = [
     "frechet_distance",
     "total_difference",
     "association_error_within",
     "association_error_across",
-)
+]
 
 
-def penalties() -> str:
+def both_penalties() -> str:
     """Print both gradient penalties with both sizes."""
+    measures = ["frechet_distance_best", "frechet_distance_last", "total_difference"]
     lines = [f"{'':<28}{'penalty':<11}{'FD best':>9}{'FD last':>9}{'TD':>9}"]
-    for row in _read(RESULTS / "penalties.json")["rows"]:
-        keys = ("frechet_distance_best", "frechet_distance_last", "total_difference")
-        cells = "".join(f"{np.mean(row[key]):>9.3f}" for key in keys)
-        lines.append(f"{row['settings']:<28}{row['gradient_penalty']:<11}{cells}")
+    found = cells("penalties")
+    for settings, penalty in product(penalties.SETTINGS, penalties.PENALTIES):
+        means = found[settings, penalty][measures].mean()
+        lines.append(f"{settings:<28}{penalty:<11}" + "".join(f"{mean:>9.3f}" for mean in means))
     return "\n".join(lines)
 
 
 def step_time() -> str:
     """Print a training step's time against that of the plain loop."""
     lines = []
-    for row in _read(RESULTS / "step_time.json")["rows"]:
+    for row in rows("step_time"):
         ours, plain, ratio = row["ms_per_model_step"], row["plain_ms_per_step"], row["times_faster"]
         lines.append(
             f"{row['replicas']:>4} models at once: {ours:.3f} ms per step and model, plain loop "
@@ -105,23 +98,17 @@ def step_time() -> str:
 
 def transformers() -> str:
     """Print encoding and decoding."""
-    result = _read(RESULTS / "transformers.json")
-    rows, columns = result["arguments"]["rows"], result["columns"]
+    (result,) = rows("transformers")
     phases = [
         f"  {name}: {phase['seconds']:.1f} s, peak {phase['peak_rss_mb'] / 1000:.2f} GB so far"
         for name, phase in result["phases"].items()
     ]
-    return "\n".join([f"{rows:,} rows of {columns} columns", *phases])
-
-
-def accounting() -> str:
-    """Print what ε costs."""
-    return accountants.show(_read(RESULTS / "accountants.json"))
+    return "\n".join([f"{result['rows']:,} rows of {result['columns']} columns", *phases])
 
 
 def sampling() -> str:
     """Print rows per second."""
-    result = _read(RESULTS / "sampling.json")
+    (result,) = rows("sampling")
     return (
         f"{result['rows']:,} rows of {result['columns']} columns: "
         f"{result['rows_per_cpu_second']:,} rows per second of one core"
@@ -130,11 +117,11 @@ def sampling() -> str:
 
 def engine() -> str:
     """Print what processes of their own cost."""
-    result = _read(RESULTS / "engine.json")
+    (result,) = rows("engine")
     loopback, delayed = result["loopback"], result["round trip of 20 ms"]
     lines = [f"{'':<21}{'networks':<23}{'exchanges/s':>11}{'ms each':>9}{'ms/step':>9}{'alone':>7}"]
-    for name, rows in (("loopback", loopback), ("round trip of 20 ms", delayed)):
-        for row in rows:
+    for name, fits in (("loopback", loopback), ("round trip of 20 ms", delayed)):
+        for row in fits:
             ms = row["ms_per_step"]
             lines.append(
                 f"{name:<21}{row['networks']:<23}"
@@ -176,115 +163,84 @@ def engine() -> str:
 def audit_speed() -> str:
     """Print how long the audits took."""
     lines = []
-    for path in sorted((RESULTS / "audit").glob("as*.json")):
-        result = _read(path)
-        cost, speed = result["cost"], result["cost"].get("speed")
+    for row in rows("audit_assd"):
+        cost, speed = row["cost"], row["cost"]["speed"]
         if speed:
             lines.append(
-                f"{path.stem}: {speed['models']} models of {result['epochs']} epochs in "
-                f"{cost['seconds_all']:.0f} s with {cost['jobs']} processes; by wall time "
-                f"{speed['times_faster_by_wall']:g} times faster than the plain loop run one by "
-                f"one, {speed['times_faster_per_core']:g} times by processor time; peak "
-                f"{cost['peak_memory_gib']:g} GiB"
+                f"{row['scheme'].lower()}-{row['data']}: {speed['models']} models of "
+                f"{row['epochs']} epochs in {cost['seconds_all']:.0f} s with {cost['jobs']} "
+                f"processes; by wall time {speed['times_faster_by_wall']:g} times faster than the "
+                f"plain loop run one by one, {speed['times_faster_per_core']:g} times by processor "
+                f"time; peak {cost['peak_memory_gib']:g} GiB"
             )
     return "\n".join(lines)
 
 
-def mnist() -> str:
-    """Print all settings and lengths that there are."""
-    results = [_read(path) for path in sorted((RESULTS / "mnist").glob("*.json"))]
-    runs = sorted({(result["settings"], result["parameters"]["epochs"]) for result in results})
-    return "\n".join(
-        show("mnist", "show", "--settings", settings, "--epochs", str(epochs))
-        for settings, epochs in runs
-    )
-
-
-def _with_method(folder: str) -> list[dict[str, Any]]:
-    """Return the results of a folder that were trained."""
-    return [r for r in read_all(RESULTS / folder) if r.get("settings")]
+def _recorded(table: str, *columns: str) -> list[Row]:
+    """Return some columns of a table, each row as options of the command that measured it."""
+    return [{name: row[name] for name in columns} for row in rows(table)]
 
 
 def _of_table1() -> list[str]:
     keys = ("data", "method", "settings")
-    runs = [{key: r[key] for key in keys} for r in _with_method("table1")]
-    return commands("table1 run", runs, keys)
+    trained = [cell for cell in cells("table1") if cell[2] is not None]
+    return commands("table1 run", [dict(zip(keys, cell)) for cell in trained], keys)
 
 
 def _of_mnist() -> list[str]:
-    runs = [
-        {
-            "method": r["method"],
-            "settings": r["settings"],
-            "epochs": r["parameters"]["epochs"],
-            "device": r["device"],
-        }
-        for r in _with_method("mnist")
-    ]
+    runs = _recorded("mnist", "method", "settings", "epochs", "device")
     return commands("mnist run", runs, ["method"])
 
 
-def _of_private(folder: str, method: str) -> list[str]:
+def _of_private(table: str) -> list[str]:
     """Return those of cells of a table, a method and an ε, each with its seeds."""
-    keys = ("data", method, "epsilon", "seeds")
-    found = sorted(read_all(RESULTS / folder), key=lambda r: -r["epsilon"])
-    runs = [{key: r[key] for key in keys} for r in found]
-    return commands(f"{folder} run", runs, ["epsilon", method, "data"])
+    data, method, epsilon, _ = KEYS[table]
+    found = sorted(cells(table).items(), key=lambda item: -item[0][2])
+    options = (data, method, epsilon, "seeds")
+    runs = [dict(zip(options, (*cell, seeds["seed"].tolist()))) for cell, seeds in found]
+    return commands(f"{table} run", runs, [epsilon, method, data])
 
 
 def _of_audits(jobs: bool = False) -> list[str]:
     runs = []
-    for path in sorted((RESULTS / "audit").glob("as*.json")):
-        result = _read(path)
-        run = {"data": result["data"], "scheme": result["scheme"], "models": result["n_models"]}
-        own = {"jobs": result["cost"]["jobs"]} if jobs else {}
-        if not jobs or result["cost"].get("speed"):
-            runs.append(run | _epochs(result, result["data"]) | own)
+    for row in rows("audit_assd"):
+        run = {"data": row["data"], "scheme": row["scheme"], "models": row["n_models"]}
+        own = {"jobs": row["cost"]["jobs"]} if jobs else {}
+        if not jobs or row["cost"]["speed"]:
+            runs.append(run | _epochs(row, row["data"]) | own)
     return commands("audit_assd", runs)
 
 
 def _of_table3() -> list[str]:
     runs = []
-    for path in sorted((RESULTS / "audit").glob("table3-*.json")):
-        result = _read(path)
-        data = result["data"]
+    for row in rows("audit_table3"):
+        data = row["data"]
         run = {
             "data": data,
-            "records": result["records"],
-            "generators": result["generators"],
-            "models": result["assd"]["n_models"],
+            "records": row["records"],
+            "generators": row["generators"],
+            "models": row["assd"]["n_models"],
         }
-        runs.append(run | _epochs(result, "red-wine" if data == "california-housing" else data))
+        runs.append(run | _epochs(row, "red-wine" if data == "california-housing" else data))
     return commands("audit_table3", runs, ["records", "data"])
 
 
-def _epochs(result: dict[str, Any], name: str) -> dict[str, int]:
+def _epochs(row: Row, name: str) -> dict[str, int]:
     """Return the option, where the epochs are not those of the preset."""
-    same = result["epochs"] == preset(name)["epochs"]
-    return {} if same else {"epochs": result["epochs"]}
+    same = row["epochs"] == preset(name)["epochs"]
+    return {} if same else {"epochs": row["epochs"]}
 
 
 def _of_split_defences() -> list[str]:
-    runs = [
-        {
-            "data": r["data"],
-            "method": r["method"],
-            "parties": r["parties"],
-            "seeds": len(r["seeds"]),
-        }
-        for r in read_all(RESULTS / "split")
-        if "parties" in r
-    ]
+    runs = _recorded("split_defences", "data", "method", "parties", "seeds")
+    runs = [run | {"seeds": len(run["seeds"])} for run in runs]
     return commands("split_defences run", runs, ["method", "parties", "data"])
 
 
 def _of_marvell() -> list[str]:
-    runs = [
-        {"data": r["data"], "width": r["width"], "seeds": len(r["seeds"])}
-        for r in read_all(RESULTS / "split")
-        if "width" in r
-    ]
-    return ["split_marvell speed", *commands("split_marvell curves", runs)]
+    runs = _recorded("split_marvell", "data", "width", "seeds")
+    runs = [run | {"seeds": len(run["seeds"])} for run in runs]
+    return list(dict.fromkeys(["split_marvell speed", *commands("split_marvell curves", runs)]))
 
 
 Commands = Callable[[], Sequence[str]]
@@ -312,16 +268,16 @@ SECTIONS: tuple[Section, ...] = (
         only("external.run", "defaults"),
         defaults,
     ),
-    ("The two gradient penalties, red wine", only("penalties"), penalties),
-    ("VFLGAN §5.2.1: halves of MNIST", _of_mnist, mnist),
+    ("The two gradient penalties, red wine", only("penalties"), both_penalties),
+    ("VFLGAN §5.2.1: halves of MNIST", _of_mnist, lambda: show("mnist", "show")),
     (
         "VFLGAN Table 1, lower half: with differential privacy",
-        lambda: _of_private("dp", "method"),
+        lambda: _of_private("dp"),
         lambda: show("dp", "show"),
     ),
     (
         "Mechanisms for a joined table",
-        lambda: _of_private("wgan_mechanisms", "mechanism"),
+        lambda: _of_private("wgan_mechanisms"),
         lambda: show("wgan_mechanisms", "show"),
     ),
     (
@@ -346,34 +302,35 @@ SECTIONS: tuple[Section, ...] = (
         only("split_dimip run"),
         lambda: show("split_dimip", "show"),
     ),
-    ("Accounting", only("accountants"), accounting),
+    ("Accounting", only("accountants"), accountants.show),
     ("A training step", only("step_time"), step_time),
-    (
-        "Encoding and decoding",
-        only("transformers --output benchmarks/results/transformers.json"),
-        transformers,
-    ),
+    ("Encoding and decoding", only("transformers"), transformers),
     ("Sampling", only("sampling --rows 200000"), sampling),
     ("Parties in processes of their own", only("engine --epochs 40"), engine),
 )
 
 
 def exceptions() -> str:
-    """Say which files lack the commit, or were made with changes that were not committed."""
+    """Say which rows lack the commit, or were made with changes that were not committed."""
     found = {
-        str(path.relative_to(RESULTS)): _read(path) for path in sorted(RESULTS.rglob("*.json"))
+        "No commit": _cells_with(lambda row: "commit" not in row),
+        "Made while the package had changes that were not committed": _cells_with(
+            lambda row: bool(row.get("uncommitted_changes"))
+        ),
     }
-    lacking = [name for name, result in found.items() if "commit" not in result]
-    changed = [name for name, result in found.items() if result.get("uncommitted_changes")]
-    lines = [
-        f"{what}: {', '.join(f'`{name}`' for name in names)}."
-        for what, names in (
-            ("No commit", lacking),
-            ("Made while the package had changes that were not committed", changed),
-        )
-        if names
-    ]
+    lines = [f"{what}: {', '.join(names)}." for what, names in found.items() if names]
     return textwrap.fill(" ".join(lines) or "None.", 100, break_on_hyphens=False)
+
+
+def _cells_with(found: Callable[[Row], bool]) -> list[str]:
+    """Return the names of the cells some of whose rows are found."""
+    names = [
+        " ".join([f"`{table}`", *(str(row[name]) for name in key if name != "seed" and row[name])])
+        for table, key in KEYS.items()
+        for row in rows(table)
+        if found(row)
+    ]
+    return list(dict.fromkeys(names))
 
 
 def page() -> str:
@@ -389,19 +346,11 @@ def page() -> str:
 
 def main() -> None:
     """Write or check the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true")
-    if parser.parse_args().check:
+    made = parser(__doc__)
+    made.add_argument("--check", action="store_true", help="fail if the page would change")
+    if made.parse_args().check:
         sys.exit(PAGE.read_text(encoding="utf-8") != page())
     PAGE.write_text(page(), encoding="utf-8")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text(encoding="utf-8")))
-
-
-def _mean(rows: list[dict[str, Any]], key: str) -> float:
-    return float(np.mean([row[key] for row in rows]))
 
 
 if __name__ == "__main__":

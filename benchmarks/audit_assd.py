@@ -12,7 +12,6 @@ core for 100 a world; ``--models 20 --epochs 3`` is what we ran, and the result 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import time
@@ -22,9 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks._audit_paper import ACCURACIES
+from benchmarks import _commands, _results
+from benchmarks._audit_paper import ACCURACIES, add_options
 from benchmarks._data import BenchmarkTable, load_table
-from benchmarks._runs import RESULTS, environment
 from benchmarks.plain_vflgan import PlainVFLGAN
 from vflsynth import VFLGANSynthesizer, preset
 from vflsynth.audit import AuditReport, audit_intermediate_features, audit_synthetic_data
@@ -34,15 +33,11 @@ PLAIN = ("red-wine", "white-wine")
 
 
 def main() -> None:
-    """Run the audit and write ``benchmarks/results/audit/<scheme>-<data>.json`` and a page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", choices=("red-wine", "white-wine", "adult"), default="red-wine")
-    parser.add_argument("--scheme", choices=("ASSD", "ASIF"), default="ASSD")
-    parser.add_argument("--models", type=int, default=100, help="shadow models per world")
-    parser.add_argument("--epochs", type=int, help="default: the preset's")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--cache", type=Path, default=Path(__file__).parent / "cache" / "audit")
-    parser.add_argument("--output", type=Path, default=RESULTS / "audit")
+    """Run the audit, write what it found, and save its page beside the shadow models."""
+    parser = _commands.parser(__doc__)
+    parser.add_argument("--data", choices=tuple(ACCURACIES["ASSD"]), default="red-wine")
+    parser.add_argument("--scheme", choices=tuple(ACCURACIES), default="ASSD")
+    add_options(parser)
     arguments = parser.parse_args()
 
     table = load_table(arguments.data)
@@ -67,31 +62,27 @@ def main() -> None:
     )
     seconds_all = round(time.perf_counter() - started, 1)
     plain += [plain_epoch(table)] if plain else []
-    name = f"{arguments.scheme.lower()}-{arguments.data}"
-    path = arguments.output / f"{name}.json"
     cost = {
         "seconds_all": seconds_all,
         "speed": speed(audit, plain, chosen["epochs"]) if plain else None,
         "jobs": arguments.jobs,
         "peak_memory_gib": round(peak_memory() / 2**30, 2),
         "load_before_and_after": [round(load_before, 1), round(os.getloadavg()[0], 1)],
-        "commit": environment()["commit"],
+        "commit": _results.environment()["commit"],
     }
-    if not audit.n_trained and path.exists():  # judged anew: what training took is known already
-        cost = json.loads(path.read_text(encoding="utf-8"))["cost"]
+    if not audit.n_trained:  # judged anew: what training took is known already
+        for row in _results.rows("audit_assd", scheme=arguments.scheme, data=arguments.data):
+            cost = row["cost"]
     result = {
         "data": arguments.data,
         "epochs": chosen["epochs"],
         **json.loads(audit.to_json()),
         "cost": cost,
         "paper": ACCURACIES[arguments.scheme][arguments.data],
-        **environment(),
     }
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    audit.page(f"{arguments.scheme} of VFLGAN on {arguments.data}").save(
-        arguments.cache / f"{name}.html"
-    )
+    _results.put("audit_assd", result)
+    page = arguments.cache / f"{arguments.scheme.lower()}-{arguments.data}.html"
+    audit.page(f"{arguments.scheme} of VFLGAN on {arguments.data}").save(page)
     print(audit)
     print(beside_the_paper(audit, result["paper"]))
     print(

@@ -2,20 +2,17 @@
 
     python -m benchmarks.audit_cost
 
-On generated tables, with the default settings cut to 200 steps or one epoch, on one core. Writes
-``benchmarks/results/audit/cost.json`` and ``cost.svg``.
+On generated tables, with the default settings cut to 200 steps or one epoch, on one core. The
+picture is ``benchmarks/results/audit_cost.svg``.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
-from typing import Any
+from itertools import chain
 
 from matplotlib.figure import Figure
 
-from benchmarks._runs import RESULTS, environment
+from benchmarks import _commands, _results
 from vflsynth import VFLGANSynthesizer
 from vflsynth.audit import RandomForest, audit_synthetic_data
 from vflsynth.datasets import make_party_frames
@@ -28,24 +25,20 @@ STEPS, BATCH_SIZE = 200, 32
 
 def main() -> None:
     """Measure, write and draw."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=RESULTS / "audit")
-    output = parser.parse_args().output
-    output.mkdir(parents=True, exist_ok=True)
-    by_models = [measure(n_models, FIXED_RECORDS) for n_models in MODELS]
-    by_records = [measure(FIXED_MODELS, n_records) for n_records in RECORDS]
-    result = {
-        "steps": STEPS,
-        "batch_size": BATCH_SIZE,
-        "by_models": by_models,
-        "by_records": by_records,
-        **environment(),
-    }
-    (output / "cost.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    draw(by_models, by_records).savefig(output / "cost.svg", metadata={"Date": None})
+    _commands.parser(__doc__).parse_args()
+    for curve, models, records in chain(
+        (("models", n, FIXED_RECORDS) for n in MODELS),
+        (("records", FIXED_MODELS, n) for n in RECORDS),
+    ):
+        row = measure(models, records)
+        print(row, flush=True)
+        _results.put(
+            "audit_cost", {"curve": curve, **row, "steps": STEPS, "batch_size": BATCH_SIZE}
+        )
+    draw().savefig(_results.RESULTS / "audit_cost.svg", metadata={"Date": None})
 
 
-def measure(n_models: int, n_records: int) -> dict[str, Any]:
+def measure(n_models: int, n_records: int) -> _results.Row:
     """Audit one record and return processor seconds of training and observing models."""
     frames = make_party_frames(n_records, 2, random_state=0)
     synthesizer = VFLGANSynthesizer(
@@ -63,21 +56,20 @@ def measure(n_models: int, n_records: int) -> dict[str, Any]:
         adversaries=[RandomForest(n_trees=100)],
         verbose=0,
     )
-    found = {
+    return {
         "models": n_models,
         "records": n_records,
         "processor_seconds": round(audit.cpu_seconds, 2),
         "seconds_per_model": round(audit.cpu_seconds / audit.n_trained, 4),
     }
-    print(found, flush=True)
-    return found
 
 
-def draw(by_models: list[dict[str, Any]], by_records: list[dict[str, Any]]) -> Figure:
+def draw() -> Figure:
     """Draw both curves, logarithmic on both axes."""
     figure = Figure(figsize=(8, 3), layout="constrained")
     panels = figure.subplots(1, 2)
-    for axes, rows, name in zip(panels, (by_models, by_records), ("models", "records")):
+    for axes, name in zip(panels, ("models", "records")):
+        rows = _results.rows("audit_cost", curve=name)
         axes.loglog([row[name] for row in rows], [row["processor_seconds"] for row in rows], "o-")
         axes.set_xlabel("models per world" if name == "models" else "records")
         axes.grid(visible=True, alpha=0.3)

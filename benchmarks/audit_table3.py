@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from benchmarks._audit_paper import AREAS, REFERENCE_ROWS
+from benchmarks import _commands, _results
+from benchmarks._audit_paper import AREAS, REFERENCE_ROWS, add_options
 from benchmarks._data import BenchmarkTable, load_table
-from benchmarks._runs import RESULTS, environment
 from vflsynth import VFLGANSynthesizer, preset
 from vflsynth.audit import ATTACKS, attack_auc, audit_synthetic_data
 
@@ -33,29 +31,18 @@ LOGAN_0_EPOCHS = 50  # of the attacker's own GAN: 2,000 steps
 
 
 def main() -> None:
-    """Write one JSON per table and size, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", nargs="+", choices=tuple(AREAS), default=list(AREAS))
+    """Measure every table with every number of records."""
+    parser = _commands.parser(__doc__, data=AREAS)
     parser.add_argument("--records", nargs="+", type=int, default=[100, 200])
     parser.add_argument("--generators", type=int, default=8)
-    parser.add_argument("--models", type=int, default=100, help="ASSD: shadow models per world")
-    parser.add_argument("--epochs", type=int, help="default: those of the table's preset")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--cache", type=Path, default=Path(__file__).parent / "cache" / "audit")
-    parser.add_argument("--output", type=Path, default=RESULTS / "audit")
+    add_options(parser)
     arguments = parser.parse_args()
-    arguments.output.mkdir(parents=True, exist_ok=True)
     for data in arguments.data:
         for n in arguments.records:
             started = time.perf_counter()
-            result = {
-                **run(load_table(data), n, arguments),
-                "seconds": round(time.perf_counter() - started, 1),
-                **environment(),
-            }
-            suffix = "" if arguments.epochs is None else f"-{arguments.epochs}-epochs"
-            path = arguments.output / f"table3-{data}-{n}{suffix}.json"
-            path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            result = run(load_table(data), n, arguments)
+            result["seconds"] = round(time.perf_counter() - started, 1)
+            _results.put("audit_table3", result)
             print(as_text(result), flush=True)
 
 

@@ -2,29 +2,26 @@
 
     python -m benchmarks.audit_tables
 
-Reads what ``audit_assd`` and ``audit_table3`` wrote to ``benchmarks/results/audit``, and trains
-nothing.
+Reads what ``audit_assd`` and ``audit_table3`` have measured, and trains nothing.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import _commands, _results
 from benchmarks._audit_paper import ACCURACIES, AREAS, PUBLISHED_ATTACKS
-from benchmarks._runs import RESULTS
 from vflsynth.audit.intervals import binomial_interval
 
-FOLDER = RESULTS / "audit"
 PAPER_TEST_MODELS = 60
 RECORDS = {"farthest": "Record 1 (farthest)", "most_outlying": "Record 2 (most outlying)"}
 
 
 def main() -> None:
     """Print the three tables."""
+    _commands.parser(__doc__).parse_args()
     print(accuracy_table("ASSD", "Table 2: attacks on the synthetic table, accuracy"))
     print(area_table())
     print(accuracy_table("ASIF", "Table 4: attacks on intermediate features, accuracy"))
@@ -40,16 +37,14 @@ def accuracy_table(scheme: str, title: str) -> str:
         "model used once, 95 % intervals.",
     ]
     for data in ACCURACIES[scheme]:
-        result = _read(FOLDER / f"{scheme.lower()}-{data}.json")
-        if result is None:
+        found = _results.rows("audit_assd", scheme=scheme, data=data)
+        if not found:
             lines.append(f"  {data}: not run")
-            continue
-        lines.append(
-            f"  {data}: {result['n_models']} + {result['n_models']} models, {result['epochs']} "
-            "epochs"
-        )
-        for target in result["targets"]:
-            lines += _rows(target, ACCURACIES[scheme][data])
+        for result in found:
+            n_models = result["n_models"]
+            lines.append(f"  {data}: {n_models} + {n_models} models, {result['epochs']} epochs")
+            for target in result["targets"]:
+                lines += _rows(target, ACCURACIES[scheme][data])
     return "\n".join([*lines, ""])
 
 
@@ -101,10 +96,11 @@ def area_table() -> str:
     ]
     for data, sizes in AREAS.items():
         for n, paper in sizes.items():
-            for path in sorted(FOLDER.glob(f"table3-{data}-{n}*.json")):
-                lines += _area_rows(_read(path) or {}, paper)
-            if not (FOLDER / f"table3-{data}-{n}.json").exists():
+            found = _results.rows("audit_table3", data=data, records=n)
+            if not found:
                 lines.append(f"  {data}, {n} records: not run")
+            for result in found:
+                lines += _area_rows(result, paper)
     return "\n".join([*lines, ""])
 
 
@@ -138,14 +134,6 @@ def _smallest_visible(n: int) -> float:
 
 def _text(estimate: dict[str, float]) -> str:
     return f"{estimate['value']:.2f} ({estimate['low']:.2f} to {estimate['high']:.2f})"
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """Return a result, or None if it has not been made."""
-    if not path.exists():
-        return None
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return result
 
 
 if __name__ == "__main__":

@@ -1,48 +1,38 @@
 """Default settings on five public tables, beside TVAE and CTGAN from PyPI.
 
 Nothing is tuned per table: ``VFLGANSynthesizer(column_kinds=...)`` only says which integer codes
-are categories, which TVAE and CTGAN are told too. The peers see the joined table; VFLGAN does not.
+are categories, which TVAE and CTGAN are told too. TVAE and CTGAN see the joined table; VFLGAN does
+not.
 
     python -m benchmarks.external.run          # TVAE and CTGAN, in an environment of their own
-    python -m benchmarks.defaults              # ours, and the comparison
+    python -m benchmarks.defaults              # ours, and scores of what TVAE and CTGAN left
 
-Results go to benchmarks/results/defaults/, one JSON per table.
+What is there is not measured again.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 
-from benchmarks import _runs
+from benchmarks import _commands, _results
 from benchmarks._data import BenchmarkTable, load_table
+from benchmarks._runs import scores
+from benchmarks.external.run import CACHE
 from vflsynth import VFLGANSynthesizer
-from vflsynth.evaluation import frechet_distance
 
 TABLES = ("red-wine", "california-housing", "spambase", "credit-default", "adult")
-EXTERNAL = Path(__file__).parent / "cache" / "external"
-RESULTS = _runs.RESULTS / "defaults"
+PEERS = ("tvae", "ctgan")
 SEEDS = {"red-wine": [0, 1, 2]}
-"""Of ours, as of the peers; the other tables take one."""
+"""Of ours, as of the others; the other tables take one."""
 
 
-def scores(table: BenchmarkTable, synthetic: pd.DataFrame) -> dict[str, Any]:
-    """Fréchet distance, total difference and association errors of one synthetic table."""
-    real, synthetic = table.joined(), synthetic[table.joined().columns]
-    distance = frechet_distance(real, synthetic, categorical=table.categorical)
-    return {"frechet_distance": round(float(distance), 4), **_runs.judge(table, real, synthetic)}
-
-
-def ours(table: BenchmarkTable, seeds: list[int]) -> list[dict[str, Any]]:
-    """Fit with default settings, once per seed."""
-    rows = []
-    for seed in seeds:
+def ours(table: BenchmarkTable, seeds: list[int]) -> Iterator[_results.Row]:
+    """Fit with default settings, once per seed that is missing."""
+    for seed in _results.missing("defaults", seeds, data=table.name, method="vflgan"):
         synth = VFLGANSynthesizer(
             column_kinds=dict.fromkeys(table.categorical, "categorical"),
             random_state=seed,
@@ -52,71 +42,54 @@ def ours(table: BenchmarkTable, seeds: list[int]) -> list[dict[str, Any]]:
         synth.fit(table.party_frames)
         seconds = time.perf_counter() - started
         synthetic = synth.sample(len(next(iter(table.party_frames.values()))))
-        history = synth.history_["frechet_distance"]
-        rows.append(
-            {
-                "seed": seed,
-                **scores(table, synthetic),
-                "encoded_frechet_distance_best": round(float(history.min()), 4),
-                "encoded_frechet_distance_last": round(float(history.iloc[-1]), 4),
-                "fit_seconds": round(seconds, 1),
-            }
-        )
-        print(table.name, rows[-1], flush=True)
-    return rows
-
-
-def peers(table: BenchmarkTable) -> dict[str, list[dict[str, Any]]]:
-    """Score whatever tables `benchmarks.external` has left."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for file in sorted(EXTERNAL.glob(f"{table.name}-*-seed*.parquet")):
-        method, seed = file.stem.removeprefix(f"{table.name}-").rsplit("-seed", 1)
-        record = json.loads(file.with_suffix(".json").read_text())
-        row = {
-            "seed": int(seed),
-            **scores(table, pd.read_parquet(file)),
-            "fit_seconds": round(record["fit_seconds"], 1),
-            "epochs": record["epochs"],
+        history = synth.history_["frechet_distance"].round(4)
+        yield {
+            "data": table.name,
+            "method": "vflgan",
+            "seed": seed,
+            **scores(table, synthetic),
+            "encoded_frechet_distance_best": float(history.min()),
+            "encoded_frechet_distance_last": float(history.iloc[-1]),
+            "fit_seconds": round(seconds, 1),
         }
-        found.setdefault(method, []).append(row)
-        print(table.name, method, row, flush=True)
-    return found
+
+
+def peers(table: BenchmarkTable) -> Iterator[_results.Row]:
+    """Score the tables that `benchmarks.external` has left and that have no scores yet."""
+    for method in PEERS:
+        for file in sorted(CACHE.glob(f"{table.name}-{method}-*.parquet")):
+            key = {
+                "data": table.name,
+                "method": method,
+                "seed": int(file.stem.rpartition("-seed")[2]),
+            }
+            if not _results.rows("defaults", **key):
+                record = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+                yield {
+                    **key,
+                    **scores(table, pd.read_parquet(file)),
+                    "fit_seconds": round(record["fit_seconds"], 1),
+                    "epochs": record["epochs"],
+                }
 
 
 def main() -> None:
-    """Run and print the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
+    """Measure what is missing, and print the comparison."""
+    parser = _commands.parser(__doc__, data=TABLES)
     parser.add_argument(
         "--seeds", nargs="+", type=int, help="default: three for red wine, one for the others"
     )
-    parser.add_argument("--peers-only", action="store_true", help="keep our results, add theirs")
-    args = parser.parse_args()
-    for name in args.tables:
+    parser.add_argument("--peers-only", action="store_true", help="fit nothing, score theirs")
+    arguments = parser.parse_args()
+    for name in arguments.data:
         table = load_table(name)
-        file = RESULTS / f"{name}.json"
-        before = json.loads(file.read_text()) if file.exists() else {}
-        rows = (
-            before["vflgan"] if args.peers_only else ours(table, args.seeds or SEEDS.get(name, [0]))
-        )
-        scored = {method: before[method] for method in ("tvae", "ctgan") if method in before}
-        methods = {"vflgan": rows, **scored, **peers(table)}
-        made = (
-            {key: before[key] for key in _runs.environment()}
-            if args.peers_only
-            else _runs.environment()
-        )
-        _runs.write(file, {"table": name, **methods, **made})
-        summary = pd.DataFrame(
-            {
-                method: {
-                    key: np.mean([row[key] for row in rows])
-                    for key in ("frechet_distance", "total_difference", "fit_seconds")
-                }
-                for method, rows in methods.items()
-            }
-        ).T
-        print(name, summary.round(3).to_string(), sep="\n", flush=True)
+        if not arguments.peers_only:
+            for row in ours(table, arguments.seeds or SEEDS.get(name, [0])):
+                _results.put("defaults", row)
+        for row in peers(table):
+            _results.put("defaults", row)
+    measures = ["frechet_distance", "total_difference", "fit_seconds"]
+    print(_results.read("defaults").groupby(["data", "method"])[measures].mean().round(3))
 
 
 if __name__ == "__main__":

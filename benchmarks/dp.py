@@ -4,9 +4,9 @@
     python -m benchmarks.dp show        # everything measured, beside Table 1's lower half
 
 Public schemas are those of ``benchmarks/_schemas.py``, methods those of ``benchmarks/_private.py``;
-nothing is tuned per table. Each seed is a release of its own. Results are in ``results/dp/``; seeds
-that are there are not run again. The Fréchet distance is that of the *sampled* table, decoded and
-encoded again.
+nothing is tuned per table. Each seed is a release of its own; seeds that are in the table of
+results are not run again. The Fréchet distance is that of the *sampled* table, decoded and encoded
+again.
 
 ``first_layer`` is the paper's mechanism, whose epsilon is not one of the synthetic table. It is
 calibrated by the paper's bound, which is far above better ones where epsilon is small: what is
@@ -16,19 +16,14 @@ the paper's DP-VertiGAN, and ``vertigan_dpsgd`` VertiGAN with DP-SGD in every pa
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
-import torch
+import pandas as pd
 
-from benchmarks import _runs
-from benchmarks._private import FIRST_LAYER, METHODS, WITHOUT_SCHEMA, run_cell, synthesise
-from benchmarks._schemas import DELTAS, SCHEMAS
+from benchmarks import _private, _results
+from benchmarks._private import FIRST_LAYER, METHODS, WITHOUT_SCHEMA
+from benchmarks._schemas import DELTAS
 
-FOLDER = _runs.RESULTS / "dp"
 DEFAULT = "kernel_mean_embedding"
 EPSILONS = (10.0, 5.0, 1.0)
 
@@ -45,120 +40,88 @@ PAPER = {
 
 LABELS = {WITHOUT_SCHEMA: "  nothing stated as public"}
 
-# Without privacy, from ``results/table1``: file name, label.
+# Without privacy, from ``table1.py``: method and settings, label.
 NOT_PRIVATE = {
-    "vflgan.default": "VFLGAN, default settings",
-    "vflgan.paper": "VFLGAN, paper's settings",
-    "vflgan.ours": "VFLGAN, two changed",
-    "independent": "independent columns",
+    ("vflgan", "default"): "VFLGAN, default settings",
+    ("vflgan", "paper"): "VFLGAN, paper's settings",
+    ("vflgan", "ours"): "VFLGAN, two changed",
+    ("independent", None): "independent columns",
 }
 
-Result = Mapping[str, Any]
+Cells = Mapping[tuple[str, str, float], pd.DataFrame]
+NotPrivate = Mapping[tuple[str, str, str | None], pd.DataFrame]
 
 
 def show() -> None:
     """Print all results beside the paper's, and which of our aims they meet."""
-    found = {(r["data"], r["method"], r["epsilon"]): r for r in _runs.read_all(FOLDER)}
+    found = _results.cells("dp")
+    not_private = {
+        key: cell.rename(columns={"frechet_distance_best": "frechet_distance"})
+        for key, cell in _results.cells("table1").items()
+    }
     for data, paper in PAPER.items():
         print(f"\n{data} (delta {DELTAS[data]:g}): FD / total difference, mean ± deviation (seeds)")
         print(f"  {'':26}" + "".join(f"{f'epsilon {e:g}':>34}" for e in EPSILONS))
         for method in METHODS:
             cells = [found.get((data, method, epsilon)) for epsilon in EPSILONS]
-            if any(cells):
+            if any(cell is not None for cell in cells):
                 label = LABELS.get(method, method)
-                print(f"  {label:26}" + "".join(f"{_cell(cell):>34}" for cell in cells))
-            if any(cells) and method in FIRST_LAYER:
-                print(f"  {'  epsilon spent':26}" + "".join(f"{_spent(c):>34}" for c in cells))
-        for name, label in NOT_PRIVATE.items():
-            if (measured := _not_private(data, name)) is not None:
-                print(f"  {'no DP: ' + label:34}{_cell(measured):>26}")
+                print(f"  {label:26}" + "".join(f"{_text(cell):>34}" for cell in cells))
+                if method in FIRST_LAYER:
+                    spent = "".join(f"{_spent(cell):>34}" for cell in cells)
+                    print(f"  {'  epsilon spent':26}{spent}")
+        for key, label in NOT_PRIVATE.items():
+            if (data, *key) in not_private:
+                print(f"  {'no DP: ' + label:34}{_text(not_private[data, *key]):>26}")
         for method, value in paper.items():
             print(f"  {'paper, claiming 10: ' + method:34}{f'- / {value:.2f} (1)':>26}")
-    _show_curve(found)
-    _show_aims(found)
-
-
-def _show_curve(found: Mapping[tuple[str, str, float], Result]) -> None:
-    curve = sorted(e for data, method, e in found if (data, method) == ("red-wine", DEFAULT))
     print(f"\nred-wine, {DEFAULT}, by epsilon")
-    for epsilon in curve:
-        print(f"  {epsilon:8g}   {_cell(found['red-wine', DEFAULT, epsilon])}")
+    for (data, method, epsilon), cell in found.items():
+        if (data, method) == ("red-wine", DEFAULT):
+            print(f"  {epsilon:8g}   {_text(cell)}")
+    _show_aims(found, not_private)
 
 
-def _show_aims(found: Mapping[tuple[str, str, float], Result]) -> None:
-    """Say which of the aims that were set before measuring hold; a miss is printed as a miss."""
+def _show_aims(found: Cells, not_private: NotPrivate) -> None:
+    """Say which of the aims that were set before measuring are met; a miss is printed as a miss."""
     print(f"\naims for {DEFAULT} at epsilon 10")
     for data, paper in PAPER.items():
-        own = found.get((data, DEFAULT, 10.0))
-        if own is not None:
+        if (own := found.get((data, DEFAULT, 10.0))) is not None:
             most = paper["VFLGAN"] / 2
-            _verdict(f"TD on {data}, half the paper's", _mean(own, "total_difference"), most)
+            _verdict(f"TD on {data}, half the paper's", own["total_difference"].mean(), most)
     for data in ("red-wine", "white-wine"):
         own = found.get((data, DEFAULT, 10.0))
-        for name in ("vflgan.paper", "vflgan.ours", "vflgan.default"):
-            other = _not_private(data, name)
+        for settings in ("paper", "ours", "default"):
+            other = not_private.get((data, "vflgan", settings))
             if own is not None and other is not None:
-                most = _mean(other, "frechet_distance")
-                what = f"FD on {data}, that of {NOT_PRIVATE[name]}, no DP"
-                _verdict(what, _mean(own, "frechet_distance"), most)
-
-
-def _not_private(data: str, name: str) -> Result | None:
-    path = _runs.RESULTS / "table1" / f"{data}.{name}.json"
-    if not path.exists():
-        return None
-    result = json.loads(path.read_text(encoding="utf-8"))
-    return {**result, "frechet_distance": result["frechet_distance"]["best"]}
+                what = f"FD on {data}, that of {NOT_PRIVATE['vflgan', settings]}, no DP"
+                most = other["frechet_distance"].mean()
+                _verdict(what, own["frechet_distance"].mean(), most)
 
 
 def _verdict(what: str, value: float, most: float) -> None:
-    print(f"  {what}: {value:.3f} (at most {most:.3f}: {_runs.verdict(value <= most)})")
+    print(f"  {what}: {value:.3f} (at most {most:.3f}: {_results.verdict(value <= most)})")
 
 
-def _mean(result: Result, name: str) -> float:
-    return float(np.mean(result[name]))
-
-
-def _cell(result: Result | None) -> str:
-    if result is None:
+def _text(cell: pd.DataFrame | None) -> str:
+    if cell is None:
         return "-"
     parts = []
     for name in ("frechet_distance", "total_difference"):
-        values = result[name]
-        spread = f"±{np.std(values, ddof=1):.2g}" if len(values) > 1 else ""
-        parts.append(f"{np.mean(values):.3g}{spread}")
-    return f"{' / '.join(parts)} ({len(result['seeds'])})"
+        spread = f"±{cell[name].std():.2g}" if len(cell) > 1 else ""
+        parts.append(f"{cell[name].mean():.3g}{spread}")
+    return f"{' / '.join(parts)} ({len(cell)})"
 
 
-def _spent(result: Result | None) -> str:
-    return "-" if result is None else f"{result['epsilon_spent']:.3g}"
+def _spent(cell: pd.DataFrame | None) -> str:
+    return "-" if cell is None else f"{cell['epsilon_spent'].iloc[-1]:.3g}"
 
 
 def main() -> None:
     """Run the cells that were asked for, or show all."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("action", choices=("run", "show"))
-    parser.add_argument("--data", nargs="+", choices=SCHEMAS, default=list(SCHEMAS))
-    parser.add_argument("--method", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    arguments = parser.parse_args()
-    if arguments.action == "show":
-        show()
-        return
-    torch.set_num_threads(1)
-    for method in arguments.method:
-        for epsilon in arguments.epsilon:
-            for data in arguments.data:
-                run_cell(
-                    FOLDER,
-                    "method",
-                    synthesise,
-                    data=data,
-                    name=method,
-                    epsilon=epsilon,
-                    seeds=arguments.seeds,
-                )
+    _private.main(
+        __doc__, "dp", {"method": METHODS}, _private.synthesise, show, epsilon=list(EPSILONS)
+    )
 
 
 if __name__ == "__main__":

@@ -2,16 +2,17 @@
 
 Everything is of one run on one machine: a fit in one process, then the same over loopback and over
 a TCP proxy of ours that delays every byte by 10 ms in each direction. The models are compared byte
-by byte. Then a party is killed. Run with ``python -m benchmarks.engine``.
+by byte. Then a party is killed.
+
+    python -m benchmarks.engine
 
 An exchange goes through a dozen threads of four processes, each of which waits for its turn where
-other programs keep the cores busy. There, ``chrt --rr 1 python -m benchmarks.engine`` puts all of
-them first; the result says which.
+other programs keep the cores busy. There, ``chrt --rr 1 python -m benchmarks.engine`` gives all of
+them priority; the result says whether they had it.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -27,7 +28,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from benchmarks import _runs
+from benchmarks import _commands, _results
 from vflsynth import PartyModel, VFLGANSynthesizer, preset
 from vflsynth.datasets import make_party_frames
 from vflsynth.federation.job import Job
@@ -414,8 +415,8 @@ def intersection(n_keys: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and write a result."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Measure and write."""
+    parser = _commands.parser(__doc__)
     parser.add_argument("--epochs", type=int, default=60, help=f"of {RECORDS // BATCH} steps")
     parser.add_argument("--keys", type=int, default=100_000)
     args = parser.parse_args()
@@ -451,8 +452,7 @@ def main() -> None:
         os.cpu_count(),
         [load_before, os.getloadavg()[0]],
     )
-    result |= _runs.environment()
-    _runs.write(_runs.RESULTS / "engine.json", result)
+    _results.put("engine", result)
 
 
 if __name__ == "__main__":

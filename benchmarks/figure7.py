@@ -1,35 +1,30 @@
 """Figure 7 of the VFLGAN paper (upper half): the Fréchet distance over training, as a picture.
 
-    python -m benchmarks.figure7 --output benchmarks/results/figure7.png
+    python -m benchmarks.figure7        # writes benchmarks/results/figure7.png
 
-Draws what ``benchmarks/results/table1`` has: the mean over seeds, and the range between the lowest
-and the highest seed.
+Draws what ``benchmarks/table1.py`` has measured: the mean over seeds, and the range between the
+lowest and the highest seed.
 """
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks import _runs
-from benchmarks.table1 import DATA, FOLDER
+from benchmarks import _commands, _results, _runs
+from benchmarks.table1 import PAPER
 
 COLORS = {"wgan-gp": "0.3", "vertigan": "tab:red", "vflgan-base": "tab:cyan", "vflgan": "tab:blue"}
 
 
 def main() -> None:
     """Draw one panel per table and settings."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=_runs.RESULTS / "figure7.png")
-    arguments = parser.parse_args()
-
-    found = {(r["data"], r["settings"], r["method"]): r for r in _runs.read_all(FOLDER)}
-    data = [name for name in DATA if any(key[0] == name for key in found)]
-    settings = [name for name in reversed(_runs.SETTINGS) if any(key[1] == name for key in found)]
+    _commands.parser(__doc__).parse_args()
+    found = _results.cells("table1")
+    data = [name for name in PAPER if any(key[0] == name for key in found)]
+    settings = [name for name in reversed(_runs.SETTINGS) if any(key[2] == name for key in found)]
     size = (3.2 * len(data), 2.8 * len(settings))
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(settings), len(data), squeeze=False)
@@ -40,21 +35,21 @@ def main() -> None:
             panel.set_xlabel("epoch", fontsize=8)
             panel.tick_params(labelsize=7)
             for method, color in COLORS.items():
-                if (name, choice, method) in found:
-                    _draw(panel, found[name, choice, method], method, color)
+                if (name, method, choice) in found:
+                    _draw(panel, found[name, method, choice], method, color)
             if panel.lines:
                 panel.legend(fontsize=7)
             else:
                 panel.set_visible(False)
         row[0].set_ylabel("Fréchet distance", fontsize=8)
-    figure.savefig(arguments.output, dpi=110)
+    figure.savefig(_results.RESULTS / "figure7.png", dpi=110)
 
 
-def _draw(panel: Axes, result: dict, method: str, color: str) -> None:
-    curves = np.array(result["frechet_distance"]["curves"])
+def _draw(panel: Axes, cell: pd.DataFrame, method: str, color: str) -> None:
+    curves = np.array(cell["frechet_distance_curve"].tolist())
     epochs = np.arange(1, curves.shape[1] + 1)
     panel.fill_between(epochs, curves.min(0), curves.max(0), color=color, alpha=0.2, linewidth=0)
-    best = np.mean(result["frechet_distance"]["best"])
+    best = cell["frechet_distance_best"].mean()
     panel.plot(epochs, curves.mean(0), color=color, linewidth=1, label=f"{method} {best:.2f}")
 
 

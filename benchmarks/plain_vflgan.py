@@ -1,7 +1,7 @@
 """VFLGAN as an ordinary PyTorch script: what the package's speed is compared with.
 
 One module and one Adam per network, a DataLoader, one joint autograd graph with double backward for
-the five layer-wise penalties: how one would write it first. The networks are those of the red-wine
+the five layer-wise penalties: the obvious way to write it. The networks are those of the red-wine
 preset.
 """
 

@@ -1,22 +1,21 @@
 """Sampling speed: rows per second and peak memory for a million synthetic records of 20 columns.
 
-Run with ``python -m benchmarks.sampling``.
+python -m benchmarks.sampling
 """
 
 from __future__ import annotations
 
-import argparse
 import resource
 import time
 
-from benchmarks import _runs
+from benchmarks import _commands, _results
 from vflsynth import VFLGANSynthesizer
 from vflsynth.datasets import make_party_frames
 
 
 def main() -> None:
-    """Measure and write a result."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Measure and write."""
+    parser = _commands.parser(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     args = parser.parse_args()
     frames = make_party_frames(5_000, 2, random_state=0)
@@ -37,10 +36,9 @@ def main() -> None:
         "table_mib": round(table.memory_usage(deep=True).sum() / 2**20),
         "peak_mib_before": before // 1024,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        **_runs.environment(),
     }
     print(result)
-    _runs.write(_runs.RESULTS / "sampling.json", result)
+    _results.put("sampling", result)
 
 
 if __name__ == "__main__":

@@ -27,28 +27,24 @@ What to know when reading it:
   prediction: hiding the label from it (distance correlation) can only hide it from everybody. At
   the default weight nothing is left of either; the forward attack at chance costs all of the AUC.
 
-A result is one JSON file in ``benchmarks/results/split``; what is there with as many seeds is not
-made again. The paper's and the prototype's total variation is that of a plain histogram, ours has
-its bias removed.
+What is in the table of results with as many seeds is not measured again. The paper's and the
+prototype's total variation is that of a plain histogram; ours has its bias removed.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
+from itertools import product
 from typing import Any
 
 import torch
 
-from benchmarks import _runs
+from benchmarks import _commands, _results
 from benchmarks._split import (
-    FOLDER,
     TABLES,
     cell,
     divided,
     held_out_auc,
-    read,
     splits,
     spread,
     spreads,
@@ -158,28 +154,23 @@ def methods(data: str) -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    """Run or show."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("action", choices=("run", "show"))
-    parser.add_argument("--data", choices=TABLES, nargs="+", default=list(TABLES))
-    parser.add_argument("--method", choices=methods("imdb"), nargs="+", default=list(TABLE_1))
+    """Run what is missing, or show."""
+    parser = _commands.parser(__doc__, "run", "show", data=TABLES, method=methods("imdb"))
+    parser.set_defaults(method=list(TABLE_1))
     parser.add_argument("--parties", type=int, nargs="+", default=[1])
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=10, help="how many")
     parser.add_argument("--epochs", type=int, default=300)
     arguments = parser.parse_args()
     if arguments.action == "show":
         show()
         return
     torch.set_num_threads(1)
-    for data in arguments.data:
-        for parties in arguments.parties:
-            for method in arguments.method:
-                path = FOLDER / f"{data}.{parties}.{method}.json"
-                there = read(path)
-                if there is None or len(there["seeds"]) < arguments.seeds:
-                    result = run(data, parties, method, arguments.seeds, arguments.epochs)
-                    _runs.write(path, result)
-                    print(path.stem, result["test AUC"], result["seconds"], flush=True)
+    for data, parties, method in product(arguments.data, arguments.parties, arguments.method):
+        there = _results.rows("split_defences", data=data, parties=parties, method=method)
+        if not any(len(row["seeds"]) >= arguments.seeds for row in there):
+            result = run(data, parties, method, arguments.seeds, arguments.epochs)
+            _results.put("split_defences", result)
+            print(data, parties, method, result["test AUC"], result["seconds"], flush=True)
 
 
 def run(data: str, parties: int, method: str, n_seeds: int, epochs: int) -> dict[str, Any]:
@@ -229,7 +220,6 @@ def run(data: str, parties: int, method: str, n_seeds: int, epochs: int) -> dict
             ]
         ),
         "seconds": round(training, 1),
-        **_runs.environment(),
     }
 
 
@@ -237,8 +227,9 @@ def show() -> None:
     """Print Table 1, then all defences against all attacks."""
     for data in TABLES:
         for parties in (1, 3):
-            found = {m: read(FOLDER / f"{data}.{parties}.{m}.json") for m in methods(data)}
-            present = {method: result for method, result in found.items() if result}
+            rows = _results.rows("split_defences", data=data, parties=parties)
+            found = {row["method"]: row for row in rows}
+            present = {method: found[method] for method in methods(data) if method in found}
             if present:
                 _print_table_1(data, parties, present)
             if present and (data, parties) == ("spambase", 1):
@@ -274,7 +265,7 @@ def _print_verdict(theirs: Figures, ours: list[float]) -> None:
     met = auc <= 0.02 and leak <= 0.05
     print(
         f"    off by {auc:.3f} in AUC (at most .02) and {leak:.3f} in leak (at most .05): "
-        f"{_runs.verdict(met)}"
+        f"{_results.verdict(met)}"
     )
 
 
@@ -293,4 +284,4 @@ def _print_attacks(found: dict[str, dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -17,10 +17,8 @@ gets from its own columns or an untrained bottom model with the same labels.
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,16 +26,16 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from benchmarks import _runs
+from benchmarks import _commands, _results
 from benchmarks._data import load_mnist_halves
 from benchmarks._split import (
-    FOLDER,
     Frames,
     Labels,
+    fit_points,
     numbers,
-    read,
     rows_of,
     spambase,
+    splits,
     spreads,
 )
 from vflsynth.columns import TableTransformer
@@ -211,63 +209,49 @@ def families(data: str) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def main() -> None:
-    """Run or show."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("action", choices=("run", "show"))
-    parser.add_argument("--data", choices=TABLES, nargs="+", default=list(TABLES))
-    parser.add_argument(
-        "--family", choices=families("mnist"), nargs="+", default=list(families("mnist"))
-    )
+    """Run what is missing, or show."""
+    parser = _commands.parser(__doc__, "run", "show", data=TABLES, family=families("mnist"))
     arguments = parser.parse_args()
     if arguments.action == "show":
         show()
         return
     torch.set_num_threads(1)
-    for data in arguments.data:
-        for family in arguments.family:
-            path = FOLDER / f"dimip.{data}.{family}.json"
-            if not path.exists():
-                result = run(data, family)
-                _runs.write(path, result)
-                print(path.stem, result["seconds"], flush=True)
+    for data, family in product(arguments.data, arguments.family):
+        if not _results.rows("split_dimip", data=data, family=family):
+            _results.put("split_dimip", *run(data, family))
 
 
-def run(data: str, family: str) -> dict[str, Any]:
-    """Train all rows of a family with all seeds at once, and attack."""
+def run(data: str, family: str) -> list[_results.Row]:
+    """Train all rows of a family with all seeds at once, and attack.
+
+    ``seconds`` are those of the whole family.
+    """
     frames, y = TABLES[data]()
     seeds = list(range(N_SEEDS[data]))
-    orders = [np.random.default_rng(seed).permutation(len(y)) for seed in seeds]
-    cut = int(0.75 * len(y))
-    rows = families(data)[family]
+    train, test = splits(len(y), seeds, share=0.75)
     if family == "standalone":
         frames = {"active": frames["active"]}
-    started = time.perf_counter()
-    models = classifier(data).fit_replicas(
-        frames,
-        y,
-        random_states=[seed for _ in rows for seed in seeds],
-        parameters=[row for row in rows.values() for _ in seeds],
-        replica_rows=np.stack([order[:cut] for order in orders] * len(rows)),
-    )
-    seconds = time.perf_counter() - started
-    measured: dict[str, dict[str, dict[str, float]]] = {}
-    for i, name in enumerate(rows):
-        mine = models[i * len(seeds) : (i + 1) * len(seeds)]
-        measured[name] = spreads(
+    models, seconds = fit_points(classifier(data), frames, y, families(data)[family], seeds, train)
+    measured = []
+    for name, mine in models.items():
+        values = spreads(
             [
-                measure(model, rows_of(frames, order[cut:]), y[order[cut:]], seed)
-                for model, order, seed in zip(mine, orders, seeds)
+                measure(model, rows_of(frames, rows), y[rows], seed)
+                for model, rows, seed in zip(mine, test, seeds)
             ]
         )
-        print(name, {k: v["mean"] for k, v in measured[name].items()}, flush=True)
-    return {
-        "data": data,
-        "family": family,
-        "seeds": seeds,
-        "rows": measured,
-        "seconds": round(seconds, 1),
-        **_runs.environment(),
-    }
+        print(data, name, {k: v["mean"] for k, v in values.items()}, flush=True)
+        measured.append(
+            {
+                "data": data,
+                "family": family,
+                "row": name,
+                "seeds": seeds,
+                "measured": values,
+                "seconds": seconds,
+            }
+        )
+    return measured
 
 
 def measure(model: SplitNNClassifier, held_out: Frames, y: Labels, seed: int) -> dict[str, float]:
@@ -288,8 +272,9 @@ def measure(model: SplitNNClassifier, held_out: Frames, y: Labels, seed: int) ->
 def show() -> None:
     """Print the table, and whether DIMIP is below every gradient baseline of equal accuracy."""
     for data in TABLES:
-        found = [read(FOLDER / f"dimip.{data}.{family}.json") for family in families(data)]
-        rows = {name: row for result in found if result for name, row in result["rows"].items()}
+        found = {r["row"]: r["measured"] for r in _results.rows("split_dimip", data=data)}
+        names = [name for family in families(data).values() for name in family]
+        rows = {name: found[name] for name in names if name in found}
         if not rows:
             continue
         print(f"\n{data}, {N_SEEDS[data]} seeds, %; the prototype's figures below ours")
@@ -324,7 +309,7 @@ def _print_order(rows: dict[str, Any]) -> None:
         }
         if near:
             best = min(near, key=lambda n: near[n])
-            verdict = _runs.verdict(row[attack]["mean"] < near[best])
+            verdict = _results.verdict(row[attack]["mean"] < near[best])
             print(
                 f"  {name}: {100 * row[attack]['mean']:.1f}, gradient baselines as "
                 f"accurate (within .5): {best}, {100 * near[best]:.1f}: {verdict}"
@@ -340,4 +325,4 @@ def _percent(value: dict[str, float] | None) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

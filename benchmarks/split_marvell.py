@@ -11,32 +11,30 @@ test AUC, which of Marvell and isotropic noise leaks less; ``curves`` draws them
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import sys
 import time
 import timeit
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks import _runs
+from benchmarks import _commands, _results
 from benchmarks._split import (
-    FOLDER,
     TABLES,
     cell,
     divided,
+    fit_points,
     held_out_auc,
     numbers,
-    read,
     splits,
     spread,
     spreads,
 )
 from vflsynth._random import RandomStreams
+from vflsynth.run import EpochState
 from vflsynth.splitdefense import (
     Isotropic,
     LeakageMonitor,
@@ -48,10 +46,20 @@ from vflsynth.splitdefense import (
 from vflsynth.splitdefense.leakage.report import summarise
 from vflsynth.splitdefense.marvell_solver import solve_noise_variances
 from vflsynth.splitdefense.protections import Context, Draws
-from vflsynth.training import EpochState
 
 MARVELL = (0.1, 0.25, 1.0, 4.0, 16.0, 64.0)
 ISOTROPIC = (0.25, 1.0, 4.0, 25.0, 100.0)
+
+FAMILIES = {
+    "Marvell": [f"Marvell {s:g}" for s in MARVELL],
+    "isotropic": [f"isotropic {t:g}" for t in ISOTROPIC],
+    "max-norm": ["max-norm"],
+    "none": ["none"],
+}
+"""The points that one line of the picture joins."""
+
+Curve = dict[str, _results.Row]
+Curves = dict[tuple[str, int], Curve]
 
 # Test AUC; 95 % quantile of norm and cosine leak. The prototype's, cut of 16.
 PROTOTYPE = {
@@ -65,29 +73,25 @@ PROTOTYPE = {
 
 def main() -> None:
     """Train, time or show."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("action", choices=("curves", "speed", "show"))
+    parser = _commands.parser(__doc__, "curves", "speed", "show")
     parser.add_argument("--data", choices=TABLES, default="spambase")
     parser.add_argument("--width", type=int, default=16)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--epochs", type=int, default=100)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.action == "curves":
-        path = FOLDER / f"marvell.{arguments.data}.{arguments.width}.json"
-        _runs.write(
-            path, curves(arguments.data, arguments.width, arguments.seeds, arguments.epochs)
-        )
-        picture = FOLDER / "marvell.curves.svg"
-        draw(recorded()).savefig(picture, metadata={"Date": None})
+        rows = curves(arguments.data, arguments.width, arguments.seeds, arguments.epochs)
+        _results.put("split_marvell", *rows)
+        picture = _results.RESULTS / "split_marvell.svg"
+        draw().savefig(picture, metadata={"Date": None})
     elif arguments.action == "speed":
         result = {
             "milliseconds per message": milliseconds(),
             "microseconds per solution": microseconds(),
             "cost of the monitor": cost_of_the_monitor(),
-            **_runs.environment(),
         }
-        _runs.write(FOLDER / "marvell.speed.json", result)
+        _results.put("split_marvell_speed", result)
         show_speed(result)
     else:
         show()
@@ -103,14 +107,13 @@ def points() -> dict[str, Protection | None]:
     }
 
 
-def curves(data: str, width: int, n_seeds: int, epochs: int) -> dict[str, Any]:
-    """Train every point with every seed, all at once."""
+def curves(data: str, width: int, n_seeds: int, epochs: int) -> list[_results.Row]:
+    """Train every point with every seed, all at once. ``seconds`` are those of all points."""
     table, y = TABLES[data]()
     seeds = list(range(n_seeds))
     train, test = splits(len(y), seeds)
-    frames, wanted = divided(table, 1), points()
-    started = time.perf_counter()
-    models = SplitNNClassifier(
+    frames = divided(table, 1)
+    classifier = SplitNNClassifier(
         intermediate_dim=width,
         batch_size=1028,
         learning_rate=5e-4,
@@ -118,32 +121,28 @@ def curves(data: str, width: int, n_seeds: int, epochs: int) -> dict[str, Any]:
         monitor=LeakageMonitor(every=3),
         transformer=numbers(),
         device="cpu",
-    ).fit_replicas(
-        frames,
-        y,
-        random_states=[seed for _ in wanted for seed in seeds],
-        parameters=[{"protection": point} for point in wanted.values() for _ in seeds],
-        replica_rows=np.concatenate([train] * len(wanted)),
     )
-    seconds = time.perf_counter() - started
-    rows = {}
-    for i, name in enumerate(wanted):
-        mine = models[i * n_seeds : (i + 1) * n_seeds]
+    protections = {name: {"protection": point} for name, point in points().items()}
+    models, seconds = fit_points(classifier, frames, y, protections, seeds, train)
+    measured = []
+    for name, mine in models.items():
         leaks = [
             summarise(next(iter(model.evidence_.values())).batches)["q95"].to_dict()
             for model in mine
         ]
         test_aucs = [held_out_auc(m, frames, y, rows) for m, rows in zip(mine, test)]
-        rows[name] = {"test AUC": spread(test_aucs), **spreads(leaks)}
-    return {
-        "data": data,
-        "width": width,
-        "seeds": seeds,
-        "epochs": epochs,
-        "q95": rows,
-        "seconds": round(seconds, 1),
-        **_runs.environment(),
-    }
+        measured.append(
+            {
+                "data": data,
+                "width": width,
+                "point": name,
+                "seeds": seeds,
+                "epochs": epochs,
+                "q95": {"test AUC": spread(test_aucs), **spreads(leaks)},
+                "seconds": seconds,
+            }
+        )
+    return measured
 
 
 def milliseconds() -> dict[str, float]:
@@ -246,62 +245,63 @@ def cost_of_the_monitor() -> dict[str, float]:
     return found
 
 
-def recorded() -> list[dict[str, Any]]:
-    """Return the curves that are there."""
-    return [r for path in sorted(FOLDER.glob("marvell.*.*.json")) if (r := read(path))]
+def recorded() -> Curves:
+    """Return what was measured of every point, in order, by table and width."""
+    found: Curves = {}
+    for row in _results.rows("split_marvell"):
+        found.setdefault((row["data"], row["width"]), {})[row["point"]] = row
+    return {
+        curve: {name: rows[name] for name in points() if name in rows}
+        for curve, rows in found.items()
+    }
 
 
 def show() -> None:
-    """Print."""
-    speed = read(FOLDER / "marvell.speed.json")
-    if speed:
+    """Print the speed and the curves."""
+    for speed in _results.rows("split_marvell_speed"):
         show_speed(speed)
-    for result in recorded():
-        print(f"\n{result['data']}, cut of width {result['width']}, {len(result['seeds'])} seeds")
+    for (data, width), rows in recorded().items():
+        print(f"\n{data}, cut of width {width}, {len(rows['none']['seeds'])} seeds")
         columns = ("test AUC", "norm", "cosine", "mean", "mean_threshold", "direction", "spectral")
         print(f"{'':<16}" + "".join(f"{column:>16}" for column in columns))
-        for name, row in result["q95"].items():
-            print(f"{name:<16}" + "".join(f"{cell(row[column]):>16}" for column in columns))
-            theirs = PROTOTYPE.get(name) if result["width"] == 16 else None
-            if theirs and result["data"] == "spambase":
-                print(f"{'  prototype':<16}" + "".join(f"{value:>11.3f}     " for value in theirs))
+        for name, row in rows.items():
+            print(f"{name:<16}" + "".join(f"{cell(row['q95'][c]):>16}" for c in columns))
+            if name in PROTOTYPE and (data, width) == ("spambase", 16):
+                theirs = "".join(f"{value:>11.3f}     " for value in PROTOTYPE[name])
+                print(f"{'  prototype':<16}{theirs}")
         for leak in ("norm", "cosine", "direction"):
-            print(f"  {leak}: {compare(result['q95'], leak)}")
+            print(f"  {leak}: {compare(rows, leak)}")
 
 
-def compare(rows: dict[str, Any], leak: str) -> str:
+def means(rows: Curve, names: Iterable[str], leak: str) -> list[tuple[float, float]]:
+    """Return test AUC and leak of some points, means over seeds."""
+    found = (rows[name]["q95"] for name in names)
+    return [(values["test AUC"]["mean"], values[leak]["mean"]) for values in found]
+
+
+def compare(rows: Curve, leak: str) -> str:
     """Say, for each power of isotropic noise, what Marvell leaks at the same test AUC."""
-    own = sorted(
-        (rows[f"Marvell {s:g}"]["test AUC"]["mean"], rows[f"Marvell {s:g}"][leak]["mean"])
-        for s in MARVELL
-    )
+    aucs, leaks = zip(*sorted(means(rows, FAMILIES["Marvell"], leak)))
     parts = []
-    for t in ISOTROPIC:
-        theirs = rows[f"isotropic {t:g}"]
-        at = theirs["test AUC"]["mean"]
-        if own[0][0] <= at <= own[-1][0]:
-            ours = float(np.interp(at, *zip(*own)))
-            parts.append(f"{at:.3f}: {ours:.2f} against {theirs[leak]['mean']:.2f}")
+    for at, theirs in means(rows, FAMILIES["isotropic"], leak):
+        if aucs[0] <= at <= aucs[-1]:
+            ours = float(np.interp(at, aucs, leaks))
+            parts.append(f"{at:.3f}: {ours:.2f} against {theirs:.2f}")
     return "Marvell against isotropic noise at test AUC " + "; ".join(parts)
 
 
-def draw(results: list[dict[str, Any]]) -> Figure:
+def draw() -> Figure:
     """Draw leak against test AUC."""
+    results = recorded()
     leaks = ("norm", "cosine", "direction")
     figure = Figure(figsize=(9, 3 * len(results)), layout="constrained")
     panels = figure.subplots(len(results), len(leaks), squeeze=False)
-    for line, result in zip(panels, results):
-        rows = result["q95"]
+    for line, ((data, width), rows) in zip(panels, results.items()):
         for axes, leak in zip(line, leaks):
-            for label, names in (
-                ("Marvell", [f"Marvell {s:g}" for s in MARVELL]),
-                ("isotropic", [f"isotropic {t:g}" for t in ISOTROPIC]),
-                ("max-norm", ["max-norm"]),
-                ("none", ["none"]),
-            ):
-                x = [rows[name]["test AUC"]["mean"] for name in names]
-                axes.plot(x, [rows[name][leak]["mean"] for name in names], "o-", ms=4, label=label)
-            axes.set_xlabel(f"test AUC, {result['data']}, cut of {result['width']}", fontsize=8)
+            for label, names in FAMILIES.items():
+                x, y = zip(*means(rows, names, leak))
+                axes.plot(x, y, "o-", ms=4, label=label)
+            axes.set_xlabel(f"test AUC, {data}, cut of {width}", fontsize=8)
             axes.set_ylabel(f"{leak} leak, 95 % quantile", fontsize=8)
             axes.set_ylim(0.48, 1.02)
             axes.grid(visible=True, alpha=0.3)
@@ -313,11 +313,11 @@ def show_speed(result: dict[str, Any]) -> None:
     """Print times, with the bounds that we set ourselves."""
     one = result["milliseconds per message"]["1028 x 16"]
     print(f"ms per message: {result['milliseconds per message']}")
-    print(f"  1028 x 16: {one} ms (at most 1: {_runs.verdict(one < 1.0)})")
+    print(f"  1028 x 16: {one} ms (at most 1: {_results.verdict(one < 1.0)})")
     print(f"µs per solution by dimension: {result['microseconds per solution']}")
     for name, share in result["cost of the monitor"].items():
-        print(f"monitor, {name}: {share:.0%} (at most 25 %: {_runs.verdict(share < 0.25)})")
+        print(f"monitor, {name}: {share:.0%} (at most 25 %: {_results.verdict(share < 0.25)})")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

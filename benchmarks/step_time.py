@@ -8,7 +8,6 @@ is taken turn by turn, and its median and quartiles are reported.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Mapping
 
@@ -16,11 +15,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from benchmarks import _runs
+from benchmarks import _commands, _results
 from benchmarks._data import load_table
 from benchmarks.plain_vflgan import PlainVFLGAN
 from vflsynth import VFLGANSynthesizer, preset
-from vflsynth.training import EpochState
+from vflsynth.run import EpochState
 
 
 class TakeTurns:
@@ -58,14 +57,13 @@ def encoded(frames: Mapping[str, pd.DataFrame]) -> list[torch.Tensor]:
 
 
 def main() -> None:
-    """Measure and write a result."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Measure and write."""
+    parser = _commands.parser(__doc__)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 10, 100])
     parser.add_argument("--turns", type=int, default=20)
     args = parser.parse_args()
     torch.set_num_threads(1)
     frames = load_table("red-wine").party_frames
-    rows = []
     for replicas in args.replicas:
         turns = TakeTurns(PlainVFLGAN(*encoded(frames), n_categories=6), replicas)
         settings = preset("red-wine") | {"epochs": args.turns + 1, "model_selection": "last"}
@@ -74,16 +72,14 @@ def main() -> None:
         )
         own, plain = np.array(turns.seconds_per_step).T
         quartiles = np.quantile(plain / own, [0.25, 0.5, 0.75]).round(2)
-        rows.append(
-            {
-                "replicas": replicas,
-                "ms_per_model_step": round(1e3 * float(np.median(own)), 4),
-                "plain_ms_per_step": round(1e3 * float(np.median(plain)), 4),
-                "times_faster": dict(zip(("q25", "median", "q75"), quartiles.tolist())),
-            }
-        )
-        print(rows[-1], flush=True)
-    _runs.write(_runs.RESULTS / "step_time.json", {"rows": rows, **_runs.environment()})
+        row = {
+            "replicas": replicas,
+            "ms_per_model_step": round(1e3 * float(np.median(own)), 4),
+            "plain_ms_per_step": round(1e3 * float(np.median(plain)), 4),
+            "times_faster": dict(zip(("q25", "median", "q75"), quartiles.tolist())),
+        }
+        print(row, flush=True)
+        _results.put("step_time", row)
 
 
 if __name__ == "__main__":

@@ -3,18 +3,12 @@
     VFLSYNTH_DATA=... python -m benchmarks.table5 run
     python -m benchmarks.table5 show
 
-Everything else is as in ``benchmarks/table1.py``; results go to ``benchmarks/results/table5``.
+Everything else is as in ``benchmarks/table1.py``.
 """
 
 from __future__ import annotations
 
-import argparse
-
-from benchmarks import _comparison, _runs
-from benchmarks._data import load_table
-
-DATA = ("red-wine", "white-wine")
-FOLDER = _runs.RESULTS / "table5"
+from benchmarks import _comparison
 
 # Total difference, from the paper's Table 5 (one run each).
 PAPER = {
@@ -24,23 +18,8 @@ PAPER = {
 
 
 def main() -> None:
-    """Run or show."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("action", choices=("run", "show"))
-    parser.add_argument("--data", choices=DATA, nargs="+", default=list(DATA))
-    parser.add_argument(
-        "--method", choices=_runs.SYNTHESIZERS, nargs="+", default=list(_runs.SYNTHESIZERS)
-    )
-    parser.add_argument("--settings", choices=_runs.SETTINGS, nargs="+", default=["default"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    arguments = parser.parse_args()
-    if arguments.action == "run":
-        for data in arguments.data:
-            for settings in arguments.settings:
-                for method in arguments.method:
-                    table, kinds = load_table(data), {"quality": "integer"}
-                    _runs.make(FOLDER, table, method, settings, arguments.seeds, kinds)
-    _comparison.show(FOLDER, PAPER, arguments.data, arguments.settings)
+    """Run, show or check."""
+    _comparison.main(__doc__, "table5", PAPER, kinds={"quality": "integer"})
 
 
 if __name__ == "__main__":

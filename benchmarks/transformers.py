@@ -1,6 +1,6 @@
 """Encode and decode a large mixed table: seconds and peak memory.
 
-    python benchmarks/transformers.py --output transformers.json
+    python -m benchmarks.transformers
 
 The table has 20 columns: 6 floats (skewed, rounded, zero-inflated, with missing values, float32), 5
 integers, 3 datetimes, 5 categories (text, objects, pandas categories) and a nullable boolean. Peak
@@ -10,8 +10,6 @@ conversion), so each phase's figure includes the phases before it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import resource
 import sys
@@ -22,8 +20,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import sklearn
 
+from benchmarks import _commands, _results
 from vflsynth.columns import TableTransformer
 
 
@@ -76,12 +74,11 @@ def peak_megabytes() -> float:
 
 
 def main() -> None:
-    """Run the benchmark and print (or write) one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Measure and write."""
+    parser = _commands.parser(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--continuous", choices=["standard", "quantile"], default="standard")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", help="write the JSON here instead of to standard output")
     arguments = parser.parse_args()
 
     phases: dict[str, dict[str, float]] = {}
@@ -105,8 +102,7 @@ def main() -> None:
     if not decoded.dtypes.equals(table.dtypes):
         raise SystemExit("decoded dtypes differ")
     result = {
-        "benchmark": "transformers",
-        "arguments": vars(arguments) | {"output": None},
+        **vars(arguments),
         "columns": table.shape[1],
         "matrix_width": transformer.width_,
         "table_mb": round(float(table.memory_usage(deep=True).sum()) / 1e6, 1),
@@ -115,20 +111,10 @@ def main() -> None:
         "encode_and_decode_seconds": round(
             phases["encode"]["seconds"] + phases["decode"]["seconds"], 3
         ),
-        "versions": {
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "pandas": pd.__version__,
-            "scikit-learn": sklearn.__version__,
-        },
         "machine": platform.machine(),
     }
-    text = json.dumps(result, indent=2)
-    if arguments.output:
-        with open(arguments.output, "w") as file:
-            file.write(text + "\n")
-    else:
-        print(text)
+    print(result)
+    _results.put("transformers", result)
 
 
 if __name__ == "__main__":

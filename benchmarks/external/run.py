@@ -11,7 +11,6 @@ what is there is not made again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -19,11 +18,12 @@ import sys
 import venv
 from pathlib import Path
 
+from benchmarks import _commands, _results
 from benchmarks._data import LOADERS, load_table
 
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE.parent / ".envs"
-CACHE = HERE.parent / "cache" / "external"
+CACHE = _results.CACHE / "external"
 
 # Quick ones first; the large tables take one seed because a fit takes up to 40 minutes.
 PLAN = [
@@ -42,7 +42,7 @@ PLAN = [
 
 def main() -> None:
     """Run the plan, or the one combination that was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = _commands.parser(__doc__)
     parser.add_argument("--table", choices=LOADERS)
     parser.add_argument("--method", choices=("tvae", "ctgan"))
     parser.add_argument("--seeds", type=int, nargs="+")

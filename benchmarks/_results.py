@@ -1,0 +1,157 @@
+"""The tables of results: ``results/<benchmark>.jsonl``, one measured row per line.
+
+A line is a JSON object that has the columns of its table's key (`KEYS`), what was measured, and the
+versions and the commit that measured it. Lines are sorted by key, so that a table's differences can
+be read. Numbers are written as they are, never rounded here. Pictures are files of their own in the
+same folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import sklearn
+import torch
+
+import vflsynth
+
+RESULTS = Path(__file__).parent / "results"
+CACHE = Path(__file__).parent / "cache"
+"""What interrupted runs go on from. Not part of the project."""
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "accountants": ("setting", "accountant"),
+    "audit_assd": ("scheme", "data"),
+    "audit_cost": ("curve", "models", "records"),
+    "audit_table3": ("data", "records", "epochs"),
+    "defaults": ("data", "method", "seed"),
+    "dp": ("data", "method", "epsilon", "seed"),
+    "engine": (),
+    "mnist": ("settings", "epochs", "method"),
+    "mnist_mechanisms": ("row",),
+    "penalties": ("settings", "gradient_penalty", "seed"),
+    "sampling": (),
+    "split_defences": ("data", "parties", "method"),
+    "split_dimip": ("data", "family", "row"),
+    "split_marvell": ("data", "width", "point"),
+    "split_marvell_speed": (),
+    "step_time": ("replicas",),
+    "table1": ("data", "method", "settings", "seed"),
+    "table5": ("data", "method", "settings", "seed"),
+    "transformers": (),
+    "wgan_mechanisms": ("data", "mechanism", "epsilon", "seed"),
+}
+"""The columns that name a row of each table. A table without any has one row."""
+
+Row = dict[str, Any]
+
+
+def rows(table: str, **where: object) -> list[Row]:
+    """Read the rows of a table that have the given values, sorted by key."""
+    path = RESULTS / f"{table}.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    found: list[Row] = [json.loads(line) for line in lines]
+    return [row for row in found if all(row[name] == value for name, value in where.items())]
+
+
+def read(table: str) -> pd.DataFrame:
+    """Read a table as a data frame; what is not a number or a text stays a list or a dictionary."""
+    return pd.DataFrame(rows(table))
+
+
+def cells(table: str) -> dict[tuple[Any, ...], pd.DataFrame]:
+    """Read a table as its cells: the key without the seed, and the rows of all seeds."""
+    names = [name for name in KEYS[table] if name != "seed"]
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows(table):
+        found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return {cell: pd.DataFrame(of_seeds) for cell, of_seeds in found.items()}
+
+
+def missing(table: str, seeds: Iterable[int], **where: object) -> list[int]:
+    """Return the seeds of a cell that have not been measured."""
+    there = {row["seed"] for row in rows(table, **where)}
+    return [seed for seed in seeds if seed not in there]
+
+
+def put(table: str, *measured: Row) -> None:
+    """Add rows to a table, in place of those with the same keys, with the versions and the commit.
+
+    The table is written aside and renamed. Processes that measure different rows at once lose none.
+
+    Raises
+    ------
+    KeyError
+        If a row lacks a column of the table's key.
+    ValueError
+        If a number is not finite.
+    """
+    made = environment()
+    RESULTS.mkdir(exist_ok=True)
+    with _alone():
+        kept = {_key(table, row): row for row in rows(table)}
+        kept |= {_key(table, row): {**row, **made} for row in measured}
+        lines = [_line(kept[key]) for key in sorted(kept)]
+        side = RESULTS / f"{table}.tmp"
+        side.write_text("".join(lines), encoding="utf-8")
+        os.replace(side, RESULTS / f"{table}.jsonl")
+
+
+def environment() -> Row:
+    """Return the versions, the commit, and whether the package had other changes."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments]
+        here = Path(__file__).parent
+        return subprocess.run(
+            command, cwd=here, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    return {
+        "commit": git("rev-parse", "--short", "HEAD"),
+        "uncommitted_changes": bool(git("status", "--porcelain", "../vflsynth")),
+        "versions": {
+            "vflsynth": vflsynth.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "pandas": pd.__version__,
+            "scikit-learn": sklearn.__version__,
+        },
+        "threads": torch.get_num_threads(),
+    }
+
+
+def verdict(met: bool) -> str:
+    """Say whether a bound that was set before measuring is met."""
+    return "met" if met else "MISSED"
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keep other processes from writing results; the lock ends with the process."""
+    folder = os.open(RESULTS, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _key(table: str, row: Row) -> tuple[tuple[bool, Any], ...]:
+    """Return the key of a row so that keys compare: what has no settings comes first."""
+    return tuple((row[name] is not None, row[name]) for name in KEYS[table])
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
