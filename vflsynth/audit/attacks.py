@@ -22,8 +22,8 @@ import torch
 from scipy.special import logsumexp
 from sklearn.neural_network import MLPClassifier
 
-from vflsynth.audit._distances import distance_blocks, nearest_distances
-from vflsynth.audit._encoding import Booleans, Encoding, Floats
+from vflsynth.audit.distances import distance_blocks, nearest_distances
+from vflsynth.audit.encoding import Booleans, Encoding, Floats
 from vflsynth.audit.intervals import Estimate, auc_interval
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from vflsynth._validation import Number, Optional, check_parameters
-from vflsynth.audit._distances import nearest_distances
-from vflsynth.audit._encoding import Encoding, Floats
+from vflsynth.audit.distances import nearest_distances
+from vflsynth.audit.encoding import Encoding, Floats
 from vflsynth.audit.findings import RELATION_WORDS, Claim
 from vflsynth.audit.game import THREAT_MODELS, PartyFrames, train
 from vflsynth.audit.intervals import Estimate, auc_interval

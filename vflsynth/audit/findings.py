@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vflsynth.audit._encoding import Booleans, Floats
+from vflsynth.audit.encoding import Booleans, Floats
 from vflsynth.audit.intervals import (
     Estimate,
     auc_interval,

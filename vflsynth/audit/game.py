@@ -26,7 +26,7 @@ import pandas as pd
 from sklearn.base import clone
 
 from vflsynth.audit import targets as target_rules
-from vflsynth.evaluation._columns import is_categorical
+from vflsynth.evaluation.columns import is_categorical
 from vflsynth.exceptions import PartyDataError
 from vflsynth.frames import align_party_frames, party_keys
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import beta, norm, rankdata
 
-from vflsynth.audit._encoding import Booleans, Floats
+from vflsynth.audit.encoding import Booleans, Floats
 
 
 @dataclass(frozen=True)

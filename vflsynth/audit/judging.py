@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from vflsynth.audit._encoding import Booleans, Floats
 from vflsynth.audit.adversary import Adversary
+from vflsynth.audit.encoding import Booleans, Floats
 from vflsynth.audit.findings import Attack, PaperAccuracy
 from vflsynth.audit.intervals import auc
 

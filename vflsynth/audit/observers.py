@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from vflsynth.audit._encoding import Floats
+from vflsynth.audit.encoding import Floats
 from vflsynth.audit.findings import Claim
 from vflsynth.audit.shadow import Observation, describe_frames
 from vflsynth.audit.statistics import Statistic

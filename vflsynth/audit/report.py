@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vflsynth.audit.intervals import Estimate, roc
-from vflsynth.evaluation._page import Page, render, require_packages
-from vflsynth.evaluation._pictures import INK, REAL, SYNTHETIC, Picture, encode_svg, new_figure
+from vflsynth.reporting import (
+    INK,
+    REAL,
+    SYNTHETIC,
+    Page,
+    Picture,
+    encode_svg,
+    new_figure,
+    render,
+    require_packages,
+)
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -12,8 +12,8 @@ import pandas as pd
 from vflsynth.audit.findings import LOW_FPRS, RELATION_WORDS, Claim, TargetAudit
 from vflsynth.audit.intervals import Estimate, most_epsilon
 from vflsynth.audit.report import make_page, make_section
-from vflsynth.evaluation._page import Page
 from vflsynth.privacy import NeighbouringRelation
+from vflsynth.reporting import Page
 
 if TYPE_CHECKING:
     from markupsafe import Markup

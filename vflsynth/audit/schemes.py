@@ -11,8 +11,8 @@ import joblib
 import numpy as np
 
 from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
-from vflsynth.audit._encoding import Floats
 from vflsynth.audit.adversary import Adversary, default_adversaries
+from vflsynth.audit.encoding import Floats
 from vflsynth.audit.findings import Attack, Claim, PaperAccuracy, TargetAudit
 from vflsynth.audit.game import THREAT_MODELS, LeaveOneOutGame, PartyFrames, trains_many
 from vflsynth.audit.judging import judge_attack, paper_accuracy

@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 import pandas as pd
 
-from vflsynth.audit._encoding import Attribute, Encoding, Floats
+from vflsynth.audit.encoding import Attribute, Encoding, Floats
 from vflsynth.exceptions import ParameterError
 
 _BLOCK_ROWS = 8192

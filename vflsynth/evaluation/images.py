@@ -16,19 +16,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vflsynth.evaluation._columns import Floats
-from vflsynth.evaluation._frechet import read_distance
-from vflsynth.evaluation._intervals import (
+from vflsynth.evaluation.columns import Floats
+from vflsynth.evaluation.frechet import read_distance
+from vflsynth.evaluation.intervals import (
     BOOTSTRAP,
-    DRAWS,
-    JACKKNIFE,
-    TOO_FEW_ROWS,
     around,
+    bootstrap_deviation,
     generator,
+    jackknifed,
     random_groups,
 )
-from vflsynth.evaluation._metric import Metric, MetricResult
-from vflsynth.evaluation._sums import GroupedSums
+from vflsynth.evaluation.metric import Metric, MetricResult
+from vflsynth.evaluation.sums import GroupedSums
 from vflsynth.exceptions import ParameterError
 
 Images = NDArray[Any]
@@ -282,15 +281,8 @@ def image_frechet_distance(
         features = _outputs(autoencoder, autoencoder.encoder, images)
         sums.append(GroupedSums.of_chunks(features, groups))
     reading = read_distance(sums[0], sums[1])
-    return MetricResult(
-        metric=IMAGE_FRECHET_DISTANCE,
-        value=reading.value,
-        interval=reading.interval,
-        interval_method=JACKKNIFE if reading.interval else TOO_FEW_ROWS,
-        baseline=reading.baseline,
-        naive=reading.naive,
-        parts=pd.DataFrame([{"part": "latent features"} | reading.row()]),
-    )
+    parts = pd.DataFrame([{"part": "latent features"} | reading.row()])
+    return jackknifed(IMAGE_FRECHET_DISTANCE, reading, parts)
 
 
 def inception_score(
@@ -330,8 +322,10 @@ def inception_score(
     """
     probabilities = _probabilities(classifier, _checked(synthetic))
     rng = generator(random_state, INCEPTION_SCORE.name)
-    value, n = _score(probabilities), len(probabilities)
-    draws = [_score(probabilities[rng.integers(n, size=n)]) for _ in range(DRAWS)]
+    value = _score(probabilities)
+    deviation = bootstrap_deviation(
+        lambda rows: _score(probabilities[rows]), len(probabilities), rng
+    )
     parts = pd.DataFrame(
         {"class": range(probabilities.shape[1]), "synthetic": probabilities.mean(0)}
     )
@@ -345,7 +339,7 @@ def inception_score(
     return MetricResult(
         metric=INCEPTION_SCORE,
         value=value,
-        interval=around(value, float(np.std(draws, ddof=1)), 1.0, probabilities.shape[1]),
+        interval=around(value, deviation, 1.0, probabilities.shape[1]),
         interval_method=f"{BOOTSTRAP} of images",
         baseline=baseline,
         naive=1.0,

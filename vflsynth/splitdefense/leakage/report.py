@@ -14,8 +14,8 @@ import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from vflsynth.evaluation._page import Page, render, require_packages
-from vflsynth.evaluation._pictures import INK, REAL, SYNTHETIC, Picture, encode_svg, new_figure
+from vflsynth.reporting import Page, render, require_packages
+from vflsynth.reporting import INK, REAL, SYNTHETIC, Picture, encode_svg, new_figure
 from vflsynth.exceptions import ParameterError
 from vflsynth.splitdefense.leakage.attacks import completion_attacks, transcript_attacks
 from vflsynth.splitdefense.leakage.monitor import Evidence

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vflsynth.evaluation._columns import is_categorical, numbers
+from vflsynth.evaluation.columns import is_categorical, numbers
 from vflsynth.exceptions import ColumnMismatchError
 
 Floats = NDArray[np.float64]

@@ -11,9 +11,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedGroupKFold
 
-from vflsynth.evaluation._columns import TableEncoder
-from vflsynth.evaluation._intervals import around, generator
-from vflsynth.evaluation._metric import Metric, MetricResult
+from vflsynth.evaluation.columns import TableEncoder
+from vflsynth.evaluation.intervals import around, generator
+from vflsynth.evaluation.metric import Metric, MetricResult
 
 DETECTION_AUC = Metric(
     name="detection_auc",
