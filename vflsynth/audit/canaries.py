@@ -17,12 +17,10 @@ import pandas as pd
 from vflsynth._validation import Number, Optional, check_parameters
 from vflsynth.audit.distances import nearest_distances
 from vflsynth.audit.encoding import Encoding, Floats
-from vflsynth.audit.findings import RELATION_WORDS, Claim
-from vflsynth.audit.game import THREAT_MODELS, PartyFrames, train
+from vflsynth.audit.findings import RELATION_WORDS, Claim, vars_of
+from vflsynth.audit.game import RELEASES, THREAT_MODELS, PartyFrames, train
 from vflsynth.audit.intervals import Estimate, auc_interval
-from vflsynth.audit.observers import claim_of
 from vflsynth.audit.one_run import GUESS_SHARES, best_bound, one_run_epsilon
-from vflsynth.audit.results import RELEASES, vars_of
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import align_party_frames, learn_key_minters, party_keys
 from vflsynth.privacy import NeighbouringRelation
@@ -213,7 +211,7 @@ def audit_with_canaries(
     scores = _score(score, synthetic, candidates, known, categorical)
     if replace:
         scores = scores[:n_canaries] - scores[n_canaries:]
-    claim = claim_of(model) if claim is None else claim
+    claim = Claim.of_model(model) if claim is None else claim
     delta = 0.0 if claim is None else claim.delta
     epsilon, n_guesses, n_correct = best_bound(scores, heads, delta, confidence)
     return CanaryAudit(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -65,7 +64,7 @@ class TableObserver:
                     for statistic in self._statistics
                     for target in targets
                 }
-                | _as_numbers(claim_of(model))
+                | _as_numbers(Claim.of_model(model))
             )
         return observations
 
@@ -147,14 +146,6 @@ def label_of(statistic: str, target: Hashable) -> str:
     return f"{statistic} | {target!r}"
 
 
-def claim_of(model: Any) -> Claim | None:
-    """Return what a model's privacy ledger says of its synthetic data; None if nothing."""
-    ledger = getattr(model, "privacy_ledger_", None)
-    if ledger is None or not ledger.covers_synthetic_data or not math.isfinite(ledger.epsilon()):
-        return None
-    return Claim(ledger.epsilon(), ledger.delta, ledger.relation)
-
-
 def _as_numbers(claim: Claim | None) -> Observation:
     if claim is None:
         return {}
@@ -162,12 +153,7 @@ def _as_numbers(claim: Claim | None) -> Observation:
 
 
 def weakest_claim(worlds: Iterable[Mapping[str, Floats]]) -> Claim | None:
-    """Return what all observed models claim; None if they claim nothing.
-
-    Parameters
-    ----------
-    worlds : iterable of dict of str to ndarray, shape (model, feature)
-    """
+    """Return what all models of the observed worlds claim; None if they claim nothing."""
     claims = [world[_CLAIM] for world in worlds if _CLAIM in world]
     if not claims:
         return None

@@ -114,8 +114,10 @@ def marginal_distance(
         distance = _exact_distance(column, real, synthetic, binned)
         row: dict[str, object] = {"column": column.name}
         row |= {} if owner is None else {"party": owner[column.name]}
-        missing = {"missing_real": float(real[column.name].isna().mean())}
-        missing |= {"missing_synthetic": float(synthetic[column.name].isna().mean())}
+        missing = (
+            ("missing_real", float(real[column.name].isna().mean())),
+            ("missing_synthetic", float(synthetic[column.name].isna().mean())),
+        )
         naive = _naive_distance(column, real, binned)
         parts.append(_Part(row | {"measure": binned.measure}, distance, binned, naive, missing))
     return _mean_result(MARGINAL_DISTANCE, parts, encoder.notes)
@@ -362,7 +364,7 @@ class _Part(NamedTuple):
     distance: float
     binned: _Binned
     naive: float
-    more: dict[str, object] = {}
+    more: tuple[tuple[str, object], ...] = ()
 
 
 def _mean_result(metric: Metric, parts: list[_Part], notes: tuple[str, ...]) -> MetricResult:
@@ -377,7 +379,9 @@ def _mean_result(metric: Metric, parts: list[_Part], notes: tuple[str, ...]) -> 
     if baselines := [half for half in halves if half is not None]:
         baseline = float(np.mean(baselines))
     rows = [
-        part.names | {"value": part.distance, "baseline": half, "naive": part.naive} | part.more
+        part.names
+        | {"value": part.distance, "baseline": half, "naive": part.naive}
+        | dict(part.more)
         for part, half in zip(parts, halves)
     ]
     naive = float(np.mean([part.naive for part in parts]))

@@ -23,10 +23,13 @@ class Page:
         A subclass may make it when it is first asked for.
     """
 
-    html: str
-
     def __init__(self, html: str) -> None:
-        self.html = html
+        self._html = str(html)  # not Markup, which would pass through html.escape() as it is
+
+    @property
+    def html(self) -> str:
+        """The page as text."""
+        return self._html
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page to a file, whole or not at all; an existing file is replaced.
