@@ -235,17 +235,7 @@ def closeness(
 ) -> Floats:
     """Score candidates by how much closer synthetic records are than real ones.
 
-    Parameters
-    ----------
-    synthetic, candidates, known : DataFrame
-        What was published, who may have been put in, and who was in anyway.
-    categorical : sequence of hashable, default ()
-        Numeric columns to read as labels.
-
-    Returns
-    -------
-    ndarray, shape (candidate,)
-        Logarithm of the ratio of the two nearest distances.
+    Returns the logarithm of the ratio of the two nearest distances, shape (candidate,).
     """
     encoding = Encoding(known, categorical)
     encoded = encoding.encode(candidates)

@@ -13,17 +13,7 @@ _TREE_DIMENSIONS = 12  # beyond, a tree looks at nearly every leaf
 
 
 def nearest_distances(points: Floats, others: Floats) -> Floats:
-    """Return the Euclidean distance of each point to the nearest of the others.
-
-    Parameters
-    ----------
-    points : ndarray, shape (point, feature)
-    others : ndarray, shape (other, feature)
-
-    Returns
-    -------
-    ndarray, shape (point,)
-    """
+    """Return each point's Euclidean distance to the nearest of the others, shape (point,)."""
     if points.shape[1] <= _TREE_DIMENSIONS:
         return np.asarray(cKDTree(others).query(points)[0])
     return np.concatenate([block.min(axis=1) for block in distance_blocks(points, others)])

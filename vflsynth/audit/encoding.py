@@ -23,15 +23,9 @@ Booleans = NDArray[np.bool_]
 class Attribute:
     """One column as the attacker knows it.
 
-    Parameters
-    ----------
-    name : hashable
-    levels : Index or None
-        Labels of a categorical column; None if it is numeric.
-    mean, scale, low, high : float
-        Of a numeric column; the scale of a constant is 1.
-    marks_missing : bool
-        Whether missing values occur; they then have a feature, or a code, of their own.
+    `levels` are the labels of a categorical column, None if it is numeric; mean, scale (1 for a
+    constant) and range are those of a numeric one. Where missing values occur they have a feature,
+    or a code, of their own.
     """
 
     name: Hashable

@@ -72,12 +72,7 @@ RELEASES = {
 class World:
     """Party frames, and which targets are asked about in this world.
 
-    Parameters
-    ----------
-    name : str
-        Decides the seeds of its models.
-    party_frames : mapping of str to DataFrame
-    targets : tuple of hashable
+    The name decides the seeds of its models.
     """
 
     name: str
@@ -87,12 +82,6 @@ class World:
 
 class LeaveOneOutGame:
     """The worlds of Algorithms 2 and 4: all records, and all records but one.
-
-    Parameters
-    ----------
-    party_frames : mapping of str to DataFrame
-    on : hashable, optional
-        Key column. Default: the index.
 
     Attributes
     ----------

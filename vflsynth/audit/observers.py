@@ -20,16 +20,7 @@ _CLAIM, _RELATIONS = "claimed privacy", tuple(NeighbouringRelation)
 
 
 class TableObserver:
-    """Statistics of one synthetic table per model.
-
-    Parameters
-    ----------
-    statistics : sequence of Statistic
-        Fitted.
-    targets : dict of key to DataFrame
-        The targets' records.
-    n_synthetic : int
-    """
+    """Fitted statistics of one synthetic table per model, of `n_synthetic` records."""
 
     keep_discriminators = False
 
@@ -70,15 +61,7 @@ class TableObserver:
 
 
 class FeatureObserver:
-    """Statistics of each party's intermediate features of all records.
-
-    Parameters
-    ----------
-    statistics : sequence of Statistic
-    frames : mapping of str to DataFrame
-        All matched records, keys as the index.
-    targets : sequence of hashable
-    """
+    """Statistics of each party's intermediate features of all matched records."""
 
     keep_discriminators = True
 

@@ -97,28 +97,17 @@ def run_shadow_models(
 
     Parameters
     ----------
-    synthesizer : estimator or callable
+    synthesizer, on
         See `vflsynth.audit.game.train`.
     worlds : sequence of World
-    on : hashable
-        Key column; None for the index.
     observer : Observer
-    n_models : int
-        Per world.
-    pair_seeds : bool, default=False
-        Give model j the same seed in every world. Default: every model has a seed of its own.
+    n_models, pair_seeds, block_size, n_jobs, verbose
+        As in `audit_synthetic_data`.
     random_state : int, default=0
         Model j of a world gets the same seed whatever the blocks, workers and other worlds are.
-    block_size : int, optional
-        Models trained at once. Default: as many as are worth it and fit into memory.
-    n_jobs : int, optional
-        Blocks trained at the same time, as joblib understands it; ``joblib.parallel_config``
-        decides by default, and chooses where they run.
     cache : path-like, optional
         Directory where the observations of each model are kept, never a model or a record. A run
         that was interrupted continues there; a longer one adds to it.
-    verbose : int, default=1
-        0 shows no progress bar.
 
     Returns
     -------

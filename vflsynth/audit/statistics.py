@@ -30,31 +30,16 @@ class Statistic(ABC):
     _encoding: Encoding
 
     def fit(self, table: pd.DataFrame, categorical: Collection[Hashable] = ()) -> Self:
-        """Learn ranges and labels.
+        """Return a copy that knows the ranges and labels of a table.
 
-        Parameters
-        ----------
-        table : DataFrame, shape (record, column)
-        categorical : collection of hashable, default ()
-            Numeric columns to read as labels.
-
-        Returns
-        -------
-        Statistic
-            A fitted copy.
+        `categorical` names numeric columns to read as labels.
         """
         fitted = copy(self)
         fitted._encoding = Encoding(table, categorical)
         return fitted
 
     def measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
-        """Describe a table.
-
-        Parameters
-        ----------
-        table : DataFrame, shape (row, column)
-        target : DataFrame, shape (1, column)
-            The record that the attacker asks about.
+        """Describe a table; `target` is the record that the attacker asks about, as one row.
 
         Returns
         -------
@@ -77,12 +62,7 @@ class Statistic(ABC):
 
 
 class Together(Statistic):
-    """Several statistics as one vector.
-
-    Parameters
-    ----------
-    *statistics : Statistic
-    """
+    """Several statistics as one vector."""
 
     def __init__(self, *statistics: Statistic) -> None:
         self.statistics = statistics

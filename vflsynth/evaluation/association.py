@@ -173,15 +173,10 @@ def association_errors(
 
     Parameters
     ----------
-    real, synthetic : DataFrame
+    real, synthetic, columns, categorical, random_state
+        As in :func:`frechet_distance`.
     parties : mapping of party name to column names, optional
         Without it only the error over all pairs applies.
-    columns : sequence of hashable, optional
-        Columns to compare. Default: all.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
-    random_state : int, default 0
-        For the groups of rows behind the intervals and the baselines.
 
     Returns
     -------
@@ -341,22 +336,11 @@ class _Layout:
 
 
 def cramers_v(table: Floats) -> float:
-    """Return the bias-corrected Cramér's V of a contingency table.
+    """Return the bias-corrected Cramér's V of a table of counts, shape (level, other_level).
 
-    Parameters
-    ----------
-    table : ndarray, shape (level, other_level)
-        Counts.
-
-    Returns
-    -------
-    float
-        Between 0 and 1; 0 where either column has a single label; NaN below 2 rows.
-
-    Notes
-    -----
-    Source: W. Bergsma, "A bias-correction for Cramér's V and Tschuprow's T", Journal of the Korean
-    Statistical Society 42 (2013).
+    It is between 0 and 1; 0 where either column has a single label; NaN below 2 rows. Source: W.
+    Bergsma, "A bias-correction for Cramér's V and Tschuprow's T", Journal of the Korean Statistical
+    Society 42 (2013).
     """
     table = table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0]
     n, (rows, columns) = table.sum(), table.shape

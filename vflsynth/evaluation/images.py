@@ -85,10 +85,9 @@ class ImageAutoencoder(nn.Module):
 
     Notes
     -----
-    Source: the VFLGAN release's autoencoder, layer by layer.
-
-    Departs from it in the targets of the reconstruction: its decoder ends in a sigmoid but is asked
-    for pixels in [-1, 1], which it cannot produce; ours is asked for pixels in [0, 1].
+    ----- Source: the VFLGAN release's autoencoder, layer by layer. Departs from it in the targets
+    of the reconstruction: its decoder ends in a sigmoid but is asked for pixels in [-1, 1], which
+    it cannot produce; ours is asked for pixels in [0, 1].
     """
 
     def __init__(self, height: int = 28, width: int = 28) -> None:
@@ -111,7 +110,7 @@ class ImageAutoencoder(nn.Module):
 
 
 class ImageClassifier(nn.Module):
-    """Classifier behind the inception score.
+    """Classifier behind the inception score: the release's code, where the paper says MLP.
 
     Parameters
     ----------
@@ -123,10 +122,6 @@ class ImageClassifier(nn.Module):
     ----------
     accuracy_ : float
         On the test images of :func:`train_classifier`; NaN without any.
-
-    Notes
-    -----
-    Source: the VFLGAN release's code. (The paper's text speaks of an MLP.)
     """
 
     def __init__(self, n_classes: int = 10, height: int = 28, width: int = 28) -> None:
@@ -206,14 +201,12 @@ def train_classifier(
 
     Parameters
     ----------
-    images : ndarray, shape (image, height, width)
-        As in :func:`train_autoencoder`.
+    images, n_epochs, batch_size, learning_rate, device, random_state
+        As in :func:`train_autoencoder`; the release's checkpoint is of epoch 19.
     labels : ndarray of int, shape (image,)
         Classes 0, 1, ...
     test_images, test_labels : ndarray, optional
         Images that it does not learn from, to measure ``accuracy_``.
-    n_epochs, batch_size, learning_rate, device, random_state
-        As in :func:`train_autoencoder`; the release's checkpoint is of epoch 19.
 
     Returns
     -------
@@ -253,7 +246,7 @@ def image_frechet_distance(
     Parameters
     ----------
     real, synthetic : ndarray, shape (image, height, width)
-        uint8 in 0..255 or floating point in [0, 1].
+        As in :func:`train_autoencoder`.
     autoencoder : ImageAutoencoder
         From :func:`train_autoencoder` on real images.
     random_state : int, default 0
@@ -263,11 +256,6 @@ def image_frechet_distance(
     -------
     MetricResult
         ``parts`` is the one row of the distance.
-
-    Raises
-    ------
-    ParameterError
-        If images are not as in :func:`train_autoencoder`.
 
     Notes
     -----
@@ -297,7 +285,7 @@ def inception_score(
     Parameters
     ----------
     synthetic : ndarray, shape (image, height, width)
-        uint8 in 0..255 or floating point in [0, 1].
+        As in :func:`train_autoencoder`.
     classifier : ImageClassifier
         From :func:`train_classifier` on real images.
     real : ndarray, shape (other_image, height, width), optional
@@ -309,11 +297,6 @@ def inception_score(
     -------
     MetricResult
         ``parts`` has one row per class: its mean probability among `synthetic` and `real`.
-
-    Raises
-    ------
-    ParameterError
-        If images are not as in :func:`train_autoencoder`.
 
     Notes
     -----

@@ -75,15 +75,10 @@ def marginal_distance(
 
     Parameters
     ----------
-    real, synthetic : DataFrame
-    columns : sequence of hashable, optional
-        Columns to compare. Default: all.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
+    real, synthetic, columns, categorical, random_state
+        As in :func:`frechet_distance`.
     parties : mapping of party name to column names, optional
         Adds the owner to every part.
-    random_state : int, default 0
-        For the groups of rows behind the interval and the baseline.
 
     Returns
     -------

@@ -92,16 +92,13 @@ def proximity(
         The rows that the synthesizer was trained on, all of which are searched.
     synthetic : DataFrame
     holdout : DataFrame, optional
-        Real rows that it was not trained on: what an innocent row looks like. Without it each real
-        row's nearest *other* real row is the baseline.
-    columns : sequence of hashable, optional
-        Columns to compare. Default: all.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
+        Real rows that it was not trained on, to compare with. Without it each real row's nearest
+        *other* real row is the baseline.
+    columns, categorical, random_state
+        As in :func:`frechet_distance`.
     max_rows : int or None, default 2000
         Largest number of synthetic (and of baseline) rows looked up; exact copies are always
         counted over all rows.
-    random_state : int, default 0
 
     Returns
     -------

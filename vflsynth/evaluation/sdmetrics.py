@@ -55,13 +55,8 @@ def sdmetrics_quality(
 
     Parameters
     ----------
-    real, synthetic : DataFrame
-    columns : sequence of hashable, optional
-        Columns to compare. Default: all.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
-    random_state : int, default 0
-        For the halves of the real table behind the baseline.
+    real, synthetic, columns, categorical, random_state
+        As in :func:`frechet_distance`.
 
     Returns
     -------

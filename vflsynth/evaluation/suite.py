@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pandas as pd
 from sklearn.base import BaseEstimator
@@ -19,16 +20,33 @@ from vflsynth.evaluation.train_test import Model, Task, not_applicable, utility
 from vflsynth.exceptions import ParameterError
 
 
-class SingleColumns(TableMetric):
-    """See :func:`marginal_distance`."""
+class _ByParty(TableMetric):
+    """A function of tables and parties."""
 
-    name = "single_columns"
+    function: ClassVar[Callable[..., MetricResult]]
 
     def compute(self, tables: Tables) -> MetricResult:
-        """Compare the distribution of every column."""
-        return marginal_distance(
-            tables.real, tables.synthetic, parties=tables.parties, **tables.options
-        )
+        """Call the function."""
+        judge = type(self).function
+        return judge(tables.real, tables.synthetic, parties=tables.parties, **tables.options)
+
+
+class SingleColumns(_ByParty):
+    """See :func:`marginal_distance`."""
+
+    name, function = "single_columns", staticmethod(marginal_distance)
+
+
+class AllColumns(_ByParty):
+    """See :func:`frechet_distance`."""
+
+    name, function = "all_columns", staticmethod(frechet_distance)
+
+
+class DiscreteColumns(_ByParty):
+    """See :func:`average_variation_distance`."""
+
+    name, function = "discrete_columns", staticmethod(average_variation_distance)
 
 
 class PairsOfColumns(TableMetric):
@@ -41,39 +59,9 @@ class PairsOfColumns(TableMetric):
         return tables.associations.errors()
 
 
-class AllColumns(TableMetric):
-    """See :func:`frechet_distance`."""
-
-    name = "all_columns"
-
-    def compute(self, tables: Tables) -> MetricResult:
-        """Compare means and covariances."""
-        return frechet_distance(
-            tables.real, tables.synthetic, parties=tables.parties, **tables.options
-        )
-
-
-class DiscreteColumns(TableMetric):
-    """See :func:`average_variation_distance`."""
-
-    name = "discrete_columns"
-
-    def compute(self, tables: Tables) -> MetricResult:
-        """Compare the joint distributions of pairs of discrete columns."""
-        return average_variation_distance(
-            tables.real, tables.synthetic, parties=tables.parties, **tables.options
-        )
-
-
 @dataclass(frozen=True)
 class TrainAndTest(TableMetric):
-    """See :func:`utility`.
-
-    Parameters
-    ----------
-    task, model, max_rows
-        As in :func:`utility`.
-    """
+    """See :func:`utility`, whose parameters these are."""
 
     name = "train_and_test"
 
@@ -101,13 +89,7 @@ class TrainAndTest(TableMetric):
 
 @dataclass(frozen=True)
 class Detection(TableMetric):
-    """See :func:`detection_auc`.
-
-    Parameters
-    ----------
-    classifier, max_rows
-        As in :func:`detection_auc`.
-    """
+    """See :func:`detection_auc`, whose parameters these are."""
 
     name = "detection"
 
