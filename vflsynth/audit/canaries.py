@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -208,7 +209,13 @@ def audit_with_canaries(
     (model,) = train(synthesizer, frames, on, [int(rng.integers(2**32))])
     synthetic = model.sample(n_synthetic or len(known))
 
-    scores = _score(score, synthetic, candidates, known, categorical)
+    score = partial(closeness, categorical=categorical) if score is None else score
+    scores = np.asarray(score(synthetic, candidates, known), dtype=np.float64)
+    if scores.shape != (len(candidates),) or not np.isfinite(scores).all():
+        raise ParameterError(
+            f"score must return {len(candidates)} finite numbers, one per candidate, got an array "
+            f"of shape {scores.shape}"
+        )
     if replace:
         scores = scores[:n_canaries] - scores[n_canaries:]
     claim = Claim.of_model(model) if claim is None else claim
@@ -272,21 +279,3 @@ def _with_records(
             own = own.rename(columns={str(on): on})[frame.columns.tolist()]
         frames[name] = pd.concat([frame, own], ignore_index=on is not None)
     return frames
-
-
-def _score(
-    score: Score | None,
-    synthetic: pd.DataFrame,
-    candidates: pd.DataFrame,
-    known: pd.DataFrame,
-    categorical: Sequence[Hashable],
-) -> Floats:
-    if score is None:
-        return closeness(synthetic, candidates, known, categorical)
-    scores = np.asarray(score(synthetic, candidates, known), dtype=np.float64)
-    if scores.shape != (len(candidates),) or not np.isfinite(scores).all():
-        raise ParameterError(
-            f"score must return {len(candidates)} finite numbers, one per candidate, got an array "
-            f"of shape {scores.shape}"
-        )
-    return scores

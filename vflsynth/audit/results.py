@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from vflsynth.audit.findings import (
-    LOW_FPRS,
-    RELATION_WORDS,
-    Claim,
-    TargetAudit,
-    plain,
-    vars_of,
-)
+from vflsynth.audit.findings import LOW_FPRS, RELATION_WORDS, Claim, TargetAudit, plain, vars_of
 from vflsynth.audit.game import RELEASES
 from vflsynth.audit.intervals import Estimate, most_epsilon
 from vflsynth.audit.report import describe
@@ -181,20 +174,14 @@ class AuditReport:
 
     def to_json(self) -> str:
         """Return every number and sentence as JSON."""
-        content = {
-            "scheme": self.scheme,
-            "threat_model": self.threat_model,
-            "n_models": self.n_models,
-            "n_records": self.n_records,
-            "confidence": self.confidence,
+        size = ("scheme", "threat_model", "n_models", "n_records", "confidence")
+        cost = ("seconds", "cpu_seconds", "n_trained", "memory")
+        content = {name: getattr(self, name) for name in size} | {
             "chance": {"accuracy": 0.5, "auc": 0.5, "tpr": {f"{f:g}": f for f in LOW_FPRS}},
             "relation": self.relation,
             "claim": None if self.claim is None else vars_of(self.claim),
             "epsilon_ceiling": self.epsilon_ceiling,
-            "seconds": self.seconds,
-            "cpu_seconds": self.cpu_seconds,
-            "n_trained": self.n_trained,
-            "memory": self.memory,
+            **{name: getattr(self, name) for name in cost},
             "targets": [
                 {
                     "target": plain(audit.target),

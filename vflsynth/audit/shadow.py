@@ -124,16 +124,12 @@ def run_shadow_models(
             "apart. Leave cache out, or wrap the function in a scikit-learn estimator"
         )
     started = time.perf_counter()
-    stores = {
-        world.name: _Store(cache, _key(synthesizer, world, on, observer, pair_seeds, random_state))
-        for world in worlds
-    }
-    found: dict[str, dict[int, Observation]] = {
-        world.name: stores[world.name].read(n_models) for world in worlds
-    }
-    missing = {
-        world.name: [j for j in range(n_models) if j not in found[world.name]] for world in worlds
-    }
+    stores, found, missing = {}, {}, {}
+    for world in worlds:
+        key = _key(synthesizer, world, on, observer, pair_seeds, random_state)
+        stores[world.name] = _Store(cache, key)
+        found[world.name] = stores[world.name].read(n_models)
+        missing[world.name] = [j for j in range(n_models) if j not in found[world.name]]
     n_missing = sum(map(len, missing.values()))
     workers = joblib.effective_n_jobs(n_jobs)
     size, memory = _plan(synthesizer, worlds[0], on, block_size, workers, n_models)

@@ -192,13 +192,9 @@ class Neighbourhood(Statistic):
 
     def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
         centre = self._encoding.encode(target)
+        blocks = (table.iloc[i : i + _BLOCK_ROWS] for i in range(0, len(table), _BLOCK_ROWS))
         squares = np.concatenate(
-            [
-                (
-                    (self._encoding.encode(table.iloc[start : start + _BLOCK_ROWS]) - centre) ** 2
-                ).sum(1)
-                for start in range(0, len(table), _BLOCK_ROWS)
-            ]
+            [((self._encoding.encode(block) - centre) ** 2).sum(1) for block in blocks]
         )
         k = min(self.n_neighbours, len(squares))
         nearest = np.sqrt(np.sort(np.partition(squares, k - 1)[:k]))
@@ -208,10 +204,5 @@ class Neighbourhood(Statistic):
         return f"Neighbourhood(n_neighbours={self.n_neighbours})"
 
 
-DEFAULT_STATISTICS: tuple[Statistic, ...] = (
-    Naive(),
-    Histogram(),
-    Correlation(),
-    Neighbourhood(),
-)
+DEFAULT_STATISTICS = (Naive(), Histogram(), Correlation(), Neighbourhood())
 """What an audit looks at unless told otherwise, each by itself."""

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.evaluation.columns import (
-    CategoricalColumn,
     Floats,
     Integers,
     NumericColumn,
@@ -254,6 +253,7 @@ class _Layout:
 
     def __init__(self, encoder: TableEncoder) -> None:
         self.columns = encoder.columns
+        self.numeric_columns, self.label_columns = encoder.numeric, encoder.discrete
         self.numeric = [i for i, c in enumerate(self.columns) if isinstance(c, NumericColumn)]
         self.discrete = [i for i, c in enumerate(self.columns) if not isinstance(c, NumericColumn)]
         n = len(self.numeric)
@@ -273,16 +273,12 @@ class _Layout:
     def features(self, frame: pd.DataFrame) -> Floats:
         """Return the matrix of a chunk, shape (row, feature)."""
         out = np.zeros((len(frame), self.width))
-        for k, i in enumerate(self.numeric):
-            column = self.columns[i]
-            assert isinstance(column, NumericColumn)
+        for k, column in enumerate(self.numeric_columns):
             scores = column.standardised(frame)
             out[:, self.present.start + k] = ~np.isnan(scores)
             out[:, self.scores.start + k] = np.nan_to_num(scores)
         out[:, self.squares] = out[:, self.scores] ** 2
-        for block, i in zip(self.blocks, self.discrete):
-            label_column = self.columns[i]
-            assert isinstance(label_column, CategoricalColumn)
+        for block, label_column in zip(self.blocks, self.label_columns):
             codes = label_column.codes(frame)
             rows = np.flatnonzero(codes < block.stop - block.start)  # the rest is missing
             out[rows, block.start + codes[rows]] = 1.0

@@ -1,7 +1,7 @@
 """How evaluation reads a table: kinds of columns, and a float matrix in the real table's units.
 
-This is deliberately not the synthesizer's transformer: a judge that shares the defendant's encoder
-would share its blind spots, and tables made elsewhere must be judged too.
+This is deliberately not the synthesizer's own encoding, whose errors would then go unnoticed; and
+tables that were made elsewhere must be judged, too.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,7 @@ class TableEncoder:
     feature_columns : ndarray of int, shape (feature,)
         Position of the column that each feature belongs to.
     notes : tuple of str
-        What was bent to make the tables fit.
+        What had to be changed to compare the tables.
     """
 
     def __init__(
@@ -283,14 +284,13 @@ def common_columns(
             fix="drop them, or pass columns=[...] to judge only some",
             column=extra[0],
         )
-    for which, frame in (("real", real), (table, other)):
-        for name in names:
-            if name not in frame.columns:
-                raise PartyDataError(
-                    f"the {which} table has no such column",
-                    fix="add it, or pass columns=[...] to judge only some",
-                    column=name,
-                )
+    for (which, frame), name in product((("real", real), (table, other)), names):
+        if name not in frame.columns:
+            raise PartyDataError(
+                f"the {which} table has no such column",
+                fix="add it, or pass columns=[...] to judge only some",
+                column=name,
+            )
     for name in names:
         _check_kinds(real[name], other[name], table)
     return names

@@ -173,12 +173,9 @@ def train_autoencoder(
     """
     images = _checked(images)
 
-    def loss(model: ImageAutoencoder, batch: Tensor, _: Tensor) -> Tensor:
-        return functional.mse_loss(model(batch), batch)
-
     return _train(
         lambda: ImageAutoencoder(*images.shape[1:]),
-        loss,
+        lambda model, batch, _: functional.mse_loss(model(batch), batch),
         images,
         np.zeros(len(images), np.int64),
         (n_epochs, batch_size, learning_rate, device, random_state),
@@ -222,12 +219,9 @@ def train_classifier(
     if labels.shape != (len(images),) or labels.min() < 0:
         raise ParameterError(f"labels must be {len(images)} whole numbers from 0, one per image")
 
-    def loss(model: ImageClassifier, batch: Tensor, classes: Tensor) -> Tensor:
-        return functional.cross_entropy(model(batch), classes)
-
     model = _train(
         lambda: ImageClassifier(int(labels.max()) + 1, *images.shape[1:]),
-        loss,
+        lambda model, batch, classes: functional.cross_entropy(model(batch), classes),
         images,
         labels,
         (n_epochs, batch_size, learning_rate, device, random_state),

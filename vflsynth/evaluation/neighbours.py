@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -131,26 +132,20 @@ def proximity(
         notes += (f"a random {len(queries)} of {len(synthetic)} synthetic rows were looked up",)
     # Without held-out rows every baseline row is in the real table: its own match is skipped.
     own = holdout is None
+    new = search.matches(queries) == 0
+    share_of_innocent = float((search.matches(innocent) <= int(own)).mean())
+    found = [
+        _closest_record(search.nearest(queries), search.nearest(innocent, skip_own=own), rng),
+        _closer_to_training(encoder, real, queries, holdout, rng),
+        _exact_copies(encoder, real, synthetic, holdout),
+        _share(NEW_ROW_SHARE, new, "new", share_of_innocent),
+    ]
     return MetricResults(
-        [
-            _closest_record(search, queries, innocent, own, rng, notes),
-            _closer_to_training(encoder, real, queries, holdout, rng, notes),
-            _exact_copies(encoder, real, synthetic, holdout, notes),
-            _new_rows(search, queries, innocent, own, notes),
-        ]
+        result if result.value is None else replace(result, notes=notes) for result in found
     )
 
 
-def _closest_record(
-    search: _Search,
-    queries: pd.DataFrame,
-    innocent: pd.DataFrame,
-    own: bool,
-    rng: np.random.Generator,
-    notes: tuple[str, ...],
-) -> MetricResult:
-    distances = search.nearest(queries)
-    baselines = search.nearest(innocent, skip_own=own)
+def _closest_record(distances: Floats, baselines: Floats, rng: np.random.Generator) -> MetricResult:
     quantiles = [0.01, 0.05, 0.25, 0.5, 0.75]
     value = float(np.median(distances))
     deviation = bootstrap_deviation(
@@ -169,7 +164,6 @@ def _closest_record(
                 "baseline": np.quantile(baselines, quantiles),
             }
         ),
-        notes=notes,
     )
 
 
@@ -179,7 +173,6 @@ def _closer_to_training(
     queries: pd.DataFrame,
     holdout: pd.DataFrame | None,
     rng: np.random.Generator,
-    notes: tuple[str, ...],
 ) -> MetricResult:
     if holdout is None:
         return CLOSER_TO_TRAINING.not_applicable("no held-out rows were given")
@@ -203,7 +196,6 @@ def _closer_to_training(
                 "share": [float((sign == way).mean()) for way in (-1, 1, 0)],
             }
         ),
-        notes=notes,
     )
 
 
@@ -212,7 +204,6 @@ def _exact_copies(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
     holdout: pd.DataFrame | None,
-    notes: tuple[str, ...],
 ) -> MetricResult:
     known, counts = np.unique(_row_hashes(encoder, real), return_counts=True)
     copies = np.isin(_row_hashes(encoder, synthetic), known)
@@ -220,24 +211,10 @@ def _exact_copies(
         baseline = float(counts[counts > 1].sum() / len(real))
     else:
         baseline = float(np.isin(_row_hashes(encoder, holdout), known).mean())
-    return _share(EXACT_COPIES, copies, "copies", baseline, notes)
+    return _share(EXACT_COPIES, copies, "copies", baseline)
 
 
-def _new_rows(
-    search: _Search,
-    queries: pd.DataFrame,
-    innocent: pd.DataFrame,
-    own: bool,
-    notes: tuple[str, ...],
-) -> MetricResult:
-    new = search.matches(queries) == 0
-    baseline = float((search.matches(innocent) <= int(own)).mean())
-    return _share(NEW_ROW_SHARE, new, "new", baseline, notes)
-
-
-def _share(
-    metric: Metric, rows: Booleans, name: str, baseline: float, notes: tuple[str, ...]
-) -> MetricResult:
+def _share(metric: Metric, rows: Booleans, name: str, baseline: float) -> MetricResult:
     """Return the share of synthetic rows of some kind."""
     return MetricResult(
         metric=metric,
@@ -246,7 +223,6 @@ def _share(
         interval_method="95 %, Wilson over synthetic rows",
         baseline=baseline,
         parts=pd.DataFrame({name: [int(rows.sum())], "rows": [len(rows)]}),
-        notes=notes,
     )
 
 

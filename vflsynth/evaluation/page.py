@@ -218,34 +218,34 @@ def _level(result: MetricResult) -> str:
 def _card(result: MetricResult) -> dict[str, Any]:
     """Words and ruler of one headline metric."""
     level, closed = _level(result), result.gap_closed
-    card: dict[str, Any] = {
-        "question": QUESTIONS[result.metric.name][0],
-        "topic": QUESTIONS[result.metric.name][1],
-        "metric": result.metric,
-        "level": level,
-        "answer": ANSWERS.get(level, "Not applicable"),
-        "value": _number(result.value),
-        "interval": _interval(result),
-        "ruler": None,
-        "text": "",
-    }
+    answer, ruler = ANSWERS.get(level, "No verdict"), None
     if result.value is None:
-        card["text"] = f"Not applicable, because {result.not_applicable}."
+        answer, text = "Not applicable", f"Not applicable, because {result.not_applicable}."
     elif closed is None:
-        card["answer"] = "No verdict"
-        card["text"] = (
+        text = (
             "Real data themselves do no better than the naive mark here, so that there is no scale "
             "to read the value on."
         )
     else:
-        card["ruler"] = {
+        ruler = {
             "at": round(100 * closed, 1),
             "from_to": _ruler_interval(result),
             "naive": _number(result.naive),
             "baseline": _number(result.baseline),
         }
-        card["text"] = f"{closed:.0%} of the way from naive to real data."
-    return card
+        text = f"{closed:.0%} of the way from naive to real data."
+    question, topic = QUESTIONS[result.metric.name]
+    return {
+        "question": question,
+        "topic": topic,
+        "metric": result.metric,
+        "level": level,
+        "answer": answer,
+        "value": _number(result.value),
+        "interval": _interval(result),
+        "ruler": ruler,
+        "text": text,
+    }
 
 
 def _ruler_interval(result: MetricResult) -> tuple[float, float] | None:

@@ -190,10 +190,11 @@ def training(history: pd.DataFrame) -> list[Picture]:
         str(name): pd.to_numeric(history[name], errors="coerce").to_numpy(dtype=np.float64)
         for name in history.columns
     }
+    curves = {name: np.where(np.isfinite(curve), curve, np.nan) for name, curve in curves.items()}
+    curves = {name: curve for name, curve in curves.items() if not np.isnan(curve).all()}
     pictures = []
-    distance = curves.get("frechet_distance", np.array([]))
-    distance = np.where(np.isfinite(distance), distance, np.nan)
-    if np.isfinite(distance).any():
+    if "frechet_distance" in curves:
+        distance = curves["frechet_distance"]
         figure, axes = new_figure(4.4, 2.4)
         axes.plot(epochs, distance, color=SYNTHETIC, lw=1.2)
         best = int(np.nanargmin(distance))
@@ -213,24 +214,23 @@ def training(history: pd.DataFrame) -> list[Picture]:
         axes.set_xlabel("epoch", fontsize=8)
         pictures.append(
             Picture(
-                title="Fréchet distance during training (lower is better)",
-                alt=f"Fréchet distance over epochs; the lowest is {distance[best]:.3g}.",
-                source=encode_svg(figure),
+                "Fréchet distance during training (lower is better)",
+                f"Fréchet distance over epochs; the lowest is {distance[best]:.3g}.",
+                encode_svg(figure),
             )
         )
     losses = {n: curve for n, curve in curves.items() if "loss" in n or "wasserstein" in n}
-    losses = {name: curve for name, curve in losses.items() if np.isfinite(curve).any()}
     if losses:
         figure, axes = new_figure(4.4, 2.4)
         for name, curve in list(losses.items())[:8]:
-            axes.plot(epochs, np.where(np.isfinite(curve), curve, np.nan), lw=1.0, label=name)
+            axes.plot(epochs, curve, lw=1.0, label=name)
         axes.legend(fontsize=6.5, frameon=False)
         axes.set_xlabel("epoch", fontsize=8)
         pictures.append(
             Picture(
-                title="Losses during training (they need not fall; they should settle)",
-                alt=f"Losses over epochs: {', '.join(losses)}.",
-                source=encode_svg(figure),
+                "Losses during training (they need not fall; they should settle)",
+                f"Losses over epochs: {', '.join(losses)}.",
+                encode_svg(figure),
             )
         )
     return pictures

@@ -1,4 +1,4 @@
-"""SDMetrics' quality and diagnostic reports, for who wants to compare with numbers seen elsewhere.
+"""SDMetrics' quality and diagnostic reports, to compare with numbers published elsewhere.
 
 An extra (``pip install 'vflsynth[sdmetrics]'``), because SDMetrics brings dependencies under other
 licences. The same quantities under other names: our marginal distance is one minus its KSComplement

@@ -1,4 +1,4 @@
-"""What the synthetic rows are worth for training a model: TRTR, TSTS, TRTS and TSTR."""
+"""How useful synthetic rows are for training a model: TRTR, TSTS, TRTS and TSTR."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ class _Trial:
 
 
 def _fit(model: BaseEstimator, features: Floats, targets: NDArray[Any]) -> Any:
-    """Fit a model, without scikit-learn's word, once per tree, on labels that are mostly unique."""
+    """Fit a model, without scikit-learn's warning, one per tree, of labels that occur once."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         return model.fit(features, targets)
@@ -482,15 +482,13 @@ def _model(
     paper_forest = {"n_estimators": 100, "max_depth": 3, "max_features": 1.0, **seed}
     forest = {"n_estimators": 100, "min_samples_leaf": 2, **seed}
     boosting = {"early_stopping": False, **seed}
-    made: dict[str, BaseEstimator]
-    if is_classification:
-        made = {
-            "paper_forest": RandomForestClassifier(**paper_forest),
-            "random_forest": RandomForestClassifier(**forest),
-            "gradient_boosting": HistGradientBoostingClassifier(**boosting),
-            "linear": LogisticRegression(max_iter=1000),
-        }
-    else:
+    made: dict[str, BaseEstimator] = {
+        "paper_forest": RandomForestClassifier(**paper_forest),
+        "random_forest": RandomForestClassifier(**forest),
+        "gradient_boosting": HistGradientBoostingClassifier(**boosting),
+        "linear": LogisticRegression(max_iter=1000),
+    }
+    if not is_classification:
         made = {
             "paper_forest": RandomForestRegressor(**paper_forest),
             "random_forest": RandomForestRegressor(**forest, max_features="sqrt"),
