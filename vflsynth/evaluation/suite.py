@@ -37,6 +37,16 @@ class SingleColumns(_ByParty):
     name, function = "single_columns", staticmethod(marginal_distance)
 
 
+class PairsOfColumns(TableMetric):
+    """See :func:`association_errors`."""
+
+    name = "pairs_of_columns"
+
+    def compute(self, tables: Tables) -> MetricResults:
+        """Compare how strongly columns are related."""
+        return tables.associations.errors()
+
+
 class AllColumns(_ByParty):
     """See :func:`frechet_distance`."""
 
@@ -47,16 +57,6 @@ class DiscreteColumns(_ByParty):
     """See :func:`average_variation_distance`."""
 
     name, function = "discrete_columns", staticmethod(average_variation_distance)
-
-
-class PairsOfColumns(TableMetric):
-    """See :func:`association_errors`."""
-
-    name = "pairs_of_columns"
-
-    def compute(self, tables: Tables) -> MetricResults:
-        """Compare how strongly columns are related."""
-        return tables.associations.errors()
 
 
 @dataclass(frozen=True)
