@@ -297,7 +297,7 @@ class ContinuousTransformer(NumericTransformer):
     @classmethod
     def grid(cls, dtype: Any) -> tuple[npt.NDArray[np.float64], int]:
         """Powers of two; see `number_grid`."""
-        return number_grid(dtype), 0
+        return number_grid(dtype, whole=cls._whole), 0
 
     @classmethod
     def between(cls, dtype: Any, low: float, high: float) -> Bounds:

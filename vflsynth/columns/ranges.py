@@ -115,14 +115,16 @@ def time_bounds(name: Hashable, dtype: Any, listed: Bounds) -> Bounds:
     return found
 
 
-def number_grid(dtype: Any) -> Floats:
+def number_grid(dtype: Any, *, whole: bool) -> Floats:
     """Edges of the cells in which numbers are looked for, as far as the dtype goes.
 
-    Powers of two from 2**-30 to 2**64 of either sign, with one cell around 0.
+    Powers of two from 2**-30 to 2**64 of either sign, with one cell around 0; whole ones, and 0,
+    for whole numbers.
     """
     own = numpy_dtype(dtype)
     limits: Any = np.finfo(own) if own.kind == "f" else np.iinfo(own)
-    return np.unique(np.clip(_EDGES, float(limits.min), float(limits.max)))
+    edges = np.rint(_EDGES) if whole or own.kind in "iu" else _EDGES
+    return np.unique(np.clip(edges, float(limits.min), float(limits.max)))
 
 
 def number_range(dtype: Any, low: float, high: float, *, whole: bool) -> Bounds:

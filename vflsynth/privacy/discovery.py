@@ -26,7 +26,7 @@ from vflsynth.columns.categorical import CategoricalTransformer
 from vflsynth.columns.kinds import check_kinds, public_columns
 from vflsynth.columns.numeric import NumericTransformer
 from vflsynth.columns.schema import Categories, PublicColumn, PublicSchema
-from vflsynth.exceptions import PartyDataError
+from vflsynth.exceptions import CardinalityError
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.histograms import histogram_sensitivity
 from vflsynth.privacy.noise import gaussian_noise
@@ -221,7 +221,7 @@ def discover_column(
 
     Raises
     ------
-    PartyDataError
+    CardinalityError
         If no value of a column of labels is frequent enough to be published.
 
     Notes
@@ -277,7 +277,7 @@ def _frequent_values(
     noisy = zip(keys, noise, strict=True)
     found = [key[1] for key, error in noisy if counts[key] + error > discovery.threshold]
     if not found:
-        raise PartyDataError(
+        raise CardinalityError(
             "no value of this column is frequent enough to be published within the privacy budget "
             f"(about {discovery.threshold:.0f} records would do)",
             fix="list its categories in public_schema, or drop the column if it identifies records",
