@@ -30,6 +30,7 @@ from vflsynth.columns.arrays import has_timezone, numpy_dtype, read_numbers
 from vflsynth.exceptions import (
     ArtefactError,
     CardinalityError,
+    ColumnKindError,
     EmptyColumnError,
     EncodedMatrixError,
 )
@@ -397,6 +398,26 @@ def test_every_column_may_be_declared_one_of_labels(name: str) -> None:
     assert decoded.dropna().astype(object).tolist() == frame[name].dropna().astype(object).tolist()
 
 
+@pytest.mark.parametrize("kind", TRANSFORMERS)
+def test_a_declared_kind_is_honoured_or_refused_in_both_modes(kind: str) -> None:
+    for name in {str(column.dtype): name for name, column in ZOO.items()}.values():
+        frame = ZOO[name].to_frame(name)
+        fits = False
+        with suppress(ColumnKindError):
+            TableTransformer({name: kind}).fit(frame)
+            fits = True
+        try:
+            assert_public(public(frame, kinds={name: kind}), frame)
+        except CardinalityError:
+            assert TRANSFORMERS[kind].is_labels
+        except ColumnKindError as error:
+            assert not fits
+            assert (error.party, error.column) == ("lab", name)  # noqa: PT017
+        else:
+            # Without the records it cannot be known that values are not whole, or not 0 and 1.
+            assert fits or kind in ("integer", "boolean")
+
+
 def test_encodings_depend_on_counts_alone() -> None:
     rng = np.random.default_rng(3)
     schema = PublicSchema(bounds={"x": (0, 16)})
@@ -450,7 +471,7 @@ def test_generated_columns_survive(column: pd.Series, scaling: str, spikes: floa
     assert_decodes_anything(table, frame)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(column=generated, noise_std=st.sampled_from([1e-3, 1.0, 100.0]))
 def test_generated_columns_are_encoded_without_a_schema(
     column: pd.Series, noise_std: float

@@ -54,8 +54,8 @@ class Bounds:
             raise PrivacyParameterError(
                 "bounds",
                 (self.low, self.high),
-                f"two numbers within ±{_LARGEST_BOUND:g} that differ, two times (with a time zone or without) "
-                "or two durations, the smaller one first",
+                f"two numbers within ±{_LARGEST_BOUND:g} that differ, two times (both with a time "
+                "zone or both without) or two durations, the smaller one first",
             )
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
@@ -125,6 +125,10 @@ class PublicSchema:
     Privacy: nothing is spent on a schema, so it must come from outside the data: a data dictionary,
     a law, a measuring instrument's range. Reading the minimum of a column off the records and
     calling it public voids the guarantee.
+
+    A column is of the kind that users declare, or else of the one that its type and the schema say:
+    integers are labels only if they are declared so or have categories here. Columns of booleans
+    need no list.
 
     Examples
     --------
@@ -257,7 +261,7 @@ def _end(value: Any) -> Any:
 def _in_order(low: Any, high: Any) -> bool:
     if isinstance(low, Real) and isinstance(high, Real):
         finite = abs(float(low)) < _LARGEST_BOUND > abs(float(high))
-        return finite and (high - low) > _SMALLEST_RANGE
+        return finite and float(high) - float(low) > _SMALLEST_RANGE
     try:
         times = isinstance(low, date | pd.Timedelta) and isinstance(high, date | pd.Timedelta)
         return times and bool(low < high)

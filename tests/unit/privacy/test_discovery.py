@@ -183,7 +183,7 @@ def test_nothing_to_be_seen_is_the_likeliest_cell():
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=2, max_size=30))
 def test_every_record_has_a_cell_of_its_own(values):
     column = pd.Series(values, dtype=float)
-    grid = column_kind("continuous").grid(column.dtype)
+    grid = column_kind("continuous").ranges.grid(column.dtype)
     cells = range_cells(column, *grid)
     alone = [range_cells(column.iloc[[i]], *grid)[0] for i in range(len(column))]
     assert cells.tolist() == alone
