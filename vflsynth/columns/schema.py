@@ -261,7 +261,8 @@ def _end(value: Any) -> Any:
 def _in_order(low: Any, high: Any) -> bool:
     if isinstance(low, Real) and isinstance(high, Real):
         finite = abs(float(low)) < _LARGEST_BOUND > abs(float(high))
-        return finite and float(high) - float(low) > _SMALLEST_RANGE
+        difference: Any = high - low
+        return finite and bool(difference > _SMALLEST_RANGE)
     try:
         times = isinstance(low, date | pd.Timedelta) and isinstance(high, date | pd.Timedelta)
         return times and bool(low < high)

@@ -12,10 +12,9 @@ import pandas as pd
 import torch
 
 from vflsynth import _artefacts as artefacts
-from vflsynth.columns import TableTransformer
-from vflsynth.columns.histograms import NoisyHistogram
+from vflsynth.columns import NoisyHistogram, TableTransformer
 from vflsynth.exceptions import ArtefactError
-from vflsynth.parties import PublicEncoding
+from vflsynth.privacy.encoding import PublicEncoding
 
 FILE = "encoding.json"
 
@@ -26,7 +25,7 @@ class KeptEncoding(PublicEncoding):
 
     Parameters
     ----------
-    schema, n_bins, noise_std, discovery
+    schema, n_bins, noise_std, discovery, kinds, columns
         See `PublicEncoding`.
     folder : Path
         Of the run at this site.

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from vflsynth.columns import (
@@ -47,11 +48,14 @@ def decode(column, listed=None, kind=None, at=(0.0, 0.37, 1.0)):
 TIMES = pd.Series(pd.to_datetime(["2021-05-06 07:08:09.123456789", None]))
 
 
+@pytest.mark.parametrize("arrow", [False, True])
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin", "Asia/Kolkata"])
-def test_times_between_dates_are_whole_days_of_their_zone(unit, zone):
+def test_times_between_dates_are_whole_days_of_their_zone(unit, zone, arrow):
     dtype = f"datetime64[{unit}, {zone}]" if zone else f"datetime64[{unit}]"
-    column = TIMES.dt.tz_localize(zone).astype(dtype)
+    if arrow:
+        dtype = pd.ArrowDtype(pa.timestamp(unit, zone))
+    column = TIMES.dt.as_unit(unit).dt.tz_localize(zone).astype(dtype)
     days = decode(column, ("2020-01-01", "2020-12-31"), at=np.linspace(0, 1, 200))
     assert days.dtype == dtype
     assert (days == days.dt.normalize()).all()
