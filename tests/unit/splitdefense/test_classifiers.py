@@ -24,6 +24,7 @@ from vflsynth.exceptions import (
     PartyNameError,
 )
 from vflsynth.protocol import LocalChannel
+from vflsynth.run import local
 from vflsynth.splitdefense import (
     DIMIP,
     Chain,
@@ -38,7 +39,7 @@ from vflsynth.splitdefense import (
     MaxNormClassifier,
     RandomizedResponse,
     SplitNNClassifier,
-    fitting,
+    method,
 )
 from vflsynth.splitdefense.algorithm import SplitLearning
 
@@ -106,15 +107,22 @@ def test_standalone(tables):
     classifier.fit({"bank": frames["bank"]}, y, on="id", transcript=True)
     assert auc(classifier, {"bank": frames["bank"]}, y) > 0.9
     assert classifier.evidence_ == {}
-    assert set(classifier.transcript_["message"]) == {"KeyList", "AlignmentNotice"}
+    assert set(classifier.transcript_["message"]) == {
+        "Hello",
+        "Terms",
+        "KeyList",
+        "AlignmentNotice",
+        "EncodedSizes",
+    }
 
 
 def test_only_features_and_cut_gradients_cross(tables):
     frames, y = tables
     classifier = MarvellClassifier(active="bank", **FAST).fit(frames, y, on="id", transcript=True)
     found = classifier.transcript_
-    to_passive = found[(found["sender"] == "server") & (found["message"] != "AlignmentNotice")]
-    assert set(to_passive["message"]) == {"CutGradients"}
+    before = ["Terms", "AlignmentNotice", "EncodedSizes"]
+    to_passive = found[(found["sender"] == "server") & ~found["message"].isin(before)]
+    assert set(to_passive["message"]) == {"BottomGradients"}
     assert set(to_passive["contents"]) == {"gradients (1, 256, 16)"}
 
 
@@ -124,11 +132,11 @@ def test_parties_that_are_added_get_the_same_noise(tables, fusion, monkeypatch):
     seen = []
 
     class Spy(LocalChannel):
-        def scatter(self, verb, messages):
+        def scatter(self, messages):
             seen.append([m.gradients for m in messages.values() if hasattr(m, "gradients")])
-            super().scatter(verb, messages)
+            super().scatter(messages)
 
-    monkeypatch.setattr(fitting, "LocalChannel", Spy)
+    monkeypatch.setattr(local, "LocalChannel", Spy)
     protection = Chain([Isotropic(1.0), Marvell()])
     SplitNNClassifier(active="bank", fusion=fusion, protection=protection, **FAST).fit(
         frames, y, on="id"
@@ -390,7 +398,7 @@ def test_what_ctrl_c_before_the_first_epoch_leaves_is_said(tables):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "SplitLearning", BeforeTheFirst)
+        patch.setattr(method, "SplitLearning", BeforeTheFirst)
         with pytest.warns(RuntimeWarning, match="epoch 1 of 12; no epoch was finished") as all_:
             SplitNNClassifier(active="bank", **FAST).fit(frames, y, on="id")
     assert all_[0].filename == __file__
