@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
+from vflsynth.mechanisms import GSWGAN, Asked, Discriminators
 from vflsynth.privacy import (
-    GaussianPrivacy,
     GaussianRelease,
     NeighbouringRelation,
     PublicSchema,
     SampledRelease,
     Sampler,
     WangAccountant,
-    plan_gs_wgan,
 )
 from vflsynth.privacy.discovery import ColumnCounts
 
@@ -35,16 +34,22 @@ def published_count():
 
 
 def ledger_of(noise_multiplier):
-    privacy = GaussianPrivacy(
+    """As many records and epochs as make so many steps, one of a generator for each of a batch."""
+    mechanism = GSWGAN(
         noise_multiplier=noise_multiplier,
         delta=DELTA,
-        mechanism="gs_wgan",
+        n_shards=SHARDS,
         public_schema=PublicSchema(bounds={"a": (0, 1)}),
         preprocessing_share=0.0,
     )
-    return plan_gs_wgan(
-        privacy, {"joined": ColumnCounts(1)}, n_shards=SHARDS, batch_size=BATCH, steps=STEPS
-    ).ledger
+    asked = Asked(
+        n_records=SHARDS * BATCH,
+        owners=Discriminators.JOINED,
+        batch_size=BATCH,
+        epochs=STEPS // SHARDS,
+        discriminator_steps=1,
+    )
+    return mechanism.plan({"joined": ColumnCounts(1)}, asked).ledger
 
 
 def test_the_published_number():
