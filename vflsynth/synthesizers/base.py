@@ -17,8 +17,9 @@ from vflsynth._device import resolve_device
 from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth._version import __version__
+from vflsynth._warnings import warn_user
 from vflsynth.columns import TableTransformer, check_kinds
-from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth.exceptions import ArtefactError, NoPrivacyWarning, ParameterError
 from vflsynth.frames import AlignmentReport, check_party_frames
 from vflsynth.mechanisms import Mechanism
 from vflsynth.methods import Method
@@ -130,6 +131,13 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         check_combination(self, n_models=len(models), options=options)
         rule = {"checkpoint_every": Number(1, whole=True)}
         check_parameters("fit", {"checkpoint_every": options.checkpoint_every}, rule)
+        if self.privacy is not None and not self.privacy.protects_synthetic_data:
+            warn_user(
+                f"{type(self.privacy).__name__} does not protect the synthetic data: its epsilon "
+                "is the budget of the gradients that it perturbs only. It is for reproduction and "
+                "comparison; DPSGD and MeanEmbedding protect the synthetic data",
+                NoPrivacyWarning,
+            )
         run = self._local_run(
             method, party_frames, on, options, [secret_from(m.random_state) for m in models]
         )
@@ -183,16 +191,13 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
                 f"transformer must be None or a TableTransformer, got {template!r}"
             )
         owned = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
-        kinds = check_kinds(
-            dict(template.kinds or {}) | dict(self.column_kinds or {}),
-            [label for labels in owned.values() for label in labels],
-        )
-        return {
-            name: clone(template).set_params(
-                kinds={label: kind for label, kind in kinds.items() if label in labels}
-            )
-            for name, labels in owned.items()
-        }
+        kinds = dict(template.kinds or {}) | dict(self.column_kinds or {})
+        made = {}
+        for name, labels in owned.items():
+            own = {label: kinds.pop(label) for label in labels if label in kinds}
+            made[name] = clone(template).set_params(kinds=check_kinds(own, labels, party=name))
+        check_kinds(kinds, [label for labels in owned.values() for label in labels])  # of nobody
+        return made
 
     # -- sampling --------------------------------------------------------------------------------
 
