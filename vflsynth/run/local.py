@@ -157,6 +157,7 @@ class LocalRun(ServerRun):
                     holder=holder,
                     n_training=None if self.rows is None else self.rows.shape[1],
                     has_columns=own_has_columns or name != own,
+                    identity=self.identity,
                 ),
                 method,
             )

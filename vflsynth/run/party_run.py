@@ -7,6 +7,7 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
+from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
 from vflsynth.exceptions import ProtocolError
@@ -181,7 +182,8 @@ class PartyRun(Participant):
             state, _ = self.seat.checkpoints.load(
                 self.agreed.epoch, self.fingerprint, self.seat.device
             )
-            self.trained.load_state(state)
+            with artefacts.reading(f"the checkpoint of party {self.name!r}", "a run"):
+                self.trained.load_state(state)
 
     def scheduled(self, schedule: Any) -> None:
         """Learn what the parties draw alike."""
@@ -202,10 +204,12 @@ class PartyRun(Participant):
         """What must be equal for this party to go on; no record shows in it."""
         return {
             "version of vflsynth": __version__,
+            "method": type(self.method).__name__,
             **self.seat.identity,
-            "settings": asdict(self.settings),
-            "widths": self._widths,
+            "n_records": self.n_records,
+            "encoded widths": self._widths,
             "records": self.party.digest(self.seat.fingerprint)[:16],
+            **asdict(self.settings),
         }
 
     def halves(self) -> list[Any]:

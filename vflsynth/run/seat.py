@@ -151,13 +151,10 @@ def party_templates(
     if not isinstance(template, TableTransformer):
         raise ParameterError(f"transformer must be None or a TableTransformer, got {template!r}")
     owned = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
-    kinds = check_kinds(
-        dict(template.kinds or {}) | dict(column_kinds or {}),
-        [label for labels in owned.values() for label in labels],
-    )
-    return {
-        name: clone(template).set_params(
-            kinds={label: kind for label, kind in kinds.items() if label in labels}
-        )
-        for name, labels in owned.items()
-    }
+    kinds = dict(template.kinds or {}) | dict(column_kinds or {})
+    made = {}
+    for name, labels in owned.items():
+        own = {label: kinds.pop(label) for label in labels if label in kinds}
+        made[name] = clone(template).set_params(kinds=check_kinds(own, labels, party=name))
+    check_kinds(kinds, [label for labels in owned.values() for label in labels])  # of nobody
+    return made

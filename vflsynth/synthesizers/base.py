@@ -17,8 +17,9 @@ from vflsynth._device import resolve_device
 from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth._version import __version__
+from vflsynth._warnings import warn_user
 from vflsynth.columns import TableTransformer
-from vflsynth.exceptions import ArtefactError
+from vflsynth.exceptions import ArtefactError, NoPrivacyWarning
 from vflsynth.frames import AlignmentReport, check_party_frames
 from vflsynth.mechanisms import Mechanism
 from vflsynth.methods import Method
@@ -135,6 +136,13 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         """Fit models that differ in `random_state` only, all at once."""
         method = self.method(noise)
         check_combination(self, n_models=len(models), options=options)
+        if self.privacy is not None and not self.privacy.protects_synthetic_data:
+            warn_user(
+                f"{type(self.privacy).__name__} does not protect the synthetic data: its epsilon "
+                "is the budget of the gradients that it perturbs only. It is for reproduction and "
+                "comparison; DPSGD and MeanEmbedding protect the synthetic data",
+                NoPrivacyWarning,
+            )
         run = self._local_run(
             method, party_frames, on, options, [secret_from(m.random_state) for m in models]
         )

@@ -120,7 +120,7 @@ class GANSynthesizer(BaseSynthesizer):
             checkpoint_every=checkpoint_every,
             resume=resume,
             transcript=transcript,
-            verbose=self.verbose > 0,
+            verbose=bool(self.verbose),  # its range is checked with all others
             memory_limit=self.memory_limit,
         )
         self._fit_models([self], party_frames, on, options)
@@ -174,7 +174,7 @@ class GANSynthesizer(BaseSynthesizer):
         options = Options(
             callbacks=callbacks,
             replica_rows=replica_rows,
-            verbose=self.verbose > 0,
+            verbose=bool(self.verbose),  # its range is checked with all others
             memory_limit=self.memory_limit,
         )
         if keep_discriminators:
