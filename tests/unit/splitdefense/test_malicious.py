@@ -69,7 +69,7 @@ def test_saving_and_resuming(tables, tmp_path):
     classifier.save(tmp_path / "model")
     loaded = SplitNNClassifier.load(tmp_path / "model")
     assert np.array_equal(loaded.predict_proba(frames), whole)
-    assert loaded.malicious["shop"].equals(MaliciousSGD())
+    assert repr(loaded.malicious) == repr(classifier.malicious)
 
     class Stop:
         def on_epoch_end(self, state):
