@@ -15,6 +15,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from vflsynth import registry
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import (
     ArtefactError,
     ColumnNameError,
@@ -34,9 +36,11 @@ from vflsynth.splitdefense import (
     Isotropic,
     IsotropicClassifier,
     LeakageMonitor,
+    MaliciousSGD,
     Marvell,
     MarvellClassifier,
     MaxNormClassifier,
+    Protection,
     RandomizedResponse,
     SplitNNClassifier,
     method,
@@ -346,6 +350,48 @@ def test_save_and_load(tables, tmp_path, name):
     assert str(frames["bank"].iloc[0, 0]).encode() not in written, "a record was saved"
     with pytest.raises(ArtefactError, match="not a DIMIPClassifier"):
         DIMIPClassifier.load(tmp_path / "model")
+
+
+def test_a_loaded_classifier_keeps_everything_and_can_be_fitted_to_the_same_bytes(tables, tmp_path):
+    frames, y = tables
+    classifier = SplitNNClassifier(
+        active="bank",
+        objective=DistanceCorrelation(0.01),
+        protection=Chain([Isotropic(1.0), Marvell()]),
+        label_privacy=RandomizedResponse(3.0),
+        malicious={"shop": MaliciousSGD(0.01)},
+        monitor=LeakageMonitor(every=5),
+        party_dropout={"shop": 0.25},
+        transformer=TableTransformer(continuous="quantile"),
+        bottom_hidden=[8],
+        **(FAST | {"epochs": 2}),
+    ).fit(frames, y, on="id")
+    classifier.save(tmp_path / "model")
+    loaded = SplitNNClassifier.load(tmp_path / "model")
+    assert repr(loaded.get_params()) == repr(classifier.get_params())
+    assert loaded.settings_ == classifier.settings_
+    loaded.fit(frames, y, on="id").save(tmp_path / "again")
+    for file in (tmp_path / "model").rglob("*.safetensors"):
+        again = tmp_path / "again" / file.relative_to(tmp_path / "model")
+        assert again.read_bytes() == file.read_bytes()
+
+
+def test_a_user_s_class_of_the_same_name_does_not_get_in_the_way(tables, tmp_path):
+    frames, y = tables
+    classifier = SplitNNClassifier(active="bank", protection=Marvell(2.0), **(FAST | {"epochs": 1}))
+    classifier.fit(frames, y, on="id").save(tmp_path / "model")
+
+    class Theirs(Protection):
+        def protect(self, gradients, context):
+            raise AssertionError("a saved model was given another class")
+
+    Theirs.__name__ = Theirs.__qualname__ = "Marvell"
+    known = registry._classes["protections"]
+    registry.register(Theirs)
+    try:
+        assert type(SplitNNClassifier.load(tmp_path / "model").protection) is Marvell
+    finally:
+        del known[registry.full_name(Theirs)]
 
 
 @pytest.mark.parametrize("unit", ["s", "us", "ns"])
