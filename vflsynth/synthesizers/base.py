@@ -143,7 +143,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         )
         run.run()
         halves = run.halves()
-        transcript, ledger = run.transcript, method.plan and method.plan.ledger
+        transcript = run.transcript
+        ledger = None if method.plan is None else method.plan.ledger
         for replica, model in enumerate(models):
             model.parties_ = {name: found[replica] for name, found in halves.items()}
             model.alignment_ = run.alignment
@@ -194,7 +195,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         kinds = dict(template.kinds or {}) | dict(self.column_kinds or {})
         made = {}
         for name, labels in owned.items():
-            own = {label: kinds.pop(label) for label in labels if label in kinds}
+            own: dict[Hashable, str] = {c: kinds.pop(c) for c in labels if c in kinds}
             made[name] = clone(template).set_params(kinds=check_kinds(own, labels, party=name))
         check_kinds(kinds, [label for labels in owned.values() for label in labels])  # of nobody
         return made
