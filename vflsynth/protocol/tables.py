@@ -53,7 +53,8 @@ def leaving_table(covers: Mapping[str, Mapping[str, Paid]]) -> str:
     Parameters
     ----------
     covers : mapping of str to mapping of str to Cover
-        By mechanism, as its plan has them: which release pays for a message, by class name.
+        By mechanism, as its plan has them: which release pays for a message, by class name. What
+        the server sends is left out.
 
     Returns
     -------
@@ -64,15 +65,12 @@ def leaving_table(covers: Mapping[str, Mapping[str, Paid]]) -> str:
     Raises
     ------
     ProtocolError
-        If a mechanism covers what is no such message.
+        If a mechanism covers what is no message.
     """
     leaving = [k for k in _messages() if k.declared.from_party and k.declared.made_of in _OF_PEOPLE]
     for mechanism, covered in covers.items():
-        unknown = sorted(set(covered) - {kind.__name__ for kind in leaving})
-        if unknown:
-            raise ProtocolError(
-                f"{mechanism} covers {unknown}: no party sends such messages made of records"
-            )
+        if unknown := sorted(set(covered) - set(MESSAGES)):
+            raise ProtocolError(f"{mechanism} covers {unknown}, which are no messages")
     rows = [
         (
             kind.__name__,
