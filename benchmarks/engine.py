@@ -44,9 +44,8 @@ from vflsynth.federation.simulate import (
 )
 from vflsynth.federation.site import Site
 from vflsynth.federation.wire import Frame, decode, encode
-from vflsynth.protocol import CutGradients, IntermediateFeatures, LocalChannel, Message
-from vflsynth.protocol.channel import Verb
-from vflsynth.protocol.messages import SERVER
+from vflsynth.protocol import SERVER, LocalChannel, Message, Participant, answers, takes
+from vflsynth.protocol.messages import DiscriminatorFeatures, DiscriminatorGradients
 
 ONE_WAY = 0.01
 """Seconds that the proxy keeps every byte."""
@@ -260,9 +259,9 @@ def frame_bytes(steps: int, generator_steps: int) -> float:
 
     def size(rows: int) -> int:
         values = torch.zeros(1, rows, WIDTH)
-        up = IntermediateFeatures("party_1", SERVER, steps, values)
-        down = CutGradients(SERVER, "party_1", steps, values)
-        pair = [(Verb.DISCRIMINATOR_FEATURES, up), (Verb.UPDATE_DISCRIMINATOR, down)]
+        up = DiscriminatorFeatures("party_1", SERVER, steps, values)
+        down = DiscriminatorGradients(SERVER, "party_1", steps, values)
+        pair = [up, down]
         return sum(len(encode(Frame("adult", steps, (item,), tag="0" * 16))) for item in pair)
 
     return 2 * (size(2 * BATCH) + size(BATCH) * generator_steps / steps)
@@ -331,17 +330,19 @@ def _wait(condition: Any, seconds: float) -> None:
         time.sleep(0.05)
 
 
-class _Prepared:
+class _Prepared(Participant):
     """A party that answers at once, with the same message."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.message = IntermediateFeatures(name, SERVER, 0, torch.zeros(1, 2 * BATCH, WIDTH))
+        self.message = DiscriminatorFeatures(name, SERVER, 0, torch.zeros(1, 2 * BATCH, WIDTH))
 
-    def answer(self, verb: Verb, step: int) -> Message:
+    @answers(DiscriminatorFeatures)
+    def features(self, step: int) -> Message:
         return self.message
 
-    def take(self, verb: Verb, message: Message) -> None:
+    @takes(DiscriminatorGradients)
+    def gradients(self, message: Message) -> None:
         pass
 
 
@@ -350,7 +351,7 @@ def local_driver(repeats: int = 20_000) -> dict[str, Any]:
     parties = [_Prepared("party_1"), _Prepared("party_2")]
     channel = LocalChannel(parties)
     replies = {
-        p.name: CutGradients(SERVER, p.name, 0, torch.zeros(1, 2 * BATCH, WIDTH)) for p in parties
+        p.name: DiscriminatorGradients(SERVER, p.name, 0, torch.zeros(1, 2 * BATCH, WIDTH)) for p in parties
     }
 
     def seconds(step: Any, times: int) -> float:
@@ -363,16 +364,16 @@ def local_driver(repeats: int = 20_000) -> dict[str, Any]:
         return min(found)
 
     def through_channel() -> None:
-        channel.gather(Verb.DISCRIMINATOR_FEATURES, 0, IntermediateFeatures)
-        channel.scatter(Verb.UPDATE_DISCRIMINATOR, replies)
+        channel.gather(DiscriminatorFeatures, 0)
+        channel.scatter(replies)
 
     def directly() -> None:
         for party in parties:
-            party.answer(Verb.DISCRIMINATOR_FEATURES, 0)
+            party.answer(DiscriminatorFeatures, 0)
         for party in parties:
-            party.take(Verb.UPDATE_DISCRIMINATOR, replies[party.name])
+            party.take(replies[party.name])
 
-    frame = Frame("run", 0, ((Verb.DISCRIMINATOR_FEATURES, parties[0].message),), tag="0" * 16)
+    frame = Frame("run", 0, (parties[0].message,), tag="0" * 16)
     data = encode(frame)
     with_channel, without = seconds(through_channel, repeats), seconds(directly, repeats)
     return {

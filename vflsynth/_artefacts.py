@@ -157,7 +157,7 @@ def open_directory(path: str | os.PathLike[str], kind: str) -> Path:
 
 
 @contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
+def reading(source: Path | str, what: str) -> Iterator[None]:
     """Turn whatever goes wrong while making sense of a file's content into ArtefactError.
 
     Digests tell what was damaged, not who wrote it, so the content can be anything.
@@ -167,7 +167,7 @@ def reading(path: Path, what: str) -> Iterator[None]:
     except ArtefactError:
         raise
     except Exception as error:
-        raise ArtefactError(f"{path} does not describe {what}: {error!r}") from error
+        raise ArtefactError(f"{source} does not describe {what}: {error!r}") from error
 
 
 def _read_manifest(root: Path, kind: str | None = None) -> dict[str, Any]:

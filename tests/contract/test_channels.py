@@ -7,28 +7,27 @@ import pytest
 import torch
 
 from vflsynth.exceptions import ProtocolError
-from vflsynth.protocol import (
-    CutGradients,
-    IntermediateFeatures,
+from vflsynth.protocol import LocalChannel, Transcript
+from vflsynth.protocol.messages import (
+    DiscriminatorFeatures,
+    DiscriminatorGradients,
+    GeneratorFeatures,
     KeyList,
-    LocalChannel,
     Shape,
-    Transcript,
 )
-from vflsynth.protocol.channel import Verb
 
 
 class Echo:
     """A party that answers with what it was given, and remembers what it was told."""
 
-    def __init__(self, name, **replies):
-        self.name, self.replies, self.told = name, replies, []
+    def __init__(self, name, replies=None):
+        self.name, self.replies, self.told = name, replies or {}, []
 
-    def answer(self, verb, step):
-        return self.replies[verb]
+    def answer(self, kind, step):
+        return self.replies[kind]
 
-    def take(self, verb, message):
-        self.told.append((verb, message))
+    def take(self, message):
+        self.told.append(message)
 
 
 CHANNELS = {"local": LocalChannel}  # a channel over processes joins here
@@ -44,10 +43,10 @@ def shape(sender="a", receiver="server", step=3):
 
 
 def test_gather_asks_every_party_in_name_order(make_channel):
-    parties = [Echo(name, shape=shape(name)) for name in ("b", "c", "a")]
+    parties = [Echo(name, {Shape: shape(name)}) for name in ("b", "c", "a")]
     channel = make_channel(parties)
     assert channel.names == ("a", "b", "c")
-    replies = channel.gather(Verb.SHAPE, 3, Shape)
+    replies = channel.gather(Shape, 3)
     assert list(replies) == ["a", "b", "c"]
     assert all(reply == shape(name) for name, reply in replies.items())
 
@@ -57,13 +56,15 @@ def test_tensors_and_keys_arrive_as_they_were_sent(make_channel):
     keys = pd.Index(["x", "y"], name="id")
     party = Echo(
         "a",
-        discriminator_features=IntermediateFeatures("a", "server", 0, features),
-        keys=KeyList("a", "server", 0, keys),
+        {
+            DiscriminatorFeatures: DiscriminatorFeatures("a", "server", 0, features),
+            KeyList: KeyList("a", "server", 0, keys),
+        },
     )
     channel = make_channel([party])
-    sent = channel.gather(Verb.DISCRIMINATOR_FEATURES, 0, IntermediateFeatures)["a"].features
+    sent = channel.gather(DiscriminatorFeatures, 0)["a"].features
     assert torch.equal(sent, features)
-    assert channel.gather(Verb.KEYS, 0, KeyList)["a"].keys.equals(keys)
+    assert channel.gather(KeyList, 0)["a"].keys.equals(keys)
 
 
 @pytest.mark.parametrize(
@@ -72,25 +73,32 @@ def test_tensors_and_keys_arrive_as_they_were_sent(make_channel):
         shape(sender="b"),
         shape(receiver="b"),
         shape(step=4),
-        CutGradients("a", "server", 3, torch.zeros(1)),
+        DiscriminatorGradients("a", "server", 3, torch.zeros(1)),
     ],
     ids=["another sender", "another receiver", "another step", "another kind"],
 )
 def test_a_wrong_reply_is_refused_by_name(make_channel, reply):
-    with pytest.raises(ProtocolError, match="party 'a' answered 'shape' of step 3"):
-        make_channel([Echo("a", shape=reply)]).gather(Verb.SHAPE, 3, Shape)
+    with pytest.raises(ProtocolError, match="party 'a' answered a question for Shape of step 3 "):
+        make_channel([Echo("a", {Shape: reply})]).gather(Shape, 3)
+
+
+def test_a_reply_of_the_same_base_is_another_kind(make_channel):
+    """Features of fakes are no answer to a question for features of records."""
+    reply = GeneratorFeatures("a", "server", 3, torch.zeros(1))
+    with pytest.raises(ProtocolError, match="DiscriminatorFeatures of step 3 with GeneratorFeat"):
+        make_channel([Echo("a", {DiscriminatorFeatures: reply})]).gather(DiscriminatorFeatures, 3)
 
 
 def test_scatter_gives_each_party_its_own(make_channel):
     parties = [Echo("a"), Echo("b")]
     messages = {
-        name: CutGradients("server", name, 1, torch.full((1,), float(i)))
+        name: DiscriminatorGradients("server", name, 1, torch.full((1,), float(i)))
         for i, name in enumerate("ab")
     }
-    make_channel(parties).scatter(Verb.UPDATE_DISCRIMINATOR, messages)
+    make_channel(parties).scatter(messages)
     for party in parties:
-        ((verb, message),) = party.told
-        assert verb is Verb.UPDATE_DISCRIMINATOR
+        (message,) = party.told
+        assert type(message) is DiscriminatorGradients
         assert message.receiver == party.name
         assert torch.equal(message.gradients, messages[party.name].gradients)
 
@@ -98,20 +106,18 @@ def test_scatter_gives_each_party_its_own(make_channel):
 @pytest.mark.parametrize("wrong", [{"receiver": "b"}, {"sender": "b"}])
 def test_a_message_for_someone_else_is_not_delivered(make_channel, wrong):
     party = Echo("a")
-    message = replace(CutGradients("server", "a", 1, torch.zeros(1)), **wrong)
+    message = replace(DiscriminatorGradients("server", "a", 1, torch.zeros(1)), **wrong)
     with pytest.raises(ProtocolError, match="party 'a'"):
-        make_channel([party]).scatter(Verb.UPDATE_DISCRIMINATOR, {"a": message})
+        make_channel([party]).scatter({"a": message})
     assert party.told == []
 
 
 def test_everything_is_recorded_once(make_channel):
     transcript = Transcript(keep_messages=True)
-    channel = make_channel([Echo("a", shape=shape())], transcript)
-    channel.gather(Verb.SHAPE, 3, Shape)
-    channel.scatter(
-        Verb.UPDATE_DISCRIMINATOR, {"a": CutGradients("server", "a", 3, torch.zeros(2, 4))}
-    )
-    assert [type(message) for message in transcript.messages] == [Shape, CutGradients]
+    channel = make_channel([Echo("a", {Shape: shape()})], transcript)
+    channel.gather(Shape, 3)
+    channel.scatter({"a": DiscriminatorGradients("server", "a", 3, torch.zeros(2, 4))})
+    assert [type(message) for message in transcript.messages] == [Shape, DiscriminatorGradients]
     totals = transcript.to_frame().set_index("message")
     assert totals.loc["Shape", ["sender", "receiver", "messages", "bytes"]].tolist() == [
         "a",
@@ -119,5 +125,5 @@ def test_everything_is_recorded_once(make_channel):
         1,
         24,
     ]
-    assert totals.loc["CutGradients", "bytes"] == 2 * 4 * 4
-    assert totals.loc["CutGradients", "contents"] == "gradients (2, 4)"
+    assert totals.loc["DiscriminatorGradients", "bytes"] == 2 * 4 * 4
+    assert totals.loc["DiscriminatorGradients", "contents"] == "gradients (2, 4)"

@@ -4,17 +4,33 @@ import datetime
 import decimal
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import config_context
 
-from vflsynth.columns import TRANSFORMERS, TableTransformer
+from vflsynth.columns import (
+    TRANSFORMERS,
+    Bounds,
+    Categories,
+    PublicSchema,
+    TableTransformer,
+    infer_kind,
+)
+from vflsynth.columns.arrays import has_timezone, numpy_dtype, read_numbers
+from vflsynth.exceptions import (
+    CardinalityError,
+    ColumnKindError,
+)
+from vflsynth.privacy.discovery import Discovery
+from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.testing import column_kind_checks, parametrize_with_checks
 from vflsynth.testing.columns import (
     check_matrix,
@@ -228,6 +244,146 @@ def test_saved_state_holds_no_column_of_values(scaling: str) -> None:
     assert max(n for t in state["transformers"] for n in lists(t)) < N_ROWS // 3
 
 
+# --- Laws of encodings by public knowledge -------------------------------------------------------
+
+
+def public(
+    frame: pd.DataFrame,
+    schema: PublicSchema | None = None,
+    kinds: dict | None = None,
+    noise_std: float | None = 0.5,
+) -> TableTransformer:
+    """Encode as a party under privacy does, with repeatable noise."""
+    discovery = None if noise_std is None else Discovery(noise_std, threshold=4.0)
+    encoding = PublicEncoding(schema or PublicSchema(), 16, noise_std, discovery, kinds or {})
+    histograms = encoding.histograms("lab", frame, torch.Generator().manual_seed(0))
+    return encoding.transformer("lab", frame, histograms)
+
+
+def stated(column: pd.Series) -> PublicSchema:
+    """What somebody who knows a column would say of it."""
+    present = column.dropna()
+    kind = infer_kind(column)
+    if kind in ("categorical", "ordered", "boolean"):
+        values = present.astype(object)
+        return PublicSchema(categories={column.name: tuple(dict.fromkeys(values))})
+    if kind == "datetime":
+        inside = numpy_dtype(present.dtype)
+        ends = present.to_numpy(dtype=inside).astype(inside)
+        low, high = ends.min(), ends.max() + np.timedelta64(1, "s")
+        wrap = pd.Timedelta if inside.kind == "m" else pd.Timestamp
+        zone = has_timezone(present.dtype)
+        low, high = (wrap(end).tz_localize("UTC") if zone else wrap(end) for end in (low, high))
+        return PublicSchema(bounds={column.name: (low, high)})
+    low, high = present.min(), present.max()
+    if low == high:
+        high = low + 1
+    if max(abs(float(low)), abs(float(high))) > 1e149 or float(high) - float(low) < 1e-149:
+        low, high = -1.0, 1.0
+    return PublicSchema(bounds={column.name: (low, high)})
+
+
+def assert_public(table: TableTransformer, frame: pd.DataFrame) -> None:
+    """Check every law that must hold for encodings by public knowledge."""
+    (name,) = frame.columns
+    transformer = table.transformers_[name]
+    matrix = table.transform(frame)
+    assert matrix.dtype == np.float32
+    assert np.abs(matrix).max(initial=0.0) <= 12.0
+    assert sum(span.width for span in table.spans_) == table.width_ == matrix.shape[1]
+    saved = json.loads(json.dumps(table.to_dict(), allow_nan=False))
+    restored = TableTransformer.from_dict(saved)
+    assert restored.to_dict() == table.to_dict()
+    assert restored.kinds_ == table.kinds_
+    rng = np.random.default_rng(1)
+    wild = rng.normal(scale=30.0, size=(50, table.width_)).astype(np.float32)
+    wild[0], wild[1] = np.inf, -np.inf
+    for encoded in (matrix, table.draw_independent(50, rng), wild, wild[:0]):
+        decoded = restored.inverse_transform(encoded)[name]
+        pd.testing.assert_series_equal(decoded, table.inverse_transform(encoded)[name])
+        if isinstance(decoded.dtype, pd.CategoricalDtype):
+            assert decoded.dtype.ordered == frame[name].dtype.ordered
+        else:
+            assert decoded.dtype == frame[name].dtype
+        known = transformer.histogram_.column
+        if isinstance(known, Categories):
+            assert set(decoded.dropna().tolist()) <= set(known.values)
+        else:
+            counts = read_numbers(decoded.dropna(), known.origin)
+            assert ((counts >= known.low) & (counts <= known.high)).all()
+    if isinstance(known, Bounds):
+        original, found = (
+            read_numbers(series, known.origin)
+            for series in (frame[name], table.inverse_transform(matrix)[name])
+        )
+        kept = np.abs(matrix[:, 0]) < 12.0
+        kept &= ~np.isnan(original) & ~np.isnan(found)
+        expected = np.clip(original[kept], known.low, known.high)
+        precision = np.finfo(np.float16).eps if frame[name].dtype == "float16" else 1e-5
+        tolerance = precision * (known.high - known.low) + known.step
+        assert np.abs(found[kept] - expected).max(initial=0.0) <= tolerance
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_column_is_encoded_without_a_schema(name: str) -> None:
+    frame = ZOO[name].to_frame(name)
+    table = public(frame)
+    assert_public(table, frame)
+    shuffled = frame.iloc[np.random.default_rng(0).permutation(len(frame))]
+    assert public(shuffled).to_dict() == table.to_dict()
+
+
+@pytest.mark.parametrize("noise_std", [0.5, None])
+@pytest.mark.parametrize("name", ZOO)
+def test_every_column_is_encoded_with_a_schema(name: str, noise_std: float | None) -> None:
+    frame = ZOO[name].to_frame(name)
+    schema = stated(ZOO[name].rename(name))
+    again = PublicSchema.from_dict(json.loads(json.dumps(schema.to_dict(), allow_nan=False)))
+    table = public(frame, schema, noise_std=noise_std)
+    assert public(frame, again, noise_std=noise_std).to_dict() == table.to_dict()
+    assert_public(table, frame)
+    if noise_std is None:  # the encoding is that of any table of this dtype
+        assert public(frame.iloc[:1], schema, noise_std=None).to_dict() == table.to_dict()
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_column_may_be_declared_one_of_labels(name: str) -> None:
+    frame = pd.concat([ZOO[name].dropna().head(3)] * 20, ignore_index=True).to_frame(name)
+    table = public(frame, kinds={name: "categorical"})
+    assert_public(table, frame)
+    assert isinstance(table.transformers_[name].histogram_.column, Categories)
+    decoded = table.inverse_transform(table.transform(frame))[name]
+    assert decoded.dropna().astype(object).tolist() == frame[name].dropna().astype(object).tolist()
+
+
+@pytest.mark.parametrize("kind", TRANSFORMERS)
+def test_a_declared_kind_is_honoured_or_refused_in_both_modes(kind: str) -> None:
+    for name in {str(column.dtype): name for name, column in ZOO.items()}.values():
+        frame = ZOO[name].to_frame(name)
+        fits = False
+        with suppress(ColumnKindError):
+            TableTransformer({name: kind}).fit(frame)
+            fits = True
+        try:
+            assert_public(public(frame, kinds={name: kind}), frame)
+        except CardinalityError:
+            assert TRANSFORMERS[kind].is_labels
+        except ColumnKindError as error:
+            assert not fits
+            assert (error.party, error.column) == ("lab", name)  # noqa: PT017
+        else:
+            # Without the records it cannot be known that values are not whole, or not 0 and 1.
+            assert fits or kind in ("integer", "boolean")
+
+
+def test_encodings_depend_on_counts_alone() -> None:
+    rng = np.random.default_rng(3)
+    schema = PublicSchema(bounds={"x": (0, 16)})
+    cells = np.tile(np.arange(16.0), 20)
+    one, other = (pd.DataFrame({"x": cells + rng.random(len(cells))}) for _ in range(2))
+    assert public(one, schema).to_dict() == public(other, schema).to_dict()
+
+
 # --- Laws over generated columns -----------------------------------------------------------------
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -271,6 +427,16 @@ def test_generated_columns_survive(column: pd.Series, scaling: str, spikes: floa
     frame = column.to_frame("x")
     table = round_trip(frame, continuous=scaling, spike_share=spikes)
     assert_decodes_anything(table, frame)
+
+
+@settings(deadline=None, max_examples=100)
+@given(column=generated, noise_std=st.sampled_from([1e-3, 1.0, 100.0]))
+def test_generated_columns_are_encoded_without_a_schema(
+    column: pd.Series, noise_std: float
+) -> None:
+    frame = column.to_frame("x")
+    with suppress(CardinalityError):  # no label is frequent enough
+        assert_public(public(frame, noise_std=noise_std), frame)
 
 
 @settings(deadline=None, max_examples=60)

@@ -13,10 +13,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from vflsynth.columns import TableTransformer
-from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
-from vflsynth.protocol import LocalChannel, Schedule, Shape
-from vflsynth.protocol.channel import Verb
-from vflsynth.training import VFLGAN, match_records
+from vflsynth.methods import FromRecords
+from vflsynth.methods.settings import Settings
+from vflsynth.methods.vflgan import VFLGAN
+from vflsynth.methods.vflgan_party import Cut, VFLGANParty
+from vflsynth.methods.vflgan_server import VFLGANServer
+from vflsynth.protocol import LocalChannel, Schedule
+from vflsynth.protocol.messages import Shape
+from vflsynth.run import match_records
 
 BATCH = 8
 STEPS = 11  # two generator steps among them
@@ -44,20 +48,18 @@ def settings_of(penalty: str, *, heads: bool, bias: bool) -> Settings:
 
 def build(frames, settings, streams, replicas):
     """The package's parties, server and algorithm."""
-    parties = [
-        VFLGANParty(name, frame, "record_id", TableTransformer()) for name, frame in frames.items()
-    ]
+    parties = [VFLGANParty(name, frame, "record_id") for name, frame in frames.items()]
     channel = LocalChannel(parties)
-    alignment, _ = match_records(channel, frames, "record_id")
+    alignment = match_records(channel, frames, "record_id")
     root = streams(replicas)
     schedule = Schedule(
         root.child("shared"), n_records=alignment.n_matched, batch_size=BATCH, latent_dim=3
     )
     for party in parties:
-        party.prepare()
-        party.build(settings, schedule, root.child(party.name))
-        party._records = party._records.double()
-    server = VFLGANServer(settings, channel.gather(Verb.SHAPE, 0, Shape), root.child("server"))
+        party.prepare(FromRecords(TableTransformer()))
+        party.build_with(Cut(), settings, schedule, root.child(party.name))
+        party.records = party.records.double()
+    server = VFLGANServer(settings, channel.gather(Shape, 0), root.child("server"))
     algorithm = VFLGAN(channel, server, discriminator_steps=5, model_selection="last")
     return sorted(parties, key=lambda party: party.name), server, algorithm
 
@@ -116,7 +118,7 @@ class JointVFLGAN:
     def discriminator_step(self, step):
         settings, r = self.settings, self.r
         rows = self.schedule.rows(step)[r]
-        real = [party._records[rows] for party in self.parties]
+        real = [party.records[rows] for party in self.parties]
         fake = [rows.detach() for rows in self.fakes(step, "discriminator")]
         a = self.schedule.interpolation(step)[r]
         mixed = [a * x + (1 - a) * y for x, y in zip(real, fake, strict=True)]

@@ -34,6 +34,7 @@ def published_count():
 
 
 def ledger_of(noise_multiplier):
+    """As many records and epochs as make so many steps, one of a generator for each of a batch."""
     mechanism = GSWGAN(
         noise_multiplier=noise_multiplier,
         delta=DELTA,

@@ -20,10 +20,10 @@ from vflsynth.latent_tree import (
     spanning_tree,
     top_down,
 )
-from vflsynth.parties import publish_tree
+from vflsynth.methods.latent_tree_server import publish_tree
+from vflsynth.models.samplers import LatentTreeSampler
 from vflsynth.privacy.contingency import exact_tables
-from vflsynth.protocol import LatentCodes
-from vflsynth.samplers import LatentTreeSampler
+from vflsynth.protocol.messages import LatentCodes
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import torch
 from vflsynth._moments import frechet_distance_of_moments
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.parties import Settings
-from vflsynth.parties.gan_server import GANServer, moments
-from vflsynth.protocol import MaskedRecords, Schedule
+from vflsynth.methods.gan_server import GANServer, moments
+from vflsynth.methods.settings import Settings
+from vflsynth.protocol import Schedule
+from vflsynth.protocol.messages import MaskedFake, MaskedReal
 from vflsynth.protocol.schedule import ROTATION_SIZE
 
 SIZES = [2, 3, ROTATION_SIZE, ROTATION_SIZE + 1, 5 * ROTATION_SIZE + 7]
@@ -24,8 +25,9 @@ def masked(records, secret=b"shared", reuse=False):
     """What two parties, with the first two and the other columns, send."""
     n = records.shape[1]
     parts = {"a": records[..., :2], "b": records[..., 2:]}
+    kind = MaskedFake if reuse else MaskedReal
     return {
-        name: MaskedRecords(
+        name: kind(
             name,
             "server",
             0,

@@ -8,11 +8,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from vflsynth.columns import TableTransformer
+from vflsynth.methods import FromRecords
+from vflsynth.methods.critics import Critic
+from vflsynth.methods.settings import Settings
+from vflsynth.methods.vertigan import VertiGAN
+from vflsynth.methods.vertigan_party import VertiGANParty
+from vflsynth.methods.vertigan_server import VertiGANServer
 from vflsynth.networks.layers import BatchNorm
-from vflsynth.parties import Settings, VertiGANParty, VertiGANServer
-from vflsynth.protocol import BackboneGradients, LocalChannel, Schedule
-from vflsynth.protocol.channel import Verb
-from vflsynth.training import VertiGAN, match_records
+from vflsynth.protocol import LocalChannel, Schedule
+from vflsynth.protocol.messages import BackboneGradients
+from vflsynth.run import match_records
 
 BATCH, STEPS, WEIGHT, RATE, BETAS, TAU = 8, 3, 10.0, 0.01, (0.5, 0.9), 0.7
 SETTINGS = Settings(
@@ -47,14 +52,14 @@ def frames() -> dict[str, pd.DataFrame]:
 def trained(frames, streams):
     """Parties of two replicas, their algorithm, and copies of their state before training."""
     streams = streams(2)
-    parties = [VertiGANParty(n, f, None, TableTransformer()) for n, f in frames.items()]
+    parties = [VertiGANParty(n, f, None) for n, f in frames.items()]
     channel = LocalChannel(parties)
     match_records(channel, frames, None)
     schedule = Schedule(streams.child("shared"), n_records=40, batch_size=BATCH, latent_dim=4)
     for party in parties:
-        party.prepare()
-        party.build(SETTINGS, schedule, streams.child(party.name))
-        party._records = party._records.double()
+        party.prepare(FromRecords(TableTransformer()))
+        party.build_with(Critic(), SETTINGS, schedule, streams.child(party.name))
+        party.records = party.records.double()
     server = VertiGANServer(SETTINGS, streams.child("server"))
     algorithm = VertiGAN(channel, server, discriminator_steps=STEPS, model_selection="last")
     return algorithm, parties
@@ -104,14 +109,14 @@ def test_one_exchange_per_generator_step(trained):
     asked = []
 
     class Counting(LocalChannel):
-        def gather(self, verb, step, kind):
-            asked.append((verb, step))
-            return super().gather(verb, step, kind)
+        def gather(self, kind, step):
+            asked.append((kind, step))
+            return super().gather(kind, step)
 
     algorithm.channel = Counting(parties)
     for step in range(2 * STEPS + 1):
         algorithm.step(step)
-    assert asked == [(Verb.BACKBONE_GRADIENTS, STEPS - 1), (Verb.BACKBONE_GRADIENTS, 2 * STEPS - 1)]
+    assert asked == [(BackboneGradients, STEPS - 1), (BackboneGradients, 2 * STEPS - 1)]
 
 
 class _Slow:
@@ -150,7 +155,7 @@ class _Slow:
     def step(self, step):
         loss = 0.0
         for i, (party, critic) in enumerate(zip(self.parties, self.critics)):
-            real = party._records[party.schedule.rows(step)[self.replica]]
+            real = party.records[party.schedule.rows(step)[self.replica]]
             fake = self.fake(i, step, "discriminator").detach()
             beta = party.schedule.interpolation(step)[self.replica]
             mixed = (beta * real + (1 - beta) * fake).requires_grad_()

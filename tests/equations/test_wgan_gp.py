@@ -9,7 +9,7 @@ from torch import nn
 from vflsynth import WGANGPSynthesizer
 from vflsynth._random import RandomStreams
 from vflsynth.protocol import LocalChannel, Schedule
-from vflsynth.synthesizers._joined import JOINED
+from vflsynth.run import JOINED, Options
 
 BATCH, STEPS, WEIGHT, RATE = 8, 2, 7.0, 0.01
 
@@ -45,7 +45,7 @@ def synthesizer() -> WGANGPSynthesizer:
 
 
 def test_joins_matched_rows_side_by_side(frames, synthesizer):
-    joined = _joined(frames, synthesizer)[0]
+    joined = _joined(frames, synthesizer).parties[JOINED].party
     assert joined.name == JOINED
     expected = frames["a"].join(frames["b"]).sort_index()
     found = joined.matched()
@@ -56,12 +56,13 @@ def test_joins_matched_rows_side_by_side(frames, synthesizer):
 
 
 def test_steps_equal_plain_wgan_gp(frames, synthesizer, streams, plain):
-    (joined, channel), streams = _joined(frames, synthesizer), streams(1)
-    settings = synthesizer._settings(40, [joined.transformer.width_])
+    run, streams = _joined(frames, synthesizer), streams(1)
+    joined, settings = run.parties[JOINED].party, run.settings
+    assert (settings.batch_size, settings.first_part) == (BATCH, (7, 3))
     schedule = Schedule(streams.child("shared"), n_records=40, batch_size=BATCH, latent_dim=4)
-    joined.build(settings, schedule, streams.child("party"))
-    joined._records = joined._records.double()
-    algorithm = synthesizer._make_algorithm(channel, settings, streams.child("server"))
+    run.method.build(joined, settings, schedule, streams.child("party"))
+    joined.records = joined.records.double()
+    algorithm = run.method.algorithm(LocalChannel([joined]), settings, streams.child("server"))
 
     first, _, norm, _ = (joined.generator.hidden[i] for i in (0, 1, 3, 4))
     generator = nn.Sequential(
@@ -78,7 +79,7 @@ def test_steps_equal_plain_wgan_gp(frames, synthesizer, streams, plain):
         algorithm.step(step)
 
         z = schedule.latent(step)[0]
-        real, fake = joined._records[schedule.rows(step)[0]], generator(z).detach()
+        real, fake = joined.records[schedule.rows(step)[0]], generator(z).detach()
         beta = schedule.interpolation(step)[0]
         mixed = (beta * real + (1 - beta) * fake).requires_grad_()
         (slope,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)
@@ -115,7 +116,8 @@ def test_parties_draw_columns_of_the_one_generator(frames, synthesizer):
 
 
 def _joined(frames, synthesizer):
-    parties, channel, *_ = synthesizer._prepare(frames, None, transcript=False)
-    assert isinstance(channel, LocalChannel)
-    (joined,), channel = synthesizer._trainees(parties, channel)
-    return joined, channel
+    """A run whose records are matched, joined and encoded."""
+    run = synthesizer._local_run(synthesizer.method(), frames, None, Options(), [b"secret"])
+    assert list(run.parties) == [JOINED]
+    run.join()
+    return run

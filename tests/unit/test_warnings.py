@@ -8,7 +8,7 @@ import pytest
 
 from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
 from vflsynth.exceptions import NoPrivacyWarning
-from vflsynth.privacy import GaussianPrivacy
+from vflsynth.mechanisms import FirstLayer
 
 
 class CtrlC:
@@ -25,7 +25,7 @@ def test_an_interrupted_fit_warns_where_it_was_called(party_frames, synthesizer)
 
 
 def test_a_mechanism_that_does_not_protect_warns_where_it_was_asked_for(party_frames):
-    privacy = GaussianPrivacy(mechanism="first_layer", epsilon=10, delta=1e-3)
+    privacy = FirstLayer(epsilon=10, delta=1e-3)
     model = VFLGANSynthesizer(privacy=privacy, epochs=1, batch_size=8, verbose=0, random_state=0)
     with pytest.warns(NoPrivacyWarning) as told:
         model.fit(party_frames(), on="record_id")

@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_pre
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vflsynth.audit._encoding import Booleans, Floats
+from vflsynth.audit.encoding import Booleans, Floats
 
 
 class Adversary(ABC):

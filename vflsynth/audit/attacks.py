@@ -1,9 +1,13 @@
 """Published membership inference attacks on a synthetic table alone (VFLGAN Table 3).
 
-Every attack is a function of ``(synthetic, candidates, reference)`` and returns a score per
-candidate: the higher, the more likely the generator was trained on it. They work on any tables of
-the same columns, wherever the synthetic one comes from. The attacker needs neither the training
-algorithm nor other records, at most a reference table of the same population; their knowledge, and
+Every attack is called with tables of the same columns, wherever the synthetic one comes from::
+
+    attack(synthetic, candidates, reference=None, *, categorical=(), **options)
+
+and returns a score per candidate, shape (candidate,): the higher, the more likely the generator was
+trained on it. `reference` holds records of the same population that were not trained on; where an
+attack does not need it, it gives scales only. `categorical` names numeric columns to read as
+labels. The attacker needs neither the training algorithm nor other records; their knowledge, and
 mostly their success, is far below that of `audit_synthetic_data`.
 
 Definitions are those of the DOMIAS benchmark, whose numbers Table 3 reports. Columns are encoded as
@@ -14,6 +18,7 @@ synthetic one.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -22,8 +27,8 @@ import torch
 from scipy.special import logsumexp
 from sklearn.neural_network import MLPClassifier
 
-from vflsynth.audit._distances import distance_blocks, nearest_distances
-from vflsynth.audit._encoding import Booleans, Encoding, Floats
+from vflsynth.audit.distances import distance_blocks, nearest_distances
+from vflsynth.audit.encoding import Booleans, Encoding, Floats
 from vflsynth.audit.intervals import Estimate, auc_interval
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
@@ -32,153 +37,85 @@ from vflsynth.synthesizers import VertiGANSynthesizer
 Attack = Callable[..., Floats]
 
 
-def monte_carlo(
-    synthetic: pd.DataFrame,
-    candidates: pd.DataFrame,
-    reference: pd.DataFrame | None = None,
-    *,
-    categorical: Sequence[Hashable] = (),
-) -> Floats:
+def _attack(*, needs_reference: bool) -> Callable[[Callable[..., Floats]], Attack]:
+    """Turn a function of encoded synthetic, candidate and reference records into an attack."""
+
+    def decorate(score: Callable[..., Floats]) -> Attack:
+        @wraps(score)
+        def attack(
+            synthetic: pd.DataFrame,
+            candidates: pd.DataFrame,
+            reference: pd.DataFrame | None = None,
+            *,
+            categorical: Sequence[Hashable] = (),
+            **options: Any,
+        ) -> Floats:
+            if needs_reference and reference is None:
+                raise ParameterError(
+                    "this attack needs reference=: records of the same population that the "
+                    "generator was not trained on"
+                )
+            encoding = Encoding(synthetic if reference is None else reference, categorical)
+            others = np.empty((0, 0)) if reference is None else encoding.encode(reference)
+            encoded = encoding.encode(synthetic), encoding.encode(candidates), others
+            return np.asarray(score(*encoded, **options))
+
+        del vars(attack)["__wrapped__"]  # what it is called with is not what `score` is called with
+        return attack
+
+    return decorate
+
+
+@_attack(needs_reference=False)
+def monte_carlo(published: Floats, asked: Floats, _: Floats) -> Floats:
     """Score by the share of synthetic records close to the candidate (MC).
 
-    Parameters
-    ----------
-    synthetic, candidates : DataFrame
-    reference : DataFrame, optional
-        Gives scales only.
-    categorical : sequence of hashable, default ()
-        Numeric columns to read as labels.
-
-    Returns
-    -------
-    ndarray, shape (candidate,)
-
-    Notes
-    -----
     Source: Hilprecht et al. 2019. Close is what lies within the median, over candidates, of the
     distance to the nearest synthetic record.
     """
-    published, asked, _ = _encode(synthetic, candidates, reference, categorical)
     radius = np.median(nearest_distances(asked, published))
-    return np.concatenate(
-        [(block < radius).mean(axis=1) for block in distance_blocks(asked, published)]
-    )
+    shares = [(block < radius).mean(axis=1) for block in distance_blocks(asked, published)]
+    return np.concatenate(shares)
 
 
-def gan_leaks(
-    synthetic: pd.DataFrame,
-    candidates: pd.DataFrame,
-    reference: pd.DataFrame | None = None,
-    *,
-    categorical: Sequence[Hashable] = (),
-) -> Floats:
-    """Score by the distance to the nearest synthetic record (GAN-leaks 0).
+@_attack(needs_reference=False)
+def gan_leaks(published: Floats, asked: Floats, _: Floats) -> Floats:
+    """Score by minus the distance to the nearest synthetic record (GAN-leaks 0).
 
-    Parameters
-    ----------
-    synthetic, candidates, reference, categorical
-        As in `monte_carlo`.
-
-    Returns
-    -------
-    ndarray, shape (candidate,)
-        Minus the distance; the exponential that others take of it ranks alike, until it underflows.
-
-    Notes
-    -----
-    Source: Chen et al. 2020, the full black-box attack.
+    Source: Chen et al. 2020, the full black-box attack. The exponential that others take of it
+    ranks alike, until it underflows.
     """
-    published, asked, _ = _encode(synthetic, candidates, reference, categorical)
     return -nearest_distances(asked, published)
 
 
-def gan_leaks_calibrated(
-    synthetic: pd.DataFrame,
-    candidates: pd.DataFrame,
-    reference: pd.DataFrame | None,
-    *,
-    categorical: Sequence[Hashable] = (),
-) -> Floats:
+@_attack(needs_reference=True)
+def gan_leaks_calibrated(published: Floats, asked: Floats, others: Floats) -> Floats:
     """Score by how much closer synthetic records are than reference records (GAN-leaks CAL).
 
-    Parameters
-    ----------
-    synthetic, candidates, categorical
-        As in `monte_carlo`.
-    reference : DataFrame
-        Records of the same population that were not trained on.
-
-    Returns
-    -------
-    ndarray, shape (candidate,)
-        Difference of squared distances.
-
-    Notes
-    -----
-    Source: Chen et al. 2020; as in the DOMIAS benchmark the reference records themselves stand in
-    for those of a reference generator.
+    Source: Chen et al. 2020, as a difference of squared distances; as in the DOMIAS benchmark the
+    reference records themselves stand in for those of a reference generator.
     """
-    published, asked, others = _encode(synthetic, candidates, _required(reference), categorical)
-    return np.asarray(
-        nearest_distances(asked, others) ** 2 - nearest_distances(asked, published) ** 2
-    )
+    squares: Floats = nearest_distances(asked, others) ** 2
+    return squares - nearest_distances(asked, published) ** 2
 
 
-def domias(
-    synthetic: pd.DataFrame,
-    candidates: pd.DataFrame,
-    reference: pd.DataFrame | None,
-    *,
-    categorical: Sequence[Hashable] = (),
-) -> Floats:
-    """Score by the ratio of synthetic to reference density (DOMIAS).
+@_attack(needs_reference=True)
+def domias(published: Floats, asked: Floats, others: Floats) -> Floats:
+    """Score by the logarithm of the ratio of synthetic to reference density (DOMIAS).
 
-    Parameters
-    ----------
-    synthetic, candidates, reference, categorical
-        As in `gan_leaks_calibrated`.
-
-    Returns
-    -------
-    ndarray, shape (candidate,)
-        Logarithm of the ratio.
-
-    Notes
-    -----
     Source: van Breugel et al. 2023, Eq. 2, with kernel density estimates. Their default, a block
     neural autoregressive flow, is not implemented: it would need a dependency of its own.
     """
-    published, asked, others = _encode(synthetic, candidates, _required(reference), categorical)
     return _log_density(published, asked) - _log_density(others, asked)
 
 
-def logan_d1(
-    synthetic: pd.DataFrame,
-    candidates: pd.DataFrame,
-    reference: pd.DataFrame | None,
-    *,
-    categorical: Sequence[Hashable] = (),
-    random_state: int = 0,
-) -> Floats:
-    """Score by a classifier of synthetic against reference records (LOGAN D1).
+@_attack(needs_reference=True)
+def logan_d1(published: Floats, asked: Floats, others: Floats, *, random_state: int = 0) -> Floats:
+    """Score by the log odds of a classifier of synthetic against reference records (LOGAN D1).
 
-    Parameters
-    ----------
-    synthetic, candidates, reference, categorical
-        As in `gan_leaks_calibrated`.
-    random_state : int, default=0
-
-    Returns
-    -------
-    ndarray, shape (candidate,)
-        Log odds of "synthetic".
-
-    Notes
-    -----
     Source: Hayes et al. 2019, with partial information: two hidden layers of 256, Adam at 1e-3,
     batches of 256, 300 passes over as many records as there are candidates.
     """
-    published, asked, others = _encode(synthetic, candidates, _required(reference), categorical)
     features = np.concatenate([published, others])
     labels = np.repeat([1, 0], [len(published), len(others)])
     rng = np.random.default_rng([random_state, 4])
@@ -188,41 +125,27 @@ def logan_d1(
     for _ in range(max(1, 300 * len(asked) // 256)):
         batch = rng.integers(len(features), size=256)
         network.partial_fit(features[batch], labels[batch], classes=[0, 1])
-    log_odds = network.predict_log_proba(asked)
-    return np.asarray(log_odds[:, 1] - log_odds[:, 0])
+    log_odds: Floats = network.predict_log_proba(asked)
+    return log_odds[:, 1] - log_odds[:, 0]
 
 
+@_attack(needs_reference=False)
 def logan_0(
-    synthetic: pd.DataFrame,
-    candidates: pd.DataFrame,
-    reference: pd.DataFrame | None = None,
+    published: Floats,
+    asked: Floats,
+    _: Floats,
     *,
-    categorical: Sequence[Hashable] = (),
     epochs: int | None = None,
     random_state: int = 0,
 ) -> Floats:
     """Score by the critic of another GAN that is trained on the synthetic records (LOGAN 0).
 
-    Parameters
-    ----------
-    synthetic, candidates, reference, categorical
-        As in `monte_carlo`.
-    epochs : int, optional
-        Passes over the synthetic records. Default: as `VertiGANSynthesizer` chooses.
-    random_state : int, default=0
+    `epochs` counts passes over the synthetic records; by default `VertiGANSynthesizer` chooses.
 
-    Returns
-    -------
-    ndarray, shape (candidate,)
-        Score of the critic, which is higher for what looks like a synthetic record.
-
-    Notes
-    -----
     Source: Hayes et al. 2019, black-box. Departs from the benchmark, whose other GAN is a CTGAN:
     here it is a WGAN-GP with the default sizes of `VertiGANSynthesizer`, which has one critic for
     all columns of its only party.
     """
-    published, asked, _ = _encode(synthetic, candidates, reference, categorical)
     varies = published.std(axis=0) > 0  # the other GAN can learn nothing from the other features
     published, asked = published[:, varies], asked[:, varies]
     columns = [f"feature {i}" for i in range(published.shape[1])]
@@ -302,27 +225,6 @@ def attack_auc(
     is_member: Booleans = np.arange(len(candidates)) < len(members)
     scores = attack(synthetic, candidates, reference, categorical=categorical, **options)
     return auc_interval(scores, is_member, confidence)
-
-
-def _encode(
-    synthetic: pd.DataFrame,
-    candidates: pd.DataFrame,
-    reference: pd.DataFrame | None,
-    categorical: Sequence[Hashable],
-) -> tuple[Floats, Floats, Floats]:
-    """Encode all tables alike; without a reference its part is empty."""
-    encoding = Encoding(synthetic if reference is None else reference, categorical)
-    others = np.empty((0, 0)) if reference is None else encoding.encode(reference)
-    return encoding.encode(synthetic), encoding.encode(candidates), others
-
-
-def _required(reference: pd.DataFrame | None) -> pd.DataFrame:
-    if reference is None:
-        raise ParameterError(
-            "this attack needs reference=: records of the same population that the generator was "
-            "not trained on"
-        )
-    return reference
 
 
 def _log_density(sample: Floats, points: Floats) -> Floats:

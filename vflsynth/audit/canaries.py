@@ -9,20 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from vflsynth._validation import Number, Optional, check_parameters
-from vflsynth.audit._distances import nearest_distances
-from vflsynth.audit._encoding import Encoding, Floats
-from vflsynth.audit.findings import RELATION_WORDS, Claim
-from vflsynth.audit.game import THREAT_MODELS, PartyFrames, train
+from vflsynth.audit.distances import nearest_distances
+from vflsynth.audit.encoding import Encoding, Floats
+from vflsynth.audit.findings import RELATION_WORDS, Claim, vars_of
+from vflsynth.audit.game import RELEASES, THREAT_MODELS, PartyFrames, train
 from vflsynth.audit.intervals import Estimate, auc_interval
-from vflsynth.audit.observers import claim_of
 from vflsynth.audit.one_run import GUESS_SHARES, best_bound, one_run_epsilon
-from vflsynth.audit.results import RELEASES, vars_of
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import align_party_frames, learn_key_minters, party_keys
 from vflsynth.privacy import NeighbouringRelation
@@ -210,10 +209,16 @@ def audit_with_canaries(
     (model,) = train(synthesizer, frames, on, [int(rng.integers(2**32))])
     synthetic = model.sample(n_synthetic or len(known))
 
-    scores = _score(score, synthetic, candidates, known, categorical)
+    score = partial(closeness, categorical=categorical) if score is None else score
+    scores = np.asarray(score(synthetic, candidates, known), dtype=np.float64)
+    if scores.shape != (len(candidates),) or not np.isfinite(scores).all():
+        raise ParameterError(
+            f"score must return {len(candidates)} finite numbers, one per candidate, got an array "
+            f"of shape {scores.shape}"
+        )
     if replace:
         scores = scores[:n_canaries] - scores[n_canaries:]
-    claim = claim_of(model) if claim is None else claim
+    claim = Claim.of_model(model) if claim is None else claim
     delta = 0.0 if claim is None else claim.delta
     epsilon, n_guesses, n_correct = best_bound(scores, heads, delta, confidence)
     return CanaryAudit(
@@ -237,17 +242,7 @@ def closeness(
 ) -> Floats:
     """Score candidates by how much closer synthetic records are than real ones.
 
-    Parameters
-    ----------
-    synthetic, candidates, known : DataFrame
-        What was published, who may have been put in, and who was in anyway.
-    categorical : sequence of hashable, default ()
-        Numeric columns to read as labels.
-
-    Returns
-    -------
-    ndarray, shape (candidate,)
-        Logarithm of the ratio of the two nearest distances.
+    Returns the logarithm of the ratio of the two nearest distances, shape (candidate,).
     """
     encoding = Encoding(known, categorical)
     encoded = encoding.encode(candidates)
@@ -284,21 +279,3 @@ def _with_records(
             own = own.rename(columns={str(on): on})[frame.columns.tolist()]
         frames[name] = pd.concat([frame, own], ignore_index=on is not None)
     return frames
-
-
-def _score(
-    score: Score | None,
-    synthetic: pd.DataFrame,
-    candidates: pd.DataFrame,
-    known: pd.DataFrame,
-    categorical: Sequence[Hashable],
-) -> Floats:
-    if score is None:
-        return closeness(synthetic, candidates, known, categorical)
-    scores = np.asarray(score(synthetic, candidates, known), dtype=np.float64)
-    if scores.shape != (len(candidates),) or not np.isfinite(scores).all():
-        raise ParameterError(
-            f"score must return {len(candidates)} finite numbers, one per candidate, got an array "
-            f"of shape {scores.shape}"
-        )
-    return scores

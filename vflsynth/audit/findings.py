@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from vflsynth.audit._encoding import Booleans, Floats
+from vflsynth.audit.encoding import Booleans, Floats
 from vflsynth.audit.intervals import (
     Estimate,
     auc_interval,
@@ -48,13 +50,18 @@ class Claim:
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
 
-    def roc(self) -> tuple[Floats, Floats]:
-        """Return the largest true positive rates that the claim allows, and at which rates.
+    @classmethod
+    def of_model(cls, model: Any) -> Claim | None:
+        """Return what a model's privacy ledger says of its synthetic data; None if nothing."""
+        ledger = getattr(model, "privacy_ledger_", None)
+        if ledger is None or not ledger.covers_synthetic_data:
+            return None
+        if not math.isfinite(ledger.epsilon()):
+            return None
+        return cls(ledger.epsilon(), ledger.delta, ledger.relation)
 
-        Returns
-        -------
-        fpr, tpr : ndarray, shape (point,)
-        """
+    def roc(self) -> tuple[Floats, Floats]:
+        """Return false positive rates, shape (point,), and the most true ones that it allows."""
         fpr = np.linspace(0.0, 1.0, 201)
         scale = np.exp(self.epsilon)
         most = np.minimum(scale * fpr + self.delta, 1.0 - (1.0 - fpr - self.delta) / scale)
@@ -67,20 +74,9 @@ class Claim:
     def verdict(
         self, bound: float, relation: NeighbouringRelation | None, confidence: float
     ) -> str:
-        """Say in a sentence what a lower bound on epsilon means for the claim.
+        """Say in a sentence what a lower bound on epsilon, at the claim's delta, means for it.
 
-        Parameters
-        ----------
-        bound : float
-            At the claim's delta.
-        relation : NeighbouringRelation or None
-            How the tables differed that were told apart.
-        confidence : float
-            Of the bound.
-
-        Returns
-        -------
-        str
+        `relation` is how the tables differed that were told apart; None if nobody knows.
         """
         if relation is not self.relation:
             return (
@@ -230,3 +226,15 @@ class TargetAudit:
     def strongest(self) -> Attack:
         """The attack that was best on the training models; its test results are unbiased."""
         return max(self.attacks, key=lambda attack: attack.training_auc)
+
+
+def vars_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a flat dataclass as JSON can hold them."""
+    return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+
+
+def plain(value: Any) -> Any:
+    """Return numbers and text as they are, anything else in words."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)

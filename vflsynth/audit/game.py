@@ -25,8 +25,8 @@ from typing import Any
 import pandas as pd
 from sklearn.base import clone
 
-from vflsynth.audit import targets as target_rules
-from vflsynth.evaluation._columns import is_categorical
+from vflsynth.audit.targets import RULES
+from vflsynth.evaluation.columns import is_categorical
 from vflsynth.exceptions import PartyDataError
 from vflsynth.frames import align_party_frames, party_keys
 
@@ -59,16 +59,20 @@ THREAT_MODELS = {
 }
 
 
+RELEASES = {
+    "ASSD": "one synthetic table",
+    "ASIF": "one party's intermediate features of all records, once, after training",
+    "mechanism": "one release",
+    "canaries": "one synthetic table",
+}
+"""What an attacker is shown once, by scheme."""
+
+
 @dataclass(frozen=True)
 class World:
     """Party frames, and which targets are asked about in this world.
 
-    Parameters
-    ----------
-    name : str
-        Decides the seeds of its models.
-    party_frames : mapping of str to DataFrame
-    targets : tuple of hashable
+    The name decides the seeds of its models.
     """
 
     name: str
@@ -78,12 +82,6 @@ class World:
 
 class LeaveOneOutGame:
     """The worlds of Algorithms 2 and 4: all records, and all records but one.
-
-    Parameters
-    ----------
-    party_frames : mapping of str to DataFrame
-    on : hashable, optional
-        Key column. Default: the index.
 
     Attributes
     ----------
@@ -107,22 +105,10 @@ class LeaveOneOutGame:
         *,
         encodable_without: bool = False,
     ) -> dict[Hashable, list[str]]:
-        """Turn the names of rules and keys of records into keys.
+        """Return the targets' keys, with how each was chosen: by which rules, or named.
 
-        Parameters
-        ----------
-        targets : sequence
-            "farthest", "most_outlying", or keys of matched records.
-        categorical : sequence of hashable
-            Numeric columns to read as labels.
-        encodable_without : bool, default=False
-            Let rules pass over records that alone have some label, or alone lack a value: an
-            encoding learned without such a record has no code for it.
-
-        Returns
-        -------
-        dict of key to list of str
-            Targets with how each was chosen.
+        With `encodable_without` rules pass over records that alone have some label, or alone lack
+        a value: an encoding learned without such a record has no code for it.
 
         Raises
         ------
@@ -130,11 +116,12 @@ class LeaveOneOutGame:
             If a key is not that of a matched record.
         """
         chosen: dict[Hashable, list[str]] = {}
-        eligible = self.table[_encodable(self.table, categorical)] if encodable_without else None
+        table = self.table
+        if encodable_without:
+            table = table[_encodable(table, categorical)]
         for target in targets:
-            if isinstance(target, str) and target in target_rules.RULES:
-                table = self.table if eligible is None else eligible
-                (key,) = target_rules.RULES[target](table, categorical=categorical)
+            if isinstance(target, str) and target in RULES:
+                (key,) = RULES[target](table, categorical=categorical)
                 chosen.setdefault(key, []).append(target)
             elif target in self.table.index:
                 chosen.setdefault(target, []).append("named")
@@ -142,7 +129,7 @@ class LeaveOneOutGame:
                 raise PartyDataError(
                     f"target {target!r} is not the key of a record that all parties have",
                     fix=f"give one of the {len(self.table)} matched keys, or one of "
-                    + ", ".join(map(repr, target_rules.RULES)),
+                    + ", ".join(map(repr, RULES)),
                 )
         return chosen
 
@@ -177,7 +164,7 @@ def _encodable(table: pd.DataFrame, categorical: Sequence[Hashable]) -> pd.Serie
 
 
 class _Published:
-    """What a publisher from outside gave, in the clothes of a fitted synthesizer."""
+    """A table that a publisher returned, with the ``sample`` of a fitted synthesizer."""
 
     def __init__(self, table: pd.DataFrame) -> None:
         self._table = table
@@ -195,21 +182,14 @@ def train(
     *,
     keep_discriminators: bool = False,
 ) -> list[Any]:
-    """Train one model per random state; all at once where the synthesizer can.
+    """Train one model, with ``sample(n)``, per random state; all at once where that is possible.
 
     Parameters
     ----------
     synthesizer : estimator or callable
         With ``clone``, ``fit(party_frames, on)`` and ``sample(n)``, or a `Publisher`.
-    party_frames, on
-        As in ``fit``.
-    random_states : sequence of int
-    keep_discriminators : bool, default=False
-
-    Returns
-    -------
-    list of fitted models
-        Each with ``sample(n)``.
+    party_frames, on, random_states, keep_discriminators
+        As in ``fit`` and ``fit_replicas``.
 
     Raises
     ------

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import beta, norm, rankdata
 
-from vflsynth.audit._encoding import Booleans, Floats
+from vflsynth.audit.encoding import Booleans, Floats
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,6 @@ class Estimate:
 def binomial_interval(successes: int, trials: int, confidence: float = 0.95) -> Estimate:
     """Return a proportion with its exact (Clopper-Pearson) interval.
 
-    Parameters
-    ----------
-    successes, trials : int
-    confidence : float, default=0.95
-
-    Returns
-    -------
-    Estimate
-
     Examples
     --------
     >>> str(binomial_interval(0, 30))
@@ -67,14 +58,9 @@ def lower_bound(successes: int, trials: int, confidence: float) -> float:
 
 
 def auc(scores: Floats, is_member: Booleans) -> float:
-    """Return the area under the ROC curve; ties count half.
+    """Return the area under the ROC curve of scores, shape (candidate,); ties count half.
 
-    Parameters
-    ----------
-    scores : ndarray, shape (candidate,)
-        Higher means: more likely a member.
-    is_member : ndarray of bool, shape (candidate,)
-        Both kinds must occur.
+    Members should score higher; there must be members and others.
     """
     n_in = int(is_member.sum())
     ranks = rankdata(scores)
@@ -83,18 +69,7 @@ def auc(scores: Floats, is_member: Booleans) -> float:
 
 
 def auc_interval(scores: Floats, is_member: Booleans, confidence: float = 0.95) -> Estimate:
-    """Return the area under the ROC curve with its interval.
-
-    Parameters
-    ----------
-    scores : ndarray, shape (candidate,)
-    is_member : ndarray of bool, shape (candidate,)
-        At least two of each kind.
-    confidence : float, default=0.95
-
-    Returns
-    -------
-    Estimate
+    """Return the area under the ROC curve with its interval, from at least two of each kind.
 
     Notes
     -----
@@ -142,14 +117,9 @@ def _newcombe(value: float, n_in: int, n_out: int, z: float) -> tuple[float, flo
 
 @dataclass(frozen=True, eq=False)
 class ROC:
-    """An ROC curve with a pointwise band.
+    """An ROC curve from (0, 0) to (1, 1), each array of shape (threshold,).
 
-    Parameters
-    ----------
-    fpr, tpr : ndarray, shape (threshold,)
-        From (0, 0) to (1, 1).
-    low, high : ndarray, shape (threshold,)
-        Exact interval of the true positive rate at each threshold.
+    `low` and `high` are the exact interval of the true positive rate at each threshold.
     """
 
     fpr: Floats
@@ -178,18 +148,8 @@ def tpr_at_fpr(
 ) -> Estimate:
     """Return the largest true positive rate whose false positive rate is at most `fpr`.
 
-    Parameters
-    ----------
-    scores : ndarray, shape (candidate,)
-    is_member : ndarray of bool, shape (candidate,)
-    fpr : float
-        With fewer than ``1 / fpr`` non-members this asks for no false positive at all.
-    confidence : float, default=0.95
-
-    Returns
-    -------
-    Estimate
-        The interval is exact for the threshold that was found, and silent on how it was found.
+    With fewer than ``1 / fpr`` non-members this asks for no false positive at all. The interval is
+    exact for the threshold that was found; it does not account for how it was found.
     """
     outside = np.sort(scores[~is_member])[::-1]
     allowed = int(fpr * len(outside) + 1e-9)
@@ -259,19 +219,9 @@ def best_threshold(
 ) -> float:
     """Return the threshold whose bound on epsilon is largest on these models.
 
-    Parameters
-    ----------
-    scores : ndarray, shape (model,)
-        Of models that are not used for the bound itself.
-    is_member : ndarray of bool, shape (model,)
-    delta, confidence
-        As in `epsilon_lower_bound`.
-
-    Returns
-    -------
-    float
-        Scores at or above it are called "member". Half way between two scores that occur; if no
-        bound is above zero, the threshold of the largest accuracy.
+    Scores at or above it are called "member". It is half way between two scores that occur; if no
+    bound is above zero, it is the threshold of the largest accuracy. The models must not be those
+    that the bound itself is computed on.
     """
     values = np.unique(scores)
     if len(values) == 1:

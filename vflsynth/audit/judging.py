@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from vflsynth.audit._encoding import Booleans, Floats
 from vflsynth.audit.adversary import Adversary
+from vflsynth.audit.encoding import Booleans, Floats
 from vflsynth.audit.findings import Attack, PaperAccuracy
 from vflsynth.audit.intervals import auc
 
@@ -17,10 +17,7 @@ def judge_attack(
     adversary: Adversary,
     features: Floats,
     random_state: int,
-    *,
-    delta: float,
-    confidence: float,
-    bound_confidence: float,
+    **levels: float,
 ) -> Attack:
     """Train an adversary on half of the models of each world and judge it on the others.
 
@@ -33,14 +30,8 @@ def judge_attack(
         Of models trained with the target, then of as many trained without.
     random_state : int
         Of the split.
-    delta : float
-        At which epsilon is bounded.
-    confidence, bound_confidence : float
-        Of the intervals, and of the bound on epsilon.
-
-    Returns
-    -------
-    Attack
+    **levels
+        `delta`, `confidence` and `bound_confidence`, see `Attack.judge`.
     """
     n_models = len(features) // 2
     is_member = np.repeat([True, False], n_models)
@@ -59,9 +50,7 @@ def judge_attack(
         training_scores=training_scores,
         training_members=is_member[for_training],
         training_auc=auc(training_scores, is_member[for_training]),
-        delta=delta,
-        confidence=confidence,
-        bound_confidence=bound_confidence,
+        **levels,
     )
 
 

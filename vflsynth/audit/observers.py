@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from vflsynth.audit._encoding import Floats
+from vflsynth.audit.encoding import Floats
 from vflsynth.audit.findings import Claim
 from vflsynth.audit.shadow import Observation, describe_frames
 from vflsynth.audit.statistics import Statistic
@@ -21,16 +20,7 @@ _CLAIM, _RELATIONS = "claimed privacy", tuple(NeighbouringRelation)
 
 
 class TableObserver:
-    """Statistics of one synthetic table per model.
-
-    Parameters
-    ----------
-    statistics : sequence of Statistic
-        Fitted.
-    targets : dict of key to DataFrame
-        The targets' records.
-    n_synthetic : int
-    """
+    """Fitted statistics of one synthetic table per model, of `n_synthetic` records."""
 
     keep_discriminators = False
 
@@ -65,21 +55,13 @@ class TableObserver:
                     for statistic in self._statistics
                     for target in targets
                 }
-                | _as_numbers(claim_of(model))
+                | _as_numbers(Claim.of_model(model))
             )
         return observations
 
 
 class FeatureObserver:
-    """Statistics of each party's intermediate features of all records.
-
-    Parameters
-    ----------
-    statistics : sequence of Statistic
-    frames : mapping of str to DataFrame
-        All matched records, keys as the index.
-    targets : sequence of hashable
-    """
+    """Statistics of each party's intermediate features of all matched records."""
 
     keep_discriminators = True
 
@@ -147,14 +129,6 @@ def label_of(statistic: str, target: Hashable) -> str:
     return f"{statistic} | {target!r}"
 
 
-def claim_of(model: Any) -> Claim | None:
-    """Return what a model's privacy ledger says of its synthetic data; None if nothing."""
-    ledger = getattr(model, "privacy_ledger_", None)
-    if ledger is None or not ledger.covers_synthetic_data or not math.isfinite(ledger.epsilon()):
-        return None
-    return Claim(ledger.epsilon(), ledger.delta, ledger.relation)
-
-
 def _as_numbers(claim: Claim | None) -> Observation:
     if claim is None:
         return {}
@@ -162,12 +136,7 @@ def _as_numbers(claim: Claim | None) -> Observation:
 
 
 def weakest_claim(worlds: Iterable[Mapping[str, Floats]]) -> Claim | None:
-    """Return what all observed models claim; None if they claim nothing.
-
-    Parameters
-    ----------
-    worlds : iterable of dict of str to ndarray, shape (model, feature)
-    """
+    """Return what all models of the observed worlds claim; None if they claim nothing."""
     claims = [world[_CLAIM] for world in worlds if _CLAIM in world]
     if not claims:
         return None

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.stats import binom
 
-from vflsynth.audit._encoding import Booleans, Floats
+from vflsynth.audit.encoding import Booleans, Floats
 
 GUESS_SHARES = (1.0, 0.8, 0.5, 0.2, 0.05)
 """Shares of canaries that are guessed, the others passed over; the bound pays for trying all."""
@@ -16,20 +16,9 @@ GUESS_SHARES = (1.0, 0.8, 0.5, 0.2, 0.05)
 def one_run_p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
     """Return how likely so many right guesses are at most under (ε, δ)-differential privacy.
 
-    Parameters
-    ----------
-    m, r, v : int
-        Canaries, guesses about them, right guesses.
-    epsilon, delta : float
-
-    Returns
-    -------
-    float
-
-    Notes
-    -----
-    Source: Steinke et al. 2023, Theorem 5.2 in the form of its Appendix D: the binomial tail of
-    randomised response, plus ``2 m δ`` times the largest mean of the probabilities just below v.
+    `m` canaries, `r` guesses about them, `v` right ones. Source: Steinke et al. 2023, Theorem 5.2
+    in the form of its Appendix D: the binomial tail of randomised response, plus ``2 m δ`` times
+    the largest mean of the probabilities just below v.
     """
     rate = 1.0 / (1.0 + math.exp(-epsilon))
     tail = float(binom.sf(v - 1, r, rate))
@@ -40,20 +29,10 @@ def one_run_p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> flo
 
 
 def one_run_epsilon(m: int, r: int, v: int, *, delta: float, p_value: float) -> float:
-    """Return the largest epsilon that so many right guesses contradict.
+    """Return the largest epsilon that so many right guesses contradict, rounded down.
 
-    Parameters
-    ----------
-    m, r, v : int
-        Canaries, guesses about them, right guesses.
-    delta : float
-    p_value : float
-        One minus the confidence.
-
-    Returns
-    -------
-    float
-        Rounded down; 0 if nothing is contradicted.
+    `m`, `r` and `v` as in `one_run_p_value`; `p_value` is one minus the confidence. 0 if nothing is
+    contradicted.
     """
     if one_run_p_value(m, r, v, 0.0, delta) >= p_value:
         return 0.0

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
-from vflsynth.audit.findings import LOW_FPRS, RELATION_WORDS, Claim, TargetAudit
+from vflsynth.audit.findings import LOW_FPRS, RELATION_WORDS, Claim, TargetAudit, plain, vars_of
+from vflsynth.audit.game import RELEASES
 from vflsynth.audit.intervals import Estimate, most_epsilon
-from vflsynth.audit.report import make_page, make_section
-from vflsynth.evaluation._page import Page
+from vflsynth.audit.report import describe
 from vflsynth.privacy import NeighbouringRelation
+from vflsynth.reporting import Page, render, require_packages
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-RELEASES = {
-    "ASSD": "one synthetic table",
-    "ASIF": "one party's intermediate features of all records, once, after training",
-    "mechanism": "one release",
-    "canaries": "one synthetic table",
+_HEADINGS = {
+    "ASSD": "What the synthetic table tells about single records",
+    "ASIF": "What the intermediate features tell about single records",
+    "mechanism": "What the mechanism's release tells about a record",
 }
-"""What an attacker is shown once, by scheme."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,17 +97,7 @@ class AuditReport:
         return 0.0 if self.claim is None else self.claim.delta
 
     def conclusion(self, audit: TargetAudit) -> list[str]:
-        """Say in sentences what may, and what may not, be concluded about a target.
-
-        Parameters
-        ----------
-        audit : TargetAudit
-            One of `targets`.
-
-        Returns
-        -------
-        list of str
-        """
+        """Say in sentences what may, and what may not, be concluded about one of the targets."""
         best = audit.strongest
         share = f"{best.accuracy.value:.0%} of the time ({_percent(best.accuracy)})"
         sure = f"{self.confidence:.0%}"
@@ -153,20 +141,20 @@ class AuditReport:
         for audit in self.targets:
             strongest = audit.strongest
             for attack in sorted(audit.attacks, key=lambda a: (a is not strongest, -a.auc.value)):
+                estimates = {"accuracy": attack.accuracy, "auc": attack.auc}
+                estimates |= {f"tpr_at_{fpr:g}": rate for fpr, rate in attack.tpr.items()}
+                row = {
+                    "target": audit.target,
+                    "source": audit.source,
+                    "statistic": attack.statistic,
+                    "adversary": attack.adversary,
+                    "strongest": attack is strongest,
+                }
+                for name, found in estimates.items():
+                    row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
                 rows.append(
-                    {
-                        "target": audit.target,
-                        "source": audit.source,
-                        "statistic": attack.statistic,
-                        "adversary": attack.adversary,
-                        "strongest": attack is strongest,
-                        **_flat("accuracy", attack.accuracy),
-                        **_flat("auc", attack.auc),
-                        **{
-                            name: value
-                            for fpr, estimate in attack.tpr.items()
-                            for name, value in _flat(f"tpr_at_{fpr:g}", estimate).items()
-                        },
+                    row
+                    | {
                         "epsilon_at_least": attack.epsilon,
                         "training_auc": attack.training_auc,
                         "n_test": len(attack.scores),
@@ -178,14 +166,7 @@ class AuditReport:
         """Return the paper's mean and two deviations of accuracy, if they were asked for."""
         return pd.DataFrame(
             [
-                {
-                    "target": audit.target,
-                    "source": audit.source,
-                    "statistic": cell.statistic,
-                    "adversary": cell.adversary,
-                    "mean": cell.mean,
-                    "two_deviations": cell.two_deviations,
-                }
+                {"target": audit.target, "source": audit.source} | vars_of(cell)
                 for audit in self.targets
                 for cell in audit.paper_protocol
             ]
@@ -193,23 +174,17 @@ class AuditReport:
 
     def to_json(self) -> str:
         """Return every number and sentence as JSON."""
-        content = {
-            "scheme": self.scheme,
-            "threat_model": self.threat_model,
-            "n_models": self.n_models,
-            "n_records": self.n_records,
-            "confidence": self.confidence,
+        size = ("scheme", "threat_model", "n_models", "n_records", "confidence")
+        cost = ("seconds", "cpu_seconds", "n_trained", "memory")
+        content = {name: getattr(self, name) for name in size} | {
             "chance": {"accuracy": 0.5, "auc": 0.5, "tpr": {f"{f:g}": f for f in LOW_FPRS}},
             "relation": self.relation,
             "claim": None if self.claim is None else vars_of(self.claim),
             "epsilon_ceiling": self.epsilon_ceiling,
-            "seconds": self.seconds,
-            "cpu_seconds": self.cpu_seconds,
-            "n_trained": self.n_trained,
-            "memory": self.memory,
+            **{name: getattr(self, name) for name in cost},
             "targets": [
                 {
-                    "target": _plain(audit.target),
+                    "target": plain(audit.target),
                     "chosen_by": list(audit.chosen_by),
                     "source": audit.source,
                     "conclusion": self.conclusion(audit),
@@ -234,27 +209,54 @@ class AuditReport:
         }
         return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
 
+    @property
+    def headline(self) -> str:
+        """The verdict in one sentence; never that anything is safe."""
+        caught = [target for target in self.targets if target.strongest.auc.low > 0.5]
+        if self.contradicts_claim:
+            return f"The claimed {self.claim} is contradicted."
+        if not caught:
+            return "These attacks were not shown to beat guessing. That is no proof of safety."
+        if len(self.targets) == 1:
+            return "An attacker beats guessing."
+        return f"In {len(caught)} of {len(self.targets)} audits an attacker beats guessing."
+
+    def _facts(self) -> list[str]:
+        n_targets = len({target.target for target in self.targets})
+        return [
+            self.scheme,
+            *([] if self.n_records is None else [f"{self.n_records:,} records"]),
+            f"{n_targets} {'target' if n_targets == 1 else 'targets'}",
+            f"{self.n_models} models with and {self.n_models} without each",
+            "no privacy claimed" if self.claim is None else f"claimed: {self.claim}",
+        ]
+
     def section(self) -> Markup:
         """Return the audit as a piece of HTML, for `vflsynth.evaluation.report`."""
-        return make_section(self)
+        require_packages("the page of an audit")
+        return render(
+            "vflsynth.audit",
+            "section.html",
+            heading=_HEADINGS[self.scheme],
+            facts=self._facts(),
+            threat_model=self.threat_model,
+            confidence=f"{self.confidence:.0%}",
+            audits=[
+                describe(target, self.conclusion(target), self.claim, self.confidence)
+                for target in self.targets
+            ],
+        )
 
     def page(self, title: str = "Privacy audit") -> Page:
         """Return the audit as a self-contained HTML page, with ``save(path)``.
-
-        Parameters
-        ----------
-        title : str, default="Privacy audit"
-
-        Returns
-        -------
-        Page
 
         Raises
         ------
         MissingExtraError
             If matplotlib or jinja2 is not installed.
         """
-        return make_page(self, title)
+        values = {"facts": (), "headline": self.headline, "section": self.section()}
+        return Page(render("vflsynth.audit", "page.html", title=title, **values))
 
     def _repr_html_(self) -> str:
         return self.page()._repr_html_()
@@ -270,21 +272,6 @@ class AuditReport:
 def joint_confidence(confidence: float, n: int) -> float:
     """Confidence that each of n bounds needs so that all hold at once with `confidence`."""
     return 1.0 - (1.0 - confidence) / n
-
-
-def vars_of(value: Any) -> dict[str, Any]:
-    """Fields of a flat dataclass."""
-    return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    return value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)
-
-
-def _flat(name: str, estimate: Estimate) -> dict[str, float]:
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def _percent(estimate: Estimate) -> str:

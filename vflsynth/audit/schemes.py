@@ -11,8 +11,8 @@ import joblib
 import numpy as np
 
 from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
-from vflsynth.audit._encoding import Floats
 from vflsynth.audit.adversary import Adversary, default_adversaries
+from vflsynth.audit.encoding import Floats
 from vflsynth.audit.findings import Attack, Claim, PaperAccuracy, TargetAudit
 from vflsynth.audit.game import THREAT_MODELS, LeaveOneOutGame, PartyFrames, trains_many
 from vflsynth.audit.judging import judge_attack, paper_accuracy
@@ -38,6 +38,9 @@ _RULES: dict[str, Rule] = {
     "block_size": Optional(Number(1, whole=True)),
     "random_state": Number(0, whole=True),
 }
+
+_SHARED: tuple[str, ...] = ("adversaries", "protocol", "confidence", "n_models", "random_state")
+_SHARED += ("pair_seeds", "block_size", "n_jobs", "cache", "verbose")
 
 
 def audit_synthetic_data(
@@ -141,7 +144,7 @@ def audit_synthetic_data(
     >>> len(audit.targets)
     1
     """
-    _check(locals(), "audit_synthetic_data")
+    options = _options(locals(), "audit_synthetic_data")
     game = LeaveOneOutGame(party_frames, on)
     chosen = game.choose(targets, categorical)
     observer = TableObserver(
@@ -157,17 +160,8 @@ def audit_synthetic_data(
         on,
         observer,
         {"synthetic data": observer.labels()},
-        adversaries=adversaries,
-        protocol=protocol,
-        claim=claim,
-        confidence=confidence,
-        n_models=n_models,
-        pair_seeds=pair_seeds,
-        block_size=block_size,
-        n_jobs=n_jobs,
-        cache=cache,
-        random_state=random_state,
-        verbose=verbose,
+        claim,
+        **options,
     )
 
 
@@ -226,7 +220,7 @@ def audit_intermediate_features(
     as in training. Naive statistics are per feature, where the code had three for the whole matrix.
     The features are those after training; an attacker who collects them in every step sees more.
     """
-    _check(locals(), "audit_intermediate_features")
+    options = _options(locals(), "audit_intermediate_features")
     if not trains_many(synthesizer):
         raise ParameterError(
             "audit_intermediate_features looks at local discriminators, which only synthesizers "
@@ -244,17 +238,8 @@ def audit_intermediate_features(
         on,
         observer,
         {f"intermediate features of {party}": observer.labels(party) for party in game.aligned},
-        adversaries=adversaries,
-        protocol=protocol,
-        claim=None,
-        confidence=confidence,
-        n_models=n_models,
-        pair_seeds=pair_seeds,
-        block_size=block_size,
-        n_jobs=n_jobs,
-        cache=cache,
-        random_state=random_state,
-        verbose=verbose,
+        None,
+        **options,
     )
 
 
@@ -266,10 +251,10 @@ def _audit(
     on: Hashable,
     observer: Observer,
     sources: Mapping[str, Mapping[str, str]],
+    claim: Claim | None,
     *,
     adversaries: Sequence[Adversary] | None,
     protocol: Protocol,
-    claim: Claim | None,
     confidence: float,
     n_models: int,
     random_state: int,
@@ -338,11 +323,12 @@ def _judge(
     return attack, paper_accuracy(statistic, adversary, features, random_state)
 
 
-def _check(values: Mapping[str, Any], owner: str) -> None:
-    rules = {name: rule for name, rule in _RULES.items() if name in values}
-    check_parameters(owner, values, rules)
+def _options(values: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """Check an audit's parameters, and return those that are not about one scheme only."""
+    check_parameters(owner, values, {name: _RULES[name] for name in _RULES if name in values})
     for name in ("targets", "statistics"):
         if isinstance(values[name], (str, Statistic)) or not len(values[name]):
             raise ParameterError(
                 f"{owner}: {name} must be a sequence of at least one, got {values[name]!r}"
             )
+    return {name: values[name] for name in _SHARED}

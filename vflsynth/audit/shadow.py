@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from vflsynth._device import available_memory
 from vflsynth._version import __version__
-from vflsynth.audit._encoding import Floats
+from vflsynth.audit.encoding import Floats
 from vflsynth.audit.game import PartyFrames, World, train, trains_many
 from vflsynth.exceptions import ParameterError
 
@@ -97,28 +97,17 @@ def run_shadow_models(
 
     Parameters
     ----------
-    synthesizer : estimator or callable
+    synthesizer, on
         See `vflsynth.audit.game.train`.
     worlds : sequence of World
-    on : hashable
-        Key column; None for the index.
     observer : Observer
-    n_models : int
-        Per world.
-    pair_seeds : bool, default=False
-        Give model j the same seed in every world. Default: every model has a seed of its own.
+    n_models, pair_seeds, block_size, n_jobs, verbose
+        As in `audit_synthetic_data`.
     random_state : int, default=0
         Model j of a world gets the same seed whatever the blocks, workers and other worlds are.
-    block_size : int, optional
-        Models trained at once. Default: as many as are worth it and fit into memory.
-    n_jobs : int, optional
-        Blocks trained at the same time, as joblib understands it; ``joblib.parallel_config``
-        decides by default, and chooses where they run.
     cache : path-like, optional
         Directory where the observations of each model are kept, never a model or a record. A run
         that was interrupted continues there; a longer one adds to it.
-    verbose : int, default=1
-        0 shows no progress bar.
 
     Returns
     -------
@@ -135,16 +124,12 @@ def run_shadow_models(
             "apart. Leave cache out, or wrap the function in a scikit-learn estimator"
         )
     started = time.perf_counter()
-    stores = {
-        world.name: _Store(cache, _key(synthesizer, world, on, observer, pair_seeds, random_state))
-        for world in worlds
-    }
-    found: dict[str, dict[int, Observation]] = {
-        world.name: stores[world.name].read(n_models) for world in worlds
-    }
-    missing = {
-        world.name: [j for j in range(n_models) if j not in found[world.name]] for world in worlds
-    }
+    stores, found, missing = {}, {}, {}
+    for world in worlds:
+        key = _key(synthesizer, world, on, observer, pair_seeds, random_state)
+        stores[world.name] = _Store(cache, key)
+        found[world.name] = stores[world.name].read(n_models)
+        missing[world.name] = [j for j in range(n_models) if j not in found[world.name]]
     n_missing = sum(map(len, missing.values()))
     workers = joblib.effective_n_jobs(n_jobs)
     size, memory = _plan(synthesizer, worlds[0], on, block_size, workers, n_models)

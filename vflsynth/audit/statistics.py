@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 import pandas as pd
 
-from vflsynth.audit._encoding import Attribute, Encoding, Floats
+from vflsynth.audit.encoding import Attribute, Encoding, Floats
 from vflsynth.exceptions import ParameterError
 
 _BLOCK_ROWS = 8192
@@ -30,31 +30,16 @@ class Statistic(ABC):
     _encoding: Encoding
 
     def fit(self, table: pd.DataFrame, categorical: Collection[Hashable] = ()) -> Self:
-        """Learn ranges and labels.
+        """Return a copy that knows the ranges and labels of a table.
 
-        Parameters
-        ----------
-        table : DataFrame, shape (record, column)
-        categorical : collection of hashable, default ()
-            Numeric columns to read as labels.
-
-        Returns
-        -------
-        Statistic
-            A fitted copy.
+        `categorical` names numeric columns to read as labels.
         """
         fitted = copy(self)
         fitted._encoding = Encoding(table, categorical)
         return fitted
 
     def measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
-        """Describe a table.
-
-        Parameters
-        ----------
-        table : DataFrame, shape (row, column)
-        target : DataFrame, shape (1, column)
-            The record that the attacker asks about.
+        """Describe a table; `target` is the record that the attacker asks about, as one row.
 
         Returns
         -------
@@ -77,12 +62,7 @@ class Statistic(ABC):
 
 
 class Together(Statistic):
-    """Several statistics as one vector.
-
-    Parameters
-    ----------
-    *statistics : Statistic
-    """
+    """Several statistics as one vector."""
 
     def __init__(self, *statistics: Statistic) -> None:
         self.statistics = statistics
@@ -212,13 +192,9 @@ class Neighbourhood(Statistic):
 
     def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
         centre = self._encoding.encode(target)
+        blocks = (table.iloc[i : i + _BLOCK_ROWS] for i in range(0, len(table), _BLOCK_ROWS))
         squares = np.concatenate(
-            [
-                (
-                    (self._encoding.encode(table.iloc[start : start + _BLOCK_ROWS]) - centre) ** 2
-                ).sum(1)
-                for start in range(0, len(table), _BLOCK_ROWS)
-            ]
+            [((self._encoding.encode(block) - centre) ** 2).sum(1) for block in blocks]
         )
         k = min(self.n_neighbours, len(squares))
         nearest = np.sqrt(np.sort(np.partition(squares, k - 1)[:k]))
@@ -228,10 +204,5 @@ class Neighbourhood(Statistic):
         return f"Neighbourhood(n_neighbours={self.n_neighbours})"
 
 
-DEFAULT_STATISTICS: tuple[Statistic, ...] = (
-    Naive(),
-    Histogram(),
-    Correlation(),
-    Neighbourhood(),
-)
+DEFAULT_STATISTICS = (Naive(), Histogram(), Correlation(), Neighbourhood())
 """What an audit looks at unless told otherwise, each by itself."""

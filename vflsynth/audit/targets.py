@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.audit._encoding import Encoding, Floats
+from vflsynth.audit.encoding import Encoding, Floats
 from vflsynth.exceptions import ParameterError
 
 _BLOCK_ROWS = 1024
@@ -20,18 +20,8 @@ def outlying_attributes(
 ) -> pd.Series[int]:
     """Count the attributes of each record that lie outside the quartiles by more than a margin.
 
-    Parameters
-    ----------
-    table : DataFrame, shape (record, column)
-    categorical : collection of hashable, default ()
-        Numeric columns to leave out, as columns of labels are anyway.
-    factor : float, default=1.5
-        Margin in interquartile ranges.
-
-    Returns
-    -------
-    Series of int, shape (record,)
-        With the table's index.
+    The margin is `factor` interquartile ranges. Columns of labels are left out. Returns a Series
+    with the table's index.
 
     Notes
     -----
@@ -108,18 +98,7 @@ def most_outlying(
 def neighbour_distances(
     table: pd.DataFrame, *, categorical: Collection[Hashable] = ()
 ) -> pd.Series[float]:
-    """Return each record's distance to its nearest neighbour.
-
-    Parameters
-    ----------
-    table : DataFrame, shape (record, column)
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
-
-    Returns
-    -------
-    Series of float, shape (record,)
-        With the table's index; from 0 to 2.
+    """Return each record's distance to its nearest neighbour, 0 to 2, with the table's index.
 
     Notes
     -----
@@ -150,26 +129,17 @@ def neighbour_distances(
 def farthest(
     table: pd.DataFrame, *, n: int = 1, categorical: Collection[Hashable] = ()
 ) -> list[Hashable]:
-    """Return the records that are farthest from their nearest neighbour.
+    """Return the keys of the records that are farthest from their nearest neighbour.
 
     Parameters
     ----------
-    table : DataFrame, shape (record, column)
-        Its index are the records' keys.
-    n : int, default=1
-        How many.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
+    table, n, categorical
+        As in `most_outlying`.
 
     Returns
     -------
     list of hashable
         Keys, the farthest first.
-
-    Raises
-    ------
-    ParameterError
-        If the table has fewer than `n` records.
 
     Examples
     --------

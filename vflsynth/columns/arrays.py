@@ -86,19 +86,9 @@ def write_times(
     *,
     days: bool = False,
 ) -> pd.Series[Any]:
-    """Undo `read_times`; `counts` may be overwritten.
+    """Undo `read_times`, overwriting `counts`; both arrays have shape (record,).
 
-    Parameters
-    ----------
-    counts : int64 array, shape (record,)
-    missing : bool array, shape (record,)
-    dtype : dtype
-        Of the result.
-    name : object
-        Of the result.
-    days : bool
-        Whether to move times to the nearest midnight of their time zone: local days are not all
-        of the same length.
+    `days` moves times to the nearest midnight of their time zone, where days differ in length.
     """
     values = counts.view(numpy_dtype(dtype))
     values[missing] = np.array("NaT", dtype=values.dtype)
@@ -113,17 +103,9 @@ def write_times(
 def write_numbers(
     values: npt.NDArray[Any], missing: Flags, dtype: Any, name: Any
 ) -> pd.Series[Any]:
-    """Series of numbers of a dtype; those that NumPy has cannot be missing unless they are floats.
+    """Make a column of numbers, perhaps overwriting them; both arrays have shape (record,).
 
-    Parameters
-    ----------
-    values : array, shape (record,)
-        May be overwritten.
-    missing : bool array, shape (record,)
-    dtype : dtype
-        Of the result.
-    name : object
-        Of the result.
+    Nothing may be missing from integers and flags of NumPy.
     """
     values = values.astype(numpy_dtype(dtype), copy=False)
     if isinstance(dtype, np.dtype):

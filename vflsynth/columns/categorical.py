@@ -286,7 +286,7 @@ def can_hold(dtype: Any, values: Sequence[Any]) -> bool:
         return True
     try:
         return list(array_of(list(values), dtype)) == list(values)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, NotImplementedError):  # the last is Arrow's
         return False
 
 

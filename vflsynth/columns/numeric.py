@@ -37,17 +37,9 @@ from vflsynth.columns.base import (
     from_one_hot,
     one_hot,
 )
-from vflsynth.columns.ranges import (
-    grid_origin,
-    number_bounds,
-    number_grid,
-    number_range,
-    time_bounds,
-    time_grid,
-    time_range,
-)
+from vflsynth.columns.ranges import NumberRanges, TimeRanges
 from vflsynth.columns.scaling import SCALERS, Scaler, Scaling
-from vflsynth.columns.schema import Bounds, Categories, PublicColumn
+from vflsynth.columns.schema import Categories, PublicColumn
 from vflsynth.exceptions import (
     ColumnKindError,
     EmptyColumnError,
@@ -85,6 +77,9 @@ class NumericTransformer(ColumnTransformer):
         unit for datetimes). 0.0 where the round trip is exact; more only where float32 cannot tell
         the values apart, as in 12-digit identifiers or nanosecond timestamps.
     """
+
+    ranges: ClassVar[NumberRanges | TimeRanges]
+    """What a public range means for a column of this kind, and where one is looked for."""
 
     def __init__(self, scaling: Scaling = "standard", *, spike_share: float | None = 0.1) -> None:
         self.scaling = scaling
@@ -239,42 +234,14 @@ class NumericTransformer(ColumnTransformer):
         cls, name: Hashable, dtype: Any, listed: PublicColumn | None
     ) -> PublicColumn | None:
         """Return the public bounds as the dtype has them; see `ColumnTransformer`."""
-        cls._check_dtype(name, dtype)
+        cls.ranges.check_dtype(name, dtype)
         if isinstance(listed, Categories):
             raise ColumnKindError(
                 f"the public schema lists categories, and the column is {cls.kind}",
                 fix="give it bounds instead, or declare it categorical",
                 column=name,
             )
-        return None if listed is None else cls._bounds(name, dtype, listed)
-
-    @classmethod
-    @abstractmethod
-    def grid(cls, dtype: Any) -> tuple[npt.NDArray[np.float64], int]:
-        """Public cells in which a column of this dtype is looked for.
-
-        Returns
-        -------
-        edges : float64 array, shape (cell + 1,)
-            Rising. The cells at the ends also hold what is beyond.
-        origin : int
-            See `Bounds`.
-        """
-
-    @classmethod
-    @abstractmethod
-    def between(cls, dtype: Any, low: float, high: float) -> Bounds:
-        """Bounds between two edges of the grid."""
-
-    @classmethod
-    @abstractmethod
-    def _check_dtype(cls, name: Hashable, dtype: Any) -> None:
-        """Raise ColumnKindError unless a column of this dtype can be of this kind."""
-
-    @classmethod
-    @abstractmethod
-    def _bounds(cls, name: Hashable, dtype: Any, listed: Bounds) -> Bounds:
-        """Say what bounds of the schema mean for the dtype."""
+        return None if listed is None else cls.ranges.bounds(name, dtype, listed)
 
     @abstractmethod
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
@@ -292,33 +259,10 @@ class ContinuousTransformer(NumericTransformer):
     """
 
     kind: ClassVar[str] = "continuous"
-    _whole: ClassVar[bool] = False
-
-    @classmethod
-    def grid(cls, dtype: Any) -> tuple[npt.NDArray[np.float64], int]:
-        """Powers of two; see `number_grid`."""
-        return number_grid(dtype), 0
-
-    @classmethod
-    def between(cls, dtype: Any, low: float, high: float) -> Bounds:
-        """Bounds between two edges of the grid."""
-        return number_range(dtype, low, high, whole=cls._whole)
-
-    @classmethod
-    def _check_dtype(cls, name: Hashable, dtype: Any) -> None:
-        if numpy_dtype(dtype).kind not in "iuf":
-            raise ColumnKindError(
-                f"dtype {dtype} is not numeric, so the column cannot be {cls.kind}",
-                fix="convert it with pandas.to_numeric, or declare another kind",
-                column=name,
-            )
-
-    @classmethod
-    def _bounds(cls, name: Hashable, dtype: Any, listed: Bounds) -> Bounds:
-        return number_bounds(name, dtype, listed, whole=cls._whole)
+    ranges: ClassVar[NumberRanges | TimeRanges] = NumberRanges("continuous", whole=False)
 
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
-        self._check_dtype(column.name, column.dtype)
+        self.ranges.check_dtype(column.name, column.dtype)
         if numpy_dtype(column.dtype).kind in "iu":
             return read_integers(column)
         return read_floats(column)
@@ -332,7 +276,7 @@ class IntegerTransformer(ContinuousTransformer):
     """
 
     kind: ClassVar[str] = "integer"
-    _whole: ClassVar[bool] = True
+    ranges: ClassVar[NumberRanges | TimeRanges] = NumberRanges("integer", whole=True)
 
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
         values, missing = super()._read(column)
@@ -360,32 +304,10 @@ class DatetimeTransformer(NumericTransformer):
     """
 
     kind: ClassVar[str] = "datetime"
-
-    @classmethod
-    def grid(cls, dtype: Any) -> tuple[npt.NDArray[np.float64], int]:
-        """Decades, or powers of two of seconds; see `time_grid`."""
-        return time_grid(dtype), grid_origin(dtype)
-
-    @classmethod
-    def between(cls, dtype: Any, low: float, high: float) -> Bounds:
-        """Bounds between two edges of the grid."""
-        return time_range(dtype, low, high)
-
-    @classmethod
-    def _check_dtype(cls, name: Hashable, dtype: Any) -> None:
-        if numpy_dtype(dtype).kind not in "mM":
-            raise ColumnKindError(
-                f"dtype {dtype} is not a datetime",
-                fix="convert it with pandas.to_datetime, or declare another kind",
-                column=name,
-            )
-
-    @classmethod
-    def _bounds(cls, name: Hashable, dtype: Any, listed: Bounds) -> Bounds:
-        return time_bounds(name, dtype, listed)
+    ranges: ClassVar[NumberRanges | TimeRanges] = TimeRanges()
 
     def _fit(self, column: pd.Series[Any]) -> None:
-        self._check_dtype(column.name, column.dtype)
+        self.ranges.check_dtype(column.name, column.dtype)
         super()._fit(column)
 
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:

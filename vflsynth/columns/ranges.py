@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
+from dataclasses import dataclass
 from datetime import date
 from numbers import Real
 from typing import Any
@@ -36,129 +37,125 @@ _EPOCH = date(2000, 1, 1).toordinal()
 _DAYS = [date(year, 1, 1).toordinal() - _EPOCH for year in _YEARS]
 
 
-def number_bounds(name: Hashable, dtype: Any, listed: Bounds, *, whole: bool) -> Bounds:
-    """Say what a range means for a column of numbers.
+@dataclass(frozen=True, slots=True)
+class NumberRanges:
+    """Ranges of columns of numbers.
 
     Parameters
     ----------
-    name : object
-        Label of the column, for error messages.
-    dtype : dtype
-        A numeric one.
-    listed : Bounds
+    kind : str
+        Of the columns, for error messages.
     whole : bool
-        Whether the column holds whole numbers only, as every integer dtype does.
-
-    Raises
-    ------
-    ColumnKindError
-        If the ends are times, or the dtype cannot hold them.
+        Whether they hold whole numbers only, as those of every integer dtype do.
     """
-    if not isinstance(listed.low, Real):
-        raise ColumnKindError(
-            f"its public bounds {_words(listed)} are times, and the column holds numbers of type "
-            f"{dtype}",
-            fix="give it two numbers as bounds, or convert the column to datetimes",
-            column=name,
-        )
-    integers = numpy_dtype(dtype).kind in "iu"
-    found = Bounds(*listed.ends, step=int(whole or integers))
-    if integers and max(map(abs, listed.ends)) > _LARGEST_EXACT:
-        low, high = math.ceil(listed.low), math.floor(listed.high)
-        found = Bounds(0, high - low, int(low), 1)
-    _check_axis(name, dtype, found, listed)
-    return found
+
+    kind: str
+    whole: bool
+
+    def check_dtype(self, name: Hashable, dtype: Any) -> None:
+        """Raise ColumnKindError, naming the column, unless the dtype is one of numbers."""
+        if numpy_dtype(dtype).kind not in "iuf":
+            raise ColumnKindError(
+                f"dtype {dtype} is not numeric, so the column cannot be {self.kind}",
+                fix="convert it with pandas.to_numeric, or declare another kind",
+                column=name,
+            )
+
+    def bounds(self, name: Hashable, dtype: Any, listed: Bounds) -> Bounds:
+        """Say what public bounds mean for a column of this dtype, or raise ColumnKindError."""
+        if not isinstance(listed.low, Real):
+            raise ColumnKindError(
+                f"its public bounds {_words(listed)} are times, and the column holds numbers of "
+                f"type {dtype}",
+                fix="give it two numbers as bounds, or convert the column to datetimes",
+                column=name,
+            )
+        integers = numpy_dtype(dtype).kind in "iu"
+        found = Bounds(*listed.ends, step=int(self.whole or integers))
+        if integers and max(map(abs, listed.ends)) > _LARGEST_EXACT:
+            low, high = math.ceil(listed.low), math.floor(listed.high)
+            found = Bounds(0, high - low, int(low), 1)
+        _check_axis(name, dtype, found, listed)
+        return found
+
+    def grid(self, dtype: Any) -> tuple[Floats, int]:
+        """Edges of the cells in which columns are looked for, as far as the dtype goes, and origin.
+
+        Powers of two from 2**-30 to 2**64 of either sign, with one cell around 0; whole ones, and
+        0, for whole numbers. The cells at the ends also hold what is beyond.
+        """
+        own = numpy_dtype(dtype)
+        limits: Any = np.finfo(own) if own.kind == "f" else np.iinfo(own)
+        edges = np.rint(_EDGES) if self.whole or own.kind in "iu" else _EDGES
+        return np.unique(np.clip(edges, float(limits.min), float(limits.max))), 0
+
+    def between(self, dtype: Any, low: float, high: float) -> Bounds:
+        """Bounds between two edges of the grid."""
+        ends: tuple[float, float] = (low, high)
+        if numpy_dtype(dtype).kind in "iu":
+            limits = np.iinfo(numpy_dtype(dtype))  # the largest edge of 64 bits is rounded up
+            ends = max(low, limits.min), min(high, limits.max)
+        return self.bounds(None, dtype, Bounds(*ends))
 
 
-def time_bounds(name: Hashable, dtype: Any, listed: Bounds) -> Bounds:
-    """Say what a range means for a column of points in time or of durations.
+@dataclass(frozen=True, slots=True)
+class TimeRanges:
+    """Ranges of columns of points in time and of durations: counts of the dtype's unit."""
 
-    Parameters
-    ----------
-    name, dtype, listed
-        As in `number_bounds`.
+    def check_dtype(self, name: Hashable, dtype: Any) -> None:
+        """Raise ColumnKindError, naming the column, unless the dtype is one of times."""
+        if numpy_dtype(dtype).kind not in "mM":
+            raise ColumnKindError(
+                f"dtype {dtype} is not a datetime",
+                fix="convert it with pandas.to_datetime, or declare another kind",
+                column=name,
+            )
 
-    Returns
-    -------
-    Bounds
-        Counts of the dtype's unit above the lower end.
+    def bounds(self, name: Hashable, dtype: Any, listed: Bounds) -> Bounds:
+        """Say what public bounds mean for a column of this dtype, or raise ColumnKindError."""
+        own = numpy_dtype(dtype)
+        ends: tuple[Any, ...] = listed.ends
+        durations = own.kind == "m"
+        if isinstance(ends[0], pd.Timedelta) != durations or isinstance(ends[0], Real):
+            wanted = "durations, such as '0 days'" if durations else "times, such as '2020-01-31'"
+            raise ColumnKindError(
+                f"its public bounds {_words(listed)} do not fit a column of type {dtype}",
+                fix=f"give two {wanted}",
+                column=name,
+            )
+        step = _smallest_step(dtype)
+        if not durations:
+            if not isinstance(ends[0], pd.Timestamp):
+                step = _per_day(own)
+            ends = tuple(_in_zone(name, dtype, pd.Timestamp(end)) for end in ends)
+        try:
+            low, high = _count(ends[0], own, up=True), _count(ends[1], own, up=False)
+            if step > 1:  # days are not of equal length everywhere: the last one is a whole step
+                high = low + round((high - low) / step) * step
+            found = Bounds(0, high - low, low, step)
+        except ValueError:  # out of range, or less than a unit apart
+            raise _does_not_hold(name, dtype, listed) from None
+        _check_axis(name, dtype, found, listed)
+        return found
 
-    Raises
-    ------
-    ColumnKindError
-        If the ends are something else, lie in a time zone where the column has none, or the dtype
-        cannot hold them.
-    """
-    own = numpy_dtype(dtype)
-    ends: tuple[Any, ...] = listed.ends
-    durations = own.kind == "m"
-    if isinstance(ends[0], pd.Timedelta) != durations or isinstance(ends[0], Real):
-        wanted = "durations, such as '0 days'" if durations else "times, such as '2020-01-31'"
-        raise ColumnKindError(
-            f"its public bounds {_words(listed)} do not fit a column of type {dtype}",
-            fix=f"give two {wanted}",
-            column=name,
-        )
-    step = _smallest_step(dtype)
-    if not durations:
-        if not isinstance(ends[0], pd.Timestamp):
-            step = _per_day(own)
-        ends = tuple(_in_zone(name, dtype, pd.Timestamp(end)) for end in ends)
-    try:
-        low, high = _count(ends[0], own, up=True), _count(ends[1], own, up=False)
-        if step > 1:  # days are not of equal length everywhere: the last one is at a whole step
-            high = low + round((high - low) / step) * step
-        found = Bounds(0, high - low, low, step)
-    except ValueError:  # out of range, or less than a unit apart
-        raise _does_not_hold(name, dtype, listed) from None
-    _check_axis(name, dtype, found, listed)
-    return found
+    def grid(self, dtype: Any) -> tuple[Floats, int]:
+        """Edges of the cells in which columns are looked for, as far as the dtype goes, and origin.
 
+        Points in time, counted from the beginning of the year 2000 UTC: decades from 1900 to 2100,
+        coarser cells from the year 1 to 9999. Durations: powers of two of seconds, as numbers.
+        """
+        own, origin = numpy_dtype(dtype), 0
+        days, inside = _EDGES / 86_400.0, 2.0**63 - 2.0**12  # a rounding below what 64 bits hold
+        if own.kind == "M":
+            days = np.array(_DAYS, dtype=np.float64)
+            origin = (_EPOCH - date(1970, 1, 1).toordinal()) * _per_day(own)
+        edges = np.rint(days * _per_day(own))
+        return np.unique(np.clip(edges, -inside - origin, inside - origin)), origin
 
-def number_grid(dtype: Any) -> Floats:
-    """Edges of the cells in which numbers are looked for, as far as the dtype goes.
-
-    Powers of two from 2**-30 to 2**64 of either sign, with one cell around 0.
-    """
-    own = numpy_dtype(dtype)
-    limits: Any = np.finfo(own) if own.kind == "f" else np.iinfo(own)
-    return np.unique(np.clip(_EDGES, float(limits.min), float(limits.max)))
-
-
-def number_range(dtype: Any, low: float, high: float, *, whole: bool) -> Bounds:
-    """Bounds between two edges of `number_grid`."""
-    own = numpy_dtype(dtype)
-    if own.kind not in "iu":
-        return Bounds(low, high, step=int(whole))
-    limits = np.iinfo(own)  # the largest edge of 64 bits is rounded up
-    ends = max(low, limits.min), min(high, limits.max)
-    return number_bounds(None, dtype, Bounds(*ends), whole=True)
-
-
-def time_grid(dtype: Any) -> Floats:
-    """Edges of the cells in which times are looked for, in the dtype's unit.
-
-    Points in time, counted from the beginning of the year 2000 UTC: decades from 1900 to 2100,
-    coarser cells from the year 1 to 9999, as far as the dtype goes. Durations: powers of two of
-    seconds, as `number_grid`.
-    """
-    own = numpy_dtype(dtype)
-    days = _EDGES / 86_400.0 if own.kind == "m" else np.array(_DAYS)
-    origin, inside = grid_origin(dtype), 2.0**63 - 2.0**12  # a rounding below what 64 bits hold
-    edges = np.rint(days * _per_day(own))
-    return np.unique(np.clip(edges, -inside - origin, inside - origin))
-
-
-def grid_origin(dtype: Any) -> int:
-    """Count from which the edges of `number_grid` or `time_grid` are counted."""
-    own = numpy_dtype(dtype)
-    since_1970 = _EPOCH - date(1970, 1, 1).toordinal()
-    return since_1970 * _per_day(own) if own.kind == "M" else 0
-
-
-def time_range(dtype: Any, low: float, high: float) -> Bounds:
-    """Bounds between two edges of `time_grid`."""
-    return Bounds(0, int(high - low), grid_origin(dtype) + int(low), _smallest_step(dtype))
+    def between(self, dtype: Any, low: float, high: float) -> Bounds:
+        """Bounds between two edges of the grid."""
+        _, origin = self.grid(dtype)
+        return Bounds(0, int(high - low), origin + int(low), _smallest_step(dtype))
 
 
 def axis_of(bounds: Bounds, dtype: Any) -> Axis:
@@ -167,7 +164,7 @@ def axis_of(bounds: Bounds, dtype: Any) -> Axis:
     Parameters
     ----------
     bounds : Bounds
-        From one of the functions above.
+        As the classes above return them.
     dtype : dtype
 
     Raises
@@ -185,7 +182,7 @@ def axis_of(bounds: Bounds, dtype: Any) -> Axis:
         if low < limits.min + (own.kind in "mM") or high > limits.max:
             raise ValueError(f"{dtype} does not reach from {low} to {high}")
         return IntegerAxis(low, high, min(bounds.step, high - low), own == np.uint64)
-    if own.kind != "f" or max(abs(low), abs(high)) > np.finfo(own).max:
+    if own.kind != "f" or max(abs(low), abs(high)) > float(np.finfo(own).max):
         raise ValueError(f"{dtype} does not reach from {low} to {high}")
     low, high = _inside(low, own, np.inf), _inside(high, own, -np.inf)
     return FloatAxis(low, high, 0 if bounds.step else None, 0, float(np.finfo(own).eps))

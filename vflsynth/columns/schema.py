@@ -19,8 +19,9 @@ from vflsynth.columns.codec import scalar_from_json, scalar_to_json
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.registry import register
 
-# Squares of such numbers, which variances are made of, are still finite.
-_LARGEST_BOUND = 1e150
+# Squares of such numbers, which variances are made of, are still finite; those of such differences
+# are not 0.
+_LARGEST_BOUND, _SMALLEST_RANGE = 1e150, 1e-150
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -54,8 +55,8 @@ class Bounds:
             raise PrivacyParameterError(
                 "bounds",
                 (self.low, self.high),
-                f"two numbers within ±{_LARGEST_BOUND:g}, two times (with a time zone or without) "
-                "or two durations, the smaller one first",
+                f"two numbers within ±{_LARGEST_BOUND:g} that differ, two times (both with a time "
+                "zone or both without) or two durations, the smaller one first",
             )
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
@@ -127,6 +128,10 @@ class PublicSchema:
     a law, a measuring instrument's range. Reading the minimum of a column off the records and
     calling it public voids the guarantee.
 
+    A column is of the kind that users declare, or else of the one that its type and the schema say:
+    integers are labels only if they are declared so or have categories here. Columns of booleans
+    need no list.
+
     Examples
     --------
     >>> schema = PublicSchema(
@@ -154,7 +159,8 @@ class PublicSchema:
     def __contains__(self, column: Hashable) -> bool:
         return column in self.bounds or column in self.categories
 
-    def __getitem__(self, column: Hashable) -> PublicColumn:
+    def get(self, column: Hashable) -> PublicColumn | None:
+        """Return what is known of a column, or None."""
         if column in self.bounds:
             ends: Any = self.bounds[column]
             if isinstance(ends, str) or not isinstance(ends, Sequence) or len(ends) != 2:
@@ -162,16 +168,18 @@ class PublicSchema:
             return Bounds(*ends)
         if column in self.categories:
             return Categories(self.categories[column])  # type: ignore[arg-type]
-        raise PrivacyParameterError(
-            "schema",
-            column,
-            "complete: give every column public bounds or a public list of categories; without "
-            "them this column could only be read outside the privacy budget",
-        )
+        return None
 
-    def get(self, column: Hashable) -> PublicColumn | None:
-        """Return what is known of a column, or None."""
-        return self[column] if column in self else None  # noqa: SIM401
+    def __getitem__(self, column: Hashable) -> PublicColumn:
+        found = self.get(column)
+        if found is None:
+            raise PrivacyParameterError(
+                "schema",
+                column,
+                "complete: give every column public bounds or a public list of categories; without "
+                "them this column could only be read outside the privacy budget",
+            )
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values; labels stand beside what is known about them, as pairs."""
@@ -247,6 +255,8 @@ def _end(value: Any) -> Any:
             return pd.Timestamp(value)
         if isinstance(value, timedelta | np.timedelta64):
             return pd.Timedelta(value)
+        if isinstance(value, np.generic):  # small types of NumPy overflow
+            return value.item()
     except ValueError:
         pass
     return value
@@ -254,7 +264,9 @@ def _end(value: Any) -> Any:
 
 def _in_order(low: Any, high: Any) -> bool:
     if isinstance(low, Real) and isinstance(high, Real):
-        return abs(float(low)) < _LARGEST_BOUND > abs(float(high)) and bool(low < high)
+        finite = abs(float(low)) < _LARGEST_BOUND > abs(float(high))
+        difference: Any = high - low
+        return finite and bool(difference > _SMALLEST_RANGE)
     try:
         times = isinstance(low, date | pd.Timedelta) and isinstance(high, date | pd.Timedelta)
         return times and bool(low < high)

@@ -395,7 +395,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Make a transformer with those of our parameters that it has."""
         made = column_kind(kind)
         ours = self.get_params(deep=False) | {"scaling": self.continuous}
-        return made(**{name: ours[name] for name in made._get_param_names() if name in ours})
+        return made(**{name: ours[name] for name in made().get_params() if name in ours})
 
     def _set_transformers(self, transformers: dict[Any, ColumnTransformer]) -> None:
         self.transformers_ = transformers

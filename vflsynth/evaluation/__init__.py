@@ -3,21 +3,24 @@
 Every metric takes two DataFrames and returns a :class:`MetricResult` (or several): a value with its
 direction, range and interval, what real data score, what a table scores that knows next to nothing,
 and its parts as a DataFrame. None of them returns NaN; what cannot be computed is "not applicable,
-because ...". :func:`report` makes one HTML page of all of them.
+because ...". :func:`report` makes one HTML page of all of them. A :class:`TableMetric` of your own
+joins them.
 
 Nothing in here imports the synthesizer. Metrics that look across parties need real rows of all
 parties side by side: they are for whoever may see those.
 """
 
-from vflsynth.evaluation._association import association_errors, associations
-from vflsynth.evaluation._detection import detection_auc
-from vflsynth.evaluation._frechet import frechet_distance
-from vflsynth.evaluation._marginals import average_variation_distance, marginal_distance
-from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults, NotApplicableError
-from vflsynth.evaluation._proximity import proximity
-from vflsynth.evaluation._report import Report, evaluate, report
-from vflsynth.evaluation._sdmetrics import sdmetrics_diagnostic, sdmetrics_quality
-from vflsynth.evaluation._utility import utility
+from vflsynth.evaluation.association import association_errors, associations
+from vflsynth.evaluation.detection import detection_auc
+from vflsynth.evaluation.frechet import frechet_distance
+from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
+from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, NotApplicableError
+from vflsynth.evaluation.neighbours import proximity
+from vflsynth.evaluation.page import Report, report
+from vflsynth.evaluation.sdmetrics import sdmetrics_diagnostic, sdmetrics_quality
+from vflsynth.evaluation.suite import evaluate
+from vflsynth.evaluation.tables import TableMetric, Tables
+from vflsynth.evaluation.train_test import utility
 
 __all__ = [
     "Metric",
@@ -25,6 +28,8 @@ __all__ = [
     "MetricResults",
     "NotApplicableError",
     "Report",
+    "TableMetric",
+    "Tables",
     "association_errors",
     "associations",
     "average_variation_distance",

@@ -16,19 +16,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vflsynth.evaluation._columns import Floats
-from vflsynth.evaluation._frechet import read_distance
-from vflsynth.evaluation._intervals import (
+from vflsynth.evaluation.columns import Floats
+from vflsynth.evaluation.frechet import read_distance
+from vflsynth.evaluation.intervals import (
     BOOTSTRAP,
-    DRAWS,
-    JACKKNIFE,
-    TOO_FEW_ROWS,
     around,
+    bootstrap_deviation,
     generator,
+    jackknifed,
     random_groups,
 )
-from vflsynth.evaluation._metric import Metric, MetricResult
-from vflsynth.evaluation._sums import GroupedSums
+from vflsynth.evaluation.metric import Metric, MetricResult
+from vflsynth.evaluation.sums import GroupedSums
 from vflsynth.exceptions import ParameterError
 
 Images = NDArray[Any]
@@ -86,10 +85,9 @@ class ImageAutoencoder(nn.Module):
 
     Notes
     -----
-    Source: the VFLGAN release's autoencoder, layer by layer.
-
-    Departs from it in the targets of the reconstruction: its decoder ends in a sigmoid but is asked
-    for pixels in [-1, 1], which it cannot produce; ours is asked for pixels in [0, 1].
+    ----- Source: the VFLGAN release's autoencoder, layer by layer. Departs from it in the targets
+    of the reconstruction: its decoder ends in a sigmoid but is asked for pixels in [-1, 1], which
+    it cannot produce; ours is asked for pixels in [0, 1].
     """
 
     def __init__(self, height: int = 28, width: int = 28) -> None:
@@ -112,7 +110,7 @@ class ImageAutoencoder(nn.Module):
 
 
 class ImageClassifier(nn.Module):
-    """Classifier behind the inception score.
+    """Classifier behind the inception score: the release's code, where the paper says MLP.
 
     Parameters
     ----------
@@ -124,10 +122,6 @@ class ImageClassifier(nn.Module):
     ----------
     accuracy_ : float
         On the test images of :func:`train_classifier`; NaN without any.
-
-    Notes
-    -----
-    Source: the VFLGAN release's code. (The paper's text speaks of an MLP.)
     """
 
     def __init__(self, n_classes: int = 10, height: int = 28, width: int = 28) -> None:
@@ -179,12 +173,9 @@ def train_autoencoder(
     """
     images = _checked(images)
 
-    def loss(model: ImageAutoencoder, batch: Tensor, _: Tensor) -> Tensor:
-        return functional.mse_loss(model(batch), batch)
-
     return _train(
         lambda: ImageAutoencoder(*images.shape[1:]),
-        loss,
+        lambda model, batch, _: functional.mse_loss(model(batch), batch),
         images,
         np.zeros(len(images), np.int64),
         (n_epochs, batch_size, learning_rate, device, random_state),
@@ -207,14 +198,12 @@ def train_classifier(
 
     Parameters
     ----------
-    images : ndarray, shape (image, height, width)
-        As in :func:`train_autoencoder`.
+    images, n_epochs, batch_size, learning_rate, device, random_state
+        As in :func:`train_autoencoder`; the release's checkpoint is of epoch 19.
     labels : ndarray of int, shape (image,)
         Classes 0, 1, ...
     test_images, test_labels : ndarray, optional
         Images that it does not learn from, to measure ``accuracy_``.
-    n_epochs, batch_size, learning_rate, device, random_state
-        As in :func:`train_autoencoder`; the release's checkpoint is of epoch 19.
 
     Returns
     -------
@@ -230,12 +219,9 @@ def train_classifier(
     if labels.shape != (len(images),) or labels.min() < 0:
         raise ParameterError(f"labels must be {len(images)} whole numbers from 0, one per image")
 
-    def loss(model: ImageClassifier, batch: Tensor, classes: Tensor) -> Tensor:
-        return functional.cross_entropy(model(batch), classes)
-
     model = _train(
         lambda: ImageClassifier(int(labels.max()) + 1, *images.shape[1:]),
-        loss,
+        lambda model, batch, classes: functional.cross_entropy(model(batch), classes),
         images,
         labels,
         (n_epochs, batch_size, learning_rate, device, random_state),
@@ -254,7 +240,7 @@ def image_frechet_distance(
     Parameters
     ----------
     real, synthetic : ndarray, shape (image, height, width)
-        uint8 in 0..255 or floating point in [0, 1].
+        As in :func:`train_autoencoder`.
     autoencoder : ImageAutoencoder
         From :func:`train_autoencoder` on real images.
     random_state : int, default 0
@@ -264,11 +250,6 @@ def image_frechet_distance(
     -------
     MetricResult
         ``parts`` is the one row of the distance.
-
-    Raises
-    ------
-    ParameterError
-        If images are not as in :func:`train_autoencoder`.
 
     Notes
     -----
@@ -282,15 +263,8 @@ def image_frechet_distance(
         features = _outputs(autoencoder, autoencoder.encoder, images)
         sums.append(GroupedSums.of_chunks(features, groups))
     reading = read_distance(sums[0], sums[1])
-    return MetricResult(
-        metric=IMAGE_FRECHET_DISTANCE,
-        value=reading.value,
-        interval=reading.interval,
-        interval_method=JACKKNIFE if reading.interval else TOO_FEW_ROWS,
-        baseline=reading.baseline,
-        naive=reading.naive,
-        parts=pd.DataFrame([{"part": "latent features"} | reading.row()]),
-    )
+    parts = pd.DataFrame([{"part": "latent features"} | reading.row()])
+    return jackknifed(IMAGE_FRECHET_DISTANCE, reading, parts)
 
 
 def inception_score(
@@ -305,7 +279,7 @@ def inception_score(
     Parameters
     ----------
     synthetic : ndarray, shape (image, height, width)
-        uint8 in 0..255 or floating point in [0, 1].
+        As in :func:`train_autoencoder`.
     classifier : ImageClassifier
         From :func:`train_classifier` on real images.
     real : ndarray, shape (other_image, height, width), optional
@@ -318,11 +292,6 @@ def inception_score(
     MetricResult
         ``parts`` has one row per class: its mean probability among `synthetic` and `real`.
 
-    Raises
-    ------
-    ParameterError
-        If images are not as in :func:`train_autoencoder`.
-
     Notes
     -----
     Source: VFLGAN §5.1.3: the exponential of the mean Kullback-Leibler divergence of
@@ -330,8 +299,10 @@ def inception_score(
     """
     probabilities = _probabilities(classifier, _checked(synthetic))
     rng = generator(random_state, INCEPTION_SCORE.name)
-    value, n = _score(probabilities), len(probabilities)
-    draws = [_score(probabilities[rng.integers(n, size=n)]) for _ in range(DRAWS)]
+    value = _score(probabilities)
+    deviation = bootstrap_deviation(
+        lambda rows: _score(probabilities[rows]), len(probabilities), rng
+    )
     parts = pd.DataFrame(
         {"class": range(probabilities.shape[1]), "synthetic": probabilities.mean(0)}
     )
@@ -345,7 +316,7 @@ def inception_score(
     return MetricResult(
         metric=INCEPTION_SCORE,
         value=value,
-        interval=around(value, float(np.std(draws, ddof=1)), 1.0, probabilities.shape[1]),
+        interval=around(value, deviation, 1.0, probabilities.shape[1]),
         interval_method=f"{BOOTSTRAP} of images",
         baseline=baseline,
         naive=1.0,

@@ -1,8 +1,9 @@
 """Ranges and categories that nobody stated, published with noise at a stated price.
 
 A column that the public schema does not list has a range and values that follow from its records.
-They are released first: the range as noisy counts of powers of two, a list of categories as those
-values whose noisy count exceeds a threshold. Afterwards the column is like one that was listed.
+They are released first: the range as noisy counts of the cells of a public grid (powers of two for
+numbers, decades for times), a list of categories as those values whose noisy count exceeds a
+threshold. Afterwards the column is like one that was listed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from vflsynth.columns.categorical import CategoricalTransformer
 from vflsynth.columns.kinds import check_kinds, public_columns
 from vflsynth.columns.numeric import NumericTransformer
 from vflsynth.columns.schema import Categories, PublicColumn, PublicSchema
-from vflsynth.exceptions import PartyDataError
+from vflsynth.exceptions import CardinalityError
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.histograms import histogram_sensitivity
 from vflsynth.privacy.noise import gaussian_noise
@@ -221,7 +222,7 @@ def discover_column(
 
     Raises
     ------
-    PartyDataError
+    CardinalityError
         If no value of a column of labels is frequent enough to be published.
 
     Notes
@@ -233,7 +234,7 @@ def discover_column(
     if issubclass(kind, CategoricalTransformer):
         return _frequent_values(column, kind, discovery, rng)
     assert issubclass(kind, NumericTransformer), "others have no public_column"
-    edges, origin = kind.grid(column.dtype)
+    edges, origin = kind.ranges.grid(column.dtype)
     cells = range_cells(column, edges, origin)
     counts = np.bincount(cells[cells >= 0], minlength=len(edges) - 1).astype(np.float64)
     counts += gaussian_noise(counts.shape, discovery.noise_std, rng=rng).numpy()
@@ -247,7 +248,7 @@ def discover_column(
         low = 0.0
     if edges[last] < 0.0 < high and last > first:
         high = 0.0
-    return kind.between(column.dtype, low, high)
+    return kind.ranges.between(column.dtype, low, high)
 
 
 def range_cells(
@@ -277,7 +278,7 @@ def _frequent_values(
     noisy = zip(keys, noise, strict=True)
     found = [key[1] for key, error in noisy if counts[key] + error > discovery.threshold]
     if not found:
-        raise PartyDataError(
+        raise CardinalityError(
             "no value of this column is frequent enough to be published within the privacy budget "
             f"(about {discovery.threshold:.0f} records would do)",
             fix="list its categories in public_schema, or drop the column if it identifies records",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pandas as pd
 from torch import Tensor
 
-from vflsynth.protocol.messages import Message
+from vflsynth.protocol.declaration import Message
 
 
 @dataclass(slots=True)
@@ -65,4 +67,6 @@ def _size(value: object) -> tuple[int, str]:
         return value.numel() * value.element_size(), str(tuple(value.shape))
     if isinstance(value, pd.Index):
         return int(value.memory_usage(deep=True)), f"({len(value)},)"
+    if isinstance(value, Mapping):
+        return len(json.dumps(value).encode()), "JSON"
     return 8, "scalar"

@@ -6,7 +6,7 @@ from vflsynth.run.history import History, history_from_json, history_to_json
 from vflsynth.run.joined import JOINED, JoinedRun
 from vflsynth.run.local import LocalRun, Options, match_records
 from vflsynth.run.party_run import PartyRun
-from vflsynth.run.seat import Account, Checkpoints, NoCheckpoints, Seat
+from vflsynth.run.seat import Account, Checkpoints, NoCheckpoints, Seat, party_templates
 from vflsynth.run.server_run import ServerRun
 
 __all__ = [
@@ -30,4 +30,5 @@ __all__ = [
     "history_from_json",
     "history_to_json",
     "match_records",
+    "party_templates",
 ]

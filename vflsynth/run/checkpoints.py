@@ -87,9 +87,14 @@ class CheckpointDirectory:
         assert self._root is not None
         root, progress = self._root, self._progress()
         with artefacts.reading(root, "a run"):
-            check_same_run(root, dict(progress["runs"].get(node, {})), fingerprint, _FIX)
-            tensors = artefacts.read_tensors(_file(root, node, self.server), device)
-            return tensors, list(progress["history"])
+            runs, file = progress["runs"], _file(root, node, self.server)
+            if node not in runs:
+                raise ArtefactError(
+                    f"{root} belongs to another run, of {', '.join(map(repr, sorted(runs)))} and "
+                    f"not of {node!r}. {_FIX}"
+                )
+            check_same_run(file, dict(runs[node]), fingerprint, _FIX)
+            return artefacts.read_tensors(file, device), list(progress["history"])
 
     def _progress(self) -> dict[str, Any]:
         assert self._root is not None

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams, derive
+from vflsynth._validation import Number, check_parameters
 from vflsynth._warnings import warn_user
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.exceptions import ParameterError
@@ -61,6 +62,10 @@ class Options:
     replica_rows: npt.ArrayLike | None = None
     verbose: bool = False
     memory_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        rule = {"checkpoint_every": Number(1, whole=True)}
+        check_parameters("fit", {"checkpoint_every": self.checkpoint_every}, rule)
 
 
 class LocalRun(ServerRun):
@@ -152,6 +157,7 @@ class LocalRun(ServerRun):
                     holder=holder,
                     n_training=None if self.rows is None else self.rows.shape[1],
                     has_columns=own_has_columns or name != own,
+                    identity=self.identity,
                 ),
                 method,
             )
@@ -243,8 +249,10 @@ class LocalRun(ServerRun):
             )
 
     def halves(self) -> dict[str, list[Any]]:
-        """Return every party's half of the model, one per replica."""
-        return {name: party.halves() for name, party in self.parties.items()}
+        """Return the half of the model of every party with columns, one per replica."""
+        return {
+            name: party.halves() for name, party in self.parties.items() if party.seat.has_columns
+        }
 
     def estimate_memory(self) -> int:
         """Return bytes that training would take, after `join`."""

@@ -7,13 +7,23 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
+from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import party_keys
 from vflsynth.methods.base import Duration, Method
 from vflsynth.privacy.discovery import count_columns
-from vflsynth.protocol import SERVER, MadeOf, Message, Participant, When, answers, takes
+from vflsynth.protocol import (
+    SERVER,
+    MadeOf,
+    Message,
+    Participant,
+    Schedule,
+    When,
+    answers,
+    takes,
+)
 from vflsynth.protocol.messages import (
     AlignmentNotice,
     CheckpointNotice,
@@ -39,7 +49,14 @@ class PartyRun(Participant):
     ----------
     seat : Seat
     method : Method
+
+    Attributes
+    ----------
+    schedule : Schedule
+        What the parties draw alike, once networks are built.
     """
+
+    schedule: Schedule
 
     def __init__(self, seat: Seat, method: Method) -> None:
         self.name, self.seat, self.method = seat.name, seat, method
@@ -148,26 +165,25 @@ class PartyRun(Participant):
         ProtocolError
             If the server misstates this party.
         """
-        if not self.seat.has_columns:
-            return
-        method, n_records = self.method, self.n_records
+        method, n_records, has_columns = self.method, self.n_records, self.seat.has_columns
         self._widths = {name: int(width) for name, width in message.widths.items()}
-        if self._widths.get(self.name, self.party.transformer.width_) != (
-            self.party.transformer.width_
-        ):
+        own = self.party.transformer.width_ if has_columns else None
+        if self._widths.get(self.name, own) != own:
             raise ProtocolError(f"the server's terms misstate the width of party {self.name!r}")
         self.settings = method.settings(n_records, self._widths)
         self.duration = method.duration(n_records, self.settings)
-        schedule = self.seat.make_schedule(method, n_records, self.settings, self.agreed)
-        self.scheduled(schedule)
-        method.build(
-            self.party, self.settings, schedule, RandomStreams(self.seat.own, self.seat.device)
-        )
+        self.schedule = self.seat.make_schedule(method, n_records, self.settings, self.agreed)
+        self.scheduled(self.schedule)
+        if not has_columns:
+            return
+        streams = RandomStreams(self.seat.own, self.seat.device)
+        method.build(self.party, self.settings, self.schedule, streams)
         if self.agreed.epoch:
             state, _ = self.seat.checkpoints.load(
                 self.agreed.epoch, self.fingerprint, self.seat.device
             )
-            self.trained.load_state(state)
+            with artefacts.reading(f"the checkpoint of party {self.name!r}", "a run"):
+                self.trained.load_state(state)
 
     def scheduled(self, schedule: Any) -> None:
         """Learn what the parties draw alike."""
@@ -188,10 +204,12 @@ class PartyRun(Participant):
         """What must be equal for this party to go on; no record shows in it."""
         return {
             "version of vflsynth": __version__,
+            "method": type(self.method).__name__,
             **self.seat.identity,
-            "settings": asdict(self.settings),
-            "widths": self._widths,
+            "n_records": self.n_records,
+            "encoded widths": self._widths,
             "records": self.party.digest(self.seat.fingerprint)[:16],
+            **asdict(self.settings),
         }
 
     def halves(self) -> list[Any]:

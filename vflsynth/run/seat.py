@@ -8,9 +8,11 @@ from typing import Any, Protocol
 
 import pandas as pd
 import torch
+from sklearn.base import clone
 from torch import Tensor
 
-from vflsynth.columns import PublicSchema, TableTransformer
+from vflsynth.columns import PublicSchema, TableTransformer, check_kinds
+from vflsynth.exceptions import ParameterError
 from vflsynth.methods.party import Encoder
 from vflsynth.privacy import LedgerEntry
 from vflsynth.protocol import Schedule
@@ -118,3 +120,41 @@ class Seat:
     n_training: int | None = None
     has_columns: bool = True
     identity: Mapping[str, Any] = field(default_factory=dict)
+
+
+def party_templates(
+    transformer: Any, column_kinds: Any, frames: Mapping[str, pd.DataFrame], on: Hashable
+) -> dict[str, TableTransformer]:
+    """Make a transformer for every party, with the kinds that concern its columns.
+
+    Parameters
+    ----------
+    transformer : TableTransformer or None
+        Cloned for every party.
+    column_kinds : mapping of column to kind, or None
+        These come before the transformer's own.
+    frames : mapping of party name to DataFrame
+    on : column label or None
+
+    Raises
+    ------
+    ParameterError
+        If a parameter is of another type.
+    ColumnKindError
+        If there is no such column or kind.
+    """
+    template = TableTransformer() if transformer is None else transformer
+    if not isinstance(column_kinds, Mapping | None):
+        raise ParameterError(
+            f"column_kinds must be None or map labels to kinds, got {column_kinds!r}"
+        )
+    if not isinstance(template, TableTransformer):
+        raise ParameterError(f"transformer must be None or a TableTransformer, got {template!r}")
+    owned = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
+    kinds = dict(template.kinds or {}) | dict(column_kinds or {})
+    made = {}
+    for name, labels in owned.items():
+        own: dict[Hashable, str] = {c: kinds.pop(c) for c in labels if c in kinds}
+        made[name] = clone(template).set_params(kinds=check_kinds(own, labels, party=name))
+    check_kinds(kinds, [label for labels in owned.values() for label in labels])  # of nobody
+    return made

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads
 from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
@@ -90,7 +91,7 @@ class ServerRun(ABC):
     def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:
         """Let every party know which of its records all others have, and in which order."""
 
-    def check(self, hellos: Mapping[str, Hello]) -> None:
+    def check(self, hellos: Mapping[str, Hello]) -> None:  # noqa: B027 (few have something to do)
         """Check that the parties can work together."""
 
     def first_epoch(self, hellos: Mapping[str, Hello]) -> int:
@@ -109,7 +110,7 @@ class ServerRun(ABC):
         """Name of the holder of the joined table, if there is one."""
         return None
 
-    def open_account(self, done: int) -> None:
+    def open_account(self, done: int) -> None:  # noqa: B027
         """Write down what is released before the first step after epoch `done`."""
 
     def watchers(self, done: int) -> Sequence[Callback]:
@@ -165,7 +166,8 @@ class ServerRun(ABC):
             self.checkpoints.forget_after(done)
             if done:
                 state, records = self.checkpoints.load(done, fingerprint, self.device)
-                self.algorithm.load_state(state)
+                with artefacts.reading("the checkpoint of the server", "a run"):
+                    self.algorithm.load_state(state)
                 self.history.records[:] = records
             saver = _Checkpointing(self, fingerprint)
             watchers = [*self.watchers(done), saver]

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
-from vflsynth.parties.settings import RunningMeans, labelled, section
-from vflsynth.protocol import CutGradients, IntermediateFeatures, Schedule
-from vflsynth.protocol.messages import SERVER
+from vflsynth.methods.settings import RunningMeans, labelled, section
+from vflsynth.protocol import SERVER, Schedule
+from vflsynth.protocol.messages import BottomGradients, BottomOutputs
+from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
 from vflsynth.splitdefense.objectives import Batch, Task
 from vflsynth.splitdefense.passive import SplitParty
@@ -37,7 +38,8 @@ class ActiveParty:
         As trained on.
     truth : Tensor of int64, shape (record,)
         True classes; only leakage is measured with them.
-    n_classes : int
+    classes : ndarray, shape (class,)
+        What users call them.
     protections : sequence of (Protection, Tensor)
         With the replicas, int64 (member,), that each is for.
     joint_protection : bool
@@ -63,14 +65,14 @@ class ActiveParty:
         own: SplitParty | None,
         labels: Tensor,
         truth: Tensor,
-        n_classes: int,
+        classes: Labels,
         protections: Sequence[tuple[Protection, Tensor]],
         joint_protection: bool,
         party_dropout: Mapping[str, Tensor],
         records: Mapping[str, LeakageRecord],
     ) -> None:
         self.settings, self.schedule, self.streams, self.task = settings, schedule, streams, task
-        self.own, self.labels, self.truth, self.n_classes = own, labels, truth, n_classes
+        self.own, self.labels, self.truth, self.classes = own, labels, truth, classes
         self.protections, self.joint_protection = protections, joint_protection
         self.party_dropout, self.records = party_dropout, records
         self.passive = task.around.passive
@@ -79,9 +81,7 @@ class ActiveParty:
 
     # -- a training step -------------------------------------------------------------------------
 
-    def reply(
-        self, step: int, received: Mapping[str, IntermediateFeatures]
-    ) -> dict[str, CutGradients]:
+    def reply(self, step: int, received: Mapping[str, BottomOutputs]) -> dict[str, BottomGradients]:
         """Do one step of the top model and of the own bottom model; return what is sent back."""
         rows = self.schedule.rows(step)
         labels = self.labels.gather(1, rows)
@@ -91,31 +91,27 @@ class ActiveParty:
 
         clean = self.task.gradients(batch)
         if self.own is not None:
-            self.own.update_bottom_model(clean[self.own.name])
+            name = self.own.name
+            self.own.update_bottom_model(BottomGradients(SERVER, name, step, clean[name]))
         sent = self._protect({name: clean[name] for name in self.passive}, labels, draws)
         for name, record in self.records.items():
             record.add(step, rows, features[name].detach(), clean[name], sent[name])
-        return {name: CutGradients(SERVER, name, step, sent[name]) for name in self.passive}
+        return {name: BottomGradients(SERVER, name, step, sent[name]) for name in self.passive}
 
-    def _collect(
-        self, step: int, received: Mapping[str, IntermediateFeatures]
-    ) -> dict[str, Tensor]:
+    def _collect(self, step: int, received: Mapping[str, BottomOutputs]) -> dict[str, Tensor]:
         """Features of all parties in fusion order, ready to be differentiated with respect to."""
         shape = (len(self.labels), self.schedule.batch_size, self.settings.intermediate_dim)
         features = {}
         for name in self.task.around.parties:
-            if self.own is not None and name == self.own.name:
-                found = self.own.bottom_output(step)
-            else:
-                found = received[name].features
-                if tuple(found.shape) != shape:
-                    raise PayloadRejectedError(
-                        f"sent intermediate features of shape {tuple(found.shape)}; "
-                        f"expected {shape}",
-                        fix="give all parties the same settings and version of vflsynth",
-                        party=name,
-                        step=step,
-                    )
+            own = self.own if self.own is not None and name == self.own.name else None
+            found = (received[name] if own is None else own.bottom_outputs(step)).features
+            if tuple(found.shape) != shape:
+                raise PayloadRejectedError(
+                    f"sent intermediate features of shape {tuple(found.shape)}; expected {shape}",
+                    fix="give all parties the same settings and version of vflsynth",
+                    party=name,
+                    step=step,
+                )
             features[name] = found.detach().requires_grad_()
         return features
 
@@ -151,7 +147,7 @@ class ActiveParty:
         for i, (protection, members) in enumerate(self.protections):
             context = Context(
                 labels[members],
-                self.n_classes,
+                len(self.classes),
                 Draws(draws.streams, draws.step, members, draws.prefix),
                 self._memories.setdefault(f"{name}/{i}", {}),
             )

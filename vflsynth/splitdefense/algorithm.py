@@ -10,10 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth.protocol import Channel, IntermediateFeatures
-from vflsynth.protocol.channel import Verb
+from vflsynth.methods.base import Algorithm
+from vflsynth.protocol import Channel
+from vflsynth.protocol.messages import AllBottomOutputs, BottomOutputs
 from vflsynth.splitdefense.active import ActiveParty
-from vflsynth.training import Algorithm
 
 Rows = npt.NDArray[np.int64] | slice
 """Positions of a classifier's training records among those that its parties share."""
@@ -41,9 +41,8 @@ class SplitLearning(Algorithm):
 
     def step(self, step: int) -> None:
         """One batch."""
-        outputs = self.channel.gather(Verb.BOTTOM_OUTPUT, step, IntermediateFeatures)
-        cut_gradients = self.active.reply(step, outputs)
-        self.channel.scatter(Verb.UPDATE_BOTTOM_MODEL, cut_gradients)
+        outputs = self.channel.gather(BottomOutputs, step)
+        self.channel.scatter(self.active.reply(step, outputs))
 
     def report(self, epoch: int) -> dict[str, Tensor]:
         """Mean losses since the last report by name, each of shape (replica,)."""
@@ -55,10 +54,10 @@ class SplitLearning(Algorithm):
 
     def end(self, epoch: int) -> None:
         """Collect the outputs for all training records, which calibration and audit need."""
-        received = self.channel.gather(Verb.ALL_BOTTOM_OUTPUTS, epoch, IntermediateFeatures)
+        received = self.channel.gather(AllBottomOutputs, epoch)
+        if (own := self.active.own) is not None:
+            received[own.name] = own.all_bottom_outputs(epoch)
         self.outputs = {name: message.features for name, message in received.items()}
-        if self.active.own is not None:
-            self.outputs[self.active.own.name] = self.active.own.all_bottom_outputs()
 
     def state(self) -> dict[str, Tensor]:
         """Return the active party's state."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, ClassVar, Literal, Self
 
 import numpy.typing as npt
@@ -16,8 +15,9 @@ from vflsynth._random import RandomState
 from vflsynth._validation import Choice, Number, Rule, Sizes, check_parameters
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
+from vflsynth.run import Callback, Options, party_templates
+from vflsynth.splitdefense.defense import Defense, Shared
 from vflsynth.splitdefense.fitted import FittedSplitClassifier
-from vflsynth.splitdefense.fitting import RunOptions, Trained, train
 from vflsynth.splitdefense.inputs import (
     are_party_frames,
     check_frames,
@@ -27,12 +27,12 @@ from vflsynth.splitdefense.inputs import (
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.malicious import MaliciousSGD
-from vflsynth.splitdefense.method import Method, Recipe, Shared
-from vflsynth.splitdefense.model import BottomModel, TopModel
+from vflsynth.splitdefense.method import SplitMethod
+from vflsynth.splitdefense.model import TopModel
 from vflsynth.splitdefense.objectives import CrossEntropy, Objective
 from vflsynth.splitdefense.protections import Protection
+from vflsynth.splitdefense.run import SplitRun
 from vflsynth.splitdefense.settings import Fusion, SplitSettings
-from vflsynth.training import Callback
 
 PartyFrames = Mapping[str, pd.DataFrame]
 
@@ -87,7 +87,8 @@ class BaseSplitClassifier(FittedSplitClassifier):
         Of Adam, for all networks.
     betas : tuple of float, default=(0.9, 0.999)
     transformer : TableTransformer, optional
-        Cloned for every party. Default: ``TableTransformer()``.
+        Cloned for every party, with those of its ``kinds`` that concern the party's columns.
+        Default: ``TableTransformer()``.
     device : str, default="auto"
     random_state : int, numpy Generator, RandomState or None, default=None
         Every role has its own stream: a protection does not change batches or initial weights.
@@ -259,14 +260,15 @@ class BaseSplitClassifier(FittedSplitClassifier):
             If a loss is no longer finite.
         """
         self._prepare(X, y)
-        options = RunOptions(
-            callbacks,
-            checkpoint if checkpoint is not None else resume,
-            checkpoint_every,
-            resume,
-            transcript,
+        options = Options(
+            callbacks=callbacks,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            transcript=transcript,
+            verbose=self.verbose > 0,
         )
-        self._train([self], X, y, on, None, options)
+        self._train([self], X, y, on, options)
         return self
 
     def fit_replicas(
@@ -336,22 +338,23 @@ class BaseSplitClassifier(FittedSplitClassifier):
                 model.set_params(**parameters[i])
             models.append(model.set_params(random_state=state))
             model._prepare(X, y)
-        self._train(models, X, y, on, replica_rows, RunOptions(callbacks))
+        options = Options(callbacks=callbacks, replica_rows=replica_rows, verbose=self.verbose > 0)
+        self._train(models, X, y, on, options)
         return models
 
     def _prepare(self, X: Any, y: Any) -> None:
         """Check parameters and, for single tables, what scikit-learn checks of X and y."""
         check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
-        method = self.method()
+        defense = self.defense()
         for name, kind in (
             ("objective", Objective),
             ("protection", Protection),
             ("label_privacy", RandomizedResponse),
         ):
-            part = getattr(method, name)
+            part = getattr(defense, name)
             if part is not None and not isinstance(part, kind):
                 raise ParameterError(f"{type(self).__name__}: {name} cannot be {part!r}")
-        method.check()
+        defense.check()
         if isinstance(self.monitor, LeakageMonitor):
             self.monitor.check()
         if not are_party_frames(X):
@@ -360,77 +363,70 @@ class BaseSplitClassifier(FittedSplitClassifier):
             del self.feature_names_in_
 
     def _train(
-        self,
-        models: Sequence[Self],
-        X: Any,
-        y: Any,
-        on: Hashable,
-        replica_rows: npt.ArrayLike | None,
-        options: RunOptions,
-    ) -> Trained:
-        kinds: dict[str, dict[Any, str]] = {}
+        self, models: Sequence[Self], X: Any, y: Any, on: Hashable, options: Options
+    ) -> SplitRun:
+        """Train models of this class at once, and give each what it learned."""
+        run = self._seat(models, X, y, on, options)
+        run.run()
+        halves = run.halves()
+        for replica, model in enumerate(models):
+            model.parties_ = {name: found[replica] for name, found in halves.items()}
+            model.top_ = TopModel.of(run.algorithm, replica, run.used(replica))
+            model.evidence_ = run.evidence(replica)
+            model.classes_, model.alignment_ = model.top_.classes, run.alignment
+            history = run.history.to_frame(replica)
+            model.history_ = history.drop(columns="chosen", errors="ignore")
+            model.settings_ = run.method.reported(run.settings, run.duration)
+            model.device_, model.interrupted_ = str(run.device), run.interrupted
+            model.transcript_ = None if run.transcript is None else run.transcript.to_frame()
+            model._on = run.on
+            if are_party_frames(X):
+                widths = [len(half.transformer.kinds_) for half in model.parties_.values()]
+                model.n_features_in_ = sum(widths)
+        return run
+
+    def _seat(
+        self, models: Sequence[Self], X: Any, y: Any, on: Hashable, options: Options
+    ) -> SplitRun:
+        """Check the tables, and seat the parties."""
+        kinds: dict[Any, str] = {}
         if are_party_frames(X):
             frames = check_frames(X, self.active, on)
         else:
             on = None  # rows of a single table are numbered
             table = self._table(X, y, reset=True)
             frames = check_frames(split_table(table, self.party_columns), self.active, None)
-            kinds = {name: numeric_kinds(frame) for name, frame in frames.items()}
+            declared = getattr(self.transformer, "kinds", None) or {}
+            for frame in frames.values():
+                kinds |= {k: v for k, v in numeric_kinds(frame).items() if k not in declared}
             y = y.to_numpy() if isinstance(y, (pd.Series, pd.DataFrame)) else y
-        recipes = [model.recipe() for model in models]
-        trained = train(
-            recipes, frames, y, on, kinds=kinds, replica_rows=replica_rows, options=options
-        )
-        for replica, model in enumerate(models):
-            model._take(trained, replica, on)
-            if are_party_frames(X):
-                model.n_features_in_ = sum(len(p.transformer.kinds_) for p in trained.parties)
-        return trained
+        templates = party_templates(self.transformer, kinds, frames, on)
+        return SplitRun(SplitMethod(models), frames, y, on, templates=templates, options=options)
 
-    def _take(self, trained: Trained, replica: int, on: Hashable) -> None:
-        """Take one classifier out of a training."""
-        settings, session = trained.settings, trained.session
-        self.classes_ = trained.classes
-        self.alignment_ = trained.alignment
-        self.history_ = session.history.to_frame(replica).drop(columns="chosen", errors="ignore")
-        self.settings_ = {**asdict(settings), "epochs": session.plan.n_epochs}
-        self.device_, self.interrupted_ = str(session.device), trained.interrupted
-        self.transcript_ = trained.transcript
-        self._on = on
-        self.parties_ = {
-            party.name: BottomModel.of(party, replica, settings) for party in trained.parties
-        }
-        self.top_ = TopModel.of(trained.algorithm, replica, trained.used(replica))
-        self.evidence_ = trained.evidence(replica)
+    def method(self) -> SplitMethod:
+        """Return how every node of a run takes part in training this classifier."""
+        return SplitMethod([self])
 
-    def recipe(self) -> Recipe:
-        """Return what a training is told."""
-        monitor = LeakageMonitor() if self.monitor is True else self.monitor or None
-        return Recipe(
-            method=self.method(),
-            settings=SplitSettings(
-                batch_size=self.batch_size,
-                bottom_hidden=tuple(self.bottom_hidden),
-                intermediate_dim=self.intermediate_dim,
-                bottom_output=self.bottom_output,
-                fusion=self.fusion,
-                top_hidden=tuple(self.top_hidden),
-                learning_rate=self.learning_rate,
-                betas=(self.betas[0], self.betas[1]),
-            ),
-            epochs=self.epochs,
-            malicious=self.malicious or {},
-            monitor=monitor,
-            active=self.active,
-            transformer=TableTransformer() if self.transformer is None else self.transformer,
-            device=self.device,
-            random_state=self.random_state,
-            verbose=self.verbose,
+    def settings(self) -> SplitSettings:
+        """Return sizes and rates, with a batch size that may be more than there are records."""
+        return SplitSettings(
+            batch_size=self.batch_size,
+            bottom_hidden=tuple(self.bottom_hidden),
+            intermediate_dim=self.intermediate_dim,
+            bottom_output=self.bottom_output,
+            fusion=self.fusion,
+            top_hidden=tuple(self.top_hidden),
+            learning_rate=self.learning_rate,
+            betas=(self.betas[0], self.betas[1]),
         )
 
-    def method(self) -> Method:
+    def leakage_monitor(self) -> LeakageMonitor | None:
+        """Return how closely leakage is watched; None if it is not."""
+        return LeakageMonitor() if self.monitor is True else self.monitor or None
+
+    def defense(self) -> Defense:
         """Return what is done to labels, objective and gradients."""
-        return Method(
+        return Defense(
             self._objective(),
             self._protection(),
             self.label_privacy,

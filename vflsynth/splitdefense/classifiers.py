@@ -7,7 +7,7 @@ from typing import Literal, Unpack
 
 from vflsynth.registry import register
 from vflsynth.splitdefense.base import BaseSplitClassifier
-from vflsynth.splitdefense.method import Shared
+from vflsynth.splitdefense.defense import Shared
 from vflsynth.splitdefense.objectives import DIMIP, CrossEntropy, Objective
 from vflsynth.splitdefense.protections import Isotropic, Marvell, MaxNorm, Protection
 

@@ -19,6 +19,7 @@ from vflsynth.exceptions import ArtefactError
 from vflsynth.frames import AlignmentReport
 from vflsynth.parameters import from_json, parameters_from_json, parameters_to_json, to_json
 from vflsynth.registry import full_name
+from vflsynth.run import history_from_json, history_to_json
 from vflsynth.splitdefense.inputs import (
     are_party_frames,
     owned_columns,
@@ -28,8 +29,6 @@ from vflsynth.splitdefense.inputs import (
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import Evidence
 from vflsynth.splitdefense.model import BottomModel, Probabilities, TopModel
-from vflsynth.splitdefense.settings import SplitSettings
-from vflsynth.training import history_from_json, history_to_json
 
 _KIND = "vflsynth split classifier"
 
@@ -138,7 +137,6 @@ class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             "class": full_name(type(self)),
             "version": __version__,
             "parameters": parameters_to_json(self),
-            "classes": classes_to_json(self.classes_),
             "settings": to_json(self.settings_),
             "alignment": asdict(self.alignment_),
             "history": history_to_json(self.history_),
@@ -173,26 +171,16 @@ class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
             found = cls(**parameters_from_json(content["parameters"]))
             found.settings_ = from_json(content["settings"])
-            sizes = {name: value for name, value in found.settings_.items() if name != "epochs"}
-            settings = SplitSettings(**sizes)
-            classes = content["classes"]
-            found.classes_ = np.array(classes["values"], dtype=classes["dtype"])
             found.alignment_ = AlignmentReport(**content["alignment"])
             found.history_ = history_from_json(content["history"])
             found.device_, found.interrupted_ = content["device"], content["interrupted"]
             found._on, found.n_features_in_ = from_json(content["on"]), content["n_features"]
             if content["feature_names"]:
                 found.feature_names_in_ = np.array(content["feature_names"], dtype=object)
-            names = content["parties"]
-            found.top_ = TopModel.read(root / "active", settings)
+            found.top_ = TopModel.read(root / "active")
+            found.classes_ = found.top_.classes
             found.parties_ = {
-                name: BottomModel.read(root / "parties" / name, settings) for name in names
+                name: BottomModel.read(root / "parties" / name) for name in content["parties"]
             }
         found.evidence_, found.transcript_ = {}, None
         return found
-
-
-def classes_to_json(classes: npt.NDArray[Any]) -> dict[str, Any]:
-    """Return dtype and values of the classes; times as counts of their dtype's unit."""
-    values = classes.astype(np.int64) if classes.dtype.kind in "mM" else classes
-    return {"dtype": classes.dtype.str, "values": values.tolist()}

@@ -14,12 +14,13 @@ from sklearn.metrics import roc_auc_score
 from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import ParameterError
 from vflsynth.registry import register
+from vflsynth.run import Options
 from vflsynth.splitdefense.base import BaseSplitClassifier
-from vflsynth.splitdefense.fitting import RunOptions, Trained
+from vflsynth.splitdefense.defense import Shared
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
-from vflsynth.splitdefense.method import Shared
 from vflsynth.splitdefense.objectives import GAFM, Objective
 from vflsynth.splitdefense.protections import Protection
+from vflsynth.splitdefense.run import SplitRun
 
 MARGINS = (0.05, 0.1, 0.2, 0.3, 0.5)
 """Margins that "auto" tries."""
@@ -90,23 +91,18 @@ class GAFMClassifier(BaseSplitClassifier):
         self.protection = protection
 
     def _train(
-        self,
-        models: Sequence[Self],
-        X: Any,
-        y: Any,
-        on: Hashable,
-        replica_rows: npt.ArrayLike | None,
-        options: RunOptions,
-    ) -> Trained:
+        self, models: Sequence[Self], X: Any, y: Any, on: Hashable, options: Options
+    ) -> SplitRun:
         for replica, model in enumerate(models):
             model.margins_ = None
             if model.pseudo_label_margin == "auto":
-                own = None if replica_rows is None else np.asarray(replica_rows)[replica]
+                rows = options.replica_rows
+                own = None if rows is None else np.asarray(rows)[replica]
                 model.margins_ = model.margin_trials(X, y, on, own)
                 model.pseudo_label_margin_ = best_margin(model.margins_)
             else:
                 model.pseudo_label_margin_ = model.pseudo_label_margin
-        return super()._train(models, X, y, on, replica_rows, options)
+        return super()._train(models, X, y, on, options)
 
     def margin_trials(
         self, X: Any, y: Any, on: Hashable, rows: npt.NDArray[np.int64] | None = None
@@ -145,11 +141,10 @@ class GAFMClassifier(BaseSplitClassifier):
                 "would not be what was given. Pass a number, such as 0.05"
             )
         if rows is None:
-            probe = clone(self).set_params(
-                pseudo_label_margin=MARGINS[0], epochs=1, monitor=False, random_state=0
-            )
-            probe.fit(X, y, on)  # matches the records
-            rows = np.arange(probe.alignment_.n_matched)
+            probe = clone(self).set_params(pseudo_label_margin=MARGINS[0])
+            matching = probe._seat([probe], X, y, on, Options())
+            matching.join()
+            rows = np.arange(matching.alignment.n_matched)
         rng = np.random.default_rng(list(derive(secret_from(self.random_state), "margins")))
         size = min(len(rows), max(_FEWEST_RECORDS, round(_SHARE * len(rows))))
         tenths = [rng.permutation(rows)[:size] for _ in range(_REPEATS)]
@@ -164,7 +159,8 @@ class GAFMClassifier(BaseSplitClassifier):
         ]
         for trial in trials:
             trial._prepare(X, y)
-        trained = trials[0]._train(trials, X, y, on, np.stack(tenths * len(MARGINS)), RunOptions())
+        every = Options(replica_rows=np.stack(tenths * len(MARGINS)), verbose=self.verbose > 0)
+        trained = trials[0]._train(trials, X, y, on, every)
         measured = []
         for replica, trial in enumerate(trials):
             evidence = next(iter(trial.evidence_.values()))

@@ -1,95 +1,317 @@
-"""What a classifier is trained with: its method, and all else that a training is told."""
+"""Split learning as a method: one classifier, or several that are trained at once."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypedDict
+from dataclasses import asdict
+from itertools import combinations, pairwise
+from typing import Any, ClassVar
 
-from vflsynth._random import RandomState
-from vflsynth.columns import TableTransformer
-from vflsynth.registry import register
-from vflsynth.splitdefense.label_privacy import RandomizedResponse
-from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth._validation import Number, check_parameters
+from vflsynth.exceptions import ParameterError, PartyNameError
+from vflsynth.frames import KeyMinter
+from vflsynth.methods.base import Duration, Method
+from vflsynth.parameters import to_json
+from vflsynth.protocol import Channel, Message, Schedule
+from vflsynth.protocol.messages import AllBottomOutputs, BottomOutputs
+from vflsynth.run import PartyRun
+from vflsynth.splitdefense.active import ActiveParty
+from vflsynth.splitdefense.algorithm import SplitLearning
+from vflsynth.splitdefense.defense import Defense
+from vflsynth.splitdefense.inputs import Labels
+from vflsynth.splitdefense.leakage.monitor import LeakageRecord
 from vflsynth.splitdefense.malicious import MaliciousSGD
-from vflsynth.splitdefense.objectives import Objective
-from vflsynth.splitdefense.parts import Part
+from vflsynth.splitdefense.model import BottomModel
+from vflsynth.splitdefense.objectives import CrossEntropy, Surroundings
+from vflsynth.splitdefense.passive import SplitParty
 from vflsynth.splitdefense.protections import Protection
-from vflsynth.splitdefense.settings import Fusion, SplitSettings
+from vflsynth.splitdefense.settings import SplitSettings
+
+_MOST_PARTIES_FOR_HEADS = 4
 
 
-class Shared(TypedDict, total=False):
-    """Parameters that every split classifier has, see `BaseSplitClassifier`."""
-
-    party_columns: Mapping[str, Sequence[Hashable]] | None
-    active: str | None
-    bottom_hidden: Sequence[int]
-    intermediate_dim: int
-    bottom_output: Literal["linear", "sigmoid"]
-    fusion: Fusion
-    top_hidden: Sequence[int]
-    label_privacy: RandomizedResponse | None
-    joint_protection: bool
-    party_dropout: float | Mapping[str, float]
-    absent: Literal["zero", "multihead"]
-    malicious: Mapping[str, MaliciousSGD] | None
-    monitor: LeakageMonitor | bool
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    betas: tuple[float, float]
-    transformer: TableTransformer | None
-    device: str
-    random_state: RandomState
-    verbose: int
-
-
-@register
-class Method(Part):
-    """All that protects labels in one classifier.
+class SplitMethod(Method):
+    """Bottom models at the parties; labels and top model at the active party, which is the server.
 
     Parameters
     ----------
-    objective, protection, label_privacy, joint_protection, party_dropout, absent
-        See `BaseSplitClassifier`.
+    classifiers : sequence of BaseSplitClassifier
+        Of checked parameters, one per replica. They differ in seeds and in what protects labels.
+
+    Attributes
+    ----------
+    classes : ndarray, shape (class,)
+        After `take_labels`.
+
+    Raises
+    ------
+    ParameterError
+        If the classifiers cannot be trained at once.
     """
 
-    def __init__(
-        self,
-        objective: Objective,
-        protection: Protection | None = None,
-        label_privacy: RandomizedResponse | None = None,
-        joint_protection: bool = False,
-        party_dropout: float | Mapping[str, float] = 0.0,
-        absent: Literal["zero", "multihead"] = "zero",
+    party = SplitParty
+    asks: ClassVar[frozenset[type[Message]]] = frozenset({BottomOutputs, AllBottomOutputs})
+
+    classes: Labels
+
+    def __init__(self, classifiers: Sequence[Any]) -> None:
+        super().__init__(classifiers[0])
+        self.classifiers = classifiers
+        defenses: list[Defense] = [classifier.defense() for classifier in classifiers]
+        self.defenses = defenses
+        _same([d.objective.structure() for d in defenses], "structure of the objective")
+        self.joint_protection = _same([d.joint_protection for d in defenses], "joint_protection")
+        self.absent = _same([d.absent for d in defenses], "absent")
+        self.sizes: SplitSettings = classifiers[0].settings()
+        _same([asdict(classifier.settings()) for classifier in classifiers], "networks")
+        self.malicious: Mapping[str, MaliciousSGD] = _same(
+            [classifier.malicious or {} for classifier in classifiers], "malicious"
+        )
+        self.epochs = _same([classifier.epochs for classifier in classifiers], "epochs")
+        self.monitor = _same([c.leakage_monitor() for c in classifiers], "monitor")
+        self._holder: PartyRun | None = None
+
+    # -- the active party ------------------------------------------------------------------------
+
+    def take_labels(self, labels: Labels, holder: PartyRun, parties: Sequence[str]) -> None:
+        """Learn, as the active party, what only it knows, before the run.
+
+        Parameters
+        ----------
+        labels : ndarray, shape (row,)
+            In the order of the rows of the holder's table.
+        holder : PartyRun
+            The active party's own seat: it is matched like everybody, and its columns, if it has
+            any, have a bottom model beside the top model.
+        parties : sequence of str
+            All that contribute features, in the order in which they are fused.
+
+        Raises
+        ------
+        ParameterError, PartyNameError
+            If a classifier is not defined for these classes or parties.
+        """
+        self.classes, codes = np.unique(labels, return_inverse=True)
+        self._check_classes()
+        self._codes, self._holder = codes.astype(np.int64), holder
+        self._parties = tuple(parties)
+        self._passive = tuple(name for name in parties if name != holder.name)
+        for name, rule in self.malicious.items():
+            self._check_passive(name, "malicious")
+            if not isinstance(rule, MaliciousSGD):
+                raise ParameterError(f"malicious: {name!r} has {rule!r}; give it a MaliciousSGD()")
+            rule.check()
+        self._heads, self._dropout = self._find_heads(), self._find_dropout()
+
+    def _check_classes(self) -> None:
+        """Refuse classes that a classifier is not defined for."""
+        classes = self.classes
+        if len(classes) < 2:
+            raise ParameterError(
+                f"y has only one class, {classes[0]!r}; a classifier needs at least two"
+            )
+        for defense in self.defenses:
+            for part in (defense.objective, defense.protection):
+                if len(classes) > 2 and part is not None and part.binary_only:
+                    raise ParameterError(
+                        f"Only binary classification is supported by {type(part).__name__}, and y "
+                        f"has {len(classes)} classes. Isotropic, MaxNorm, RandomizedResponse, "
+                        "DIMIP and DistanceCorrelation are defined for any number"
+                    )
+
+    def _check_passive(self, name: str, parameter: str) -> None:
+        if name not in self._passive:
+            raise PartyNameError(
+                f"{parameter} names a party that is not passive",
+                fix=f"the passive parties are {', '.join(map(repr, self._passive))}",
+                party=name,
+            )
+
+    def _find_heads(self) -> tuple[tuple[str, ...], ...]:
+        """Return the groups of parties that are left when some passive parties quit."""
+        if self.absent == "zero":
+            return ()
+        if not isinstance(self.defenses[0].objective, CrossEntropy):
+            raise ParameterError("absent='multihead' is for plain cross-entropy only")
+        if len(self._parties) > _MOST_PARTIES_FOR_HEADS:
+            raise ParameterError(
+                "absent='multihead' trains a top model for every subset of parties and is limited "
+                f"to {_MOST_PARTIES_FOR_HEADS} parties; there are {len(self._parties)}. Try "
+                "party_dropout"
+            )
+        return tuple(
+            group
+            for gone in range(1, len(self._passive) + 1)
+            for quitters in combinations(self._passive, gone)
+            if (group := tuple(name for name in self._parties if name not in quitters))
+        )
+
+    def _find_dropout(self) -> dict[str, list[float]]:
+        """Return probabilities, one per replica, of parties that are ever dropped out."""
+        given = [
+            dict(d.party_dropout)
+            if isinstance(d.party_dropout, Mapping)
+            else dict.fromkeys(self._passive, d.party_dropout)
+            for d in self.defenses
+        ]
+        for probabilities in given:
+            for name, value in probabilities.items():
+                self._check_passive(name, "party_dropout")
+                rule = Number(0, 1, closed=(True, False))
+                check_parameters("party_dropout", {name: value}, {name: rule})
+        return {
+            name: [float(p.get(name, 0.0)) for p in given]
+            for name in self._passive
+            if any(p.get(name, 0.0) for p in given)
+        }
+
+    def algorithm(
+        self, channel: Channel, settings: SplitSettings, streams: RandomStreams
+    ) -> SplitLearning:
+        """Make the active party, once records are matched and its own seat has been built."""
+        assert self._holder is not None
+        holder, device, n_classes = self._holder, streams.device, len(self.classes)
+        own: Any = holder.party if holder.seat.has_columns else None
+        truth = torch.from_numpy(self._codes[holder.party.matched_rows]).to(device)
+        labels = torch.stack(
+            [
+                truth
+                if defense.label_privacy is None
+                else defense.label_privacy.transform(
+                    truth, n_classes, RandomStreams([secret], device)
+                )[0]
+                for defense, secret in zip(self.defenses, streams.secrets)
+            ]
+        )
+        rows = holder.schedule.replica_rows
+        trained = labels if rows is None else labels.gather(1, rows)
+        shares = torch.stack(
+            [torch.bincount(row, minlength=n_classes) / len(row) for row in trained]
+        )
+        around = Surroundings(
+            settings, self._parties, self._passive, n_classes, shares, self._heads, streams
+        )
+        records = {}
+        if self.monitor is not None:
+            records = {
+                name: LeakageRecord(
+                    self.monitor,
+                    labels=truth,
+                    dim=settings.intermediate_dim,
+                    n_replicas=len(labels),
+                    n_classes=n_classes,
+                    scalar_probability=settings.intermediate_dim == 1
+                    and settings.bottom_output == "sigmoid",
+                    steps_per_epoch=holder.duration.steps_per_epoch,
+                    device=device,
+                )
+                for name in self._passive
+            }
+        objectives = [defense.objective for defense in self.defenses]
+        active = ActiveParty(
+            settings,
+            holder.schedule,
+            streams,
+            objectives[0].make(objectives, around),
+            own=own,
+            labels=labels,
+            truth=truth,
+            classes=self.classes,
+            protections=_groups([defense.protection for defense in self.defenses], device),
+            joint_protection=self.joint_protection,
+            party_dropout={
+                name: torch.tensor(values, device=device) for name, values in self._dropout.items()
+            },
+            records=records,
+        )
+        return SplitLearning(channel, active)
+
+    # -- every node ------------------------------------------------------------------------------
+
+    def minter(self, name: str, keys: pd.Index) -> KeyMinter:
+        """Return what mints no keys, so that nothing has to be told about the party's own."""
+        return KeyMinter(str(keys.dtype), "unsupported")
+
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> SplitSettings:
+        """Fill in the batch size, and check that the objectives suit the networks.
+
+        Raises
+        ------
+        ParameterError
+        """
+        settings = self.sizes.for_records(n_records)
+        for defense in self.defenses:
+            defense.objective.check_architecture(settings)
+        return settings
+
+    def duration(self, n_records: int, settings: SplitSettings) -> Duration:
+        """Epochs and steps."""
+        return Duration(self.epochs, -(-n_records // settings.batch_size))
+
+    def build(
+        self, party: SplitParty, settings: SplitSettings, schedule: Schedule, streams: RandomStreams
     ) -> None:
-        self.objective = objective
-        self.protection = protection
-        self.label_privacy = label_privacy
-        self.joint_protection = joint_protection
-        self.party_dropout = party_dropout
-        self.absent = absent
+        """Make a party's bottom model."""
+        party.build(settings, schedule, streams, self.malicious.get(party.name))
+
+    def multiply_adds(self, settings: SplitSettings, widths: Mapping[str, int]) -> float:
+        """Multiply-adds of the largest layer of a bottom model on a batch."""
+        found = list(widths.values())
+        if self._holder is not None and self._holder.seat.has_columns:
+            found.append(self._holder.party.transformer.width_)
+        dims = [max(found), *settings.bottom_hidden, settings.intermediate_dim]
+        return settings.batch_size * max(a * b for a, b in pairwise(dims))
+
+    def halves(
+        self, party: SplitParty, settings: SplitSettings, on: Hashable, minter: KeyMinter
+    ) -> list[Any]:
+        """Return a party's bottom model, one per replica."""
+        return [BottomModel.of(party, i, settings) for i in range(len(self.defenses))]
+
+    def reported(self, settings: SplitSettings, duration: Duration) -> dict[str, Any]:
+        """Return what becomes ``settings_``."""
+        return {**asdict(settings), "epochs": duration.n_epochs}
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must be equal for a checkpoint to be continued, JSON-safe."""
+        return {"defenses": to_json(self.defenses), "malicious": to_json(self.malicious)}
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """All that a training is told by one classifier; `BaseSplitClassifier` documents it.
+def _same(values: Sequence[Any], what: str) -> Any:
+    """Return what is the same for all classifiers.
 
-    Parameters
-    ----------
-    settings : SplitSettings
-        With the batch size as given, which may be more than there are records.
-    monitor : LeakageMonitor or None
-        None where leakage is not watched.
+    Raises
+    ------
+    ParameterError
+        If it is not.
     """
+    if any(to_json(value) != to_json(values[0]) for value in values[1:]):
+        raise ParameterError(
+            f"classifiers that are trained at once must have the same {what}; train those that "
+            "differ with calls of their own"
+        )
+    return values[0]
 
-    method: Method
-    settings: SplitSettings
-    epochs: int
-    malicious: Mapping[str, MaliciousSGD]
-    monitor: LeakageMonitor | None
-    active: str | None
-    transformer: TableTransformer
-    device: str
-    random_state: RandomState
-    verbose: int
+
+def _groups(
+    protections: Sequence[Protection | None], device: torch.device
+) -> list[tuple[Protection, Tensor]]:
+    """Replicas that have the same protection, together."""
+    groups: list[tuple[Protection, list[int]]] = []
+    for replica, protection in enumerate(protections):
+        if protection is None:
+            continue
+        same = next(
+            (members for other, members in groups if to_json(other) == to_json(protection)), None
+        )
+        if same is None:
+            groups.append((protection, [replica]))
+        else:
+            same.append(replica)
+    return [(p, torch.tensor(members, device=device)) for p, members in groups]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +21,9 @@ from torch import Tensor
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
 from vflsynth.columns import TableTransformer
+from vflsynth.parameters import from_json, to_json
 from vflsynth.splitdefense.algorithm import Rows, SplitLearning
+from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.networks import Perceptron
 from vflsynth.splitdefense.passive import SplitParty, outputs_of
 from vflsynth.splitdefense.settings import SplitSettings
@@ -62,7 +66,38 @@ class Calibration:
         return np.stack([1.0 - positive, positive], 1)
 
 
-class BottomModel:
+class _Half(ABC):
+    """What one party keeps of a fitted model, as a directory of its own."""
+
+    KIND: ClassVar[str]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save this half alone: a directory of JSON and safetensors."""
+        with artefacts.new_directory(path, self.KIND) as root:
+            self.write(root)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Load a half saved by `save`.
+
+        Raises
+        ------
+        ArtefactError
+            If it is not one, or is damaged.
+        """
+        return cls.read(artefacts.open_directory(path, cls.KIND))
+
+    @abstractmethod
+    def write(self, folder: Path) -> None:
+        """Write the files of this half into a folder."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, folder: Path) -> Self:
+        """Undo `write`."""
+
+
+class BottomModel(_Half):
     """One party's half: its encoding and its bottom model; no record, no label.
 
     Parameters
@@ -75,6 +110,8 @@ class BottomModel:
         State of the network, one replica.
     """
 
+    KIND = "vflsynth half of a split classifier"
+
     def __init__(
         self,
         name: str,
@@ -82,7 +119,7 @@ class BottomModel:
         settings: SplitSettings,
         weights: Mapping[str, Tensor],
     ) -> None:
-        self.name, self.transformer = name, transformer
+        self.name, self.transformer, self.settings = name, transformer, settings
         self.network = Perceptron(
             [transformer.width_, *settings.bottom_hidden, settings.intermediate_dim],
             streams=RandomStreams([b""]),  # overwritten by the weights below
@@ -104,22 +141,27 @@ class BottomModel:
         return outputs_of(self.network, encoded, 1)
 
     def write(self, folder: Path) -> None:
-        """Write the files of this half into a folder."""
-        artefacts.write_json(
-            folder / "party.json", {"name": self.name, "transformer": self.transformer.to_dict()}
-        )
+        """Write name, encoding, settings and weights into a folder."""
+        content = {
+            "name": self.name,
+            "transformer": self.transformer.to_dict(),
+            "settings": to_json(asdict(self.settings)),
+        }
+        artefacts.write_json(folder / "party.json", content)
         write_weights(folder / "bottom.safetensors", self.network)
 
     @classmethod
-    def read(cls, folder: Path, settings: SplitSettings) -> Self:
+    def read(cls, folder: Path) -> Self:
         """Undo `write`."""
         content = artefacts.read_json(folder / "party.json")
-        transformer = TableTransformer.from_dict(content["transformer"])
         weights = artefacts.read_tensors(folder / "bottom.safetensors")
-        return cls(content["name"], transformer, settings, weights)
+        with artefacts.reading(folder, "a party's half"):
+            transformer = TableTransformer.from_dict(content["transformer"])
+            settings = SplitSettings(**from_json(content["settings"]))
+            return cls(content["name"], transformer, settings, weights)
 
 
-class TopModel:
+class TopModel(_Half):
     """The active party's half: the top models and their calibration.
 
     Parameters
@@ -132,7 +174,11 @@ class TopModel:
     weights : mapping of str to mapping of str to Tensor
         State of each network, one replica.
     calibration : Calibration
+    classes : ndarray, shape (class,)
+        What users call them.
     """
+
+    KIND = "vflsynth active party's half of a split classifier"
 
     def __init__(
         self,
@@ -141,10 +187,11 @@ class TopModel:
         settings: SplitSettings,
         weights: Mapping[str, Mapping[str, Tensor]],
         calibration: Calibration,
+        classes: Labels,
     ) -> None:
         self.heads = {name: tuple(parties) for name, parties in heads.items()}
         self.dims = {name: list(sizes) for name, sizes in dims.items()}
-        self.settings, self.calibration = settings, calibration
+        self.settings, self.calibration, self.classes = settings, calibration, classes
         self.networks: dict[str, Perceptron] = {}
         for name in self.heads:
             network = Perceptron(self.dims[name], streams=RandomStreams([b""]), name=name)
@@ -174,6 +221,7 @@ class TopModel:
             settings,
             weights,
             Calibration(),
+            active.classes,
         )
         if not task.calibrated:
             outputs = [algorithm.outputs[name][replica, used] for name in task.around.parties]
@@ -202,31 +250,43 @@ class TopModel:
         return self.calibration.probabilities(outputs[0].numpy())
 
     def write(self, folder: Path) -> None:
-        """Write the files of this half into a folder."""
+        """Write classes, calibration, settings and weights into a folder."""
         content: dict[str, Any] = {
             "heads": {name: list(group) for name, group in self.heads.items()},
             "dims": self.dims,
             "calibration": asdict(self.calibration),
+            "settings": to_json(asdict(self.settings)),
+            "classes": _classes_to_json(self.classes),
         }
         artefacts.write_json(folder / "top.json", content)
         for i, network in enumerate(self.networks.values()):
             write_weights(folder / f"head_{i}.safetensors", network)
 
     @classmethod
-    def read(cls, folder: Path, settings: SplitSettings) -> Self:
+    def read(cls, folder: Path) -> Self:
         """Undo `write`."""
         content = artefacts.read_json(folder / "top.json")
         weights = {
             name: artefacts.read_tensors(folder / f"head_{i}.safetensors")
             for i, name in enumerate(content["heads"])
         }
-        calibration = Calibration(**content["calibration"])
-        return cls(content["heads"], content["dims"], settings, weights, calibration)
+        with artefacts.reading(folder, "an active party's half"):
+            settings = SplitSettings(**from_json(content["settings"]))
+            calibration = Calibration(**content["calibration"])
+            values = content["classes"]
+            classes = np.array(values["values"], dtype=values["dtype"])
+            return cls(content["heads"], content["dims"], settings, weights, calibration, classes)
 
 
 def one_replica(state: Mapping[str, Tensor], replica: int) -> dict[str, Tensor]:
     """Take one replica out of a network's state, with a replica dimension of 1, on the CPU."""
     return {name: value[replica : replica + 1].cpu() for name, value in state.items()}
+
+
+def _classes_to_json(classes: Labels) -> dict[str, Any]:
+    """Return dtype and values of the classes; times as counts of their dtype's unit."""
+    values = classes.astype(np.int64) if classes.dtype.kind in "mM" else classes
+    return {"dtype": classes.dtype.str, "values": values.tolist()}
 
 
 def write_weights(path: Path, network: Perceptron) -> None:

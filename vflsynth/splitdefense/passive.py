@@ -11,11 +11,10 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.parties import TrainableParty
-from vflsynth.parties.settings import load_network_state, network_state
-from vflsynth.protocol import CutGradients, IntermediateFeatures, Message, Schedule
-from vflsynth.protocol.channel import Verb
-from vflsynth.protocol.messages import SERVER
+from vflsynth.methods.party import TrainableParty
+from vflsynth.methods.settings import load_network_state, network_state
+from vflsynth.protocol import SERVER, Schedule, answers, takes
+from vflsynth.protocol.messages import AllBottomOutputs, BottomGradients, BottomOutputs
 from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.networks import Perceptron
 from vflsynth.splitdefense.settings import SplitSettings
@@ -29,7 +28,7 @@ class SplitParty(TrainableParty):
 
     Parameters
     ----------
-    name, frame, on, transformer
+    name, frame, on
         See `Party`.
 
     Notes
@@ -58,17 +57,20 @@ class SplitParty(TrainableParty):
         self.untrained = copy.deepcopy(self.bottom_model)
         self._pending: Tensor | None = None
 
-    def bottom_output(self, step: int) -> Tensor:
+    @answers(BottomOutputs)
+    def bottom_outputs(self, step: int) -> BottomOutputs:
         """Return a batch's outputs, (replica, batch, intermediate), and keep their graph."""
         outputs: Tensor = self.bottom_model(F.embedding(self.schedule.rows(step), self.records))
         self._pending = outputs
-        return outputs.detach()
+        return BottomOutputs(self.name, SERVER, step, outputs.detach())
 
-    def update_bottom_model(self, gradients: Tensor) -> None:
+    @takes(BottomGradients)
+    def update_bottom_model(self, message: BottomGradients) -> None:
         """Descend along the cut gradients of the last batch."""
         if self._pending is None:
             raise ProtocolError(f"party {self.name!r} got cut gradients it did not ask for")
         outputs, self._pending = self._pending, None
+        gradients = message.gradients
         if gradients.shape != outputs.shape:
             raise ProtocolError(
                 f"party {self.name!r} got cut gradients of shape {tuple(gradients.shape)}; "
@@ -78,9 +80,12 @@ class SplitParty(TrainableParty):
         optimizer.set_gradient(torch.autograd.grad(outputs, optimizer.parameters, gradients))
         optimizer.step()
 
-    def all_bottom_outputs(self) -> Tensor:
+    @answers(AllBottomOutputs)
+    def all_bottom_outputs(self, step: int) -> AllBottomOutputs:
         """Return outputs for all matched records, (replica, record, intermediate)."""
-        return outputs_of(self.bottom_model, self.records, len(self.schedule.streams.secrets))
+        replicas = len(self.schedule.streams.secrets)
+        outputs = outputs_of(self.bottom_model, self.records, replicas)
+        return AllBottomOutputs(self.name, SERVER, step, outputs)
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that a resumed run needs."""
@@ -89,23 +94,6 @@ class SplitParty(TrainableParty):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state`."""
         load_network_state(state, "bottom", self.bottom_model, self.optimizer)
-
-    def answer(self, verb: Verb, step: int) -> Message:
-        """Compute the message that `verb` asks for at `step`."""
-        match verb:
-            case Verb.BOTTOM_OUTPUT:
-                return IntermediateFeatures(self.name, SERVER, step, self.bottom_output(step))
-            case Verb.ALL_BOTTOM_OUTPUTS:
-                return IntermediateFeatures(self.name, SERVER, step, self.all_bottom_outputs())
-            case _:
-                return super().answer(verb, step)
-
-    def take(self, verb: Verb, message: Message) -> None:
-        """Act on a message from the active party."""
-        if verb is Verb.UPDATE_BOTTOM_MODEL and isinstance(message, CutGradients):
-            self.update_bottom_model(message.gradients)
-        else:
-            super().take(verb, message)
 
 
 @torch.no_grad()

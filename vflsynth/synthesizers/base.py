@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self, overload
 
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from vflsynth import _artefacts as artefacts
@@ -17,8 +17,9 @@ from vflsynth._device import resolve_device
 from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth._version import __version__
-from vflsynth.columns import TableTransformer, check_kinds
-from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth._warnings import warn_user
+from vflsynth.columns import TableTransformer
+from vflsynth.exceptions import ArtefactError, NoPrivacyWarning
 from vflsynth.frames import AlignmentReport, check_party_frames
 from vflsynth.mechanisms import Mechanism
 from vflsynth.methods import Method
@@ -26,7 +27,14 @@ from vflsynth.models import PartyModel
 from vflsynth.parameters import parameters_from_json, parameters_to_json
 from vflsynth.privacy import NeighbouringRelation, PrivacyLedger
 from vflsynth.registry import full_name
-from vflsynth.run import JoinedRun, LocalRun, Options, history_from_json, history_to_json
+from vflsynth.run import (
+    JoinedRun,
+    LocalRun,
+    Options,
+    history_from_json,
+    history_to_json,
+    party_templates,
+)
 from vflsynth.synthesizers.combinations import check_combination
 
 PartyFrames = Mapping[str, pd.DataFrame]
@@ -128,14 +136,20 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         """Fit models that differ in `random_state` only, all at once."""
         method = self.method(noise)
         check_combination(self, n_models=len(models), options=options)
-        rule = {"checkpoint_every": Number(1, whole=True)}
-        check_parameters("fit", {"checkpoint_every": options.checkpoint_every}, rule)
+        if self.privacy is not None and not self.privacy.protects_synthetic_data:
+            warn_user(
+                f"{type(self.privacy).__name__} does not protect the synthetic data: its epsilon "
+                "is the budget of the gradients that it perturbs only. It is for reproduction and "
+                "comparison; DPSGD and MeanEmbedding protect the synthetic data",
+                NoPrivacyWarning,
+            )
         run = self._local_run(
             method, party_frames, on, options, [secret_from(m.random_state) for m in models]
         )
         run.run()
         halves = run.halves()
-        transcript, ledger = run.transcript, method.plan and method.plan.ledger
+        transcript = run.transcript
+        ledger = None if method.plan is None else method.plan.ledger
         for replica, model in enumerate(models):
             model.parties_ = {name: found[replica] for name, found in halves.items()}
             model.alignment_ = run.alignment
@@ -164,35 +178,10 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             on,
             secrets=secrets,
             device=device,
-            templates=self._transformers(frames, on),
+            templates=party_templates(self.transformer, self.column_kinds, frames, on),
             schema=getattr(self.privacy, "public_schema", None),
             options=options,
         )
-
-    def _transformers(
-        self, frames: Mapping[str, pd.DataFrame], on: Hashable
-    ) -> dict[str, TableTransformer]:
-        """Make a transformer for every party, with the kinds that concern its columns."""
-        template = TableTransformer() if self.transformer is None else self.transformer
-        if not isinstance(self.column_kinds, Mapping | None):
-            raise ParameterError(
-                f"column_kinds must be None or map labels to kinds, got {self.column_kinds!r}"
-            )
-        if not isinstance(template, TableTransformer):
-            raise ParameterError(
-                f"transformer must be None or a TableTransformer, got {template!r}"
-            )
-        owned = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
-        kinds = check_kinds(
-            dict(template.kinds or {}) | dict(self.column_kinds or {}),
-            [label for labels in owned.values() for label in labels],
-        )
-        return {
-            name: clone(template).set_params(
-                kinds={label: kind for label, kind in kinds.items() if label in labels}
-            )
-            for name, labels in owned.items()
-        }
 
     # -- sampling --------------------------------------------------------------------------------
 

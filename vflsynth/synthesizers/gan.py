@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy.typing as npt
 from sklearn.base import clone
@@ -120,7 +120,7 @@ class GANSynthesizer(BaseSynthesizer):
             checkpoint_every=checkpoint_every,
             resume=resume,
             transcript=transcript,
-            verbose=self.verbose > 0,
+            verbose=bool(self.verbose),  # its range is checked with all others
             memory_limit=self.memory_limit,
         )
         self._fit_models([self], party_frames, on, options)
@@ -174,17 +174,18 @@ class GANSynthesizer(BaseSynthesizer):
         options = Options(
             callbacks=callbacks,
             replica_rows=replica_rows,
-            verbose=self.verbose > 0,
+            verbose=bool(self.verbose),  # its range is checked with all others
             memory_limit=self.memory_limit,
         )
         if keep_discriminators:
             check_combination(self, keep_discriminators=True)
         run = self._fit_models(models, party_frames, on, options)
         if keep_discriminators:
+            owners: dict[str, Any] = {name: node.party for name, node in run.parties.items()}
             for replica, model in enumerate(models):
                 model.local_discriminators_ = {
-                    name: one_replica(party.party.discriminator, replica)
-                    for name, party in run.parties.items()
+                    name: one_replica(owner.discriminator, replica)
+                    for name, owner in owners.items()
                 }
         return models
 

@@ -1,4 +1,4 @@
-"""The laws that every synthesizer, kind of columns, mechanism and protection obeys, to be checked.
+"""The laws that every synthesizer, kind of columns, mechanism, metric and protection obeys, to be checked.
 
 For those who write one of their own, in the spirit of scikit-learn's ``check_estimator``.
 """
@@ -6,6 +6,7 @@ For those who write one of their own, in the spirit of scikit-learn's ``check_es
 from vflsynth.testing.columns import check_column_kind, column_kind_checks
 from vflsynth.testing.laws import Check, parametrize_with_checks
 from vflsynth.testing.mechanisms import check_mechanism, mechanism_checks
+from vflsynth.testing.metrics import check_metric, metric_checks
 from vflsynth.testing.protections import check_protection, protection_checks
 from vflsynth.testing.synthesizers import check_synthesizer, synthesizer_checks
 
@@ -13,10 +14,12 @@ __all__ = [
     "Check",
     "check_column_kind",
     "check_mechanism",
+    "check_metric",
     "check_protection",
     "check_synthesizer",
     "column_kind_checks",
     "mechanism_checks",
+    "metric_checks",
     "parametrize_with_checks",
     "protection_checks",
     "synthesizer_checks",

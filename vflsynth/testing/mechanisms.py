@@ -54,16 +54,18 @@ def a_budget_is_given_once(case: MechanismCase) -> None:
 
 
 def noise_is_calibrated_to_epsilon(case: MechanismCase) -> None:
-    """The ledger's epsilon never exceeds what was asked for, and does not waste it."""
-    for epsilon in (1.0, 4.0):
+    """The ledger's epsilon never exceeds what was asked for, and rises with it."""
+    spent = [0.0]
+    for epsilon in (1.0, 2.0, 8.0):
         ledger = case.planned(epsilon=epsilon, noise_multiplier=None).ledger
-        found = ledger.epsilon()
+        spent.append(ledger.epsilon())
         require(
-            0.9 * epsilon < found <= epsilon,
-            f"asked for an epsilon of {epsilon:g}, the ledger has {found:g}",
+            spent[-2] < spent[-1] <= epsilon,
+            f"asked for an epsilon of {epsilon:g}, the ledger has {spent[-1]:g}, and had "
+            f"{spent[-2]:g} before",
         )
         same(ledger.target_epsilon, epsilon, "the ledger's target_epsilon")
-        same(ledger.delta, case.value.delta, "the ledger's delta")
+        same(ledger.delta, case.value.get_params()["delta"], "the ledger's delta")
 
 
 def more_noise_costs_less(case: MechanismCase) -> None:

@@ -24,9 +24,7 @@ from vflsynth.exceptions import KeyTypeError, ParameterError
 from vflsynth.synthesizers import BaseSynthesizer
 from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, require, same
 from vflsynth.testing.laws import same_table as equal
-
-N_RECORDS = 61
-KEY = "record_id"
+from vflsynth.testing.tables import KEY, small, zoo
 
 
 class SynthesizerCase:
@@ -66,54 +64,6 @@ class SynthesizerCase:
     def fit_small(self, **parameters: Any) -> Any:
         """Return a clone that is fitted to `small`."""
         return self.make(**parameters).fit(small(), on=KEY)
-
-
-def small(n_parties: int = 2) -> dict[str, pd.DataFrame]:
-    """Make party frames of 40 records with a key column."""
-    return make_party_frames(40, n_parties, random_state=1)
-
-
-def zoo() -> dict[str, pd.DataFrame]:
-    """Make three parties with every dtype, as one would meet them; the index is the key."""
-    rng = np.random.default_rng(3)
-    keys = pd.Index([f"p{i:03d}" for i in rng.permutation(N_RECORDS)], name="person")
-    n = N_RECORDS
-
-    def holes(values: Any) -> Any:
-        return pd.Series(values).mask(rng.random(n) < 0.2).array
-
-    integers = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-    levels = ["low", "middle", "high", "never"]
-    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), "D")
-    numbers: dict[Any, Any] = {name: rng.integers(0, 100, n).astype(name) for name in integers}
-    numbers |= {
-        "float32": rng.normal(size=n).astype("float32"),
-        "float64": rng.normal(size=n),
-        "float with NaN": np.where(rng.random(n) < 0.3, np.nan, rng.normal(size=n)),
-        "zero-inflated": np.where(rng.random(n) < 0.5, 0.0, rng.exponential(size=n)),
-    }
-    nullable: dict[Any, Any] = {
-        "Int64": holes(pd.array(rng.integers(0, 50, n), "Int64")),
-        "UInt8": holes(pd.array(rng.integers(0, 50, n), "UInt8")),
-        "Float64": holes(pd.array(rng.normal(size=n), "Float64")),
-        "boolean": holes(pd.array(rng.random(n) < 0.5, "boolean")),
-        "string": holes(pd.array(rng.choice(["x", "y", "zz"], n), "string")),
-        "bool": rng.random(n) < 0.3,
-    }
-    labels: dict[Any, Any] = {
-        7: pd.Categorical(rng.choice(levels[:3], n), levels),
-        8: pd.Categorical(rng.choice(levels[:3], n), levels, ordered=True),
-        0: days,
-        1: days.tz_localize("Europe/Berlin"),
-        2: pd.Series(days).mask(rng.random(n) < 0.2).array,
-        "object": rng.choice(np.array(["r", "s"], dtype=object), n),
-        "constant": np.full(n, 3),
-    }
-    frames = {"numbers": numbers, "nullable": nullable, "labels": labels}
-    return {
-        party: pd.DataFrame(columns, index=keys).sample(frac=1, random_state=i)
-        for i, (party, columns) in enumerate(frames.items())
-    }
 
 
 @contextmanager

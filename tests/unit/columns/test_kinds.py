@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth.columns import infer_kind
+from vflsynth.columns import check_kinds, column_kind, infer_kind, is_categorical
 from vflsynth.exceptions import CardinalityError, ColumnKindError
 
 
@@ -65,3 +65,35 @@ def test_text_that_identifies_records_has_to_be_declared(dtype):
     half = pd.Series([f"name {i % 50}" for i in range(100)], dtype=dtype)
     assert infer_kind(half) == "categorical"
     assert infer_kind(half.iloc[:49]) == "categorical"  # too few records to tell
+
+
+def test_declared_kinds_are_checked_in_one_place():
+    assert check_kinds(None, ["x"]) == {}
+    assert check_kinds({"x": "ordered"}, ["x", 1]) == {"x": "ordered"}
+    with pytest.raises(ColumnKindError, match=r"party 'lab', column 'y'.*no such column.*'x', 1"):
+        check_kinds({"y": "ordered"}, ["x", 1], party="lab")
+    with pytest.raises(ColumnKindError, match=r"column 'x': unknown kind 'label'.*'continuous'"):
+        check_kinds({"x": "label"}, ["x"])
+    assert column_kind("datetime").kind == "datetime"
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "labels"),
+    [
+        ([True, False], bool, True),
+        (["a", None], "string", True),
+        ([1, 2], "category", True),
+        ([1, 2, None], object, False),
+        ([1, "a"], object, True),
+        ([1, 2], "int64", False),
+        (["2020-01-01"], "datetime64[s]", False),
+        ([5], "timedelta64[ns]", False),
+        (["2020-01-01"], "date32[pyarrow]", False),
+    ],
+)
+def test_columns_of_labels(values, dtype, labels):
+    column = pd.Series(values, dtype=dtype, name="x")
+    assert is_categorical(column) is labels
+    assert is_categorical(column, {"x": "categorical"})
+    assert not is_categorical(column, {"x": "integer"})
+    assert is_categorical(column, {"y": "integer"}) is labels

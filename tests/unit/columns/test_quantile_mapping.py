@@ -86,9 +86,7 @@ def test_a_tail_that_the_generator_lost_comes_back():
     histogram = NoisyHistogram(Bounds(0.0, 100.0), counts + rng.normal(0.0, 2.0, 33), 2.0)
     mean, std = histogram.mean_and_std()
     scores = (rng.gamma(2.0, 1.0, 20_000) - mean) / std
-    before, after = (
-        h.decode_numeric(scores) for h in (histogram, histogram.mapped(scores))
-    )
+    before, after = (h.decode_numeric(scores) for h in (histogram, histogram.mapped(scores)))
     assert before.std() < 0.3 * real.std()
     assert after.std() == pytest.approx(real.std(), rel=0.15)
     assert (np.diff(after[scores.argsort()]) >= 0.0).all()

@@ -1,4 +1,6 @@
+import json
 import math
+from datetime import date, datetime, timedelta
 
 import numpy as np
 import pandas as pd
@@ -83,6 +85,14 @@ def test_categorical_cells_of_numbers():
         lambda: PublicSchema(bounds={"a": (1, 2, 3)}),
         lambda: PublicSchema(bounds={"a": (-1e301, 1e301)}),
         lambda: PublicSchema(bounds={"a": (math.nan, 1.0)}),
+        lambda: PublicSchema(bounds={"a": ("2020-02-01", "2020-01-31")}),
+        lambda: PublicSchema(bounds={"a": ("2020-01-01", 5)}),
+        lambda: PublicSchema(bounds={"a": ("2020-01-01", "5 days")}),
+        lambda: PublicSchema(bounds={"a": ("2020-01-01 00:00Z", "2020-01-02 00:00")}),
+        lambda: PublicSchema(bounds={"a": ("2020-13-01", "2020-14-01")}),
+        lambda: PublicSchema(bounds={"a": ("low", "high")}),
+        lambda: PublicSchema(bounds={"a": (pd.NaT, pd.Timestamp("2020-01-01"))}),
+        lambda: Bounds(0.0, 1e-200),
     ],
 )
 def test_malformed_schemas(make):
@@ -104,3 +114,26 @@ def test_a_record_does_not_change_how_the_others_are_read(column, values, odd):
     alone = cell_codes(pd.Series(values, dtype=object), column, 8)
     beside = cell_codes(pd.Series([*values, odd], dtype=object), column, 8)
     assert alone.tolist() == beside[:-1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("ends", "read"),
+    [
+        (("2020-01-01", "2020-02-01"), (date(2020, 1, 1), date(2020, 2, 1))),
+        ((date(2020, 1, 1), date(2020, 2, 1)), (date(2020, 1, 1), date(2020, 2, 1))),
+        (("2020-01-01", "2020-02-01T12:00"),
+         (pd.Timestamp("2020-01-01"), pd.Timestamp("2020-02-01 12:00"))),
+        ((datetime(2020, 1, 1), np.datetime64("2020-02-01T00")),
+         (pd.Timestamp("2020-01-01"), pd.Timestamp("2020-02-01"))),
+        (("-3 days", timedelta(hours=1)), (pd.Timedelta(-3, "D"), pd.Timedelta(1, "h"))),
+        ((np.int8(-128), np.int8(127)), (-128, 127)),
+    ],
+)  # fmt: skip
+def test_ends_are_read_from_any_form(ends, read):
+    bounds = Bounds(*ends)
+    assert bounds.ends == read
+    schema = PublicSchema(bounds={("a", 1): ends}, categories={3: [read[0], "x"]})
+    again = PublicSchema.from_dict(json.loads(json.dumps(schema.to_dict())))
+    assert again["a", 1] == bounds
+    assert again[3] == schema[3]
+    assert again.get("nobody") is None

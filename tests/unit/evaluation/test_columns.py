@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflsynth.evaluation._columns import CategoricalColumn, NumericColumn, TableEncoder, party_of
+from vflsynth.evaluation.columns import CategoricalColumn, NumericColumn, TableEncoder, party_of
 from vflsynth.exceptions import (
     ColumnKindError,
     PartyDataError,

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vflsynth.evaluation import average_variation_distance, marginal_distance
-from vflsynth.evaluation._marginals import ks_distance
+from vflsynth.evaluation.marginals import ks_distance
 from vflsynth.exceptions import ParameterError
 
 values = st.lists(st.integers(-5, 5) | st.floats(-5, 5), min_size=1, max_size=40)

@@ -4,13 +4,13 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from vflsynth.evaluation import proximity
-from vflsynth.evaluation._columns import TableEncoder
-from vflsynth.evaluation._proximity import _Search
+from vflsynth.evaluation.columns import TableEncoder
+from vflsynth.evaluation.neighbours import _Search
 from vflsynth.exceptions import ColumnKindError, PartyDataError
 
 
 def test_nearest_agrees_with_all_distances(mixed, make, monkeypatch):
-    monkeypatch.setattr("vflsynth.evaluation._columns.CHUNK_ROWS", 41)
+    monkeypatch.setattr("vflsynth.evaluation.columns.CHUNK_ROWS", 41)
     other = make(150, seed=1)
     encoder = TableEncoder(mixed, other)
     search = _Search(encoder, mixed)

@@ -73,7 +73,9 @@ def test_holds_every_metric_three_ways(page):
     assert "needs real rows of all parties side by side" in page.html
     assert page.html.count("<img") >= 7 + 6 + 3 + 1 + 1 + 2
     assert len(page.html) < 2_000_000
-    assert "<iframe" in page._repr_html_()
+    shown = page._repr_html_()
+    assert shown.startswith('<iframe title="Report" srcdoc="&lt;!doctype html&gt;')
+    assert shown.count('"') == 6  # none of the page's own quotes ends the attribute
 
 
 def test_asks_nothing_of_the_network(page):

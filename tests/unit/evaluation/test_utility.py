@@ -8,7 +8,7 @@ from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, r2_sc
 from sklearn.tree import DecisionTreeClassifier
 
 from vflsynth.evaluation import utility
-from vflsynth.evaluation._utility import _classification_score, _regression_score
+from vflsynth.evaluation.train_test import _classification_score, _regression_score
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError
 
 codes = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=50)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vflsynth import PartyModel, VFLGANSynthesizer, splitdefense
-from vflsynth._artefacts import read_json, read_tensors
+from vflsynth._artefacts import read_tensors
 from vflsynth.splitdefense.model import TopModel
 
 KEY = "record_id"
@@ -63,9 +63,7 @@ def test_a_split_classifier_too(make_split_trial, n_parties, method):
         ours, theirs = read_tensors(path / "bottom.safetensors"), half.network.state_dict()
         for key, value in theirs.items():
             assert torch.equal(value, ours[key].double()), (name, key)
-    path = trial.folder / "server" / "trial" / "half"
-    settings = trial.server.program.settings(model.alignment_.n_matched, {})
-    top = TopModel.read(path, settings)
+    top = TopModel.load(trial.folder / "server" / "trial" / "half")
     assert top.calibration == model.top_.calibration
     for key, value in model.top_.networks["top"].state_dict().items():
         assert torch.equal(value, top.networks["top"].state_dict()[key]), key
@@ -79,7 +77,5 @@ def test_classes_that_are_times_are_written(make_split_trial, unit):
     table.to_parquet(trial.server_site.table)
     trial.run()
     assert set(trial.outcome.values()) == {None}
-    content = read_json(trial.folder / "server" / "trial" / "half" / "classes.json")
-    found = np.array(content["values"], dtype=content["dtype"])
-    assert found.tolist() == trial.server.classes.tolist()
-    assert (found == days).all()
+    top = TopModel.load(trial.folder / "server" / "trial" / "half")
+    assert (top.classes == days).all()

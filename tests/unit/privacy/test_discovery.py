@@ -12,8 +12,14 @@ from scipy import integrate
 from scipy.stats import norm
 
 from vflsynth import DPLTSynthesizer, VFLGANSynthesizer, WGANGPSynthesizer
-from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError
-from vflsynth.parties import PublicEncoding
+from vflsynth.columns import Bounds, Categories, column_kind
+from vflsynth.columns.kinds import public_columns
+from vflsynth.exceptions import (
+    ColumnKindError,
+    ParameterError,
+    PartyDataError,
+    PrivacyBudgetError,
+)
 from vflsynth.privacy import (
     GaussianPrivacy,
     GaussianRelease,
@@ -28,9 +34,10 @@ from vflsynth.privacy.discovery import (
     Discovery,
     category_threshold,
     count_columns,
-    discover_schema,
+    discover_column,
     range_cells,
 )
+from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.events import gaussian_releases
 from vflsynth.privacy.gaussian_dp import epsilon_of_gaussian
 
@@ -49,10 +56,11 @@ def release(noise_multiplier, failure_probability):
     )
 
 
-def discover(column, noise_std=2.0, threshold=9.0, seed=0):
+def discover(column, noise_std=2.0, threshold=9.0, seed=0, kind=None):
     frame = pd.DataFrame({"x": column})
     rng = torch.Generator().manual_seed(seed)
-    return discover_schema(frame, NOBODY, Discovery(noise_std, threshold), rng=rng)
+    ((kind, known),) = public_columns(frame, NOBODY, {"x": kind} if kind else {}).values()
+    return known or discover_column(frame["x"], kind, Discovery(noise_std, threshold), rng=rng)
 
 
 # what it costs
@@ -152,7 +160,7 @@ def test_a_complete_schema_costs_nothing_more():
     ],
 )
 def test_range_goes_to_the_next_powers_of_two(values, low, high):
-    assert discover(values).bounds["x"] == (low, high)
+    assert discover(values) == Bounds(low, high)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "Int8", "int64", "UInt64"])
@@ -160,22 +168,24 @@ def test_range_of_integers_fits_their_type(dtype):
     limits = np.iinfo(dtype.lower())
     for values in (np.full(500, limits.max), np.full(500, limits.min), np.arange(500) % 100):
         column = pd.Series(values).astype(dtype)
-        low, high = discover(column).bounds["x"]
+        found = discover(column)
+        low, high = found.origin + found.low, found.origin + found.high
         assert limits.min <= low < high <= limits.max
-        assert low <= float(values.max())
-        assert high >= float(values.min()) - 2048  # one step of float64 there
+        assert low <= values.max()
+        assert high >= values.min()
 
 
 def test_nothing_to_be_seen_is_the_likeliest_cell():
-    low, high = discover([1.0, 2.0], noise_std=50.0).bounds["x"]
-    assert low < high
+    found = discover([1.0, 2.0], noise_std=50.0)
+    assert found.low < found.high
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=2, max_size=30))
 def test_every_record_has_a_cell_of_its_own(values):
     column = pd.Series(values, dtype=float)
-    cells = range_cells(column)
-    alone = [range_cells(column.iloc[[i]])[0] for i in range(len(column))]
+    grid = column_kind("continuous").ranges.grid(column.dtype)
+    cells = range_cells(column, *grid)
+    alone = [range_cells(column.iloc[[i]], *grid)[0] for i in range(len(column))]
     assert cells.tolist() == alone
     assert ((cells >= 0) == column.notna()).all()
 
@@ -183,21 +193,23 @@ def test_every_record_has_a_cell_of_its_own(values):
 def test_frequent_categories_are_found_and_rare_ones_are_not():
     values = ["b"] * 60 + ["a"] * 40 + ["rare"] + [None] * 50 + [["unhashable"]] * 30
     for seed in range(30):
-        assert discover(values, noise_std=1.0, seed=seed).categories["x"] == ("a", "b")
+        assert discover(values, noise_std=1.0, seed=seed) == Categories(("a", "b"))
 
 
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
         (pd.Series([True] * 30 + [False] * 30), (False, True)),
-        (pd.Series([True] * 30 + [None] * 30, dtype="boolean"), (True,)),
+        (pd.Series([True] * 30 + [None] * 30, dtype="boolean"), (False, True)),
+        (pd.Series([True] * 30 + [None] * 30, dtype=object), (True,)),
+        (pd.Series([1, True, 2.0] * 30, dtype=object), (True, 2.0)),
         (pd.Series([(1, 2)] * 30), ((1, 2),)),
         (pd.Series(["lo", "hi"] * 30, dtype=pd.CategoricalDtype(["lo", "mid", "hi"], True)),
          ("lo", "hi")),
     ],
 )  # fmt: skip
 def test_categories_of_other_types(column, expected):
-    assert discover(column).categories["x"] == expected
+    assert discover(column) == Categories(expected)
 
 
 def test_a_column_that_identifies_records_is_refused():
@@ -205,9 +217,76 @@ def test_a_column_that_identifies_records_is_refused():
         discover([f"name {i}" for i in range(500)], noise_std=1.0)
 
 
-def test_dates_are_refused():
-    with pytest.raises(ColumnKindError, match="bounds are for numbers"):
-        discover(pd.date_range("2020", periods=9))
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Asia/Kolkata"])
+def test_range_of_times_goes_to_the_next_decades(unit, zone):
+    """In UTC, whatever the zone."""
+    days = pd.Series(pd.date_range("1987-05-03", "2004-01-01", periods=500))
+    dtype = f"datetime64[{unit}, {zone}]" if zone else f"datetime64[{unit}]"
+    found = discover(days.dt.tz_localize(zone).astype(dtype))
+    ends = (np.int64(found.origin + end) for end in (found.low, found.high))
+    low, high = (end.view(f"M8[{unit}]") for end in ends)
+    assert (low, high) == (np.datetime64("1980-01-01"), np.datetime64("2010-01-01"))
+
+
+def test_range_of_durations_goes_to_the_next_powers_of_two_seconds():
+    found = discover(pd.Series(pd.to_timedelta(np.linspace(70.0, 200.0, 500), "s").as_unit("ms")))
+    assert (found.origin, found.high) == (64_000, 256_000 - 64_000)
+
+
+def test_times_beyond_the_calendar_count_as_its_ends():
+    found = discover(pd.Series(np.full(500, 2**62), dtype="int64").astype("M8[s]"))
+    assert np.int64(found.origin + found.high).view("M8[s]") == np.datetime64("9999-01-01")
+
+
+def test_labels_do_not_depend_on_the_order_of_records():
+    values = pd.Series(["b"] * 9 + ["a"] * 9 + [1] * 9 + [True] * 8 + [2.5] * 9, dtype=object)
+    options = {"noise_std": 2.0, "threshold": 8.0, "seed": 1}
+    assert discover(values, **options) == discover(values[::-1], **options)
+
+
+def test_a_declared_kind_is_discovered_as_such():
+    """Codes are labels, and an ordered column's labels are in their order."""
+    codes = pd.Series([10, 100, 20] * 30)
+    assert discover(codes) == Bounds(8, 128, step=1)
+    assert discover(codes, kind="categorical") == Categories((10, 20, 100))
+    assert discover(codes, kind="ordered") == Categories((10, 20, 100))
+    assert discover(codes.astype(float), kind="integer") == Bounds(8, 128, step=1)
+    assert discover(codes % 2, kind="boolean") == Categories((0, 1))
+    with pytest.raises(ColumnKindError, match=r"'x'.*not numeric"):
+        discover(codes.astype(str), kind="continuous")
+    with pytest.raises(ColumnKindError, match=r"'x'.*have no order"):
+        discover(pd.Series(["a", 1] * 30, dtype=object), kind="ordered")
+
+
+def test_kinds_say_what_has_to_be_discovered():
+    table = {"lab": pd.DataFrame({"id": [1], "code": [10], "flag": [True], "yes": [1]})}
+    assert count_columns(table, "id", None)["lab"] == ColumnCounts(3, 2)
+    assert count_columns(table, "id", None, {"yes": "boolean"})["lab"] == ColumnCounts(3, 1)
+    for kinds, words in [
+        ({"cod": "categorical"}, "'cod'.*no such column"),
+        ({"id": "integer"}, "'id'.*a key has no kind"),
+        ({"code": "number"}, "'code'.*unknown kind 'number'"),
+    ]:
+        with pytest.raises(ColumnKindError, match=words):
+            count_columns(table, "id", None, kinds)
+    schema = PublicSchema(bounds={"code": (0, 99)})
+    with pytest.raises(ColumnKindError, match=r"party 'lab', column 'code'.*bounds.*Fix: list"):
+        count_columns(table, "id", schema, {"code": "categorical"})
+
+
+def test_nothing_is_released_that_the_noise_was_not_calibrated_for():
+    """For instance because the kinds were forgotten when columns were counted, or later."""
+    privacy = GaussianPrivacy(epsilon=3.0, delta=1e-4)
+    frame = pd.DataFrame({"yes": [0, 1] * 20})
+    counts = count_columns({"lab": frame}, None, None, {"yes": "boolean"})
+    paid = PublicEncoding.of(privacy, 1.0, counts, kinds={"yes": "boolean"})
+    assert paid.histograms("lab", frame)["yes"].column == Categories((0, 1))
+    forgotten = PublicEncoding.of(privacy, 1.0, counts)
+    with pytest.raises(PrivacyBudgetError, match="'lab' would release 1 columns, 1 of which"):
+        forgotten.histograms("lab", frame)
+    with pytest.raises(PrivacyBudgetError, match="2 columns"):
+        paid.histograms("lab", frame.assign(more=1.5))
 
 
 # whole fits

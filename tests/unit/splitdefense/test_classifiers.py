@@ -15,6 +15,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from vflsynth import registry
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import (
     ArtefactError,
     ColumnNameError,
@@ -24,6 +26,7 @@ from vflsynth.exceptions import (
     PartyNameError,
 )
 from vflsynth.protocol import LocalChannel
+from vflsynth.run import local
 from vflsynth.splitdefense import (
     DIMIP,
     Chain,
@@ -33,12 +36,14 @@ from vflsynth.splitdefense import (
     Isotropic,
     IsotropicClassifier,
     LeakageMonitor,
+    MaliciousSGD,
     Marvell,
     MarvellClassifier,
     MaxNormClassifier,
+    Protection,
     RandomizedResponse,
     SplitNNClassifier,
-    fitting,
+    method,
 )
 from vflsynth.splitdefense.algorithm import SplitLearning
 
@@ -106,15 +111,22 @@ def test_standalone(tables):
     classifier.fit({"bank": frames["bank"]}, y, on="id", transcript=True)
     assert auc(classifier, {"bank": frames["bank"]}, y) > 0.9
     assert classifier.evidence_ == {}
-    assert set(classifier.transcript_["message"]) == {"KeyList", "AlignmentNotice"}
+    assert set(classifier.transcript_["message"]) == {
+        "Hello",
+        "Terms",
+        "KeyList",
+        "AlignmentNotice",
+        "EncodedSizes",
+    }
 
 
 def test_only_features_and_cut_gradients_cross(tables):
     frames, y = tables
     classifier = MarvellClassifier(active="bank", **FAST).fit(frames, y, on="id", transcript=True)
     found = classifier.transcript_
-    to_passive = found[(found["sender"] == "server") & (found["message"] != "AlignmentNotice")]
-    assert set(to_passive["message"]) == {"CutGradients"}
+    before = ["Terms", "AlignmentNotice", "EncodedSizes"]
+    to_passive = found[(found["sender"] == "server") & ~found["message"].isin(before)]
+    assert set(to_passive["message"]) == {"BottomGradients"}
     assert set(to_passive["contents"]) == {"gradients (1, 256, 16)"}
 
 
@@ -124,11 +136,11 @@ def test_parties_that_are_added_get_the_same_noise(tables, fusion, monkeypatch):
     seen = []
 
     class Spy(LocalChannel):
-        def scatter(self, verb, messages):
+        def scatter(self, messages):
             seen.append([m.gradients for m in messages.values() if hasattr(m, "gradients")])
-            super().scatter(verb, messages)
+            super().scatter(messages)
 
-    monkeypatch.setattr(fitting, "LocalChannel", Spy)
+    monkeypatch.setattr(local, "LocalChannel", Spy)
     protection = Chain([Isotropic(1.0), Marvell()])
     SplitNNClassifier(active="bank", fusion=fusion, protection=protection, **FAST).fit(
         frames, y, on="id"
@@ -340,6 +352,48 @@ def test_save_and_load(tables, tmp_path, name):
         DIMIPClassifier.load(tmp_path / "model")
 
 
+def test_a_loaded_classifier_keeps_everything_and_can_be_fitted_to_the_same_bytes(tables, tmp_path):
+    frames, y = tables
+    classifier = SplitNNClassifier(
+        active="bank",
+        objective=DistanceCorrelation(0.01),
+        protection=Chain([Isotropic(1.0), Marvell()]),
+        label_privacy=RandomizedResponse(3.0),
+        malicious={"shop": MaliciousSGD(0.01)},
+        monitor=LeakageMonitor(every=5),
+        party_dropout={"shop": 0.25},
+        transformer=TableTransformer(continuous="quantile"),
+        bottom_hidden=[8],
+        **(FAST | {"epochs": 2}),
+    ).fit(frames, y, on="id")
+    classifier.save(tmp_path / "model")
+    loaded = SplitNNClassifier.load(tmp_path / "model")
+    assert repr(loaded.get_params()) == repr(classifier.get_params())
+    assert loaded.settings_ == classifier.settings_
+    loaded.fit(frames, y, on="id").save(tmp_path / "again")
+    for file in (tmp_path / "model").rglob("*.safetensors"):
+        again = tmp_path / "again" / file.relative_to(tmp_path / "model")
+        assert again.read_bytes() == file.read_bytes()
+
+
+def test_a_user_s_class_of_the_same_name_does_not_get_in_the_way(tables, tmp_path):
+    frames, y = tables
+    classifier = SplitNNClassifier(active="bank", protection=Marvell(2.0), **(FAST | {"epochs": 1}))
+    classifier.fit(frames, y, on="id").save(tmp_path / "model")
+
+    class Theirs(Protection):
+        def protect(self, gradients, context):
+            raise AssertionError("a saved model was given another class")
+
+    Theirs.__name__ = Theirs.__qualname__ = "Marvell"
+    known = registry._classes["protections"]
+    registry.register(Theirs)
+    try:
+        assert type(SplitNNClassifier.load(tmp_path / "model").protection) is Marvell
+    finally:
+        del known[registry.full_name(Theirs)]
+
+
 @pytest.mark.parametrize("unit", ["s", "us", "ns"])
 def test_classes_that_are_times_are_saved(tables, tmp_path, unit):
     frames, y = tables
@@ -390,7 +444,7 @@ def test_what_ctrl_c_before_the_first_epoch_leaves_is_said(tables):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "SplitLearning", BeforeTheFirst)
+        patch.setattr(method, "SplitLearning", BeforeTheFirst)
         with pytest.warns(RuntimeWarning, match="epoch 1 of 12; no epoch was finished") as all_:
             SplitNNClassifier(active="bank", **FAST).fit(frames, y, on="id")
     assert all_[0].filename == __file__

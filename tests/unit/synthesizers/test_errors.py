@@ -119,7 +119,7 @@ def test_cardinality():
 
 def test_unknown_column_and_unknown_kind():
     frames = {"lab": lab(), "clinic": clinic()}
-    with pytest.raises(exceptions.ColumnKindError, match=r"column 'agee': .*no party"):
+    with pytest.raises(exceptions.ColumnKindError, match=r"column 'agee': .*no such column"):
         fit(frames, column_kinds={"agee": "integer"})
     with pytest.raises(exceptions.ColumnKindError, match=r"party 'clinic', column 'age': .*'int'"):
         fit(frames, column_kinds={"age": "int"})

@@ -4,6 +4,9 @@ import pytest
 from scipy import stats
 
 from vflsynth import GaussianCopulaSynthesizer, PartyModel
+from vflsynth.protocol import Transcript
+from vflsynth.protocol.messages import MaskedReal
+from vflsynth.run import local
 
 CORRELATION = np.array(
     [
@@ -47,25 +50,24 @@ def test_loadings_are_a_root_of_the_correlations_of_normal_scores(joint, synth):
 
 def test_nothing_is_joined(synth):
     assert set(synth.transcript_["message"]) == {
+        "Hello",
+        "Terms",
         "KeyList",
         "AlignmentNotice",
-        "MaskedRecords",
+        "EncodedSize",
+        "EncodedSizes",
+        "MaskedReal",
         "CopulaLoadings",
     }
 
 
-def test_masked_scores_are_not_scores(joint):
+def test_masked_scores_are_not_scores(joint, monkeypatch):
     """The largest correlation of a column that is sent with the true scores is that of chance."""
     frames = {"one": joint[["w", "x"]], "two": joint[["y", "z"]]}
-    kept = []
-
-    class Listening(GaussianCopulaSynthesizer):
-        def _relate(self, channel):
-            channel._transcript.messages = kept
-            super()._relate(channel)
-
-    Listening(random_state=0).fit(frames, transcript=True)
-    sent = next(m for m in kept if type(m).__name__ == "MaskedRecords" and m.sender == "one")
+    kept = Transcript(keep_messages=True)
+    monkeypatch.setattr(local, "Transcript", lambda: kept)
+    GaussianCopulaSynthesizer(random_state=0).fit(frames, transcript=True)
+    (sent,) = (m for m in kept.messages if isinstance(m, MaskedReal) and m.sender == "one")
     for column in sent.records[0, :, 1:].numpy().T:
         assert abs(np.corrcoef(column, joint["w"])[0, 1]) < 0.1
 

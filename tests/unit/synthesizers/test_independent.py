@@ -41,9 +41,16 @@ def test_copula_has_smaller_association_errors(frames, real, table):
         assert together < 0.5 * alone
 
 
-def test_only_keys_cross_boundaries(frames):
+def test_only_keys_and_sizes_cross_boundaries(frames):
     synth = IndependentSynthesizer().fit(frames, on="record_id", transcript=True)
-    assert set(synth.transcript_["message"]) == {"KeyList", "AlignmentNotice"}
+    assert set(synth.transcript_["message"]) == {
+        "Hello",
+        "Terms",
+        "KeyList",
+        "AlignmentNotice",
+        "EncodedSize",
+        "EncodedSizes",
+    }
 
 
 def test_artefact_has_no_rows(frames, tmp_path):

@@ -534,9 +534,21 @@ def test_generated_columns_get_the_published_shares_of_bins(frames, tmp_path):
     pd.testing.assert_frame_equal(again, model.sample(50, random_state=1))
 
 
-def test_a_column_that_cannot_have_bounds_is_named(frames):
-    frames["bank"]["since"] = pd.Timestamp("2020-01-01")
-    with pytest.raises(PartyDataError, match=r"'bank', column 'since'.*bounds are for numbers"):
+@pytest.mark.parametrize("bounds", [{}, {"since": ("2019-01-01", "2021-12-31")}])
+def test_columns_of_dates_are_learned(frames, bounds):
+    days = pd.Timestamp("2020-01-01", tz="Asia/Tokyo") + pd.to_timedelta(np.arange(60), "D")
+    frames["bank"]["since"] = days
+    schema = replace(SCHEMA, bounds=SCHEMA.bounds | bounds)
+    privacy = clone(PRIVACY).set_params(public_schema=schema, epsilon=50.0)
+    sampled = fit(frames, privacy).sample(50, random_state=0)["since"]
+    assert sampled.dtype == days.dtype
+    assert sampled.dt.year.between(2019, 2029).all()
+    assert not bounds or (sampled == sampled.dt.normalize()).all()
+
+
+def test_a_column_that_cannot_have_its_bounds_is_named(frames):
+    frames["bank"]["income"] = pd.Timestamp("2020-01-01")
+    with pytest.raises(ColumnKindError, match=r"'bank', column 'income'.*bounds.*do not fit"):
         synthesizer().fit(frames)
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from vflsynth import VFLGANSynthesizer
 from vflsynth.columns import TableTransformer
-from vflsynth.parties import VFLGANParty
+from vflsynth.methods import FromRecords
+from vflsynth.methods.vflgan_party import VFLGANParty
 from vflsynth.protocol import LocalChannel
-from vflsynth.synthesizers._memory import estimate_memory
-from vflsynth.training import match_records
+from vflsynth.run import match_records
+from vflsynth.run.memory import estimate_memory
 
 MiB = 2**20
 N = 20_000
@@ -44,10 +45,11 @@ def test_estimates_are_of_the_size_that_was_seen(columns, name, seen):
 
 def settings_and_party():
     frames = {"a": pd.DataFrame({"x": np.linspace(0, 1, 100), "y": ["u", "v"] * 50})}
-    party = VFLGANParty("a", frames["a"], None, TableTransformer())
+    party = VFLGANParty("a", frames["a"], None)
     match_records(LocalChannel([party]), frames, None)
-    party.prepare()
-    return VFLGANSynthesizer()._settings(100, [party.transformer.width_]), party
+    party.prepare(FromRecords(TableTransformer()))
+    widths = {"a": party.transformer.width_}
+    return VFLGANSynthesizer().method().settings(100, widths), party
 
 
 def test_what_grows_with_what():

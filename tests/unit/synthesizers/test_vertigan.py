@@ -4,12 +4,10 @@ import pytest
 import torch
 
 from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
-from vflsynth.columns import TableTransformer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, ProtocolError
-from vflsynth.parties import VertiGANParty
-from vflsynth.protocol import BackboneGradients
-from vflsynth.protocol.channel import Verb
+from vflsynth.methods.vertigan_party import VertiGANParty
+from vflsynth.protocol.messages import SummedBackboneGradients
 
 SMALL = {
     "latent_dim": 4,
@@ -32,18 +30,25 @@ def test_only_backbone_gradients_cross_in_training(frames):
     )
     counts = synth.transcript_.groupby("message")["messages"].sum()
     assert set(counts.index) == {
+        "Hello",
+        "Terms",
         "KeyList",
         "AlignmentNotice",
+        "EncodedSize",
+        "EncodedSizes",
         "BackboneGradients",
-        "MaskedRecords",
+        "SummedBackboneGradients",
+        "MaskedReal",
+        "MaskedFake",
         "SelectionNotice",
         "TrainingReport",
     }
     # 2 epochs of 7 steps make 2 generator steps: each party sends and receives once in each.
-    assert counts["BackboneGradients"] == 2 * 2 * 2
+    assert counts["BackboneGradients"] == counts["SummedBackboneGradients"] == 2 * 2
     weights = (4 * 8 + 8) + (8 * 8 + 8) + 2 * 8
-    row = synth.transcript_.query("message == 'BackboneGradients'")
-    assert row["contents"].unique().tolist() == [f"gradients (1, {weights})"]
+    contents = synth.transcript_.set_index("message")["contents"]
+    for kind in ("BackboneGradients", "SummedBackboneGradients"):
+        assert contents[kind].tolist() == [f"gradients (1, {weights})"] * 2
 
 
 def test_fewer_steps_per_epoch_than_discriminator_steps(frames):
@@ -99,7 +104,7 @@ def test_rejects_parameters(frames):
 
 
 def test_party_refuses_gradients_it_did_not_ask_for(frames):
-    party = VertiGANParty("a", frames["party_1"], "record_id", TableTransformer())
+    party = VertiGANParty("a", frames["party_1"], "record_id")
     party._pending = None
     with pytest.raises(ProtocolError, match="did not ask for"):
-        party.take(Verb.UPDATE_GENERATOR, BackboneGradients("server", "a", 0, torch.zeros(1, 3)))
+        party.take(SummedBackboneGradients("server", "a", 0, torch.zeros(1, 3)))

@@ -239,8 +239,9 @@ class Overspending(Count):
     wrong_by = 0.8
 
 
-class Wasteful(Count):
-    wrong_by = 1.5
+class Deaf(Count):
+    def plan(self):
+        return Planned(Count(epsilon=1.0, delta=self.delta)._ledger(8.0))
 
 
 def checks_of(kind):
@@ -249,8 +250,12 @@ def checks_of(kind):
 
 def test_mechanisms():
     assert broken(checks_of(registry.register(Count))) == {}
-    for kind in (Overspending, Wasteful):
-        assert set(broken(checks_of(registry.register(kind)))) == {"noise_is_calibrated_to_epsilon"}
+    found = broken(checks_of(registry.register(Overspending)))
+    assert set(found) == {"noise_is_calibrated_to_epsilon"}
+    assert "asked for an epsilon of 1, the ledger has 1." in found.popitem()[1]
+    assert {"noise_is_calibrated_to_epsilon", "more_noise_costs_less"} == set(
+        broken(checks_of(registry.register(Deaf)))
+    )
 
 
 # -- pytest ----------------------------------------------------------------------------------------

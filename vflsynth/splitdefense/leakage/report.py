@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,18 +12,22 @@ import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from vflsynth.evaluation._page import Page, render, require_packages
-from vflsynth.evaluation._pictures import INK, REAL, SYNTHETIC, Picture, encode_svg, new_figure
 from vflsynth.exceptions import ParameterError
+from vflsynth.reporting import (
+    INK,
+    REAL,
+    SYNTHETIC,
+    Page,
+    Picture,
+    encode_svg,
+    new_figure,
+    render,
+    require_packages,
+)
+from vflsynth.splitdefense.base import BaseSplitClassifier
 from vflsynth.splitdefense.leakage.attacks import completion_attacks, transcript_attacks
 from vflsynth.splitdefense.leakage.monitor import Evidence
-from vflsynth.splitdefense.leakage.scores import (
-    BATCH_ATTACKS,
-    principal_direction,
-)
-
-if TYPE_CHECKING:
-    from vflsynth.splitdefense.base import BaseSplitClassifier
+from vflsynth.splitdefense.leakage.scores import BATCH_ATTACKS, principal_direction
 
 BROKEN, PARTLY = 0.5, 0.15
 """Share disclosed of what outputs leave open, from which labels are called disclosed, or partly."""
@@ -114,8 +116,8 @@ def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> Le
 
 
 @dataclass(frozen=True, eq=False)
-class LeakageReport:
-    """How far labels leaked, by party and attack.
+class LeakageReport(Page):
+    """How far labels leaked, by party and attack, as a table and as a page.
 
     Parameters
     ----------
@@ -188,8 +190,8 @@ class LeakageReport:
         return "None of the attacks tried tells more than the baseline; others may."
 
     @cached_property
-    def page(self) -> Page:
-        """The page, made when first asked for.
+    def html(self) -> str:
+        """The page, made when first asked for: one file, no network.
 
         Raises
         ------
@@ -197,36 +199,21 @@ class LeakageReport:
             If matplotlib or jinja2 is not installed.
         """
         require_packages("leakage_report")
-        return Page(
-            str(
-                render(
-                    "vflsynth.splitdefense.leakage",
-                    "report.html",
-                    title="Label leakage report",
-                    facts=_facts(self.classifier),
-                    headline=self.headline,
-                    cards=[_card(self.frame, sees) for sees in self.frame["sees"].unique()],
-                    sentences=self.sentences,
-                    pictures=_pictures(self.classifier.evidence_),
-                    rows=_cells(self.frame),
-                    meanings=MEANINGS,
-                    broken=f"{BROKEN:.0%}",
-                    partly=f"{PARTLY:.0%}",
-                )
-            )
+        page = render(
+            "vflsynth.splitdefense.leakage",
+            "report.html",
+            title="Label leakage report",
+            facts=_facts(self.classifier),
+            headline=self.headline,
+            cards=[_card(self.frame, sees) for sees in self.frame["sees"].unique()],
+            sentences=self.sentences,
+            pictures=_pictures(self.classifier.evidence_),
+            rows=_cells(self.frame),
+            meanings=MEANINGS,
+            broken=f"{BROKEN:.0%}",
+            partly=f"{PARTLY:.0%}",
         )
-
-    @property
-    def html(self) -> str:
-        """The page as text: one file, no network."""
-        return self.page.html
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, whole or not at all."""
-        return self.page.save(path)
-
-    def _repr_html_(self) -> str:
-        return self.page._repr_html_()
+        return str(page)
 
 
 def summarise(batches: pd.DataFrame) -> pd.DataFrame:
@@ -272,7 +259,7 @@ def _completion(classifier: BaseSplitClassifier, party: str, random_state: int) 
 
 def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str]:
     sentences = []
-    method = classifier.method()
+    defense = classifier.defense()
     for party in classifier.evidence_:
         rows = frame[frame["party"] == party]
         forward = rows[(rows["attack"] == "forward output") & (rows["measure"] == "AUC")]
@@ -305,9 +292,9 @@ def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str
                 "its messages showed it."
             )
         sentences.append(_completion_sentence(party, rows))
-    if method.label_privacy is not None:
-        epsilon = method.label_privacy.epsilon
-        keep = method.label_privacy.keep_probability(len(classifier.classes_))
+    if defense.label_privacy is not None:
+        epsilon = defense.label_privacy.epsilon
+        keep = defense.label_privacy.keep_probability(len(classifier.classes_))
         sentences.append(
             f"Labels were randomised once with ε = {epsilon:g}: each was kept with probability "
             f"{keep:.2f}. Unit of protection: one label, replaced by another; covered: everything "
@@ -329,7 +316,7 @@ def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str
                 f"model: {last[f'auc_gaussian_{party}']:.2f}; means over the last epoch). It says "
                 "nothing about several messages."
             )
-    if method.protection is None and method.label_privacy is None:
+    if defense.protection is None and defense.label_privacy is None:
         sentences.append("Neither gradients nor labels were perturbed.")
     return sentences
 
@@ -360,8 +347,8 @@ def _top(frame: pd.DataFrame, column: str) -> Any:
 
 
 def _facts(classifier: BaseSplitClassifier) -> list[str]:
-    method = classifier.method()
-    parts = [method.objective, method.protection, method.label_privacy]
+    defense = classifier.defense()
+    parts = [defense.objective, defense.protection, defense.label_privacy]
     evidence = next(iter(classifier.evidence_.values()))
     return [
         type(classifier).__name__,
@@ -380,36 +367,25 @@ def _card(frame: pd.DataFrame, sees: str) -> dict[str, Any]:
         "trained bottom model": "Is the trained bottom model of use to its owner?",
     }[sees]
     rows = _tried(frame[frame["sees"] == sees])
-    if rows.empty:
-        return {
-            "question": question,
-            "level": _CSS_LEVELS["not applicable"],
-            "answer": LEVELS["not applicable"],
-            "value": "–",
-            "text": "There are too few records of each class to measure these attacks.",
-        }
-    worst = _top(rows, "disclosed")
-    return {
-        "question": question,
-        "level": _CSS_LEVELS[worst["verdict"]],
-        "answer": LEVELS[worst["verdict"]],
-        "value": f"{worst['value']:.2f}",
-        "text": (
+    value, verdict = "–", "not applicable"
+    text = "There are too few records of each class to measure these attacks."
+    if len(rows):
+        worst = _top(rows, "disclosed")
+        value, verdict = f"{worst['value']:.2f}", worst["verdict"]
+        text = (
             f"{worst['measure']} of {worst['attack']} at {worst['party']}; it knows: "
             f"{worst['knows']}. Baseline {worst['baseline']:.2f}; {worst['disclosed']:.0%} of what "
             "it leaves open."
-        ),
-    }
+        )
+    answer, level = LEVELS[verdict], _CSS_LEVELS[verdict]
+    return {"question": question, "level": level, "answer": answer, "value": value, "text": text}
 
 
 def _cells(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    texts = ["party", "sees", "attack", "knows", "measure"]
     return [
-        {
-            "party": row.party,
-            "sees": row.sees,
-            "attack": row.attack,
-            "knows": row.knows,
-            "measure": row.measure,
+        {name: getattr(row, name) for name in texts}
+        | {
             "value": _number(row.value),
             "baseline": _number(row.baseline),
             "gain": _number(row.gain, "+.3f").replace("-", "−"),

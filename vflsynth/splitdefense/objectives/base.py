@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
+from vflsynth.methods.settings import RunningMeans, load_network_state, network_state
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.parameters import to_json
-from vflsynth.parties.settings import RunningMeans, load_network_state, network_state
 from vflsynth.splitdefense.networks import Perceptron
 from vflsynth.splitdefense.parts import Part
 from vflsynth.splitdefense.protections.base import Draws

@@ -11,8 +11,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from vflsynth.evaluation._columns import (
-    CategoricalColumn,
+from vflsynth.evaluation.columns import (
     Floats,
     Integers,
     NumericColumn,
@@ -20,54 +19,38 @@ from vflsynth.evaluation._columns import (
     TableEncoder,
     party_of,
 )
-from vflsynth.evaluation._intervals import (
+from vflsynth.evaluation.intervals import (
     GROUPS,
-    JACKKNIFE,
-    TOO_FEW_ROWS,
     generator,
     jackknife_interval,
+    jackknifed,
     random_groups,
 )
-from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults, Reading
-from vflsynth.evaluation._sums import GroupedSums
+from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, Reading
+from vflsynth.evaluation.sums import GroupedSums
 
 Scope = Literal["all", "within", "across"]
 
-_HALVES = "two random halves of the real table"
-_INDEPENDENT = "columns that have nothing to do with each other"
 
-ASSOCIATION_ERROR = Metric(
-    name="association_error",
-    title="Association error, all pairs of columns",
-    direction="lower",
-    minimum=0.0,
-    maximum=2.0,
-    measures="How much the strength of the relation between two columns differs, on average.",
-    baseline=_HALVES,
-    naive=_INDEPENDENT,
-)
-ASSOCIATION_ERROR_WITHIN = Metric(
-    name="association_error_within",
-    title="Association error within parties",
-    direction="lower",
-    minimum=0.0,
-    maximum=2.0,
-    measures="How much the strength of the relation between two columns of the same party differs, "
-    "on average.",
-    baseline=_HALVES,
-    naive=_INDEPENDENT,
-)
-ASSOCIATION_ERROR_ACROSS = Metric(
-    name="association_error_across",
-    title="Association error across parties",
-    direction="lower",
-    minimum=0.0,
-    maximum=2.0,
-    measures="How much the strength of the relation between columns of two different parties "
-    "differs, on average.",
-    baseline=_HALVES,
-    naive=_INDEPENDENT,
-)
+def _declared(suffix: str, words: str, which: str) -> Metric:
+    return Metric(
+        name=f"association_error{suffix}",
+        title=f"Association error{words}",
+        direction="lower",
+        minimum=0.0,
+        maximum=2.0,
+        measures=f"How much the strength of the relation between {which} differs, on average.",
+        baseline="two random halves of the real table",
+        naive="columns that have nothing to do with each other",
+    )
+
+
+ERRORS: dict[Scope, Metric] = {
+    "all": _declared("", ", all pairs of columns", "two columns"),
+    "within": _declared("_within", " within parties", "two columns of the same party"),
+    "across": _declared("_across", " across parties", "columns of two different parties"),
+}
+"""The mean differences that are reported, by the pairs that they are about."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +117,44 @@ class Associations:
             return "no two columns have two real rows with both values"
         return first[mine & defined], second[mine & defined]
 
+    def errors(self) -> MetricResults:
+        """Return the mean absolute differences, over all pairs, within parties and across them."""
+        return MetricResults(self._error(metric, scope) for scope, metric in ERRORS.items())
+
+    def _error(self, metric: Metric, scope: Scope) -> MetricResult:
+        chosen = self.chosen(scope)
+        if isinstance(chosen, str):
+            return metric.not_applicable(chosen)
+        first, second = chosen
+
+        def error(real: Floats, synthetic: Floats) -> Floats:
+            differences = np.abs(real - synthetic)[..., first, second]
+            return np.asarray(differences.mean(axis=-1))
+
+        value = float(error(self.real, self.synthetic))
+        interval = baseline = None
+        if len(self.real_jackknife) == len(self.synthetic_jackknife) == GROUPS:
+            replicates = (
+                error(self.real_jackknife, self.synthetic),
+                error(self.real, self.synthetic_jackknife),
+            )
+            interval = jackknife_interval(value, replicates, metric.minimum, metric.maximum)
+        if len(self.real_jackknife) == GROUPS:
+            baseline = float(error(*self.halves).mean())
+        naive = float(np.abs(self.real[first, second]).mean())
+        pairs = self.pairs if scope == "all" else self.pairs[self.pairs["scope"] == scope]
+        undefined = int(pairs["error"].isna().sum())
+        skipped = f"{undefined} pairs of columns have fewer than two real rows with both values"
+        worst_first = pairs.dropna(subset=["error"]).sort_values(
+            "error", ascending=False, kind="stable"
+        )
+        return jackknifed(
+            metric,
+            Reading(value, interval, baseline, naive),
+            worst_first.reset_index(drop=True),
+            self.notes + ((skipped,) if undefined else ()),
+        )
+
 
 def association_errors(
     real: pd.DataFrame,
@@ -151,15 +172,10 @@ def association_errors(
 
     Parameters
     ----------
-    real, synthetic : DataFrame
+    real, synthetic, columns, categorical, random_state
+        As in :func:`frechet_distance`.
     parties : mapping of party name to column names, optional
         Without it only the error over all pairs applies.
-    columns : sequence of hashable, optional
-        Columns to compare. Default: all.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
-    random_state : int, default 0
-        For the groups of rows behind the intervals and the baselines.
 
     Returns
     -------
@@ -182,35 +198,14 @@ def association_errors(
     >>> float(association_errors(real, real.assign(b=[8.0, 6.0, 4.0, 2.0]))["association_error"])
     2.0
     """
-    found = associations(
+    return associations(
         real,
         synthetic,
         parties=parties,
         columns=columns,
         categorical=categorical,
         random_state=random_state,
-    )
-    return errors_of(found)
-
-
-def errors_of(found: Associations) -> MetricResults:
-    """Return the three association errors of matrices that are already there.
-
-    Parameters
-    ----------
-    found : Associations
-
-    Returns
-    -------
-    MetricResults
-    """
-    return MetricResults(
-        [
-            _error(found, ASSOCIATION_ERROR, "all"),
-            _error(found, ASSOCIATION_ERROR_WITHIN, "within"),
-            _error(found, ASSOCIATION_ERROR_ACROSS, "across"),
-        ]
-    )
+    ).errors()
 
 
 def associations(
@@ -222,19 +217,9 @@ def associations(
     categorical: Collection[Hashable] = (),
     random_state: int = 0,
 ) -> Associations:
-    """Return the association matrices behind :func:`association_errors`, for pictures of them.
-
-    Parameters
-    ----------
-    real, synthetic, parties, columns, categorical, random_state
-        As in :func:`association_errors`.
-
-    Returns
-    -------
-    Associations
-    """
+    """Return the association matrices behind :func:`association_errors`, which see."""
     encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
-    rng = generator(random_state, ASSOCIATION_ERROR.name)
+    rng = generator(random_state, ERRORS["all"].name)
     layout = _Layout(encoder)
     ours = GroupedSums.of(real, layout.features, random_groups(len(real), rng))
     theirs = GroupedSums.of(synthetic, layout.features, random_groups(len(synthetic), rng))
@@ -259,45 +244,6 @@ def associations(
     )
 
 
-def _error(found: Associations, metric: Metric, scope: Scope) -> MetricResult:
-    """Mean absolute difference over the pairs of a scope."""
-    chosen = found.chosen(scope)
-    if isinstance(chosen, str):
-        return metric.not_applicable(chosen)
-    first, second = chosen
-
-    def error(real: Floats, synthetic: Floats) -> Floats:
-        differences = np.abs(real - synthetic)[..., first, second]
-        return np.asarray(differences.mean(axis=-1))
-
-    value = float(error(found.real, found.synthetic))
-    interval = baseline = None
-    if len(found.real_jackknife) == len(found.synthetic_jackknife) == GROUPS:
-        replicates = (
-            error(found.real_jackknife, found.synthetic),
-            error(found.real, found.synthetic_jackknife),
-        )
-        interval = jackknife_interval(value, replicates, metric.minimum, metric.maximum)
-    if len(found.real_jackknife) == GROUPS:
-        baseline = float(error(*found.halves).mean())
-    reading = Reading(value, interval, baseline, float(np.abs(found.real[first, second]).mean()))
-    pairs = found.pairs if scope == "all" else found.pairs[found.pairs["scope"] == scope]
-    undefined = int(pairs["error"].isna().sum())
-    skipped = f"{undefined} pairs of columns have fewer than two real rows with both values"
-    return MetricResult(
-        metric=metric,
-        value=reading.value,
-        interval=reading.interval,
-        interval_method=JACKKNIFE if reading.interval else TOO_FEW_ROWS,
-        baseline=reading.baseline,
-        naive=reading.naive,
-        parts=pairs.dropna(subset=["error"])
-        .sort_values("error", ascending=False, kind="stable")
-        .reset_index(drop=True),
-        notes=found.notes + ((skipped,) if undefined else ()),
-    )
-
-
 class _Layout:
     """Features whose products hold every association: scores, squares, presence and one-hots.
 
@@ -307,6 +253,7 @@ class _Layout:
 
     def __init__(self, encoder: TableEncoder) -> None:
         self.columns = encoder.columns
+        self.numeric_columns, self.label_columns = encoder.numeric, encoder.discrete
         self.numeric = [i for i, c in enumerate(self.columns) if isinstance(c, NumericColumn)]
         self.discrete = [i for i, c in enumerate(self.columns) if not isinstance(c, NumericColumn)]
         n = len(self.numeric)
@@ -326,16 +273,12 @@ class _Layout:
     def features(self, frame: pd.DataFrame) -> Floats:
         """Return the matrix of a chunk, shape (row, feature)."""
         out = np.zeros((len(frame), self.width))
-        for k, i in enumerate(self.numeric):
-            column = self.columns[i]
-            assert isinstance(column, NumericColumn)
+        for k, column in enumerate(self.numeric_columns):
             scores = column.standardised(frame)
             out[:, self.present.start + k] = ~np.isnan(scores)
             out[:, self.scores.start + k] = np.nan_to_num(scores)
         out[:, self.squares] = out[:, self.scores] ** 2
-        for block, i in zip(self.blocks, self.discrete):
-            label_column = self.columns[i]
-            assert isinstance(label_column, CategoricalColumn)
+        for block, label_column in zip(self.blocks, self.label_columns):
             codes = label_column.codes(frame)
             rows = np.flatnonzero(codes < block.stop - block.start)  # the rest is missing
             out[rows, block.start + codes[rows]] = 1.0
@@ -389,22 +332,11 @@ class _Layout:
 
 
 def cramers_v(table: Floats) -> float:
-    """Return the bias-corrected Cramér's V of a contingency table.
+    """Return the bias-corrected Cramér's V of a table of counts, shape (level, other_level).
 
-    Parameters
-    ----------
-    table : ndarray, shape (level, other_level)
-        Counts.
-
-    Returns
-    -------
-    float
-        Between 0 and 1; 0 where either column has a single label; NaN below 2 rows.
-
-    Notes
-    -----
-    Source: W. Bergsma, "A bias-correction for Cramér's V and Tschuprow's T", Journal of the Korean
-    Statistical Society 42 (2013).
+    It is between 0 and 1; 0 where either column has a single label; NaN below 2 rows. Source: W.
+    Bergsma, "A bias-correction for Cramér's V and Tschuprow's T", Journal of the Korean Statistical
+    Society 42 (2013).
     """
     table = table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0]
     n, (rows, columns) = table.sum(), table.shape

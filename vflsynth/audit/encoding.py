@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vflsynth.evaluation._columns import is_categorical, numbers
+from vflsynth.evaluation.columns import is_categorical, numbers
 from vflsynth.exceptions import ColumnMismatchError
 
 Floats = NDArray[np.float64]
@@ -23,15 +23,9 @@ Booleans = NDArray[np.bool_]
 class Attribute:
     """One column as the attacker knows it.
 
-    Parameters
-    ----------
-    name : hashable
-    levels : Index or None
-        Labels of a categorical column; None if it is numeric.
-    mean, scale, low, high : float
-        Of a numeric column; the scale of a constant is 1.
-    marks_missing : bool
-        Whether missing values occur; they then have a feature, or a code, of their own.
+    `levels` are the labels of a categorical column, None if it is numeric; mean, scale (1 for a
+    constant) and range are those of a numeric one. Where missing values occur they have a feature,
+    or a code, of their own.
     """
 
     name: Hashable

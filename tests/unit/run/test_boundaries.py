@@ -1,6 +1,8 @@
 """What a whole fit sends and what everybody holds afterwards: nothing but what is declared."""
 
-from dataclasses import fields, is_dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import fields
 
 import numpy as np
 import pandas as pd
@@ -10,28 +12,26 @@ from torch import Tensor, nn
 
 from vflsynth import VFLGANSynthesizer
 from vflsynth._random import derive, secret_from
-from vflsynth.parties import Party
-from vflsynth.protocol import Schedule, Transcript, messages
-from vflsynth.protocol.messages import Message
-from vflsynth.synthesizers import gan
-
-DECLARED = {
-    kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)
-}
+from vflsynth.methods import Party
+from vflsynth.protocol import MESSAGES, Declaration, Message, Schedule, Transcript
+from vflsynth.run import local
 
 
 class Watched(VFLGANSynthesizer):
     """Lets a test look at the objects that a fit makes and forgets."""
 
-    def _make_party(self, *arguments):
-        party = super()._make_party(*arguments)
-        self.__dict__.setdefault("watched", {})[party.name] = party
-        return party
+    def _local_run(self, *arguments):
+        self.run = super()._local_run(*arguments)
+        return self.run
 
-    def _make_algorithm(self, *arguments):
-        algorithm = super()._make_algorithm(*arguments)
-        self.server = algorithm.server
-        return algorithm
+    @property
+    def watched(self):
+        """The parties, by name."""
+        return {name: node.party for name, node in self.run.parties.items()}
+
+    @property
+    def server(self):
+        return self.run.algorithm.server
 
 
 @pytest.fixture(scope="module", params=["layerwise", "paper"])
@@ -45,7 +45,7 @@ def watched(request):
         return kept[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gan, "Transcript", transcript)
+        patch.setattr(local, "Transcript", transcript)
         synth = Watched(
             epochs=2,
             batch_size=16,
@@ -91,8 +91,27 @@ def objects_reachable_from(root):
 
 
 def numbers_of(value):
-    """The numbers in a message's field."""
-    return value.numpy() if isinstance(value, Tensor) else np.asarray([value], dtype=float)
+    """The numbers in a message's field, those in JSON values and those written as text included."""
+    if isinstance(value, Tensor):
+        return value.numpy()
+    return np.array(list(numbers_in_json(value)), dtype=float)
+
+
+def numbers_in_json(value):
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from numbers_in_json(item)
+    else:
+        try:
+            yield float(value)
+        except ValueError:
+            assert isinstance(value, str)
+
+
+def test_numbers_in_json_are_found():
+    assert numbers_of({"a": [1, {"b": "2.5"}], "c": "no"}).tolist() == [1.0, 2.5]
 
 
 def test_the_walk_finds_what_is_hidden():
@@ -103,19 +122,26 @@ def test_the_walk_finds_what_is_hidden():
 
 def test_only_declared_messages_and_fields_cross(watched):
     _, transcript, frames = watched
-    assert Message in DECLARED
     for message in transcript.messages:
-        assert type(message) in DECLARED
+        assert type(message) is MESSAGES[type(message).__name__]
         assert not hasattr(message, "__dict__")  # slots: no field can be smuggled in
         assert {message.sender, message.receiver} <= {"server", *frames}
         assert "server" in {message.sender, message.receiver}
+        assert (message.receiver == "server") is message.declared.from_party
     assert {type(message).__name__ for message in transcript.messages} == {
+        "Hello",
+        "Terms",
         "KeyList",
         "AlignmentNotice",
+        "EncodedSize",
+        "EncodedSizes",
         "Shape",
-        "IntermediateFeatures",
-        "CutGradients",
-        "MaskedRecords",
+        "DiscriminatorFeatures",
+        "DiscriminatorGradients",
+        "GeneratorFeatures",
+        "GeneratorGradients",
+        "MaskedReal",
+        "MaskedFake",
         "SelectionNotice",
         "TrainingReport",
     }
@@ -131,24 +157,36 @@ def test_totals_equal_hand_counts(watched):
     for name, party in synth.watched.items():
         width = party.transformer.width_
         up, down = (name, "server"), ("server", name)
-        assert totals.loc[("KeyList", *up), "messages"] == 1
-        assert totals.loc[("AlignmentNotice", *down), "messages"] == 1
+        for kind in ("Hello", "KeyList", "EncodedSize"):
+            assert totals.loc[(kind, *up), "messages"] == 1
+        for kind in ("Terms", "AlignmentNotice", "EncodedSizes"):
+            assert totals.loc[(kind, *down), "messages"] == 1
+        assert totals.loc[("EncodedSize", *up), "bytes"] == 8
+        sent = {type(m).__name__: m for m in transcript.messages if name in (m.sender, m.receiver)}
+        for kind, way, told in (
+            ("Hello", up, sent["Hello"].facts),
+            ("Terms", down, sent["Terms"].terms),
+            ("EncodedSizes", down, {n: p.transformer.width_ for n, p in synth.watched.items()}),
+        ):
+            assert totals.loc[(kind, *way), "bytes"] == len(json.dumps(told))
         assert totals.loc[("Shape", *up), ["messages", "bytes"]].tolist() == [1, 24]
-        features = totals.loc[("IntermediateFeatures", *up)]
-        assert features["messages"] == 8 + 4
-        assert features["bytes"] == 4 * 6 * 16 * (8 * blocks + 4)
-        gradients = totals.loc[("CutGradients", *down)]
-        assert gradients["messages"] == 8 + 4
-        assert gradients["bytes"] == 4 * 6 * 16 * (8 * 2 + 4)
-        masked = totals.loc[("MaskedRecords", *up)]
-        assert masked["messages"] == 1 + 2
-        assert masked["bytes"] == 3 * 61 * (width + 1) * 4
+        for kind, way, steps, rows in (
+            ("DiscriminatorFeatures", up, 8, blocks * 16),
+            ("DiscriminatorGradients", down, 8, 2 * 16),
+            ("GeneratorFeatures", up, 4, 16),
+            ("GeneratorGradients", down, 4, 16),
+            ("MaskedReal", up, 1, None),
+            ("MaskedFake", up, 2, None),
+        ):
+            each = 4 * 6 * rows if rows else 61 * (width + 1) * 4
+            counted = totals.loc[(kind, *way), ["messages", "bytes"]].tolist()
+            assert counted == [steps, steps * each]
         assert totals.loc[("TrainingReport", *up), ["messages", "bytes"]].tolist() == [2, 2 * 8]
         assert totals.loc[("SelectionNotice", *down), ["messages", "bytes"]].tolist() == [
             selections,
             selections,
         ]
-    assert len(totals) == 8 * len(synth.watched)
+    assert len(totals) == 15 * len(synth.watched)
     pd.testing.assert_frame_equal(transcript.to_frame(), synth.transcript_)
 
 
@@ -169,11 +207,11 @@ def test_no_message_holds_a_record(watched, find_record):
                 sent.append(numbers_of(value))
     for name, party in synth.watched.items():
         assert find_record(sent, raw[name][:, :3]) is None
-        assert find_record(sent, party._records.numpy()) is None
+        assert find_record(sent, party.records.numpy()) is None
     # The search finds a record where there is one.
     party = synth.watched["party_2"]
-    planted = torch.cat([torch.rand(7), party._records[5], torch.rand(2)])
-    assert find_record([*sent, planted.numpy()], party._records.numpy()) == 5
+    planted = torch.cat([torch.rand(7), party.records[5], torch.rand(2)])
+    assert find_record([*sent, planted.numpy()], party.records.numpy()) == 5
 
 
 def test_the_server_holds_no_record_and_no_shared_secret(watched):
@@ -185,7 +223,7 @@ def test_the_server_holds_no_record_and_no_shared_secret(watched):
     assert not any(isinstance(item, bytes) and item in forbidden for item in held)
     assert any(isinstance(item, bytes) and item == derive(root, "server") for item in held)
     assert not any(isinstance(item, (pd.DataFrame, Schedule, Party)) for item in held)
-    storages = {party._records.untyped_storage().data_ptr() for party in synth.watched.values()}
+    storages = {party.records.untyped_storage().data_ptr() for party in synth.watched.values()}
     assert not any(
         isinstance(item, Tensor) and item.untyped_storage().data_ptr() in storages for item in held
     )
@@ -202,7 +240,7 @@ def test_a_party_holds_no_one_elses_table(watched):
             if isinstance(item, pd.DataFrame):
                 assert not columns & set(item.columns)
         others_records = {
-            other._records.untyped_storage().data_ptr()
+            other.records.untyped_storage().data_ptr()
             for other in synth.watched.values()
             if other is not party
         }
@@ -216,12 +254,12 @@ def test_a_party_holds_no_one_elses_table(watched):
         assert not any(isinstance(item, bytes) and item in secrets for item in held)
 
 
-def test_messages_have_the_fields_of_the_table(watched):
-    """The module's docstring is the protocol: every message is in its table."""
-    for kind in DECLARED - {Message}:
+def test_every_message_says_what_it_is():
+    """The declarations are the protocol: the documentation's tables are made from them."""
+    for name, kind in MESSAGES.items():
         assert issubclass(kind, Message)
+        assert kind.__name__ == name
         assert [field.name for field in fields(kind)[:3]] == ["sender", "receiver", "step"]
-        # Names are wrapped in the table's first column.
-        table = messages.__doc__.partition("What an honest-but-curious")[0]
-        first_column = "".join(line[:18].strip().rstrip("-") for line in table.splitlines())
-        assert kind.__name__ in first_column
+        assert isinstance(kind.declared, Declaration)
+        assert kind.declared.contents
+        assert kind.declared.tells

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsynth.evaluation._columns import CHUNK_ROWS, Floats, Integers
+from vflsynth.evaluation.columns import CHUNK_ROWS, Floats, Integers
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,8 @@ class GroupedSums:
     ) -> GroupedSums:
         """Read a table once, in chunks.
 
-        Parameters
-        ----------
-        frame : DataFrame
-        features : callable
-            Chunk of the frame to matrix, shape (row, feature).
-        groups : ndarray of int, shape (row,), optional
-            Group of each row; None for a single group.
+        `features` turns a chunk into a matrix, shape (row, feature); `groups` numbers the group of
+        each row, shape (row,), None for a single group.
         """
         starts = range(0, len(frame), CHUNK_ROWS)
         chunks = (features(frame.iloc[start : start + CHUNK_ROWS]) for start in starts)
@@ -55,14 +50,7 @@ class GroupedSums:
 
     @classmethod
     def of_chunks(cls, chunks: Iterable[Floats], groups: Integers) -> GroupedSums:
-        """Add up matrices of consecutive rows.
-
-        Parameters
-        ----------
-        chunks : iterable of ndarray, shape (chunk, feature)
-        groups : ndarray of int, shape (row,)
-            Group of each row of all chunks.
-        """
+        """Add up matrices of consecutive rows, shape (chunk, feature); `groups` as in `of`."""
         n_groups = int(groups.max()) + 1
         count = np.bincount(groups, minlength=n_groups).astype(np.float64)
         total, product = np.zeros(()), np.zeros(())
@@ -97,16 +85,7 @@ class GroupedSums:
         return first.astype(np.float64), (~first).astype(np.float64)
 
     def kept(self, weights: Floats) -> Iterator[tuple[float, Floats, Floats]]:
-        """Yield count, sum and product of each replica's groups.
-
-        Parameters
-        ----------
-        weights : ndarray, shape (replica, group)
-
-        Yields
-        ------
-        float, ndarray of shape (feature,), ndarray of shape (feature, feature)
-        """
+        """Yield count, sum (feature,) and product (feature, feature) for each row of weights."""
         for weight in weights:
             yield (
                 float(weight @ self.count),
@@ -115,13 +94,7 @@ class GroupedSums:
             )
 
     def moments(self, weights: Floats, features: Integers | slice) -> tuple[Tensor, Tensor]:
-        """Return mean and covariance (ddof=1) of each replica.
-
-        Parameters
-        ----------
-        weights : ndarray, shape (replica, group)
-        features : ndarray of int or slice
-            Features to keep.
+        """Return the mean and covariance (ddof=1) of some features for each row of weights.
 
         Returns
         -------

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from vflsynth.evaluation._columns import Floats, Integers
+from vflsynth.evaluation.columns import Floats, Integers
+from vflsynth.evaluation.metric import Metric, MetricResult, Reading
 
 GROUPS = 10
 """Random groups of rows for the jackknife."""
@@ -50,20 +51,33 @@ def random_halves(
     return frame.iloc[order[:half]], frame.iloc[order[half:]]
 
 
+def sample_rows(frame: pd.DataFrame, most: int | None, rng: np.random.Generator) -> pd.DataFrame:
+    """Return at most so many random rows, in their order; without a limit all of them."""
+    if most is None or len(frame) <= most:
+        return frame
+    return frame.iloc[np.sort(rng.choice(len(frame), most, replace=False))]
+
+
+def jackknifed(
+    metric: Metric, reading: Reading, parts: pd.DataFrame, notes: tuple[str, ...] = ()
+) -> MetricResult:
+    """Return a result whose interval comes from `jackknife_interval`, or is absent."""
+    return MetricResult(
+        metric=metric,
+        value=reading.value,
+        interval=reading.interval,
+        interval_method=JACKKNIFE if reading.interval else TOO_FEW_ROWS,
+        baseline=reading.baseline,
+        naive=reading.naive,
+        parts=parts,
+        notes=notes,
+    )
+
+
 def around(
     value: float, deviation: float, minimum: float, maximum: float, *, freedom: float = np.inf
 ) -> tuple[float, float]:
-    """Return the 95 % interval around a value, cut off at the metric's range.
-
-    Parameters
-    ----------
-    value, deviation : float
-        The value and its standard error.
-    minimum, maximum : float
-        Range of the metric.
-    freedom : float, default infinity
-        Degrees of freedom of the standard error.
-    """
+    """Return the 95 % interval around a value of a standard error, cut off at a range."""
     reach = float(student.ppf(0.975, freedom)) * deviation
     return max(minimum, value - reach), min(maximum, value + reach)
 
@@ -73,13 +87,8 @@ def jackknife_interval(
 ) -> tuple[float, float]:
     """Return the 95 % interval around a value of several tables, each jackknifed by itself.
 
-    Parameters
-    ----------
-    value : float
-    replicates : sequence of ndarray, each (group,)
-        The value without each of a table's `GROUPS` groups of rows, the other tables being whole.
-    minimum, maximum : float
-        Range of the metric.
+    `replicates` holds, for each table, the value without each of its groups of rows, shape
+    (group,), the other tables being whole.
     """
     squares = sum(float(((each - each.mean()) ** 2).sum()) for each in replicates)
     deviation = math.sqrt((GROUPS - 1) / GROUPS * squares)

@@ -11,9 +11,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedGroupKFold
 
-from vflsynth.evaluation._columns import TableEncoder
-from vflsynth.evaluation._intervals import around, generator
-from vflsynth.evaluation._metric import Metric, MetricResult
+from vflsynth.evaluation.columns import TableEncoder
+from vflsynth.evaluation.intervals import around, generator
+from vflsynth.evaluation.metric import Metric, MetricResult
 
 DETECTION_AUC = Metric(
     name="detection_auc",
@@ -47,15 +47,12 @@ def detection_auc(
     ----------
     real, synthetic : DataFrame
         The larger one is thinned out at random, so that both classes have the same size.
-    columns : sequence of hashable, optional
-        Columns that the classifier may see. Default: all.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
+    columns, categorical, random_state
+        As in :func:`frechet_distance`.
     classifier : estimator, optional
         With ``predict_proba``; it is cloned. Default: gradient boosting, 50 trees.
     max_rows : int or None, default 10000
         Largest number of rows taken from each table.
-    random_state : int, default 0
 
     Returns
     -------
@@ -65,7 +62,7 @@ def detection_auc(
     Notes
     -----
     Equal rows always fall into the same fold. Otherwise a synthetic table of copies would score
-    *below* 0.5: each test row's twin, with the opposite label, would sit in the training rows.
+    *below* 0.5: each test row's twin, with the opposite label, would be among the training rows.
 
     An AUC below 0.5 by chance is reported as it is; only its distance above 0.5 means anything.
 

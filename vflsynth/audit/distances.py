@@ -6,24 +6,14 @@ import numpy as np
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from vflsynth.audit._encoding import Floats
+from vflsynth.audit.encoding import Floats
 
 _BLOCK_ELEMENTS = 1 << 23
 _TREE_DIMENSIONS = 12  # beyond, a tree looks at nearly every leaf
 
 
 def nearest_distances(points: Floats, others: Floats) -> Floats:
-    """Return the Euclidean distance of each point to the nearest of the others.
-
-    Parameters
-    ----------
-    points : ndarray, shape (point, feature)
-    others : ndarray, shape (other, feature)
-
-    Returns
-    -------
-    ndarray, shape (point,)
-    """
+    """Return each point's Euclidean distance to the nearest of the others, shape (point,)."""
     if points.shape[1] <= _TREE_DIMENSIONS:
         return np.asarray(cKDTree(others).query(points)[0])
     return np.concatenate([block.min(axis=1) for block in distance_blocks(points, others)])

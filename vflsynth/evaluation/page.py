@@ -1,25 +1,19 @@
-"""All metrics in one call, and one self-contained HTML page that a newcomer can read."""
+"""All metrics on one self-contained HTML page that a newcomer can read."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pandas as pd
 
-from vflsynth.evaluation import _pictures
-from vflsynth.evaluation._association import associations, errors_of
-from vflsynth.evaluation._columns import Parties, TableEncoder, common_columns
-from vflsynth.evaluation._detection import detection_auc
-from vflsynth.evaluation._frechet import frechet_distance
-from vflsynth.evaluation._intervals import generator
-from vflsynth.evaluation._marginals import average_variation_distance, marginal_distance
-from vflsynth.evaluation._metric import MetricResult, MetricResults
-from vflsynth.evaluation._page import Page, render, require_packages
-from vflsynth.evaluation._pictures import Picture
-from vflsynth.evaluation._proximity import proximity
-from vflsynth.evaluation._utility import TOTAL_DIFFERENCE, TSTR, utility
+from vflsynth.evaluation import pictures
+from vflsynth.evaluation.columns import Parties, TableEncoder
+from vflsynth.evaluation.intervals import generator
+from vflsynth.evaluation.metric import MetricResult, MetricResults
+from vflsynth.evaluation.suite import all_metrics, results_of
+from vflsynth.evaluation.tables import TableMetric, Tables
+from vflsynth.reporting import Page, Picture, render, require_packages
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -46,53 +40,6 @@ TABLE_ROWS = 25
 """Rows of each metric's parts that the page shows."""
 
 
-def evaluate(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    *,
-    parties: Parties | None = None,
-    target: Hashable | None = None,
-    holdout: pd.DataFrame | None = None,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
-    random_state: int = 0,
-) -> MetricResults:
-    """Compute every metric for tables.
-
-    Parameters
-    ----------
-    real : DataFrame
-        The rows that the synthesizer was trained on.
-    synthetic : DataFrame
-        The table to judge, from this package or any other source.
-    parties : mapping of party name to column names, optional
-        Who owned what; needed to tell relations within parties from those across.
-    target : hashable, optional
-        Column that models should learn to predict; without it utility is not applicable.
-    holdout : DataFrame, optional
-        Real rows that the synthesizer was not trained on, for utility and proximity.
-    columns : sequence of hashable, optional
-        Columns to judge. Default: all.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels, such as codes.
-    random_state : int, default 0
-
-    Returns
-    -------
-    MetricResults
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_wine
-    >>> wine = load_wine(as_frame=True).frame
-    >>> evaluate(wine, wine)["frechet_distance"].value < 1e-6
-    True
-    """
-    return _evaluate(real, synthetic, parties, target, holdout, columns, categorical, random_state)[
-        0
-    ]
-
-
 class HasSection(Protocol):
     """What fills a section of the page: an audit, which this package knows nothing about."""
 
@@ -100,7 +47,6 @@ class HasSection(Protocol):
         """Return a piece of HTML."""
 
 
-@dataclass(frozen=True, eq=False)
 class Report(Page):
     """The judgement of a synthetic table.
 
@@ -112,7 +58,9 @@ class Report(Page):
         Every metric.
     """
 
-    results: MetricResults
+    def __init__(self, html: str, results: MetricResults) -> None:
+        super().__init__(html)
+        self.results = results
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per metric, see :meth:`MetricResults.to_frame`."""
@@ -136,13 +84,14 @@ def report(
     title: str = "Synthetic data report",
     columns: Sequence[Hashable] | None = None,
     categorical: Collection[Hashable] = (),
+    metrics: Sequence[TableMetric] = (),
     random_state: int = 0,
 ) -> Report:
     """Judge a synthetic table and make one self-contained HTML page of it.
 
     Parameters
     ----------
-    real, synthetic, parties, target, holdout, columns, categorical, random_state
+    real, synthetic, parties, target, holdout, columns, categorical, metrics, random_state
         As in :func:`evaluate`.
     history : DataFrame, optional
         One row per epoch, for pictures, such as a synthesizer's `history_`: `epoch` (or the
@@ -169,25 +118,24 @@ def report(
     The same arguments give the same page, byte for byte.
     """
     require_packages("report()")
-    results, found = _evaluate(
-        real, synthetic, parties, target, holdout, columns, categorical, random_state
-    )
+    tables = Tables(real, synthetic, parties, target, holdout, columns, categorical, random_state)
+    results, found = results_of(tables, all_metrics(metrics)), tables.associations
     encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
     rng = generator(random_state, "pictures")
     tstr = results["train_synthetic_test_real"]
-    projection = _pictures.projection(encoder, real, synthetic, rng)
+    projection = pictures.projection(encoder, real, synthetic, rng)
     sections = [
         _Section(
             "Columns one by one",
             "Filled: real rows. Outlined or orange: synthetic rows. The worst columns come first.",
-            _pictures.marginals(encoder, real, synthetic, results["marginal_distance"].parts),
+            pictures.marginals(encoder, real, synthetic, results["marginal_distance"].parts),
             "small",
         ),
         _Section(
             "Pairs of columns",
             "The strongest relations of the real table"
             + (", those across parties first." if parties else "."),
-            _pictures.pairs(encoder, real, synthetic, found, rng),
+            pictures.pairs(encoder, real, synthetic, found, rng),
         ),
         _Section(
             "Relations between all columns",
@@ -196,7 +144,7 @@ def report(
             + (
                 " Lines part the parties: off the diagonal are relations across." if parties else ""
             ),
-            _pictures.association_maps(found) if len(found.names) > 1 else [],
+            pictures.association_maps(found) if len(found.names) > 1 else [],
         ),
         _Section(
             "All columns at once",
@@ -208,13 +156,13 @@ def report(
             "Use for a model",
             f"Predicting {target}. TSTR: trained on synthetic, tested on real rows; the others "
             "likewise. The dotted line is TRTR, what real rows give.",
-            [_pictures.utility(tstr.parts)] if tstr.value is not None else [],
+            [pictures.utility(tstr.parts)] if tstr.value is not None else [],
             "wide",
         ),
         _Section(
             "Training",
             "As recorded by the synthesizer while it was fitted.",
-            [] if history is None or history.empty else _pictures.training(history),
+            [] if history is None or history.empty else pictures.training(history),
         ),
     ]
     cards = [_card(result) for name in QUESTIONS if (result := _headline(results, name))]
@@ -228,7 +176,9 @@ def report(
         cards=cards,
         sentences=_sentences(results, holdout is not None),
         sections=[section for section in sections if section.pictures],
-        overview=[_overview_row(result) for result in results.values()],
+        results=list(results.values()),
+        number=_number,
+        interval=_interval,
         tables=[_table(result) for result in _with_own_parts(results)],
         notes=[str(note) for note in notes],
         remarks=list(dict.fromkeys(note for result in results.values() for note in result.notes)),
@@ -239,57 +189,13 @@ def report(
     return Report(page, results)
 
 
-@dataclass(frozen=True)
-class _Section:
+class _Section(NamedTuple):
     """Pictures under one heading."""
 
     title: str
     text: str
     pictures: list[Picture]
     size: str = "medium"
-
-
-def _evaluate(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    parties: Parties | None,
-    target: Hashable | None,
-    holdout: pd.DataFrame | None,
-    columns: Sequence[Hashable] | None,
-    categorical: Collection[Hashable],
-    random_state: int,
-) -> tuple[MetricResults, Any]:
-    names = common_columns(real, synthetic, columns)
-    if holdout is not None:
-        common_columns(real, holdout, names, table="held-out")
-    shared: dict[str, Any] = {
-        "columns": names,
-        "categorical": categorical,
-        "random_state": random_state,
-    }
-    found = associations(real, synthetic, parties=parties, **shared)
-    results = [
-        marginal_distance(real, synthetic, parties=parties, **shared),
-        *errors_of(found).values(),
-        frechet_distance(real, synthetic, parties=parties, **shared),
-        average_variation_distance(real, synthetic, parties=parties, **shared),
-    ]
-    if target is None:
-        because = "no target column was named"
-        results += [TSTR.not_applicable(because), TOTAL_DIFFERENCE.not_applicable(because)]
-    else:
-        results += utility(
-            real[names],
-            synthetic[names],
-            target,
-            holdout=holdout,
-            categorical=categorical,
-            max_rows=10_000,
-            random_state=random_state,
-        ).values()
-    results.append(detection_auc(real, synthetic, max_rows=5_000, **shared))
-    results += proximity(real, synthetic, holdout=holdout, **shared).values()
-    return MetricResults(results), found
 
 
 def _headline(results: MetricResults, name: str) -> MetricResult | None:
@@ -312,34 +218,34 @@ def _level(result: MetricResult) -> str:
 def _card(result: MetricResult) -> dict[str, Any]:
     """Words and ruler of one headline metric."""
     level, closed = _level(result), result.gap_closed
-    card: dict[str, Any] = {
-        "question": QUESTIONS[result.metric.name][0],
-        "topic": QUESTIONS[result.metric.name][1],
-        "metric": result.metric,
-        "level": level,
-        "answer": ANSWERS.get(level, "Not applicable"),
-        "value": _number(result.value),
-        "interval": _interval(result),
-        "ruler": None,
-        "text": "",
-    }
+    answer, ruler = ANSWERS.get(level, "No verdict"), None
     if result.value is None:
-        card["text"] = f"Not applicable, because {result.not_applicable}."
+        answer, text = "Not applicable", f"Not applicable, because {result.not_applicable}."
     elif closed is None:
-        card["answer"] = "No verdict"
-        card["text"] = (
+        text = (
             "Real data themselves do no better than the naive mark here, so that there is no scale "
             "to read the value on."
         )
     else:
-        card["ruler"] = {
+        ruler = {
             "at": round(100 * closed, 1),
             "from_to": _ruler_interval(result),
             "naive": _number(result.naive),
             "baseline": _number(result.baseline),
         }
-        card["text"] = f"{closed:.0%} of the way from naive to real data."
-    return card
+        text = f"{closed:.0%} of the way from naive to real data."
+    question, topic = QUESTIONS[result.metric.name]
+    return {
+        "question": question,
+        "topic": topic,
+        "metric": result.metric,
+        "level": level,
+        "answer": answer,
+        "value": _number(result.value),
+        "interval": _interval(result),
+        "ruler": ruler,
+        "text": text,
+    }
 
 
 def _ruler_interval(result: MetricResult) -> tuple[float, float] | None:
@@ -416,23 +322,6 @@ def _facts(
     facts += [] if holdout is None else [f"{len(holdout):,} held-out rows"]
     facts += [f"{len(encoder.names)} columns"]
     return facts + ([] if parties is None else [f"parties: {', '.join(map(str, parties))}"])
-
-
-def _overview_row(result: MetricResult) -> dict[str, Any]:
-    metric = result.metric
-    return {
-        "title": metric.title,
-        "value": _number(result.value),
-        "interval": _interval(result),
-        "interval_method": result.interval_method,
-        "baseline": _number(result.baseline),
-        "naive": _number(result.naive),
-        "direction": metric.direction_in_words,
-        "range": f"{_number(metric.minimum)} to {_number(metric.maximum)}",
-        "measures": metric.measures,
-        "baseline_is": metric.baseline,
-        "not_applicable": result.not_applicable,
-    }
 
 
 def _with_own_parts(results: MetricResults) -> list[MetricResult]:

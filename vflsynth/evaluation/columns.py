@@ -1,7 +1,7 @@
 """How evaluation reads a table: kinds of columns, and a float matrix in the real table's units.
 
-This is deliberately not the synthesizer's transformer: a judge that shares the defendant's encoder
-would share its blind spots, and tables made elsewhere must be judged too.
+This is deliberately not the synthesizer's own encoding, whose errors would then go unnoticed; and
+tables that were made elsewhere must be judged, too.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -52,14 +53,8 @@ _INCOMPARABLE = {"text", "times", "durations"}
 class NumericColumn:
     """A column of numbers, instants or durations.
 
-    Parameters
-    ----------
-    name : hashable
-    mean, scale : float
-        Mean and standard deviation of the real table (seconds for instants and durations). The
-        scale of a constant is 1.
-    marks_missing : bool
-        Whether either table has missing values here; they then get an indicator feature.
+    Mean and standard deviation (`scale`; 1 for a constant) are the real table's, in seconds for
+    instants and durations. Where either table has missing values they get an indicator feature.
     """
 
     name: Hashable
@@ -94,15 +89,8 @@ class NumericColumn:
 class CategoricalColumn:
     """A column of labels.
 
-    Parameters
-    ----------
-    name : hashable
-    levels : Index
-        Levels with a code and a feature of their own.
-    has_other : bool
-        Whether either table has labels outside `levels`; they share one code.
-    marks_missing : bool
-        Whether either table has missing values here; they are one more label.
+    `levels` have a code and a feature each. Labels of either table outside `levels` share one more
+    (`has_other`), and so do missing values (`marks_missing`).
     """
 
     name: Hashable
@@ -171,7 +159,7 @@ class TableEncoder:
     feature_columns : ndarray of int, shape (feature,)
         Position of the column that each feature belongs to.
     notes : tuple of str
-        What was bent to make the tables fit.
+        What had to be changed to compare the tables.
     """
 
     def __init__(
@@ -227,34 +215,14 @@ class TableEncoder:
         return [column for column in self.columns if isinstance(column, CategoricalColumn)]
 
     def encode(self, frame: pd.DataFrame) -> Floats:
-        """Return the feature matrix of a frame.
-
-        Parameters
-        ----------
-        frame : DataFrame, shape (row, column)
-
-        Returns
-        -------
-        ndarray, shape (row, feature)
-            Finite.
-        """
+        """Return the feature matrix of a frame, shape (row, feature); finite."""
         features = np.empty((len(frame), len(self.feature_columns)))
         for column, start, stop in zip(self.columns, self._starts, self._starts[1:]):
             column.write(frame, features[:, start:stop])
         return features
 
     def with_statistics_of(self, other: TableEncoder) -> TableEncoder:
-        """Return an encoder with these features but another encoder's means and scales.
-
-        Parameters
-        ----------
-        other : TableEncoder
-            Of the same columns.
-
-        Returns
-        -------
-        TableEncoder
-        """
+        """Return an encoder with these features but the means and scales of another encoder."""
         twin = copy(self)
         twin.columns = tuple(
             replace(mine, mean=theirs.mean, scale=theirs.scale)
@@ -265,18 +233,7 @@ class TableEncoder:
         return twin
 
     def chunks(self, frame: pd.DataFrame) -> Iterator[tuple[slice, Floats]]:
-        """Yield the feature matrix piece by piece.
-
-        Parameters
-        ----------
-        frame : DataFrame
-
-        Yields
-        ------
-        slice
-            The rows.
-        ndarray, shape (chunk, feature)
-        """
+        """Yield the feature matrix piece by piece: which rows, and shape (chunk, feature)."""
         for start in range(0, len(frame), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
             yield rows, self.encode(frame.iloc[rows])
@@ -291,28 +248,16 @@ def common_columns(
 ) -> list[Hashable]:
     """Check that two tables can be compared and return the columns to compare.
 
-    Parameters
-    ----------
-    real, other : DataFrame
-    columns : sequence of hashable, optional
-        Default: the real table's columns, in its order.
-    table : str, default "synthetic"
-        What errors call the other table.
-
-    Returns
-    -------
-    list of hashable
+    By default these are the real table's, in its order. Errors call the other one `table`.
 
     Raises
     ------
     TypeError
         If either is not a DataFrame.
     PartyDataError
-        If a column occurs twice or is missing from one of the tables.
-    ColumnKindError
-        If a column is text, times or durations in one table only.
-    TooFewRecordsError
-        If either table has fewer than 2 rows.
+        If a column occurs twice or is missing from one of the tables; its children ColumnKindError
+        if a column is text, times or durations in one table only, and TooFewRecordsError if either
+        table has fewer than 2 rows.
     """
     for which, frame in (("real", real), (table, other)):
         if not isinstance(frame, pd.DataFrame):
@@ -339,14 +284,13 @@ def common_columns(
             fix="drop them, or pass columns=[...] to judge only some",
             column=extra[0],
         )
-    for which, frame in (("real", real), (table, other)):
-        for name in names:
-            if name not in frame.columns:
-                raise PartyDataError(
-                    f"the {which} table has no such column",
-                    fix="add it, or pass columns=[...] to judge only some",
-                    column=name,
-                )
+    for (which, frame), name in product((("real", real), (table, other)), names):
+        if name not in frame.columns:
+            raise PartyDataError(
+                f"the {which} table has no such column",
+                fix="add it, or pass columns=[...] to judge only some",
+                column=name,
+            )
     for name in names:
         _check_kinds(real[name], other[name], table)
     return names
@@ -355,7 +299,8 @@ def common_columns(
 def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> None:
     """Raise if a column is text, times or durations in one table only: nothing would be equal.
 
-    Not converted: text cannot be had back from numbers (01067 has become 1067), nor a unit.
+    Neither is converted: 01067, read as a number, has become 1067 for good, and a number has no
+    unit.
     """
     mine, theirs = kind_of(real), kind_of(other)
     accepted = {"mixed", "missing"}
@@ -373,18 +318,7 @@ def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> Non
 
 
 def party_of(names: Sequence[Hashable], parties: Parties | None) -> dict[Hashable, str] | None:
-    """Return the owner of each column.
-
-    Parameters
-    ----------
-    names : sequence of hashable
-        The columns that are compared.
-    parties : mapping of party name to column names, optional
-        Columns that are not compared are passed over.
-
-    Returns
-    -------
-    dict of column name to party name, or None without `parties`
+    """Return the owner of each of the compared columns; None if nobody says who owns what.
 
     Raises
     ------
@@ -417,14 +351,7 @@ def party_of(names: Sequence[Hashable], parties: Parties | None) -> dict[Hashabl
 def is_categorical(values: pd.Series[Any]) -> bool:
     """Whether a column's type makes it a column of labels.
 
-    Parameters
-    ----------
-    values : Series
-
-    Returns
-    -------
-    bool
-        True for booleans, text, categories, and objects that are not all numbers.
+    So it is for booleans, text, categories, and objects that are not all numbers.
     """
     dtype = values.dtype
     if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(dtype):
@@ -444,15 +371,8 @@ def is_categorical(values: pd.Series[Any]) -> bool:
 def kind_of(values: pd.Series[Any]) -> str:
     """Return what a column holds, whatever type it has.
 
-    Parameters
-    ----------
-    values : Series
-
-    Returns
-    -------
-    str
-        ``"text"``, ``"numbers"``, ``"booleans"``, ``"times"``, ``"durations"``, ``"mixed"`` for
-        anything else, or ``"missing"`` if no value is present.
+    One of ``"text"``, ``"numbers"``, ``"booleans"``, ``"times"``, ``"durations"``, ``"mixed"`` for
+    anything else, or ``"missing"`` if no value is present.
     """
     if not values.notna().any():
         return "missing"
@@ -462,12 +382,7 @@ def kind_of(values: pd.Series[Any]) -> str:
 
 
 def numbers(values: pd.Series[Any]) -> Floats:
-    """Return a numeric column as plain numbers.
-
-    Parameters
-    ----------
-    values : Series
-        Of numbers, instants (seconds since 1970 UTC) or durations (seconds).
+    """Return numbers, instants (seconds since 1970 UTC) or durations (seconds) as plain numbers.
 
     Returns
     -------
@@ -516,22 +431,10 @@ def _is_duration(values: pd.Series[Any]) -> bool:
 def numeric_column(
     real: pd.Series[Any], others: Sequence[pd.Series[Any]], ddof: int, notes: list[str]
 ) -> NumericColumn:
-    """Return how to standardise a numeric column.
+    """Return how to standardise a numeric column with the real table's statistics.
 
-    Parameters
-    ----------
-    real : Series
-        Gives the mean and the standard deviation.
-    others : sequence of Series
-        The synthetic column, and further ones that are only asked for missing values.
-    ddof : int
-        Of the standard deviation.
-    notes : list of str
-        Gets a line for everything that has to be bent.
-
-    Returns
-    -------
-    NumericColumn
+    The other columns, the synthetic one first, are asked for missing values only. `notes` gets a
+    line for every compromise.
     """
     columns = [numbers(column) for column in (real, *others)]
     values, synthetic = columns[:2]

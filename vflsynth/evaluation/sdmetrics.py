@@ -1,4 +1,4 @@
-"""SDMetrics' quality and diagnostic reports, for who wants to compare with numbers seen elsewhere.
+"""SDMetrics' quality and diagnostic reports, to compare with numbers published elsewhere.
 
 An extra (``pip install 'vflsynth[sdmetrics]'``), because SDMetrics brings dependencies under other
 licences. The same quantities under other names: our marginal distance is one minus its KSComplement
@@ -12,30 +12,32 @@ from typing import Any
 
 import pandas as pd
 
-from vflsynth.evaluation._columns import common_columns, is_categorical
-from vflsynth.evaluation._intervals import generator, random_halves
-from vflsynth.evaluation._metric import Metric, MetricResult
+from vflsynth.evaluation.columns import common_columns, is_categorical
+from vflsynth.evaluation.intervals import generator, random_halves
+from vflsynth.evaluation.metric import Metric, MetricResult
 from vflsynth.exceptions import MissingExtraError
 
-SDMETRICS_QUALITY = Metric(
-    name="sdmetrics_quality",
-    title="SDMetrics quality score",
-    direction="higher",
-    minimum=0.0,
-    maximum=1.0,
-    measures="How alike single columns and pairs of columns are, as SDMetrics' QualityReport puts "
-    "it.",
-    baseline="two random halves of the real table",
+
+def _declared(kind: str, measures: str) -> Metric:
+    return Metric(
+        name=f"sdmetrics_{kind}",
+        title=f"SDMetrics {kind} score",
+        direction="higher",
+        minimum=0.0,
+        maximum=1.0,
+        measures=measures,
+        baseline="two random halves of the real table",
+    )
+
+
+SDMETRICS_QUALITY = _declared(
+    "quality",
+    "How alike single columns and pairs of columns are, as SDMetrics' QualityReport puts it.",
 )
-SDMETRICS_DIAGNOSTIC = Metric(
-    name="sdmetrics_diagnostic",
-    title="SDMetrics diagnostic score",
-    direction="higher",
-    minimum=0.0,
-    maximum=1.0,
-    measures="Whether the synthetic table is a valid table of its kind: columns present, values "
-    "within the real ranges and labels, as SDMetrics' DiagnosticReport puts it.",
-    baseline="two random halves of the real table",
+SDMETRICS_DIAGNOSTIC = _declared(
+    "diagnostic",
+    "Whether the synthetic table is a valid table of its kind: columns present, values within the "
+    "real ranges and labels, as SDMetrics' DiagnosticReport puts it.",
 )
 
 _TABLE = "table"
@@ -53,13 +55,8 @@ def sdmetrics_quality(
 
     Parameters
     ----------
-    real, synthetic : DataFrame
-    columns : sequence of hashable, optional
-        Columns to compare. Default: all.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
-    random_state : int, default 0
-        For the halves of the real table behind the baseline.
+    real, synthetic, columns, categorical, random_state
+        As in :func:`frechet_distance`.
 
     Returns
     -------
@@ -86,23 +83,7 @@ def sdmetrics_diagnostic(
     categorical: Collection[Hashable] = (),
     random_state: int = 0,
 ) -> MetricResult:
-    """Run SDMetrics' DiagnosticReport.
-
-    Parameters
-    ----------
-    real, synthetic, columns, categorical, random_state
-        As in :func:`sdmetrics_quality`.
-
-    Returns
-    -------
-    MetricResult
-        ``parts`` as in :func:`sdmetrics_quality`.
-
-    Raises
-    ------
-    MissingExtraError
-        If SDMetrics is not installed.
-    """
+    """Run SDMetrics' DiagnosticReport; all else is as in :func:`sdmetrics_quality`."""
     return _run(
         "DiagnosticReport",
         SDMETRICS_DIAGNOSTIC,

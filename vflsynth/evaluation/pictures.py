@@ -1,31 +1,26 @@
-"""The report's pictures: data in, self-contained images out. No global plotting state."""
+"""The report's pictures: tables and numbers in, self-contained images out."""
 
 from __future__ import annotations
 
-import base64
-import io
-import warnings
 from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from vflsynth.evaluation._association import Associations
-from vflsynth.evaluation._columns import (
+from vflsynth.evaluation.association import Associations
+from vflsynth.evaluation.columns import (
     CategoricalColumn,
     Column,
     Floats,
     NumericColumn,
     TableEncoder,
 )
+from vflsynth.evaluation.intervals import sample_rows
+from vflsynth.reporting import INK, REAL, SYNTHETIC, Picture, encode_svg, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-REAL, SYNTHETIC, INK, GRID = "#2b5c8a", "#d9741a", "#33404d", "#e3e7eb"
 
 MOST_COLUMNS = 24
 """Columns whose distributions are drawn, the worst ones first."""
@@ -35,24 +30,6 @@ MOST_LABELS = 8
 
 MOST_POINTS = 800
 """Rows drawn per table in a scatter plot."""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An image with its words.
-
-    Parameters
-    ----------
-    title : str
-    alt : str
-        What a reader who cannot see it needs to know.
-    source : str
-        A ``data:`` URI.
-    """
-
-    title: str
-    alt: str
-    source: str
 
 
 def marginals(
@@ -93,22 +70,24 @@ def association_maps(found: Associations) -> list[Picture]:
         owners = [found.owner[found.names[i]] for i in order]
     labels = [_label(found.names[i], 14) for i in order]
     grid = np.ix_(order, order)
-    error = np.abs(found.real - found.synthetic)
+    maps = {
+        "Real": ("Associations between all pairs of columns in the real table.", found.real),
+        "Synthetic": (
+            "Associations between all pairs of columns in the synthetic table.",
+            found.synthetic,
+        ),
+    }
+    drawn = [
+        Picture(title, alt, _heat_map(matrix[grid], labels, owners, "RdBu_r", -1.0, 1.0))
+        for title, (alt, matrix) in maps.items()
+    ]
+    error = np.abs(found.real - found.synthetic)[grid]
     return [
+        *drawn,
         Picture(
-            title="Real",
-            alt="Associations between all pairs of columns in the real table.",
-            source=_heat_map(found.real[grid], labels, owners, "RdBu_r", -1.0, 1.0),
-        ),
-        Picture(
-            title="Synthetic",
-            alt="Associations between all pairs of columns in the synthetic table.",
-            source=_heat_map(found.synthetic[grid], labels, owners, "RdBu_r", -1.0, 1.0),
-        ),
-        Picture(
-            title="Difference (absolute)",
-            alt="Absolute differences between the two maps; pale is good.",
-            source=_heat_map(error[grid], labels, owners, "OrRd", 0.0, 1.0),
+            "Difference (absolute)",
+            "Absolute differences between the two maps; pale is good.",
+            _heat_map(error, labels, owners, "OrRd", 0.0, 1.0),
         ),
     ]
 
@@ -133,7 +112,7 @@ def pairs(
         across = table[table["scope"] == "across"].head(4)
         chosen = pd.concat([across, table[table["scope"] == "within"].head(6 - len(across))])
     columns = {column.name: column for column in encoder.columns}
-    some = [_some(frame, rng) for frame in (real, synthetic)]
+    some = [sample_rows(frame, MOST_POINTS, rng) for frame in (real, synthetic)]
     pictures = []
     for row in chosen.to_dict("records"):
         a, b = columns[row["column_a"]], columns[row["column_b"]]
@@ -171,7 +150,9 @@ def projection(
     rng: np.random.Generator,
 ) -> Picture | None:
     """Draw both tables in the plane of the real table's first two principal components."""
-    ours, theirs = (encoder.encode(_some(frame, rng)) for frame in (real, synthetic))
+    ours, theirs = (
+        encoder.encode(sample_rows(frame, MOST_POINTS, rng)) for frame in (real, synthetic)
+    )
     centre = ours.mean(axis=0)
     _, lengths, axes_of_data = np.linalg.svd(ours - centre, full_matrices=False)
     if len(lengths) < 2 or lengths[1] <= 1e-9:
@@ -209,10 +190,11 @@ def training(history: pd.DataFrame) -> list[Picture]:
         str(name): pd.to_numeric(history[name], errors="coerce").to_numpy(dtype=np.float64)
         for name in history.columns
     }
+    curves = {name: np.where(np.isfinite(curve), curve, np.nan) for name, curve in curves.items()}
+    curves = {name: curve for name, curve in curves.items() if not np.isnan(curve).all()}
     pictures = []
-    distance = curves.get("frechet_distance", np.array([]))
-    distance = np.where(np.isfinite(distance), distance, np.nan)
-    if np.isfinite(distance).any():
+    if "frechet_distance" in curves:
+        distance = curves["frechet_distance"]
         figure, axes = new_figure(4.4, 2.4)
         axes.plot(epochs, distance, color=SYNTHETIC, lw=1.2)
         best = int(np.nanargmin(distance))
@@ -232,24 +214,23 @@ def training(history: pd.DataFrame) -> list[Picture]:
         axes.set_xlabel("epoch", fontsize=8)
         pictures.append(
             Picture(
-                title="Fréchet distance during training (lower is better)",
-                alt=f"Fréchet distance over epochs; the lowest is {distance[best]:.3g}.",
-                source=encode_svg(figure),
+                "Fréchet distance during training (lower is better)",
+                f"Fréchet distance over epochs; the lowest is {distance[best]:.3g}.",
+                encode_svg(figure),
             )
         )
     losses = {n: curve for n, curve in curves.items() if "loss" in n or "wasserstein" in n}
-    losses = {name: curve for name, curve in losses.items() if np.isfinite(curve).any()}
     if losses:
         figure, axes = new_figure(4.4, 2.4)
         for name, curve in list(losses.items())[:8]:
-            axes.plot(epochs, np.where(np.isfinite(curve), curve, np.nan), lw=1.0, label=name)
+            axes.plot(epochs, curve, lw=1.0, label=name)
         axes.legend(fontsize=6.5, frameon=False)
         axes.set_xlabel("epoch", fontsize=8)
         pictures.append(
             Picture(
-                title="Losses during training (they need not fall; they should settle)",
-                alt=f"Losses over epochs: {', '.join(losses)}.",
-                source=encode_svg(figure),
+                "Losses during training (they need not fall; they should settle)",
+                f"Losses over epochs: {', '.join(losses)}.",
+                encode_svg(figure),
             )
         )
     return pictures
@@ -380,52 +361,12 @@ def _heat_map(
             axes.axvline(i - 0.5, color=INK, lw=1.2)
     for party in dict.fromkeys(owners):
         middle = float(np.mean([i for i, owner in enumerate(owners) if owner == party]))
-        axes.text(
-            middle,
-            -0.8,
-            _label(party),
-            ha="center",
-            va="bottom",
-            fontsize=8,
-            color=INK,
-            weight="bold",
-        )
+        words = {"ha": "center", "va": "bottom", "color": INK, "weight": "bold"}
+        axes.text(middle, -0.8, _label(party), fontsize=8, **words)
     bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.45, aspect=26, pad=0.02)
     bar.ax.tick_params(labelsize=6.5, length=0)
     bar.outline.set_visible(False)
     return encode_svg(figure)
-
-
-def new_figure(width: float, height: float, panels: int | None = None) -> tuple[Figure, Any]:
-    """Return a figure and its axes: one, or an array of `panels` side by side."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, panels or 1, squeeze=False)[0]
-    for each in axes:
-        each.spines[["top", "right"]].set_visible(False)
-        each.spines[["left", "bottom"]].set_color("#aab4be")
-        each.tick_params(labelsize=6.5, colors=INK, length=2, color="#aab4be")
-        each.grid(visible=True, color=GRID, lw=0.6)
-        each.set_axisbelow(True)
-    return figure, axes if panels else axes[0]
-
-
-def encode_svg(figure: Figure) -> str:
-    """Return a figure as a ``data:`` URI, equal for equal figures."""
-    import matplotlib
-
-    out = io.BytesIO()
-    # Text as text: half the bytes, and sharp in print. Fonts other than the one measured with are
-    # mostly narrower.
-    with (
-        matplotlib.rc_context({"svg.hashsalt": "vflsynth", "svg.fonttype": "none"}),
-        warnings.catch_warnings(),
-    ):
-        # Names in scripts that the font lacks are drawn as boxes; that is no reason to fail.
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
-        figure.savefig(out, format="svg", dpi=144, metadata={"Date": None, "Creator": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(out.getvalue()).decode("ascii")
 
 
 def _label(name: Hashable, most: int = 24) -> str:
@@ -433,12 +374,6 @@ def _label(name: Hashable, most: int = 24) -> str:
     text = " ".join(str(name).split())
     text = text if len(text) <= most else text[: most - 1] + "…"
     return text.replace("$", r"\$")
-
-
-def _some(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    if len(frame) <= MOST_POINTS:
-        return frame
-    return frame.iloc[np.sort(rng.choice(len(frame), MOST_POINTS, replace=False))]
 
 
 def _span(points: Floats) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""What the synthetic rows are worth for training a model: TRTR, TSTS, TRTS and TSTR."""
+"""How useful synthetic rows are for training a model: TRTR, TSTS, TRTS and TSTR."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sklearn.ensemble import (
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import ShuffleSplit
 
-from vflsynth.evaluation._columns import (
+from vflsynth.evaluation.columns import (
     Floats,
     Integers,
     NumericColumn,
@@ -32,8 +32,15 @@ from vflsynth.evaluation._columns import (
     numbers,
     numeric_column,
 )
-from vflsynth.evaluation._intervals import BOOTSTRAP, DRAWS, around, generator, random_halves
-from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults
+from vflsynth.evaluation.intervals import (
+    BOOTSTRAP,
+    DRAWS,
+    around,
+    generator,
+    random_halves,
+    sample_rows,
+)
+from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, Reading
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError
 
 Task = Literal["auto", "classification", "regression"]
@@ -66,7 +73,6 @@ TOTAL_DIFFERENCE = Metric(
     measures="How differently real and synthetic rows behave when models are trained and tested on "
     "them: six absolute differences, added up.",
     baseline="the same sum with one half of the real rows in place of the synthetic ones",
-    naive=None,
 )
 
 SETTINGS = {
@@ -166,21 +172,26 @@ def utility(
         for which, frame in (("real", real), ("synthetic", synthetic), ("held-out", holdout))
         if frame is not None
     }
-    tables = [_sample(frame, max_rows, which, rng, notes) for which, frame in whole.items()]
+    tables = [sample_rows(frame, max_rows, rng) for frame in whole.values()]
+    notes += [
+        f"a random {len(table)} of {len(frame)} {which} rows were used"
+        for (which, frame), table in zip(whole.items(), tables)
+        if len(table) < len(frame)
+    ]
     if len(names) == 1:
-        return _not_applicable("there is no column but the target")
+        return not_applicable("there is no column but the target")
     if any(len(table) < 10 for table in tables):
-        return _not_applicable("a table has fewer than 10 rows with a target")
+        return not_applicable("a table has fewer than 10 rows with a target")
     n_labels = whole["real"][target].nunique()
     if n_labels < 2:
-        return _not_applicable("the target has a single value in the real table")
+        return not_applicable("the target has a single value in the real table")
     if is_classification and n_labels > len(whole["real"]) / 2:
-        return _not_applicable(
+        return not_applicable(
             f"the target has {n_labels} labels in {len(whole['real'])} real rows, too few of each "
             "to learn from"
         )
     if not is_classification and protocol == "holdout" and tables[-1][target].nunique() < 2:
-        return _not_applicable(f"the target has a single value in the {[*whole][-1]} rows")
+        return not_applicable(f"the target has a single value in the {[*whole][-1]} rows")
     rescaled = None if is_classification else _rescaled(tables, target, notes)
 
     # By the real table's types, whichever table a model is trained on.
@@ -282,26 +293,21 @@ class _Trial:
         )
 
     def _encode(self, train: pd.DataFrame, test: pd.DataFrame) -> tuple[Floats, Floats]:
-        ddof = 0 if self.own_statistics else 1
-        columns = [name for name in train.columns if name != self.target]
-
         def encoder(first: pd.DataFrame, second: pd.DataFrame) -> TableEncoder:
             return TableEncoder(
                 first,
                 second,
-                columns=columns,
+                columns=[name for name in train.columns if name != self.target],
                 categorical=self.categorical,
-                ddof=ddof,
+                ddof=0 if self.own_statistics else 1,
                 checked=True,
             )
 
-        of_train = encoder(train, test)
-        if not self.own_statistics:
-            return of_train.encode(train), of_train.encode(test)
-        # Each table's own means and spreads, but one list of features for both.
-        return of_train.encode(train), of_train.with_statistics_of(encoder(test, train)).encode(
-            test
-        )
+        of_train = of_test = encoder(train, test)
+        if self.own_statistics:
+            # Each table's own means and spreads, but one list of features for both.
+            of_test = of_train.with_statistics_of(encoder(test, train))
+        return of_train.encode(train), of_test.encode(test)
 
     def _target(self, table: pd.DataFrame) -> NDArray[Any]:
         if self.rescaled is not None:
@@ -348,7 +354,7 @@ class _Trial:
 
 
 def _fit(model: BaseEstimator, features: Floats, targets: NDArray[Any]) -> Any:
-    """Fit a model, without scikit-learn's word, once per tree, on labels that are mostly unique."""
+    """Fit a model, without scikit-learn's warning, one per tree, of labels that occur once."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         return model.fit(features, targets)
@@ -393,43 +399,33 @@ def _results(
     lowest, highest = (
         ((0.0, 0.0), (1.0, 1.0)) if is_classification else ((-np.inf, 0.0), (1.0, np.inf))
     )
+    reference = scores["TRTR"].values
     rows = []
     for setting, scored in scores.items():
         for k, name in enumerate(names):
-            deviation = float(scored.draws[:, k].std(ddof=1))
-            value = float(scored.values[k])
-            lower, upper = around(value, deviation, lowest[k], highest[k])
-            row = {"setting": setting, "score": name, "value": value}
-            row |= {"lower": lower, "upper": upper, "baseline": float(scores["TRTR"].values[k])}
-            row |= {"naive": float(scored.naive[k])}
-            rows.append(row | {"difference": value - float(scores["TRTR"].values[k])})
-    parts = pd.DataFrame(rows)
-
-    trained = scores["TSTR"]
-    value = float(trained.values[0])
-    deviation = float(trained.draws[:, 0].std(ddof=1))
-    tstr = MetricResult(
-        metric=TSTR,
-        value=value,
-        interval=around(value, deviation, lowest[0], highest[0]),
-        interval_method=f"{BOOTSTRAP} of test rows",
-        baseline=float(scores["TRTR"].values[0]),
-        naive=float(trained.naive[0]),
-        parts=parts,
-        notes=notes,
-    )
-    total = _total(scores, "values")
+            value, deviation = float(scored.values[k]), float(scored.draws[:, k].std(ddof=1))
+            interval = around(value, deviation, lowest[k], highest[k])
+            reading = Reading(value, interval, float(reference[k]), float(scored.naive[k]))
+            row: dict[str, object] = {"setting": setting, "score": name}
+            row |= reading.row()
+            rows.append(row | {"difference": value - float(reference[k])})
+            if setting == "TSTR" and k == 0:
+                tstr = reading
+    total = float(_total(scores, "values"))
     deviation = float(_total(scores, "draws").std(ddof=1))
-    difference = MetricResult(
-        metric=TOTAL_DIFFERENCE,
-        value=float(total),
-        interval=around(float(total), deviation, 0.0, np.inf),
-        interval_method=f"{BOOTSTRAP} of test rows",
-        baseline=float(_total(baseline, "values")),
-        parts=parts,
-        notes=notes,
+    interval = around(total, deviation, 0.0, np.inf)
+    difference = Reading(total, interval, float(_total(baseline, "values")), None)
+    parts = pd.DataFrame(rows)
+    return MetricResults(
+        MetricResult(
+            metric,
+            *(reading.value, reading.interval, f"{BOOTSTRAP} of test rows"),
+            *(reading.baseline, reading.naive),
+            parts=parts,
+            notes=notes,
+        )
+        for metric, reading in ((TSTR, tstr), (TOTAL_DIFFERENCE, difference))
     )
-    return MetricResults([tstr, difference])
 
 
 def _total(scores: dict[str, _Scored], attribute: str) -> Floats:
@@ -444,7 +440,8 @@ def _total(scores: dict[str, _Scored], attribute: str) -> Floats:
     )
 
 
-def _not_applicable(because: str) -> MetricResults:
+def not_applicable(because: str) -> MetricResults:
+    """Return both results without values; `because` completes "not applicable, because ..."."""
     return MetricResults([TSTR.not_applicable(because), TOTAL_DIFFERENCE.not_applicable(because)])
 
 
@@ -481,22 +478,20 @@ def _model(
 ) -> BaseEstimator:
     if not isinstance(model, str):
         return model
-    paper_forest = {"n_estimators": 100, "max_depth": 3, "max_features": 1.0}
-    forest = {"n_estimators": 100, "min_samples_leaf": 2}
     seed = {"random_state": random_state}
-    boosting = {"early_stopping": False, "random_state": random_state}
-    made: dict[str, BaseEstimator]
-    if is_classification:
+    paper_forest = {"n_estimators": 100, "max_depth": 3, "max_features": 1.0, **seed}
+    forest = {"n_estimators": 100, "min_samples_leaf": 2, **seed}
+    boosting = {"early_stopping": False, **seed}
+    made: dict[str, BaseEstimator] = {
+        "paper_forest": RandomForestClassifier(**paper_forest),
+        "random_forest": RandomForestClassifier(**forest),
+        "gradient_boosting": HistGradientBoostingClassifier(**boosting),
+        "linear": LogisticRegression(max_iter=1000),
+    }
+    if not is_classification:
         made = {
-            "paper_forest": RandomForestClassifier(**paper_forest, **seed),
-            "random_forest": RandomForestClassifier(**forest, **seed),
-            "gradient_boosting": HistGradientBoostingClassifier(**boosting),
-            "linear": LogisticRegression(max_iter=1000),
-        }
-    else:
-        made = {
-            "paper_forest": RandomForestRegressor(**paper_forest, **seed),
-            "random_forest": RandomForestRegressor(**forest, max_features="sqrt", **seed),
+            "paper_forest": RandomForestRegressor(**paper_forest),
+            "random_forest": RandomForestRegressor(**forest, max_features="sqrt"),
             "gradient_boosting": HistGradientBoostingRegressor(**boosting),
             "linear": Ridge(),
         }
@@ -527,16 +522,3 @@ def _rescaled(
     if largest < LARGEST_TARGET and spread > 1 / LARGEST_TARGET:
         return None
     return numeric_column(columns[0], columns[1:], 0, notes)
-
-
-def _sample(
-    frame: pd.DataFrame,
-    max_rows: int | None,
-    which: str,
-    rng: np.random.Generator,
-    notes: list[str],
-) -> pd.DataFrame:
-    if max_rows is None or len(frame) <= max_rows:
-        return frame
-    notes.append(f"a random {max_rows} of {len(frame)} {which} rows were used")
-    return frame.iloc[np.sort(rng.choice(len(frame), max_rows, replace=False))]

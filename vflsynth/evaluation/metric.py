@@ -26,9 +26,9 @@ class NotApplicableError(VFLSynthError, ValueError):
 
 
 class Reading(NamedTuple):
-    """One number with its interval and its two marks, as a row of `MetricResult.parts` shows it."""
+    """One number with its interval and its two marks, as a row of a table shows it."""
 
-    value: float
+    value: float | None
     interval: tuple[float, float] | None
     baseline: float | None
     naive: float | None
@@ -36,13 +36,8 @@ class Reading(NamedTuple):
     def row(self) -> dict[str, float | None]:
         """Return `value`, `lower`, `upper`, `baseline` and `naive`."""
         lower, upper = self.interval or (None, None)
-        return {
-            "value": self.value,
-            "lower": lower,
-            "upper": upper,
-            "baseline": self.baseline,
-            "naive": self.naive,
-        }
+        marks = {"baseline": self.baseline, "naive": self.naive}
+        return {"value": self.value, "lower": lower, "upper": upper} | marks
 
 
 @dataclass(frozen=True)
@@ -83,17 +78,7 @@ class Metric:
         return _DIRECTIONS[self.direction]
 
     def not_applicable(self, because: str) -> MetricResult:
-        """Return the result of a metric that cannot be computed, with the reason.
-
-        Parameters
-        ----------
-        because : str
-            Completes the sentence "not applicable, because ...".
-
-        Returns
-        -------
-        MetricResult
-        """
+        """Return a result without a value; `because` completes "not applicable, because ..."."""
         return MetricResult(metric=self, not_applicable=because)
 
 
@@ -171,12 +156,7 @@ class MetricResult:
         return min(1.0, max(0.0, (self.value - self.naive) / length))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain lists, numbers and strings; missing numbers are None.
-
-        Returns
-        -------
-        dict
-        """
+        """Return plain lists, numbers and strings; missing numbers are None."""
         metric = self.metric
         return {
             "name": metric.name,
@@ -225,21 +205,18 @@ class MetricResults(Mapping[str, MetricResult]):
         return "\n".join(str(result) for result in self._results.values())
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per metric: value, interval, baseline, naive mark, direction and range.
+        """Return one row per metric, indexed by its name.
 
         Returns
         -------
         DataFrame
-            Indexed by metric name. `not_applicable` holds the reason where there is no value.
+            Value, interval, baseline, naive mark, direction and range; `not_applicable` holds the
+            reason where there is no value.
         """
         rows = [
-            {
-                "metric": result.metric.name,
-                "value": result.value,
-                "lower": result.interval[0] if result.interval else None,
-                "upper": result.interval[1] if result.interval else None,
-                "baseline": result.baseline,
-                "naive": result.naive,
+            {"metric": result.metric.name}
+            | Reading(result.value, result.interval, result.baseline, result.naive).row()
+            | {
                 "direction": result.metric.direction,
                 "minimum": result.metric.minimum,
                 "maximum": result.metric.maximum,
@@ -251,19 +228,9 @@ class MetricResults(Mapping[str, MetricResult]):
         return pd.DataFrame(rows).set_index("metric") if rows else pd.DataFrame()
 
     def to_json(self) -> str:
-        """Return everything, parts included, as a JSON object by metric name.
-
-        Returns
-        -------
-        str
-            Strict JSON: no NaN and no Infinity.
-        """
-        return json.dumps(
-            {name: result.to_dict() for name, result in self._results.items()},
-            indent=1,
-            allow_nan=False,
-            ensure_ascii=False,
-        )
+        """Return everything, parts included, as strict JSON by metric name: no NaN, no Infinity."""
+        content = {name: result.to_dict() for name, result in self._results.items()}
+        return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
 
 
 def _finite(number: float) -> float | None:

@@ -3,67 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from vflsynth.evaluation._columns import (
+from vflsynth.evaluation.columns import (
     CHUNK_ROWS,
     CategoricalColumn,
     Floats,
     NumericColumn,
     TableEncoder,
 )
-from vflsynth.evaluation._intervals import BOOTSTRAP, around, bootstrap_deviation, generator
-from vflsynth.evaluation._metric import Metric, MetricResult, MetricResults
+from vflsynth.evaluation.intervals import (
+    BOOTSTRAP,
+    around,
+    bootstrap_deviation,
+    generator,
+    sample_rows,
+)
+from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults
+
+Booleans = NDArray[np.bool_]
 
 NOT_A_GUARANTEE = (
     "not a privacy guarantee: a table can keep its distance from every record and still give a "
     "person away, and it can lie close without harm; use the audit for privacy"
 )
 
-_NOT_PRIVACY = "Not a privacy guarantee."
 
-DISTANCE_TO_CLOSEST_RECORD = Metric(
-    name="distance_to_closest_record",
-    title="Distance to the closest real record",
-    direction="baseline",
-    minimum=0.0,
+def _declared(name: str, title: str, measures: str, baseline: str, maximum: float = 1.0) -> Metric:
+    measures += " Not a privacy guarantee."
+    return Metric(name, title, "baseline", 0.0, maximum, measures, baseline)
+
+
+DISTANCE_TO_CLOSEST_RECORD = _declared(
+    "distance_to_closest_record",
+    "Distance to the closest real record",
+    "How far a typical synthetic row is from the nearest row of the real table, in real "
+    "standard deviations; much less than the baseline hints at copying.",
+    "held-out real rows, or each real row and its nearest neighbour",
     maximum=np.inf,
-    measures="How far a typical synthetic row is from the nearest row of the real table, in real "
-    "standard deviations; much less than the baseline hints at copying. " + _NOT_PRIVACY,
-    baseline="held-out real rows, or each real row and its nearest neighbour",
 )
-CLOSER_TO_TRAINING = Metric(
-    name="closer_to_training_share",
-    title="Synthetic rows closer to training than to held-out rows",
-    direction="baseline",
-    minimum=0.0,
-    maximum=1.0,
-    measures="The share of synthetic rows whose nearest real row is a training row, when there are "
-    "as many held-out rows to choose from; much above the baseline hints at copying. "
-    + _NOT_PRIVACY,
-    baseline="one half: no preference",
+CLOSER_TO_TRAINING = _declared(
+    "closer_to_training_share",
+    "Synthetic rows closer to training than to held-out rows",
+    "The share of synthetic rows whose nearest real row is a training row, when there are "
+    "as many held-out rows to choose from; much above the baseline hints at copying.",
+    "one half: no preference",
 )
-EXACT_COPIES = Metric(
-    name="exact_copies",
-    title="Exact copies",
-    direction="baseline",
-    minimum=0.0,
-    maximum=1.0,
-    measures="The share of synthetic rows that equal a real row in every column. " + _NOT_PRIVACY,
-    baseline="the share of held-out rows, or of real rows, that equal another real row",
+EXACT_COPIES = _declared(
+    "exact_copies",
+    "Exact copies",
+    "The share of synthetic rows that equal a real row in every column.",
+    "the share of held-out rows, or of real rows, that equal another real row",
 )
-NEW_ROW_SHARE = Metric(
-    name="new_row_share",
-    title="New rows",
-    direction="baseline",
-    minimum=0.0,
-    maximum=1.0,
-    measures="The share of synthetic rows for which no real row has the same labels and numbers "
-    "within 1 % of a standard deviation. " + _NOT_PRIVACY,
-    baseline="the same share for held-out rows, or for each real row among the others",
+NEW_ROW_SHARE = _declared(
+    "new_row_share",
+    "New rows",
+    "The share of synthetic rows for which no real row has the same labels and numbers "
+    "within 1 % of a standard deviation.",
+    "the same share for held-out rows, or for each real row among the others",
 )
 
 TOLERANCE = 0.01
@@ -91,16 +93,13 @@ def proximity(
         The rows that the synthesizer was trained on, all of which are searched.
     synthetic : DataFrame
     holdout : DataFrame, optional
-        Real rows that it was not trained on: what an innocent row looks like. Without it each real
-        row's nearest *other* real row is the baseline.
-    columns : sequence of hashable, optional
-        Columns to compare. Default: all.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
+        Real rows that it was not trained on, to compare with. Without it each real row's nearest
+        *other* real row is the baseline.
+    columns, categorical, random_state
+        As in :func:`frechet_distance`.
     max_rows : int or None, default 2000
         Largest number of synthetic (and of baseline) rows looked up; exact copies are always
         counted over all rows.
-    random_state : int, default 0
 
     Returns
     -------
@@ -125,34 +124,28 @@ def proximity(
         real, synthetic, columns=columns, categorical=categorical, holdout=holdout
     )
     rng = generator(random_state, DISTANCE_TO_CLOSEST_RECORD.name)
-    queries = _sample(synthetic, max_rows, rng)
-    innocent = _sample(real if holdout is None else holdout, max_rows, rng)
+    queries = sample_rows(synthetic, max_rows, rng)
+    innocent = sample_rows(real if holdout is None else holdout, max_rows, rng)
     search = _Search(encoder, real)
     notes = (NOT_A_GUARANTEE, *encoder.notes)
     if len(queries) < len(synthetic):
         notes += (f"a random {len(queries)} of {len(synthetic)} synthetic rows were looked up",)
     # Without held-out rows every baseline row is in the real table: its own match is skipped.
     own = holdout is None
+    new = search.matches(queries) == 0
+    share_of_innocent = float((search.matches(innocent) <= int(own)).mean())
+    found = [
+        _closest_record(search.nearest(queries), search.nearest(innocent, skip_own=own), rng),
+        _closer_to_training(encoder, real, queries, holdout, rng),
+        _exact_copies(encoder, real, synthetic, holdout),
+        _share(NEW_ROW_SHARE, new, "new", share_of_innocent),
+    ]
     return MetricResults(
-        [
-            _closest_record(search, queries, innocent, own, rng, notes),
-            _closer_to_training(encoder, real, queries, holdout, rng, notes),
-            _exact_copies(encoder, real, synthetic, holdout, notes),
-            _new_rows(search, queries, innocent, own, notes),
-        ]
+        result if result.value is None else replace(result, notes=notes) for result in found
     )
 
 
-def _closest_record(
-    search: _Search,
-    queries: pd.DataFrame,
-    innocent: pd.DataFrame,
-    own: bool,
-    rng: np.random.Generator,
-    notes: tuple[str, ...],
-) -> MetricResult:
-    distances = search.nearest(queries)
-    baselines = search.nearest(innocent, skip_own=own)
+def _closest_record(distances: Floats, baselines: Floats, rng: np.random.Generator) -> MetricResult:
     quantiles = [0.01, 0.05, 0.25, 0.5, 0.75]
     value = float(np.median(distances))
     deviation = bootstrap_deviation(
@@ -171,7 +164,6 @@ def _closest_record(
                 "baseline": np.quantile(baselines, quantiles),
             }
         ),
-        notes=notes,
     )
 
 
@@ -181,15 +173,15 @@ def _closer_to_training(
     queries: pd.DataFrame,
     holdout: pd.DataFrame | None,
     rng: np.random.Generator,
-    notes: tuple[str, ...],
 ) -> MetricResult:
     if holdout is None:
         return CLOSER_TO_TRAINING.not_applicable("no held-out rows were given")
     n = min(len(real), len(holdout))  # equally many to choose from
-    to_training = _Search(encoder, _sample(real, n, rng)).nearest(queries)
-    to_holdout = _Search(encoder, _sample(holdout, n, rng)).nearest(queries)
+    to_training = _Search(encoder, sample_rows(real, n, rng)).nearest(queries)
+    to_holdout = _Search(encoder, sample_rows(holdout, n, rng)).nearest(queries)
     # Ties, such as values that both tables hold, count as one half each.
-    closer = (to_training < to_holdout) + 0.5 * (to_training == to_holdout)
+    sign = np.sign(to_training - to_holdout)
+    closer = (1.0 - sign) / 2.0
     share = float(closer.mean())
     deviation = float(closer.std() / np.sqrt(len(closer)))
     return MetricResult(
@@ -201,14 +193,9 @@ def _closer_to_training(
         parts=pd.DataFrame(
             {
                 "nearest": ["training", "held-out", "tie"],
-                "share": [
-                    float((to_training < to_holdout).mean()),
-                    float((to_training > to_holdout).mean()),
-                    float((to_training == to_holdout).mean()),
-                ],
+                "share": [float((sign == way).mean()) for way in (-1, 1, 0)],
             }
         ),
-        notes=notes,
     )
 
 
@@ -217,42 +204,25 @@ def _exact_copies(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
     holdout: pd.DataFrame | None,
-    notes: tuple[str, ...],
 ) -> MetricResult:
     known, counts = np.unique(_row_hashes(encoder, real), return_counts=True)
     copies = np.isin(_row_hashes(encoder, synthetic), known)
-    share = float(copies.mean())
     if holdout is None:
         baseline = float(counts[counts > 1].sum() / len(real))
     else:
         baseline = float(np.isin(_row_hashes(encoder, holdout), known).mean())
+    return _share(EXACT_COPIES, copies, "copies", baseline)
+
+
+def _share(metric: Metric, rows: Booleans, name: str, baseline: float) -> MetricResult:
+    """Return the share of synthetic rows of some kind."""
     return MetricResult(
-        metric=EXACT_COPIES,
-        value=share,
-        interval=_wilson(int(copies.sum()), len(copies)),
+        metric=metric,
+        value=float(rows.mean()),
+        interval=_wilson(int(rows.sum()), len(rows)),
         interval_method="95 %, Wilson over synthetic rows",
         baseline=baseline,
-        parts=pd.DataFrame({"copies": [int(copies.sum())], "rows": [len(copies)]}),
-        notes=notes,
-    )
-
-
-def _new_rows(
-    search: _Search,
-    queries: pd.DataFrame,
-    innocent: pd.DataFrame,
-    own: bool,
-    notes: tuple[str, ...],
-) -> MetricResult:
-    new = search.matches(queries) == 0
-    return MetricResult(
-        metric=NEW_ROW_SHARE,
-        value=float(new.mean()),
-        interval=_wilson(int(new.sum()), len(new)),
-        interval_method="95 %, Wilson over synthetic rows",
-        baseline=float((search.matches(innocent) <= int(own)).mean()),
-        parts=pd.DataFrame({"new": [int(new.sum())], "rows": [len(new)]}),
-        notes=notes,
+        parts=pd.DataFrame({name: [int(rows.sum())], "rows": [len(rows)]}),
     )
 
 
@@ -298,9 +268,7 @@ class _Search:
         return found
 
 
-def _row_hashes(
-    encoder: TableEncoder, frame: pd.DataFrame
-) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def _row_hashes(encoder: TableEncoder, frame: pd.DataFrame) -> NDArray[np.uint64]:
     """Return 64-bit hashes of rows that are equal whatever types the two tables store them in."""
     hashes = []
     for start in range(0, len(frame), CHUNK_ROWS):
@@ -315,12 +283,6 @@ def _row_hashes(
         )
         hashes.append(pd.util.hash_pandas_object(plain, index=False).to_numpy())
     return np.concatenate(hashes)
-
-
-def _sample(frame: pd.DataFrame, most: int | None, rng: np.random.Generator) -> pd.DataFrame:
-    if most is None or len(frame) <= most:
-        return frame
-    return frame.iloc[np.sort(rng.choice(len(frame), most, replace=False))]
 
 
 def _wilson(hits: int, total: int) -> tuple[float, float]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from vflsynth.evaluation._columns import (
+from vflsynth.evaluation.columns import (
     CategoricalColumn,
     Column,
     Floats,
@@ -21,15 +21,14 @@ from vflsynth.evaluation._columns import (
     TableEncoder,
     party_of,
 )
-from vflsynth.evaluation._intervals import (
+from vflsynth.evaluation.intervals import (
     GROUPS,
-    JACKKNIFE,
-    TOO_FEW_ROWS,
     generator,
     jackknife_interval,
+    jackknifed,
     random_groups,
 )
-from vflsynth.evaluation._metric import Metric, MetricResult
+from vflsynth.evaluation.metric import Metric, MetricResult, Reading
 from vflsynth.exceptions import ParameterError
 
 MARGINAL_DISTANCE = Metric(
@@ -76,15 +75,10 @@ def marginal_distance(
 
     Parameters
     ----------
-    real, synthetic : DataFrame
-    columns : sequence of hashable, optional
-        Columns to compare. Default: all.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
+    real, synthetic, columns, categorical, random_state
+        As in :func:`frechet_distance`.
     parties : mapping of party name to column names, optional
         Adds the owner to every part.
-    random_state : int, default 0
-        For the groups of rows behind the interval and the baseline.
 
     Returns
     -------
@@ -109,23 +103,19 @@ def marginal_distance(
     rng = generator(random_state, MARGINAL_DISTANCE.name)
     real_groups = random_groups(len(real), rng)
     synthetic_groups = random_groups(len(synthetic), rng)
-    rows: list[dict[str, object]] = []
-    distances, jackknives, halves, naives = [], [], [], []
+    parts = []
     for column in encoder.columns:
         binned = _Binned.of(column, real, synthetic, real_groups, synthetic_groups)
-        distances.append(_exact_distance(column, real, synthetic, binned))
-        naives.append(_naive_distance(column, real, binned))
-        jackknives.append(binned.jackknife())
-        halves.append(binned.halves())
+        distance = _exact_distance(column, real, synthetic, binned)
         row: dict[str, object] = {"column": column.name}
         row |= {} if owner is None else {"party": owner[column.name]}
-        row |= {"measure": "ks" if isinstance(column, NumericColumn) else "tv"}
-        row |= {"value": distances[-1], "baseline": halves[-1], "naive": naives[-1]}
-        row |= {"missing_real": float(real[column.name].isna().mean())}
-        rows.append(row | {"missing_synthetic": float(synthetic[column.name].isna().mean())})
-    return _mean_result(
-        MARGINAL_DISTANCE, distances, jackknives, halves, naives, rows, encoder.notes
-    )
+        missing = (
+            ("missing_real", float(real[column.name].isna().mean())),
+            ("missing_synthetic", float(synthetic[column.name].isna().mean())),
+        )
+        naive = _naive_distance(column, real, binned)
+        parts.append(_Part(row | {"measure": binned.measure}, distance, binned, naive, missing))
+    return _mean_result(MARGINAL_DISTANCE, parts, encoder.notes)
 
 
 def average_variation_distance(
@@ -182,8 +172,7 @@ def average_variation_distance(
     real_codes = [column.codes(real) for column in discrete]
     synthetic_codes = [column.codes(synthetic) for column in discrete]
     chosen, notes = _groups_of_columns(len(discrete), ways, rng)
-    rows: list[dict[str, object]] = []
-    distances, jackknives, halves, naives = [], [], [], []
+    parts = []
     for group in chosen:
         joint_real, joint_synthetic = np.zeros(len(real), int), np.zeros(len(synthetic), int)
         for i in group:
@@ -200,40 +189,22 @@ def average_variation_distance(
             _grouped_counts(joint_real, n_cells, real_groups),
             _grouped_counts(joint_synthetic, n_cells, synthetic_groups),
         )
-        distances.append(binned.distance())
-        jackknives.append(binned.jackknife())
-        halves.append(binned.halves())
-        naives.append(_independent_distance([real_codes[i] for i in group], joint_real, n_cells))
+        naive = _independent_distance([real_codes[i] for i in group], joint_real, n_cells)
         names = [discrete[i].name for i in group]
         row: dict[str, object] = {"columns": ", ".join(str(name) for name in names)}
         if owner is not None:
             same = len({owner[name] for name in names}) == 1
             row |= {"scope": "within" if same else "across"}
-        rows.append(row | {"value": distances[-1], "baseline": halves[-1], "naive": naives[-1]})
-    rows.sort(key=lambda row: -float(str(row["value"])))
-    return _mean_result(
-        AVERAGE_VARIATION_DISTANCE,
-        distances,
-        jackknives,
-        halves,
-        naives,
-        rows,
-        encoder.notes + notes,
-    )
+        parts.append(_Part(row, binned.distance(), binned, naive))
+    result = _mean_result(AVERAGE_VARIATION_DISTANCE, parts, encoder.notes + notes)
+    worst_first = result.parts.sort_values("value", ascending=False, kind="stable")
+    return replace(result, parts=worst_first.reset_index(drop=True))
 
 
 def ks_distance(real: Floats, synthetic: Floats) -> float:
-    """Return the largest gap between two empirical distribution functions.
+    """Return the largest gap between the distribution functions of two samples without NaN.
 
-    Parameters
-    ----------
-    real, synthetic : ndarray, shape (row,), shape (other_row,)
-        Without NaN.
-
-    Returns
-    -------
-    float
-        0 to 1; 0 if both are empty and 1 if only one is.
+    0 if both are empty, 1 if only one is.
     """
     if not len(real) or not len(synthetic):
         return float(len(real) != len(synthetic))
@@ -381,36 +352,33 @@ def _groups_of_columns(
     return sorted(chosen), (note,)
 
 
-def _mean_result(
-    metric: Metric,
-    distances: list[float],
-    jackknives: list[tuple[Floats, Floats] | None],
-    halves: list[float | None],
-    naives: list[float],
-    rows: list[dict[str, object]],
-    notes: tuple[str, ...],
-) -> MetricResult:
+class _Part(NamedTuple):
+    """One column, or group of columns: its distance and marks, and what its row shows besides."""
+
+    names: dict[str, object]
+    distance: float
+    binned: _Binned
+    naive: float
+    more: tuple[tuple[str, object], ...] = ()
+
+
+def _mean_result(metric: Metric, parts: list[_Part], notes: tuple[str, ...]) -> MetricResult:
     """Average over columns; the interval is that of the average, columns moving together."""
-    value = float(np.mean(distances))
-    interval = None
-    real, synthetic = zip(*known) if len(known := list(_known(jackknives))) else ((), ())
-    if real:
-        replicates = np.mean(real, axis=0), np.mean(synthetic, axis=0)
+    value = float(np.mean([part.distance for part in parts]))
+    halves = [part.binned.halves() for part in parts]
+    jackknives = [part.binned.jackknife() for part in parts]
+    interval = baseline = None
+    if known := [each for each in jackknives if each is not None]:
+        replicates = [np.mean(each, axis=0) for each in zip(*known)]
         interval = jackknife_interval(value, replicates, metric.minimum, metric.maximum)
-    baselines = [half for half in halves if half is not None]
-    return MetricResult(
-        metric=metric,
-        value=value,
-        interval=interval,
-        interval_method=JACKKNIFE if interval else TOO_FEW_ROWS,
-        baseline=float(np.mean(baselines)) if baselines else None,
-        naive=float(np.mean(naives)),
-        parts=pd.DataFrame(rows),
-        notes=notes,
-    )
-
-
-def _known(
-    jackknives: list[tuple[Floats, Floats] | None],
-) -> Iterator[tuple[Floats, Floats]]:
-    yield from (jackknife for jackknife in jackknives if jackknife is not None)
+    if baselines := [half for half in halves if half is not None]:
+        baseline = float(np.mean(baselines))
+    rows = [
+        part.names
+        | {"value": part.distance, "baseline": half, "naive": part.naive}
+        | dict(part.more)
+        for part, half in zip(parts, halves)
+    ]
+    naive = float(np.mean([part.naive for part in parts]))
+    reading = Reading(value, interval, baseline, naive)
+    return jackknifed(metric, reading, pd.DataFrame(rows), notes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import os
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,24 +14,29 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-@dataclass(frozen=True, eq=False)
 class Page:
-    """One HTML file without any other: no network, no script.
+    """One HTML file that needs no other: no network, no script.
 
     Parameters
     ----------
     html : str
+        A subclass may make it when it is first asked for.
     """
 
-    html: str
+    def __init__(self, html: str) -> None:
+        self._html = str(html)  # not Markup, which would pass through html.escape() as it is
+
+    @property
+    def html(self) -> str:
+        """The page as text."""
+        return self._html
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, whole or not at all.
+        """Write the page to a file, whole or not at all; an existing file is replaced.
 
         Parameters
         ----------
         path : path-like
-            Where to; an existing file is replaced.
 
         Returns
         -------
@@ -88,9 +92,9 @@ def render(package: str, template: str, **values: Any) -> Markup:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=DictLoader({"base.html": _read("vflsynth.evaluation", "base.html")}),
+        loader=DictLoader({"base.html": _read("vflsynth.reporting", "base.html")}),
     )
-    css = Markup(_read("vflsynth.evaluation", "page.css"))
+    css = Markup(_read("vflsynth.reporting", "page.css"))
     return Markup(environment.from_string(_read(package, template)).render(css=css, **values))
 
 

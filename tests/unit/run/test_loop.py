@@ -12,8 +12,7 @@ import torch
 from vflsynth import EarlyStopping
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, TrainingDivergedError
-from vflsynth.training import EpochState, History, history_from_json, history_to_json
-from vflsynth.training.callbacks import Progress
+from vflsynth.run import EpochState, History, Progress, history_from_json, history_to_json
 
 KEY = "record_id"
 
@@ -173,15 +172,16 @@ def test_the_last_epoch_is_kept_when_asked_and_no_masked_record_is_sent(make_vfl
     synth = make_vflgan(model_selection="last").fit(frames, KEY, transcript=True)
     assert "frechet_distance" not in synth.history_
     assert synth.history_["chosen"].tolist() == [False] * 5 + [True]
-    assert "MaskedRecords" not in set(synth.transcript_["message"])
+    assert not {"MaskedReal", "MaskedFake"} & set(synth.transcript_["message"])
 
 
 def test_evaluations_every_few_epochs_and_at_the_end(make_vflgan, frames):
     synth = make_vflgan(evaluate_every=4).fit(frames, KEY, transcript=True)
     distance = synth.history_["frechet_distance"]
     assert distance.notna().tolist() == [False, False, False, True, False, True]
-    masked = synth.transcript_.query("message == 'MaskedRecords'")["messages"]
-    assert masked.tolist() == [1 + 2] * 2
+    for kind, number in (("MaskedReal", 1), ("MaskedFake", 2)):
+        masked = synth.transcript_.set_index("message").loc[kind, "messages"]
+        assert masked.tolist() == [number] * 2
     assert synth.history_.loc[distance.idxmin(), "chosen"]
     every = make_vflgan().fit(frames, KEY).history_["frechet_distance"]
     assert distance.dropna().tolist() == every[distance.notna()].tolist()

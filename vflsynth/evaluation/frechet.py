@@ -9,17 +9,16 @@ import pandas as pd
 import torch
 
 from vflsynth._moments import frechet_distance_of_moments
-from vflsynth.evaluation._columns import Integers, Parties, TableEncoder, party_of
-from vflsynth.evaluation._intervals import (
+from vflsynth.evaluation.columns import Integers, Parties, TableEncoder, party_of
+from vflsynth.evaluation.intervals import (
     GROUPS,
-    JACKKNIFE,
-    TOO_FEW_ROWS,
     generator,
     jackknife_interval,
+    jackknifed,
     random_groups,
 )
-from vflsynth.evaluation._metric import Metric, MetricResult, Reading
-from vflsynth.evaluation._sums import GroupedSums
+from vflsynth.evaluation.metric import Metric, MetricResult, Reading
+from vflsynth.evaluation.sums import GroupedSums
 
 FRECHET_DISTANCE = Metric(
     name="frechet_distance",
@@ -110,17 +109,7 @@ def frechet_distance(
         {"part": part, "features": len(selections[part])} | reading.row()
         for part, reading in readings.items()
     ]
-    whole = readings["all columns"]
-    return MetricResult(
-        metric=FRECHET_DISTANCE,
-        value=whole.value,
-        interval=whole.interval,
-        interval_method=JACKKNIFE if whole.interval else TOO_FEW_ROWS,
-        baseline=whole.baseline,
-        naive=whole.naive,
-        parts=pd.DataFrame(rows),
-        notes=encoder.notes,
-    )
+    return jackknifed(FRECHET_DISTANCE, readings["all columns"], pd.DataFrame(rows), encoder.notes)
 
 
 def read_distance(
@@ -131,17 +120,8 @@ def read_distance(
 ) -> Reading:
     """Return the distance of two tables' sums with its interval and marks.
 
-    Parameters
-    ----------
-    real, synthetic : GroupedSums
-    features : ndarray of int or slice
-        Features to compare. Default: all.
-    columns : ndarray of int, shape (feature,), optional
-        Column of each feature, for the naive mark. Default: each feature is a column.
-
-    Returns
-    -------
-    Reading
+    `features` chooses what is compared; `columns` says which column each feature belongs to, for
+    the naive mark, shape (feature,). By default all features are compared and each is a column.
     """
     whole_real = real.moments(real.all_rows(), features)
     whole_synthetic = synthetic.moments(synthetic.all_rows(), features)

@@ -4,19 +4,25 @@ import torch
 from vflsynth._random import RandomStreams
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
-from vflsynth.parties import Settings, VFLGANParty, VFLGANServer
-from vflsynth.parties.settings import RunningLosses
-from vflsynth.protocol import (
-    CutGradients,
-    IntermediateFeatures,
-    LocalChannel,
-    Schedule,
+from vflsynth.methods import FromRecords
+from vflsynth.methods.settings import RunningLosses, Settings
+from vflsynth.methods.vflgan_party import Cut, VFLGANParty
+from vflsynth.methods.vflgan_server import VFLGANServer
+from vflsynth.protocol import LocalChannel, Schedule
+from vflsynth.protocol.messages import (
+    BottomGradients,
+    DiscriminatorFeatures,
+    DiscriminatorGradients,
+    GeneratorFeatures,
+    GeneratorGradients,
+    MaskedFake,
     SelectionNotice,
     Shape,
+    TrainingReport,
 )
-from vflsynth.protocol.channel import Verb
-from vflsynth.training import match_records
+from vflsynth.run import match_records
 
+ENCODER = FromRecords(TableTransformer())
 SETTINGS = Settings(
     batch_size=8,
     latent_dim=3,
@@ -44,62 +50,62 @@ def streams():
 @pytest.fixture
 def party(party_frames, streams):
     frames = party_frames(1, 30)
-    party = VFLGANParty("party_1", frames["party_1"], "record_id", TableTransformer())
+    party = VFLGANParty("party_1", frames["party_1"], "record_id")
     match_records(LocalChannel([party]), frames, "record_id")
-    party.prepare()
+    party.prepare(ENCODER)
     schedule = Schedule(streams.child("shared"), n_records=30, batch_size=8, latent_dim=3)
-    party.build(SETTINGS, schedule, streams.child("party"))
+    party.build_with(Cut(), SETTINGS, schedule, streams.child("party"))
     return party
 
 
-def cut(step=0, rows=16, receiver="party_1", feature=4):
-    return CutGradients("server", receiver, step, torch.randn(2, rows, feature))
+def cut(step=0, rows=16, feature=4, kind=DiscriminatorGradients):
+    return kind("server", "party_1", step, torch.randn(2, rows, feature))
 
 
 def test_cut_gradients_must_have_been_asked_for(party):
     with pytest.raises(ProtocolError, match=r"party_1.*not ask"):
-        party.take(Verb.UPDATE_DISCRIMINATOR, cut())
-    party.answer(Verb.DISCRIMINATOR_FEATURES, 0)
-    party.take(Verb.UPDATE_DISCRIMINATOR, cut())
+        party.take(cut())
+    party.answer(DiscriminatorFeatures, 0)
+    party.take(cut())
     with pytest.raises(ProtocolError, match="not ask"):
-        party.take(Verb.UPDATE_DISCRIMINATOR, cut())
+        party.take(cut())
 
 
 def test_cut_gradients_must_be_of_the_step(party):
-    party.answer(Verb.DISCRIMINATOR_FEATURES, 3)
+    party.answer(DiscriminatorFeatures, 3)
     with pytest.raises(ProtocolError, match="step 2"):
-        party.take(Verb.UPDATE_DISCRIMINATOR, cut(step=2))
-    party.take(Verb.UPDATE_DISCRIMINATOR, cut(step=3))
+        party.take(cut(step=2))
+    party.take(cut(step=3))
 
 
 @pytest.mark.parametrize("wrong", [{"rows": 8}, {"rows": 24}, {"feature": 5}])
 def test_cut_gradients_must_have_the_shape(party, wrong):
-    party.answer(Verb.DISCRIMINATOR_FEATURES, 0)
+    party.answer(DiscriminatorFeatures, 0)
     with pytest.raises(ProtocolError, match=r"shape .*expected \(2, 16, 4\)"):
-        party.take(Verb.UPDATE_DISCRIMINATOR, cut(**wrong))
-    party.answer(Verb.GENERATOR_FEATURES, 0)
+        party.take(cut(**wrong))
+    party.answer(GeneratorFeatures, 0)
     with pytest.raises(ProtocolError, match=r"expected \(2, 8, 4\)"):
-        party.take(Verb.UPDATE_GENERATOR, cut(rows=16))
+        party.take(cut(rows=16, kind=GeneratorGradients))
 
 
 def test_unknown_requests_are_refused(party):
-    with pytest.raises(ProtocolError, match="party 'party_1' cannot answer 'select'"):
-        party.answer(Verb.SELECT, 0)
-    with pytest.raises(ProtocolError, match="party 'party_1' cannot take 'keys'"):
-        party.take(Verb.KEYS, cut())
-    with pytest.raises(ProtocolError, match="cannot take 'update_generator'"):
-        party.take(Verb.UPDATE_GENERATOR, SelectionNotice("server", "party_1", 0, torch.ones(2)))
+    with pytest.raises(ProtocolError, match="party 'party_1' cannot answer SelectionNotice"):
+        party.answer(SelectionNotice, 0)
+    with pytest.raises(ProtocolError, match="party 'party_1' cannot take Shape"):
+        party.take(Shape("server", "party_1", 0, 30, 9, 4))
+    with pytest.raises(ProtocolError, match="cannot take BottomGradients"):
+        party.take(cut(kind=BottomGradients))  # of the same base, but of another method
 
 
 def test_a_report_needs_a_step(party):
     with pytest.raises(ProtocolError, match="before any training step"):
-        party.answer(Verb.REPORT, 1)
+        party.answer(TrainingReport, 1)
 
 
 def test_records_must_be_matched_first(party_frames):
-    party = VFLGANParty("party_1", party_frames(1)["party_1"], "record_id", TableTransformer())
+    party = VFLGANParty("party_1", party_frames(1)["party_1"], "record_id")
     with pytest.raises(ProtocolError, match="party 'party_1' have not been matched"):
-        party.prepare()
+        party.prepare(ENCODER)
 
 
 def test_selection_is_per_replica(party):
@@ -107,7 +113,7 @@ def test_selection_is_per_replica(party):
     with torch.no_grad():
         for value in party.published.state_dict().values():
             value.add_(1.0)
-    party.take(Verb.SELECT, SelectionNotice("server", "party_1", 1, torch.tensor([False, True])))
+    party.take(SelectionNotice("server", "party_1", 1, torch.tensor([False, True])))
     for name, value in party.selected.items():
         assert torch.equal(value[0], before[name][0])
         assert torch.equal(value[1], before[name][1] + 1.0)
@@ -118,8 +124,8 @@ def test_the_average_forgets_the_start_and_moves_slowly_later(party):
     """Decay min(0.9, (1 + n) / (10 + n)) at the n-th generator step, running statistics too."""
     expected = {k: v.clone() for k, v in party.averaged.state_dict().items()}
     for n in range(1, 4):
-        party.answer(Verb.GENERATOR_FEATURES, n)
-        party.take(Verb.UPDATE_GENERATOR, cut(step=n, rows=8))
+        party.answer(GeneratorFeatures, n)
+        party.take(cut(step=n, rows=8, kind=GeneratorGradients))
         decay = min(0.9, (1 + n) / (10 + n))
         for name, value in party.generator.state_dict().items():
             expected[name] = decay * expected[name] + (1 - decay) * value
@@ -129,10 +135,10 @@ def test_the_average_forgets_the_start_and_moves_slowly_later(party):
 
 def test_evaluation_leaves_the_generator_as_it_is(party):
     before = {k: v.clone() for k, v in party.published.state_dict().items()}
-    first = party.answer(Verb.MASKED_FAKE, 1).records
+    first = party.answer(MaskedFake, 1).records
     assert party.published.training
-    assert torch.equal(first, party.answer(Verb.MASKED_FAKE, 1).records)
-    assert not torch.equal(first, party.answer(Verb.MASKED_FAKE, 2).records)
+    assert torch.equal(first, party.answer(MaskedFake, 1).records)
+    assert not torch.equal(first, party.answer(MaskedFake, 2).records)
     for name, value in party.published.state_dict().items():
         assert torch.equal(value, before[name])
 
@@ -142,7 +148,7 @@ def test_the_server_checks_what_it_is_sent(streams):
     server = VFLGANServer(SETTINGS, shapes, streams)
 
     def features(rows, dim=4, replicas=2):
-        return IntermediateFeatures("a", "server", 0, torch.randn(replicas, rows, dim))
+        return DiscriminatorFeatures("a", "server", 0, torch.randn(replicas, rows, dim))
 
     for wrong in (features(16), features(24, dim=5), features(24, replicas=1)):
         with pytest.raises(

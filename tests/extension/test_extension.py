@@ -1,0 +1,127 @@
+"""A package that is installed beside vflsynth adds classes of its own, found by name alone."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import vflsynth
+
+PACKAGE = Path(__file__).parent / "package"
+ROOT = Path(vflsynth.__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder with the package as pip would leave it there."""
+    site = tmp_path_factory.mktemp("site")
+    shutil.copytree(PACKAGE / "vflsynth_example", site / "vflsynth_example")
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    about = site / f"vflsynth_example-{project['version']}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    lines = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (about / "entry_points.txt").write_text("\n".join(lines))
+    return site
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Where models are saved."""
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def python(site, models):
+    """Run Python where the package is installed, or where it is not; return what it prints."""
+
+    def run(*arguments, installed=True, code=0):
+        paths = [str(site), str(ROOT)] if installed else [str(ROOT)]
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            cwd=models,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+def test_the_package_obeys_all_laws(python):
+    options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-W", "error"]
+    said = python("-m", "pytest", *options, str(PACKAGE / "tests"))
+    assert " passed" in said
+    assert "failed" not in said
+    assert "skipped" not in said
+
+
+FIT = """
+import numpy as np
+from vflsynth import registry
+from vflsynth.datasets import make_party_frames
+from vflsynth.splitdefense import SplitNNClassifier
+
+frames = make_party_frames(60, 2, random_state=0)
+frames["party_1"]["letter"] = frames["party_1"]["group_1"].str[0]
+kind = registry.find("synthesizers", "ComonotoneSynthesizer")
+kind(column_kinds={"letter": "letter"}, random_state=0).fit(frames, on="record_id").save("model")
+
+X = np.random.default_rng(0).normal(size=(80, 3))
+signs = registry.find("protections", "Signs")(scale=0.5)
+classifier = SplitNNClassifier(protection=signs, epochs=2, random_state=0).fit(X, X[:, 0] > 0)
+classifier.save("classifier")
+"""
+LOAD = """
+from vflsynth.splitdefense import SplitNNClassifier
+print(SplitNNClassifier.load("classifier").protection)
+"""
+SAMPLE = (
+    "-c",
+    "import sys; from vflsynth.cli import main; sys.exit(main())",
+    *("sample", "model", "-n", "5", "--quiet"),
+)
+
+
+@pytest.fixture(scope="module")
+def fitted(python, models):
+    """Train and save with classes that are found by name."""
+    python("-c", FIT)
+    return models
+
+
+def test_models_name_the_package_s_classes_in_full(fitted):
+    content = json.loads((fitted / "model" / "synthesizer.json").read_text())
+    assert content["class"] == "vflsynth_example:ComonotoneSynthesizer"
+    content = json.loads((fitted / "classifier" / "classifier.json").read_text())
+    assert content["parameters"]["protection"]["object"] == "vflsynth_example:Signs"
+
+
+@pytest.mark.usefixtures("fitted")
+def test_another_process_samples_from_the_command_line(python):
+    header, *rows = python(*SAMPLE).splitlines()
+    assert '"letter"' in header.split(",")
+    assert len(rows) == 5
+
+
+@pytest.mark.usefixtures("fitted")
+def test_another_process_loads_a_protection_by_its_name(python):
+    assert "Signs(scale=0.5)" in python("-c", LOAD)
+
+
+@pytest.mark.usefixtures("fitted")
+def test_without_the_package_the_error_says_what_to_install(python):
+    said = python(*SAMPLE, installed=False, code=4)
+    assert "no class 'vflsynth_example:ComonotoneSynthesizer' is registered" in said
+    assert "install the package that has it" in said

@@ -1,0 +1,28 @@
+"""Pages and pictures: one HTML file that needs no network, and images inside it.
+
+Evaluation, audits and leakage reports fill them; nothing in here knows what they show.
+"""
+
+from vflsynth.reporting.page import Page, render, require_packages
+from vflsynth.reporting.pictures import (
+    GRID,
+    INK,
+    REAL,
+    SYNTHETIC,
+    Picture,
+    encode_svg,
+    new_figure,
+)
+
+__all__ = [
+    "GRID",
+    "INK",
+    "REAL",
+    "SYNTHETIC",
+    "Page",
+    "Picture",
+    "encode_svg",
+    "new_figure",
+    "render",
+    "require_packages",
+]

@@ -1,0 +1,102 @@
+"""Training split classifiers with all parties in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from torch import Tensor
+
+from vflsynth._device import resolve_device
+from vflsynth._random import secret_from
+from vflsynth.columns import TableTransformer
+from vflsynth.run import LocalRun, Options
+from vflsynth.splitdefense.algorithm import Rows, SplitLearning
+from vflsynth.splitdefense.inputs import LABEL_HOLDER, check_labels
+from vflsynth.splitdefense.leakage.monitor import Evidence
+from vflsynth.splitdefense.method import SplitMethod
+from vflsynth.splitdefense.passive import outputs_of
+
+
+class SplitRun(LocalRun):
+    """One run of classifiers that are trained at once; the server is the active party.
+
+    Parameters
+    ----------
+    method : SplitMethod
+    frames : mapping of party name to DataFrame
+        Checked, of all that contribute features, in the order in which they are fused.
+    y : array-like or Series
+        See `BaseSplitClassifier.fit`.
+    on : column label or None
+    templates : mapping of party name to TableTransformer
+    options : Options
+    """
+
+    method: SplitMethod
+    algorithm: SplitLearning
+
+    def __init__(
+        self,
+        method: SplitMethod,
+        frames: Mapping[str, pd.DataFrame],
+        y: Any,
+        on: Hashable,
+        *,
+        templates: Mapping[str, TableTransformer],
+        options: Options,
+    ) -> None:
+        active = method.parameters.active
+        labels, table = check_labels(y, frames, active, on)
+        own = LABEL_HOLDER if active is None else active
+        super().__init__(
+            method,
+            {**frames, own: table},
+            on,
+            secrets=[secret_from(classifier.random_state) for classifier in method.classifiers],
+            device=resolve_device(method.parameters.device),
+            templates=templates,
+            options=options,
+            server="active party",
+            own=own,
+            own_has_columns=active is not None,
+            identity=method.identity(),
+        )
+        method.take_labels(labels, self.parties[own], tuple(frames))
+
+    def used(self, replica: int) -> Rows:
+        """Return the positions of the records that a classifier was trained on."""
+        if self.rows is None:
+            return slice(None)
+        used: npt.NDArray[np.int64] = self.rows[replica].numpy()
+        return used
+
+    def features(self, replica: int) -> dict[str, Tensor]:
+        """Return parties' outputs for a classifier's records, (1, record, feature) each."""
+        used, outputs = self.used(replica), self.algorithm.outputs
+        return {name: found[replica : replica + 1, used].cpu() for name, found in outputs.items()}
+
+    def evidence(self, replica: int) -> dict[str, Evidence]:
+        """Return what each passive party could have kept of the training of one classifier."""
+        active, used, features = self.algorithm.active, self.used(replica), self.features(replica)
+        evidence = {}
+        for name, record in active.records.items():
+            party: Any = self.parties[name].party
+            untrained = outputs_of(party.untrained, party.records, len(active.labels))[replica]
+            evidence[name] = Evidence(
+                party=name,
+                labels=active.truth.cpu().numpy()[used],
+                n_classes=len(active.classes),
+                encoded=party.records.cpu().numpy()[used],
+                features=features[name][0].numpy(),
+                random_features=untrained.cpu().numpy()[used],
+                mean_gradients=record.mean("gradients", replica)[used],
+                residuals=record.mean("residuals", replica)[used],
+                last_gradients=record.last("gradients", replica)[used],
+                last_features=record.last("features", replica)[used],
+                batches=record.batches(replica),
+            )
+        return evidence
