@@ -83,7 +83,7 @@ class BlindedRun(PartyRun):
         self.align(self.matching.common(message))
 
     def align(self, message: AlignmentNotice) -> None:
-        """Learn the common records; agree on noise, pay for the first releases, and encode."""
+        """Learn the common records; agree on noise, encode, and pay for the first releases."""
         self.tags.records = self.matching.digest(message.common_keys)
         logger.info("%s: %d records matched", self.name, len(message.common_keys))
         super().align(message)

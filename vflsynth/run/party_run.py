@@ -128,16 +128,16 @@ class PartyRun(Participant):
 
     @takes(AlignmentNotice)
     def align(self, message: AlignmentNotice) -> None:
-        """Learn the common records; agree on noise, pay for the first releases, and encode."""
+        """Learn the common records; agree on noise, encode, and pay for the first releases."""
         self.party.align(message)
         if not self.seat.has_columns:
             return
         seat, counts = self.seat, self.agreed.counts
         self.method.agree(counts, self.n_records, seat.holder)
         self.open_account()
-        self._paid = self.agreed.epoch
-        self._pay(self._paid + 1)
         self.encode()
+        self._paid = self.agreed.epoch
+        self._pay(self._paid + 1)  # before anything leaves, its size included
 
     def open_account(self) -> None:
         """Refuse what the party did not agree to, before anything is computed."""

@@ -65,7 +65,9 @@ def make_private_trial(tmp_path):
             for name, table in make_party_frames(40, n_parties, random_state=2).items()
         }
         parameters = {"epochs": 2, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
-        chosen = {"epsilon": 2.0, "delta": 1e-3, "n_features": 20, "n_bins": 4} | (privacy or {})
+        chosen = {"epsilon": 2.0, "delta": 1e-3, "n_bins": 4} | (privacy or {})
+        if "mechanism" not in chosen:
+            chosen["n_features"] = 20
         content = {
             "name": "trial",
             "parties": sorted(frames),

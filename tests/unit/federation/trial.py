@@ -8,8 +8,8 @@ from pathlib import Path
 from vflsynth._random import derive
 from vflsynth.federation import exchange
 from vflsynth.federation.job import Job
-from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.nodes import server_node
+from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Site
 
 
