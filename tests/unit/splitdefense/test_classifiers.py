@@ -15,10 +15,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import (
     ArtefactError,
-    ColumnKindError,
     ColumnNameError,
     MissingKeyError,
     ParameterError,
@@ -26,7 +24,7 @@ from vflsynth.exceptions import (
     PartyNameError,
 )
 from vflsynth.protocol import LocalChannel
-from vflsynth.run import Options, local
+from vflsynth.run import local
 from vflsynth.splitdefense import (
     DIMIP,
     Chain,
@@ -44,8 +42,6 @@ from vflsynth.splitdefense import (
     method,
 )
 from vflsynth.splitdefense.algorithm import SplitLearning
-from vflsynth.splitdefense.model import BottomModel, TopModel
-from vflsynth.splitdefense.run import SplitRun
 
 FAST = {"epochs": 12, "learning_rate": 5e-3, "random_state": 0}
 CLASSIFIERS = {
@@ -352,22 +348,6 @@ def test_save_and_load(tables, tmp_path, name):
         DIMIPClassifier.load(tmp_path / "model")
 
 
-def test_halves_are_saved_alone(tables, tmp_path):
-    frames, y = tables
-    classifier = GAFMClassifier(active="bank", **(FAST | {"epochs": 2})).fit(frames, y, on="id")
-    features = {}
-    for name, half in classifier.parties_.items():
-        half.save(tmp_path / name)
-        columns = frames[name].set_index("id").sort_index()
-        features[name] = BottomModel.load(tmp_path / name).features(columns)
-    classifier.top_.save(tmp_path / "top")
-    top = TopModel.load(tmp_path / "top")
-    assert np.array_equal(top.classes, classifier.classes_)
-    assert np.array_equal(top.probabilities(features), classifier.predict_proba(frames))
-    with pytest.raises(ArtefactError, match="not a saved"):
-        TopModel.load(tmp_path / "shop")
-
-
 @pytest.mark.parametrize("unit", ["s", "us", "ns"])
 def test_classes_that_are_times_are_saved(tables, tmp_path, unit):
     frames, y = tables
@@ -424,32 +404,6 @@ def test_what_ctrl_c_before_the_first_epoch_leaves_is_said(tables):
     assert all_[0].filename == __file__
 
 
-# -- columns and keys ----------------------------------------------------------------------------
-
-
-def test_declared_kinds_are_those_of_the_party_that_has_the_column():
-    X, y = half_owned_table()
-    X = X.assign(a=X["a"].round())
-    transformer = TableTransformer(kinds={"a": "categorical"})
-    options = FAST | {"epochs": 1, "transformer": transformer}
-    table = SplitNNClassifier(party_columns={"p": ["a"], "q": ["b", "c"]}, **options).fit(X, y)
-    frames = {"p": X[["a"]], "q": X[["b", "c"]]}
-    for classifier in (table, SplitNNClassifier(active="q", **options).fit(frames, y)):
-        assert classifier.parties_["p"].transformer.kinds_ == {"a": "categorical"}
-        assert classifier.parties_["q"].transformer.kinds_["c"] == "continuous"
-    misspelt = SplitNNClassifier(transformer=TableTransformer(kinds={"z": "categorical"}))
-    with pytest.raises(ColumnKindError, match="there is no such column"):
-        misspelt.fit(frames, pd.Series(y))
-
-
-def test_parties_tell_nothing_about_their_largest_keys(tables):
-    frames, y = tables
-    run = SplitRun(
-        SplitNNClassifier(active="bank").method(), frames, y, "id", templates={}, options=Options()
-    )
-    assert {party.facts()["key_offset"] for party in run.parties.values()} == {"0"}
-
-
 # -- bad input -----------------------------------------------------------------------------------
 
 
@@ -473,12 +427,6 @@ def test_errors_name_the_fix(tables):
         SplitNNClassifier(active="bank", party_dropout={"bank": 0.1}).fit(frames, y, on="id")
     with pytest.raises(ParameterError, match="LeakageMonitor: every"):
         SplitNNClassifier(active="bank", monitor=LeakageMonitor(every=0)).fit(frames, y, on="id")
-    with pytest.raises(ParameterError, match="checkpoint_every must be"):
-        SplitNNClassifier(active="bank").fit(frames, y, on="id", checkpoint_every=0)
-    with pytest.raises(ParameterError, match="monitor cannot be 'yes'"):
-        SplitNNClassifier(active="bank", monitor="yes").fit(frames, y, on="id")
-    with pytest.raises(ParameterError, match="betas must be"):
-        SplitNNClassifier(active="bank", betas=(0.9, 1.0)).fit(frames, y, on="id")
     classifier = SplitNNClassifier(active="bank", **FAST).fit(frames, y, on="id")
     fewer = frames | {"shop": frames["shop"].iloc[5:]}
     with pytest.raises(PartyDataError, match=r"party 'shop'.*5 of the 569 records"):
