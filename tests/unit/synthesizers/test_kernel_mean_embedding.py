@@ -202,9 +202,8 @@ def noise_of_histograms(frames):
 def noise_of_one_release(party, wide, once):
     message = party.noisy_histograms(0)
     published = torch.split(message.counts, message.n_cells.tolist())
-    supports = {
-        n: h.support for n, h in party.transformer.histograms_.items() if h.support is not None
-    }
+    histograms = party.transformer.histograms_
+    supports = {n: h.support for n, h in histograms.items() if h.support is not None}
     broad, exact = (exact_histograms(party.matched(), SCHEMA, 8, s) for s in ({}, supports))
     cells = []
     for name, counts in zip(histograms, published, strict=True):
