@@ -23,7 +23,9 @@ from vflsynth.cli.tables import PartyFile
 from vflsynth.frames import read_table, write_table
 
 SMALL = ["--set", "generator_hidden=[8]", "--set", "first_part=[8]", "--seed", "3", "--quiet"]
-COMMANDS = ("fit", "sample", "evaluate", "audit", "inspect", "parties", "demo")
+COMMANDS = (
+    "fit", "sample", "evaluate", "audit", "inspect", "methods", "mechanisms", "parties", "demo",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +184,7 @@ def test_a_fit_interrupted_before_its_first_epoch_ended_saves_nothing(
         assert main([*fit(folder, tmp_path / "m"), *options]) == 0
     before = contents(tmp_path)
     capsys.readouterr()
-    monkeypatch.setattr("vflsynth.training.loop._interruptible", interrupted_at_once)
+    monkeypatch.setattr("vflsynth.run.loop._interruptible", interrupted_at_once)
     assert main([*fit(folder, tmp_path / "m"), *options]) == 130
     result, messages = capsys.readouterr()
     assert result == ""
@@ -251,7 +253,7 @@ def no_training(monkeypatch):
     def fail(*_, **__):
         raise AssertionError("long work was begun")
 
-    monkeypatch.setattr("vflsynth.cli.fit.VFLGANSynthesizer.fit", fail)
+    monkeypatch.setattr("vflsynth.VFLGANSynthesizer.fit", fail)
     monkeypatch.setattr("vflsynth.cli.evaluate.report", fail)
     monkeypatch.setattr("vflsynth.synthesizers.base.BaseSynthesizer.sample", fail)
     for scheme in ("assd", "asif"):
@@ -430,7 +432,7 @@ def test_inspect_model(folder, capsys):
     text = capsys.readouterr().out
     assert "140 matched by key column 'id'; dropped: lab 10, clinic 0" in text
     assert re.search(r"diagnosis +category +categorical +2", text)
-    assert re.search(r"IntermediateFeatures +lab +server +\d", text)
+    assert re.search(r"DiscriminatorFeatures +lab +server +\d", text)
 
     assert main(["inspect", str(folder / "model"), "--json"]) == 0
     model = json.loads(capsys.readouterr().out)
@@ -506,9 +508,12 @@ def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, cap
     [
         ([], 2, "COMMAND"),
         (["fit", "lab.csv"], 2, "--output"),
-        (["fit", "lab.csv", "-o", "x", "--kind", "marker=number"], 2, "COLUMN=KIND"),
+        (["fit", "lab.csv", "-o", "x", "--kind", "marker"], 2, "COLUMN=KIND"),
+        (["fit", "lab.csv", "-o", "x", "--kind", "marker=number"], 2,
+         "column_kinds.marker: there is no 'number' among the column kinds; there are continuous"),
         (["fit", "lab.csv", "-o", "x", "--set", "epochs"], 2, "NAME=VALUE"),
-        (["fit", "lab.csv", "-o", "x", "--set", "epoch=3"], 2, "no such parameter"),
+        (["fit", "lab.csv", "-o", "x", "--set", "epoch=3"], 2,
+         "command line: VFLGANSynthesizer has no 'epoch'; there are latent_dim,"),
         (["fit", "lab.csv", "-o", "x", "--epochs", "0"], 2, "epochs must be"),
         (["fit", "lab.csv", "-o", "x", "--device", "abacus"], 2, "abacus"),
         (["fit", "lab.csv", "-o", "x", "--checkpoint", "y"], 2, "--seed"),
