@@ -221,27 +221,26 @@ def _audited(
         configuration = configured.configured(options, options.real)
         configuration.make().method()  # checks all parameters
         check_file("--output", options.output, configuration.parties.values())
-        files, key = configuration.parties, configuration.on
-    elif configured.is_configured(options):
+        frames, on = _read(configuration.parties, configuration.on)
+        return configured.synthesizer(configuration, frames, quiet=True), frames, on
+    if configured.is_configured(options):
         raise ParameterError(
             f"{options.model} says how it was fitted. Fix: leave MODEL out, or all options under "
             "'what is fitted' and 'columns'"
         )
-    else:
-        files, key = by_party(options.real), options.on
-        model = open_model(options.model)
-        if not isinstance(model, BaseSynthesizer):
-            raise ParameterError(
-                f"{options.model} is one party's half; an audit needs the whole model"
-            )
+    model = open_model(options.model)
+    if not isinstance(model, BaseSynthesizer):
+        raise ParameterError(f"{options.model} is one party's half; an audit needs the whole model")
+    frames, on = _read(by_party(options.real), options.on)
+    check_tables(model, frames, on)
+    return clone(model), frames, on
+
+
+def _read(files: Mapping[str, Path], key: str | None) -> tuple[dict[str, pd.DataFrame], Hashable]:
     if not files:
         raise ParameterError(f"there are no tables; give them with --real {PARTY_FILES}")
     frames = read_party_frames(files)
-    on = key_label(frames.values(), key)
-    if options.model is None:
-        return configured.synthesizer(configuration, frames, quiet=True), frames, on
-    check_tables(model, frames, on)
-    return clone(model), frames, on
+    return frames, key_label(frames.values(), key)
 
 
 def _target(frames: Mapping[str, pd.DataFrame], on: Hashable, text: str) -> Any:

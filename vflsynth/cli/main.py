@@ -144,12 +144,17 @@ class _Parser(argparse.ArgumentParser):
         self.exit(ExitCode.USAGE, f"vflsynth: error: {message} (see '{self.prog} --help')\n")
 
 
+class _Overview(argparse.RawDescriptionHelpFormatter):
+    """Leaves room for the names of commands, which argparse measures without their indent."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        self._action_max_length = 14
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="vflsynth",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="vflsynth", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=_Overview
     )
     parser.add_argument("--version", action="version", version=f"vflsynth {__version__}")
     everywhere = _Parser(add_help=False)
