@@ -80,8 +80,8 @@ class VFLGANSynthesizer(GANSynthesizer):
     privacy : Mechanism, optional
         Differential privacy (Notes). Its default mechanism, "kernel_mean_embedding", replaces the
         discriminators, so that everything about them, `learning_rate`, `betas`,
-        `generator_average`, `model_selection`, `evaluate_every`, `column_kinds`, `transformer` and
-        `memory_limit` has no effect. An epoch is then 100 steps (default 25) with batches of 512
+        `generator_average`, `model_selection`, `evaluate_every`, `column_kinds` and `transformer`
+        has no effect. An epoch is then 100 steps (default 25) with batches of 512
         fakes. With "dpsgd" nothing is evaluated: `model_selection`, `evaluate_every`,
         `column_kinds` and `transformer` have no effect, `batch_size` is the expected number of real
         records in a batch, `learning_rate` is that of the generators and a tenth of the
