@@ -1,6 +1,7 @@
 """The shape of the package: who imports whom, what is public, and whether it is described."""
 
 import ast
+import graphlib
 import importlib
 import inspect
 import pkgutil
@@ -45,7 +46,7 @@ def name_of(file: Path) -> str:
 
 
 def imports_of(file: Path) -> set[str]:
-    """Full names of everything of this package that a module imports."""
+    """Full names of everything of this package that a module imports, be it for types only."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -54,6 +55,28 @@ def imports_of(file: Path) -> set[str]:
             assert node.level == 0, f"{file} imports relatively"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return {name for name in found if name.startswith("vflsynth.")}
+
+
+def module_of(name: str, known: set[str]) -> str:
+    """The module that a full name of a module or of something in one stands for."""
+    return name if name in known else name.rpartition(".")[0]
+
+
+def circle(edges: dict[str, set[str]]) -> list[str]:
+    """Names of a circle, if there is one."""
+    try:
+        list(graphlib.TopologicalSorter(edges).static_order())
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def private_parts(module: str, imported: str) -> list[str]:
+    """Private names in what a module imports from another folder."""
+    folders = imported.split(".")[1:]
+    if folders[0].startswith("_") or module.split(".")[1:2] == folders[:1]:
+        return []  # a small module beside the folders is everybody's; a folder's own are its own
+    return [part for part in folders if part.startswith("_") and not part.startswith("__")]
 
 
 def test_every_folder_and_public_module_is_in_the_table():
@@ -80,9 +103,38 @@ def test_imports_point_upwards(file):
 
 def test_the_check_would_see_a_wrong_import(tmp_path):
     file = tmp_path / "module.py"
-    file.write_text("def f():\n    from vflsynth.training import run\n")
-    assert imports_of(file) == {"vflsynth.training.run"}
-    assert LAYERS.index("training") > LAYERS.index("networks")
+    file.write_text("def f():\n    from vflsynth.run import run\n")
+    assert imports_of(file) == {"vflsynth.run.run"}
+    assert LAYERS.index("run") > LAYERS.index("networks")
+
+
+def test_no_two_modules_import_each_other():
+    known = {name_of(file) for file in MODULES}
+    edges = {
+        name_of(file): {module_of(name, known) for name in imports_of(file)} - {name_of(file)}
+        for file in MODULES
+    }
+    assert not circle(edges)
+
+
+def test_a_circle_would_be_found(tmp_path):
+    file = tmp_path / "module.py"
+    file.write_text("if TYPE_CHECKING:\n    from vflsynth.b import B\n")
+    assert imports_of(file) == {"vflsynth.b.B"}
+    assert circle({"vflsynth.b": {"vflsynth.a"}, "vflsynth.a": {"vflsynth.b"}})
+
+
+@pytest.mark.parametrize("file", MODULES, ids=name_of)
+def test_no_private_name_crosses_folders(file):
+    module = name_of(file)
+    for imported in imports_of(file):
+        assert not private_parts(module, imported), f"{module} imports {imported}"
+
+
+def test_a_private_name_would_be_seen():
+    assert private_parts("vflsynth.audit.game", "vflsynth.evaluation._columns.numbers")
+    assert private_parts("vflsynth.audit.game", "vflsynth.evaluation.columns._numbers")
+    assert not private_parts("vflsynth.audit.game", "vflsynth.audit.findings._mean")
 
 
 def importable() -> list[str]:

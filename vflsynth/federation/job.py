@@ -14,15 +14,18 @@ from vflsynth._validation import Number, check_parameters
 from vflsynth.configuration import DEFAULT_METHOD, known_keys, make_estimator, read_toml
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.exchange import Limits
+from vflsynth.mechanisms import HistogramMechanism
 from vflsynth.methods.base import Method
+from vflsynth.privacy import PublicSchema
 from vflsynth.registry import Members
 from vflsynth.synthesizers.combinations import check_combination
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _RESERVED = {"active", "server", "shared"}
+_OF_SITES = "belongs into the site files, not into the job"
 _REFUSED = {
-    "column_kinds": "belongs into the site files, not into the job",
-    "device": "belongs into the site files, not into the job",
+    "column_kinds": _OF_SITES,
+    "device": _OF_SITES,
     "random_state": "is for fits in one process only. Fix: leave it out",
     "verbose": "is for fits in one process only. Fix: leave it out",
     "memory_limit": "is for fits in one process only. Fix: leave it out",
@@ -141,6 +144,11 @@ class Job:
             If a parameter is unknown, out of range, or does not go with another.
         """
         estimator = make_estimator(self.method, self.parameters, where="job", refused=_REFUSED)
+        for table, name in (("privacy", "public_schema"), ("transformer", "kinds")):
+            if name in (self.parameters.get(table) or ()):
+                raise ParameterError(f"job: {name} of {table} {_OF_SITES}")
+        if isinstance(getattr(estimator, "privacy", None), HistogramMechanism):
+            estimator.privacy.public_schema = PublicSchema()  # every site has its own
         check_combination(estimator, across_processes=True)
         method: Method = estimator.method()
         return method

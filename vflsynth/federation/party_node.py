@@ -41,7 +41,70 @@ logger = logging.getLogger("vflsynth")
 ENCODING = "encoding.json"
 
 
-class PartyNode(PartyRun):
+class BlindedRun(PartyRun):
+    """A run whose records are matched by blinded keys, with a tag in every answer.
+
+    Parameters
+    ----------
+    seat : Seat
+    method : Method
+    job : Job
+    site : Site
+        With the parties' shared secret.
+    """
+
+    def __init__(self, seat: Seat, method: Method, job: Job, site: Site) -> None:
+        self.job, self.site = job, site
+        self.matching = Matching(seat.name, seat.frame, job.on, site.the_shared)
+        self.tags = Tags(site.the_shared, job.name)
+        super().__init__(seat, method)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the hello says."""
+        return super().facts() | self.matching.facts(self.job.digest)
+
+    @answers(BlindedKeys)
+    def blind(self, step: int) -> Message:
+        """Blind the own keys."""
+        return self.matching.answer(BlindedKeys, step)
+
+    @takes(KeysToReblind)
+    def reblind(self, message: KeysToReblind) -> None:
+        """Blind another party's keys."""
+        self.matching.take(message)
+
+    @answers(ReblindedKeys)
+    def reblinded(self, step: int) -> Message:
+        """Send them back."""
+        return self.matching.answer(ReblindedKeys, step)
+
+    @takes(CommonPositions)
+    def take_common(self, message: CommonPositions) -> None:
+        """Learn the common records from their places in the blinded list."""
+        self.align(self.matching.common(message))
+
+    def align(self, message: AlignmentNotice) -> None:
+        """Learn the common records; agree on noise, encode, and pay for the first releases."""
+        self.tags.records = self.matching.digest(message.common_keys)
+        logger.info("%s: %d records matched", self.name, len(message.common_keys))
+        super().align(message)
+
+    def scheduled(self, schedule: Schedule) -> None:
+        """Let tags prove batches and latents."""
+        self.tags.schedule = schedule
+
+    def make_schedule(
+        self, method: Method, n_records: int, settings: Any, agreed: Agreed
+    ) -> Schedule:
+        """Make what the parties draw alike, with samples that are new in every attempt."""
+        site, name = self.site, self.job.name
+        nonces = "|".join(agreed.nonces[party] for party in sorted(agreed.nonces))
+        sampling = derive(site.the_shared, f"sampling|{name}|{nonces}")
+        streams = RandomStreams([site.schedule_secret(name)], self.seat.device)
+        return method.schedule(streams, [sampling], n_records, settings)
+
+
+class PartyNode(BlindedRun):
     """Answers everything that a server may ask of one party in one run, and refuses the rest.
 
     Parameters
@@ -65,12 +128,9 @@ class PartyNode(PartyRun):
             raise ParameterError(f"site {site.party!r}: the site file names no table")
         method = job.method_for_node()
         check_site(job, site, method)
-        self.job, self.site = job, site
         self.folder = site.folder / job.name
         frame = read_table(site.table)
         check_party_frames({site.party: frame}, job.on, allow_empty_columns=method.is_private)
-        self.matching = Matching(site.party, frame, job.on, site.the_shared)
-        self.tags = Tags(site.the_shared, job.name)
         self.transcript = Transcript()
         self.rules = Rules({Hello, BlindedKeys, EncodedSize})
         self.rules.allow({ReblindedKeys: len(job.parties) + 1})
@@ -81,7 +141,7 @@ class PartyNode(PartyRun):
                 frame,
                 job.on,
                 own=[site.own or kept_secret(self.folder / "own-secret")],
-                make_schedule=self._schedule,
+                make_schedule=self.make_schedule,
                 fingerprint=derive(site.the_shared, "fingerprint"),
                 device=device,
                 template=template_of(job, site),
@@ -90,6 +150,8 @@ class PartyNode(PartyRun):
                 identity={"job": job.digest},
             ),
             method,
+            job,
+            site,
         )
 
     def run(self, link: Link) -> None:
@@ -128,38 +190,6 @@ class PartyNode(PartyRun):
                 noised(self.method),
                 more,
             )
-
-    # -- joining and matching --------------------------------------------------------------------
-
-    def facts(self) -> dict[str, Any]:
-        """Return what the hello says."""
-        return super().facts() | self.matching.facts(self.job.digest)
-
-    @answers(BlindedKeys)
-    def blind(self, step: int) -> Message:
-        """Blind the own keys."""
-        return self.matching.answer(BlindedKeys, step)
-
-    @takes(KeysToReblind)
-    def reblind(self, message: KeysToReblind) -> None:
-        """Blind another party's keys."""
-        self.matching.take(message)
-
-    @answers(ReblindedKeys)
-    def reblinded(self, step: int) -> Message:
-        """Send them back."""
-        return self.matching.answer(ReblindedKeys, step)
-
-    @takes(CommonPositions)
-    def take_common(self, message: CommonPositions) -> None:
-        """Learn the common records from their places in the blinded list."""
-        self.align(self.matching.common(message))
-
-    def align(self, message: AlignmentNotice) -> None:
-        """Learn the common records; agree on noise, pay for the first releases, and encode."""
-        self.tags.records = self.matching.digest(message.common_keys)
-        logger.info("%s: %d records matched", self.name, len(message.common_keys))
-        super().align(message)
 
     def open_account(self) -> None:
         """Refuse what the site did not agree to, before anything is computed."""
@@ -212,23 +242,6 @@ class PartyNode(PartyRun):
             return self.duration.n_epochs + 1
         # The server has what was released: asking again would cost again.
         return 0 if again and declared.made_of in (MadeOf.RECORDS, MadeOf.NETWORKS) else 1
-
-    def scheduled(self, schedule: Schedule) -> None:
-        """Let tags prove batches and latents."""
-        self.tags.schedule = schedule
-
-    def _schedule(self, method: Method, n_records: int, settings: Any, agreed: Agreed) -> Schedule:
-        return schedule_of(self.job, self.site, method, n_records, settings, agreed)
-
-
-def schedule_of(
-    job: Job, site: Site, method: Method, n_records: int, settings: Any, agreed: Agreed
-) -> Schedule:
-    """Make what the parties draw alike, with samples of records that are new in every attempt."""
-    nonces = "|".join(agreed.nonces[name] for name in sorted(agreed.nonces))
-    sampling = derive(site.the_shared, f"sampling|{job.name}|{nonces}")
-    streams = RandomStreams([site.schedule_secret(job.name)], resolve_device(site.device))
-    return method.schedule(streams, [sampling], n_records, settings)
 
 
 def template_of(job: Job, site: Site) -> TableTransformer:

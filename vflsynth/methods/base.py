@@ -263,6 +263,7 @@ class Method(ABC):
             make = partial(SubsetSchedule, sampling=drawn)
             if self.privacy.sampler is Sampler.POISSON:
                 rate = self.private_plan.sample_rate
+                assert rate is not None, "whoever samples so has planned a rate"
                 make = partial(PoissonSchedule, sampling=drawn, sample_rate=rate)
         made: Schedule = make(
             streams,

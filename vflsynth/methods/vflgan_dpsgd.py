@@ -58,9 +58,10 @@ class DPSGDCut(Cut):
         """Give the discriminator the mechanism's learning rate."""
         party.discriminator_optimizer.learning_rate = self.noisy.plan.learning_rate
 
-    def features(self, party: VFLGANParty, step: int, real: Tensor, fake: Tensor) -> Message:
+    def features(self, party: VFLGANParty, step: int) -> Message:
         """Pay, and compute features of a Poisson sample of records, of fakes and of mixed points."""
         self.noisy.budget.take()
+        real, fake = party.real(step), party.fake(step, "discriminator")
         schedule, at_records = _poisson(party), self.noisy.plan.penalty_at_records
         if at_records:
             mixed = towards(real, fake, partners := schedule.partners(step))

@@ -79,8 +79,7 @@ class VFLGANParty(GANParty):
     @torch.no_grad()
     def discriminator_features(self, step: int) -> Message:
         """Compute f_i and f~_i (Eq. 11), and what the penalty is taken at."""
-        real, fake = self.real(step), self.fake(step, "discriminator")
-        return self.descent.features(self, step, real, fake)
+        return self.descent.features(self, step)
 
     @answers(SampledFeatures)
     def sampled_features(self, step: int) -> Message:
@@ -165,8 +164,9 @@ class Cut:
     def start(self, party: VFLGANParty) -> None:
         """Change what the party was built with."""
 
-    def features(self, party: VFLGANParty, step: int, real: Tensor, fake: Tensor) -> Message:
+    def features(self, party: VFLGANParty, step: int) -> Message:
         """Compute features of the batch, and of interpolated records for the penalty."""
+        real, fake = party.real(step), party.fake(step, "discriminator")
         mixed = torch.lerp(fake, real, party.schedule.interpolation(step))
         trace = party.trace(step, torch.cat([real, fake, mixed], 1))
         sent = trace[-1][:, : party.settings.sent_blocks * party.schedule.batch_size]
@@ -197,10 +197,10 @@ class FirstLayerCut(Cut):
     def __init__(self, first_layer: FirstLayerNoise) -> None:
         self.first_layer = first_layer
 
-    def features(self, party: VFLGANParty, step: int, real: Tensor, fake: Tensor) -> Message:
+    def features(self, party: VFLGANParty, step: int) -> Message:
         """Pay for the step, then compute features of the batch."""
         self.first_layer.budget.take()
-        return super().features(party, step, real, fake)
+        return super().features(party, step)
 
     def descend(self, party: VFLGANParty, message: CutGradients) -> tuple[Tensor, Tensor]:
         """Clip and perturb the gradient of the first layer."""

@@ -128,15 +128,16 @@ class PartyRun(Participant):
 
     @takes(AlignmentNotice)
     def align(self, message: AlignmentNotice) -> None:
-        """Learn the common records; agree on noise, pay for the first releases, and encode."""
+        """Learn the common records; agree on noise, encode, and pay for the first releases."""
         self.party.align(message)
         if not self.seat.has_columns:
             return
         seat, counts = self.seat, self.agreed.counts
         self.method.agree(counts, self.n_records, seat.holder)
         self.open_account()
-        self._pay(self.agreed.epoch + 1)
         self.encode()
+        self._paid = self.agreed.epoch
+        self._pay(self._paid + 1)  # before anything leaves, its size included
 
     def open_account(self) -> None:
         """Refuse what the party did not agree to, before anything is computed."""
@@ -227,9 +228,9 @@ class PartyRun(Participant):
         ProtocolError
             If nothing answers, or if no entry of the privacy ledger covers it.
         """
+        self._pay_for(kind, step)
         if kind in self._by_question:
             return super().answer(kind, step)
-        self._pay_for(kind, step)
         return self.party.answer(kind, step)
 
     def take(self, message: Message) -> None:
@@ -258,7 +259,10 @@ class PartyRun(Participant):
         self._pay(epoch)
 
     def _pay(self, epoch: int) -> None:
-        """Pay once for what an epoch releases."""
+        """Pay once for what is released up to the end of an epoch, also if some were passed over.
+
+        A party catches up with the steps that it was not asked about.
+        """
         if self.account is not None and self.method.plan is not None and epoch > self._paid:
-            self.account.spend(self.method.plan.releases(epoch, epoch))
+            self.account.spend(self.method.plan.releases(self._paid + 1, epoch))
             self._paid = epoch

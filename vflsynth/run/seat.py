@@ -154,7 +154,7 @@ def party_templates(
     kinds = dict(template.kinds or {}) | dict(column_kinds or {})
     made = {}
     for name, labels in owned.items():
-        own = {label: kinds.pop(label) for label in labels if label in kinds}
+        own: dict[Hashable, str] = {c: kinds.pop(c) for c in labels if c in kinds}
         made[name] = clone(template).set_params(kinds=check_kinds(own, labels, party=name))
     check_kinds(kinds, [label for labels in owned.values() for label in labels])  # of nobody
     return made

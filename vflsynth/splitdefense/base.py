@@ -12,11 +12,10 @@ import pandas as pd
 from sklearn.base import clone
 
 from vflsynth._random import RandomState
-from vflsynth._validation import Choice, Number, Rule, Sizes, check_parameters
+from vflsynth._validation import Choice, Number, Pair, Rule, Sizes, check_parameters
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
 from vflsynth.run import Callback, Options, party_templates
-from vflsynth.splitdefense.defense import Defense, Shared
 from vflsynth.splitdefense.fitted import FittedSplitClassifier
 from vflsynth.splitdefense.inputs import (
     are_party_frames,
@@ -32,7 +31,7 @@ from vflsynth.splitdefense.model import TopModel
 from vflsynth.splitdefense.objectives import CrossEntropy, Objective
 from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.run import SplitRun
-from vflsynth.splitdefense.settings import Fusion, SplitSettings
+from vflsynth.splitdefense.settings import Fusion, Shared, SplitSettings
 
 PartyFrames = Mapping[str, pd.DataFrame]
 
@@ -149,6 +148,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
         "epochs": Number(1, whole=True),
         "batch_size": Number(1, whole=True),
         "learning_rate": _POSITIVE,
+        "betas": Pair(Number(0, 1, closed=(True, False))),
         "verbose": Number(0, whole=True),
     }
 
@@ -201,19 +201,20 @@ class BaseSplitClassifier(FittedSplitClassifier):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        parts = (self._objective(), self._protection())
+        parts = (self.make_objective(), self.make_protection())
         tags.classifier_tags.multi_class = not any(part and part.binary_only for part in parts)
         return tags
 
     # -- what subclasses preset ------------------------------------------------------------------
 
-    def _objective(self) -> Objective:
-        """Return what is minimised."""
-        return CrossEntropy()
+    def make_objective(self) -> Objective:
+        """Return what is minimised: the parameter `objective`, if there is one."""
+        objective: Objective | None = getattr(self, "objective", None)
+        return CrossEntropy() if objective is None else objective
 
-    def _protection(self) -> Protection | None:
-        """Return what is done to gradients before they are sent."""
-        return None
+    def make_protection(self) -> Protection | None:
+        """Return what is done to gradients before they are sent: the parameter `protection`."""
+        return getattr(self, "protection", None)
 
     # -- fitting ---------------------------------------------------------------------------------
 
@@ -345,18 +346,16 @@ class BaseSplitClassifier(FittedSplitClassifier):
     def _prepare(self, X: Any, y: Any) -> None:
         """Check parameters and, for single tables, what scikit-learn checks of X and y."""
         check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
-        defense = self.defense()
-        for name, kind in (
-            ("objective", Objective),
-            ("protection", Protection),
-            ("label_privacy", RandomizedResponse),
+        for name, part, kind in (
+            ("objective", self.make_objective(), Objective),
+            ("protection", self.make_protection(), Protection),
+            ("label_privacy", self.label_privacy, RandomizedResponse),
+            ("monitor", self.leakage_monitor(), LeakageMonitor),
         ):
-            part = getattr(defense, name)
             if part is not None and not isinstance(part, kind):
                 raise ParameterError(f"{type(self).__name__}: {name} cannot be {part!r}")
-        defense.check()
-        if isinstance(self.monitor, LeakageMonitor):
-            self.monitor.check()
+            if part is not None:
+                part.check()
         if not are_party_frames(X):
             self._table(X, y, reset=True)
         elif hasattr(self, "feature_names_in_"):
@@ -423,14 +422,3 @@ class BaseSplitClassifier(FittedSplitClassifier):
     def leakage_monitor(self) -> LeakageMonitor | None:
         """Return how closely leakage is watched; None if it is not."""
         return LeakageMonitor() if self.monitor is True else self.monitor or None
-
-    def defense(self) -> Defense:
-        """Return what is done to labels, objective and gradients."""
-        return Defense(
-            self._objective(),
-            self._protection(),
-            self.label_privacy,
-            self.joint_protection,
-            self.party_dropout,
-            self.absent,
-        )

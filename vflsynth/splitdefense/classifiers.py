@@ -7,9 +7,9 @@ from typing import Literal, Unpack
 
 from vflsynth.registry import register
 from vflsynth.splitdefense.base import BaseSplitClassifier
-from vflsynth.splitdefense.defense import Shared
-from vflsynth.splitdefense.objectives import DIMIP, CrossEntropy, Objective
+from vflsynth.splitdefense.objectives import DIMIP, Objective
 from vflsynth.splitdefense.protections import Isotropic, Marvell, MaxNorm, Protection
+from vflsynth.splitdefense.settings import Shared
 
 
 @register
@@ -46,12 +46,6 @@ class SplitNNClassifier(BaseSplitClassifier):
         self.objective = objective
         self.protection = protection
 
-    def _objective(self) -> Objective:
-        return CrossEntropy() if self.objective is None else self.objective
-
-    def _protection(self) -> Protection | None:
-        return self.protection
-
 
 @register
 class IsotropicClassifier(BaseSplitClassifier):
@@ -69,7 +63,8 @@ class IsotropicClassifier(BaseSplitClassifier):
         super().__init__(**shared)
         self.power_scale = power_scale
 
-    def _protection(self) -> Protection:
+    def make_protection(self) -> Protection:
+        """Return what is done to gradients before they are sent."""
         return Isotropic(self.power_scale)
 
 
@@ -86,7 +81,8 @@ class MaxNormClassifier(BaseSplitClassifier):
     def __init__(self, **shared: Unpack[Shared]) -> None:
         super().__init__(**shared)
 
-    def _protection(self) -> Protection:
+    def make_protection(self) -> Protection:
+        """Return what is done to gradients before they are sent."""
         return MaxNorm()
 
 
@@ -110,7 +106,8 @@ class MarvellClassifier(BaseSplitClassifier):
         super().__init__(**shared)
         self.power_scale = power_scale
 
-    def _protection(self) -> Protection:
+    def make_protection(self) -> Protection:
+        """Return what is done to gradients before they are sent."""
         return Marvell(self.power_scale)
 
 
@@ -147,7 +144,8 @@ class DIMIPClassifier(BaseSplitClassifier):
         self.predictor_hidden = predictor_hidden
         self.protection = protection
 
-    def _objective(self) -> Objective:
+    def make_objective(self) -> Objective:
+        """Return what is minimised."""
         return DIMIP(
             self.defense_weight,
             self.predictor_steps,
@@ -155,6 +153,3 @@ class DIMIPClassifier(BaseSplitClassifier):
             self.regularizer,
             self.predictor_hidden,
         )
-
-    def _protection(self) -> Protection | None:
-        return self.protection

@@ -16,11 +16,11 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.registry import register
 from vflsynth.run import Options
 from vflsynth.splitdefense.base import BaseSplitClassifier
-from vflsynth.splitdefense.defense import Shared
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.objectives import GAFM, Objective
 from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.run import SplitRun
+from vflsynth.splitdefense.settings import Shared
 
 MARGINS = (0.05, 0.1, 0.2, 0.3, 0.5)
 """Margins that "auto" tries."""
@@ -180,7 +180,8 @@ class GAFMClassifier(BaseSplitClassifier):
         found["ratio"] = found["leak_auc"] / found["train_auc"]
         return found.groupby("margin").mean()
 
-    def _objective(self) -> Objective:
+    def make_objective(self) -> Objective:
+        """Return what is minimised, with the margin that was chosen."""
         margin = self.pseudo_label_margin
         if margin == "auto":  # chosen before training; until then the objective says "auto"
             margin = getattr(self, "pseudo_label_margin_", margin)
@@ -192,9 +193,6 @@ class GAFMClassifier(BaseSplitClassifier):
             self.weight_clip,
             self.discriminator_hidden,
         )
-
-    def _protection(self) -> Protection | None:
-        return self.protection
 
 
 def best_margin(trials: pd.DataFrame) -> float:

@@ -23,12 +23,11 @@ from vflsynth.protocol.messages import AllBottomOutputs, BottomOutputs
 from vflsynth.run import PartyRun
 from vflsynth.splitdefense.active import ActiveParty
 from vflsynth.splitdefense.algorithm import SplitLearning
-from vflsynth.splitdefense.defense import Defense
 from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
 from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.model import BottomModel
-from vflsynth.splitdefense.objectives import CrossEntropy, Surroundings
+from vflsynth.splitdefense.objectives import CrossEntropy, Objective, Surroundings
 from vflsynth.splitdefense.passive import SplitParty
 from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.settings import SplitSettings
@@ -63,17 +62,15 @@ class SplitMethod(Method):
     def __init__(self, classifiers: Sequence[Any]) -> None:
         super().__init__(classifiers[0])
         self.classifiers = classifiers
-        defenses: list[Defense] = [classifier.defense() for classifier in classifiers]
-        self.defenses = defenses
-        _same([d.objective.structure() for d in defenses], "structure of the objective")
-        self.joint_protection = _same([d.joint_protection for d in defenses], "joint_protection")
-        self.absent = _same([d.absent for d in defenses], "absent")
-        self.sizes: SplitSettings = classifiers[0].settings()
-        _same([asdict(classifier.settings()) for classifier in classifiers], "networks")
+        self.objectives: list[Objective] = [c.make_objective() for c in classifiers]
+        self.protections: list[Protection | None] = [c.make_protection() for c in classifiers]
+        _same([asdict(c.settings()) for c in classifiers], "networks")
+        _same([o.structure() for o in self.objectives], "structure of the objective")
+        for name in ("joint_protection", "absent", "epochs"):
+            _same([getattr(c, name) for c in classifiers], name)
         self.malicious: Mapping[str, MaliciousSGD] = _same(
-            [classifier.malicious or {} for classifier in classifiers], "malicious"
+            [c.malicious or {} for c in classifiers], "malicious"
         )
-        self.epochs = _same([classifier.epochs for classifier in classifiers], "epochs")
         self.monitor = _same([c.leakage_monitor() for c in classifiers], "monitor")
         self._holder: PartyRun | None = None
 
@@ -116,14 +113,13 @@ class SplitMethod(Method):
             raise ParameterError(
                 f"y has only one class, {classes[0]!r}; a classifier needs at least two"
             )
-        for defense in self.defenses:
-            for part in (defense.objective, defense.protection):
-                if len(classes) > 2 and part is not None and part.binary_only:
-                    raise ParameterError(
-                        f"Only binary classification is supported by {type(part).__name__}, and y "
-                        f"has {len(classes)} classes. Isotropic, MaxNorm, RandomizedResponse, "
-                        "DIMIP and DistanceCorrelation are defined for any number"
-                    )
+        for part in (*self.objectives, *self.protections):
+            if len(classes) > 2 and part is not None and part.binary_only:
+                raise ParameterError(
+                    f"Only binary classification is supported by {type(part).__name__}, and y has "
+                    f"{len(classes)} classes. Isotropic, MaxNorm, RandomizedResponse, DIMIP and "
+                    "DistanceCorrelation are defined for any number"
+                )
 
     def _check_passive(self, name: str, parameter: str) -> None:
         if name not in self._passive:
@@ -135,9 +131,9 @@ class SplitMethod(Method):
 
     def _find_heads(self) -> tuple[tuple[str, ...], ...]:
         """Return the groups of parties that are left when some passive parties quit."""
-        if self.absent == "zero":
+        if self.parameters.absent == "zero":
             return ()
-        if not isinstance(self.defenses[0].objective, CrossEntropy):
+        if not isinstance(self.objectives[0], CrossEntropy):
             raise ParameterError("absent='multihead' is for plain cross-entropy only")
         if len(self._parties) > _MOST_PARTIES_FOR_HEADS:
             raise ParameterError(
@@ -155,10 +151,10 @@ class SplitMethod(Method):
     def _find_dropout(self) -> dict[str, list[float]]:
         """Return probabilities, one per replica, of parties that are ever dropped out."""
         given = [
-            dict(d.party_dropout)
-            if isinstance(d.party_dropout, Mapping)
-            else dict.fromkeys(self._passive, d.party_dropout)
-            for d in self.defenses
+            dict(c.party_dropout)
+            if isinstance(c.party_dropout, Mapping)
+            else dict.fromkeys(self._passive, c.party_dropout)
+            for c in self.classifiers
         ]
         for probabilities in given:
             for name, value in probabilities.items():
@@ -182,11 +178,9 @@ class SplitMethod(Method):
         labels = torch.stack(
             [
                 truth
-                if defense.label_privacy is None
-                else defense.label_privacy.transform(
-                    truth, n_classes, RandomStreams([secret], device)
-                )[0]
-                for defense, secret in zip(self.defenses, streams.secrets)
+                if c.label_privacy is None
+                else c.label_privacy.transform(truth, n_classes, RandomStreams([secret], device))[0]
+                for c, secret in zip(self.classifiers, streams.secrets)
             ]
         )
         rows = holder.schedule.replica_rows
@@ -206,25 +200,23 @@ class SplitMethod(Method):
                     dim=settings.intermediate_dim,
                     n_replicas=len(labels),
                     n_classes=n_classes,
-                    scalar_probability=settings.intermediate_dim == 1
-                    and settings.bottom_output == "sigmoid",
+                    scalar_probability=settings.scalar_probability,
                     steps_per_epoch=holder.duration.steps_per_epoch,
                     device=device,
                 )
                 for name in self._passive
             }
-        objectives = [defense.objective for defense in self.defenses]
         active = ActiveParty(
             settings,
             holder.schedule,
             streams,
-            objectives[0].make(objectives, around),
+            self.objectives[0].make(self.objectives, around),
             own=own,
             labels=labels,
             truth=truth,
             classes=self.classes,
-            protections=_groups([defense.protection for defense in self.defenses], device),
-            joint_protection=self.joint_protection,
+            protections=_groups(self.protections, device),
+            joint_protection=self.parameters.joint_protection,
             party_dropout={
                 name: torch.tensor(values, device=device) for name, values in self._dropout.items()
             },
@@ -245,14 +237,14 @@ class SplitMethod(Method):
         ------
         ParameterError
         """
-        settings = self.sizes.for_records(n_records)
-        for defense in self.defenses:
-            defense.objective.check_architecture(settings)
+        settings: SplitSettings = self.parameters.settings().for_records(n_records)
+        for objective in self.objectives:
+            objective.check_architecture(settings)
         return settings
 
     def duration(self, n_records: int, settings: SplitSettings) -> Duration:
         """Epochs and steps."""
-        return Duration(self.epochs, -(-n_records // settings.batch_size))
+        return Duration(self.parameters.epochs, -(-n_records // settings.batch_size))
 
     def build(
         self, party: SplitParty, settings: SplitSettings, schedule: Schedule, streams: RandomStreams
@@ -272,7 +264,7 @@ class SplitMethod(Method):
         self, party: SplitParty, settings: SplitSettings, on: Hashable, minter: KeyMinter
     ) -> list[Any]:
         """Return a party's bottom model, one per replica."""
-        return [BottomModel.of(party, i, settings) for i in range(len(self.defenses))]
+        return [BottomModel.of(party, i, settings) for i in range(len(self.classifiers))]
 
     def reported(self, settings: SplitSettings, duration: Duration) -> dict[str, Any]:
         """Return what becomes ``settings_``."""
@@ -280,7 +272,11 @@ class SplitMethod(Method):
 
     def identity(self) -> dict[str, Any]:
         """Return what must be equal for a checkpoint to be continued, JSON-safe."""
-        return {"defenses": to_json(self.defenses), "malicious": to_json(self.malicious)}
+        defenses = [
+            [objective, protection, c.label_privacy, c.joint_protection, c.party_dropout, c.absent]
+            for objective, protection, c in zip(self.objectives, self.protections, self.classifiers)
+        ]
+        return {"defenses": to_json(defenses), "malicious": to_json(self.malicious)}
 
 
 def _same(values: Sequence[Any], what: str) -> Any:

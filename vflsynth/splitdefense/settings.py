@@ -1,16 +1,48 @@
-"""What all parties of a split network agree on before training, resolved."""
+"""Parameters that every split classifier has, and what all parties make of them."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
 
+from vflsynth._random import RandomState
+from vflsynth.columns import TableTransformer
 from vflsynth.networks.adam import FlatAdam
+from vflsynth.splitdefense.label_privacy import RandomizedResponse
+from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
+from vflsynth.splitdefense.malicious import MaliciousSGD
 
 Fusion = Literal["concat", "sum", "mean"]
+
+
+class Shared(TypedDict, total=False):
+    """Parameters that every split classifier has, see `BaseSplitClassifier`."""
+
+    party_columns: Mapping[str, Sequence[Hashable]] | None
+    active: str | None
+    bottom_hidden: Sequence[int]
+    intermediate_dim: int
+    bottom_output: Literal["linear", "sigmoid"]
+    fusion: Fusion
+    top_hidden: Sequence[int]
+    label_privacy: RandomizedResponse | None
+    joint_protection: bool
+    party_dropout: float | Mapping[str, float]
+    absent: Literal["zero", "multihead"]
+    malicious: Mapping[str, MaliciousSGD] | None
+    monitor: LeakageMonitor | bool
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    betas: tuple[float, float]
+    transformer: TableTransformer | None
+    device: str
+    random_state: RandomState
+    verbose: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +65,11 @@ class SplitSettings:
     def optimizer(self, module: nn.Module) -> FlatAdam:
         """Return the optimiser of every network."""
         return FlatAdam(module, learning_rate=self.learning_rate, betas=self.betas)
+
+    @property
+    def scalar_probability(self) -> bool:
+        """Whether a party's output is one number in (0, 1), which the residual attack exploits."""
+        return self.intermediate_dim == 1 and self.bottom_output == "sigmoid"
 
     def fused_dim(self, n_parties: int) -> int:
         """Return the width of the top model's input."""

@@ -148,7 +148,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         )
         run.run()
         halves = run.halves()
-        transcript, ledger = run.transcript, method.plan and method.plan.ledger
+        transcript = run.transcript
+        ledger = None if method.plan is None else method.plan.ledger
         for replica, model in enumerate(models):
             model.parties_ = {name: found[replica] for name, found in halves.items()}
             model.alignment_ = run.alignment

@@ -77,9 +77,8 @@ def reason_against(
         needed = _words(kind.__name__ for kind in estimator.methods if kind is not None)
         return ParameterError(f"{name} needs privacy={needed}(...), got None")
     if not isinstance(privacy, Mechanism):
-        return ParameterError(
-            f"privacy must be None or one of the mechanisms of vflsynth.mechanisms, got {privacy!r}"
-        )
+        known = _words("None" if k is None else f"{k.__name__}(...)" for k in estimator.methods)
+        return ParameterError(f"privacy of {name} must be {known}, got {privacy!r}")
     if type(privacy) not in estimator.methods:
         return _wrong_mechanism(estimator, type(privacy))
     privacy.check()

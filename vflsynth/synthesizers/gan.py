@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy.typing as npt
 from sklearn.base import clone
@@ -181,10 +181,11 @@ class GANSynthesizer(BaseSynthesizer):
             check_combination(self, keep_discriminators=True)
         run = self._fit_models(models, party_frames, on, options)
         if keep_discriminators:
+            owners: dict[str, Any] = {name: node.party for name, node in run.parties.items()}
             for replica, model in enumerate(models):
                 model.local_discriminators_ = {
-                    name: one_replica(party.party.discriminator, replica)
-                    for name, party in run.parties.items()
+                    name: one_replica(owner.discriminator, replica)
+                    for name, owner in owners.items()
                 }
         return models
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from vflsynth._random import RandomState
 from vflsynth.columns import TableTransformer
+from vflsynth.mechanisms import Mechanism
 from vflsynth.methods import IndependentMethod
 from vflsynth.registry import register
 from vflsynth.synthesizers.base import BaseSynthesizer
@@ -27,6 +28,8 @@ class IndependentSynthesizer(BaseSynthesizer):
         Cloned for every party. Default: ``TableTransformer()``.
     random_state : int, numpy Generator, RandomState or None, default=None
         Seeds the samples; fitting draws nothing.
+    privacy : None
+        There is no private mode: a mechanism is refused, with the synthesizers that can have it.
 
     Attributes
     ----------
@@ -71,7 +74,9 @@ class IndependentSynthesizer(BaseSynthesizer):
         column_kinds: Mapping[Any, str] | None = None,
         transformer: TableTransformer | None = None,
         random_state: RandomState = None,
+        privacy: Mechanism | None = None,
     ) -> None:
         self.column_kinds = column_kinds
         self.transformer = transformer
         self.random_state = random_state
+        self.privacy = privacy

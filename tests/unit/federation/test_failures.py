@@ -23,13 +23,21 @@ from vflsynth.exceptions import (
     RunAbortedError,
     SharedColumnError,
 )
-from vflsynth.federation import matching, wire
+from vflsynth.federation import matching
 from vflsynth.federation.exchange import GRACE, Limits, RemoteChannel
 from vflsynth.federation.participant import Rules
 from vflsynth.federation.party_node import PartyNode
-from vflsynth.federation.wire import Frame, Request, Status, decode, encode
-from vflsynth.protocol import CutGradients, IntermediateFeatures
-from vflsynth.protocol.channel import Verb
+from vflsynth.federation.wire import PROTOCOL, Frame, Request, Status, decode, encode
+from vflsynth.protocol.messages import (
+    BlindedKeys,
+    DiscriminatorFeatures,
+    DiscriminatorGradients,
+    EncodedSize,
+    Hello,
+    KeyList,
+    MaskedReal,
+    Shape,
+)
 
 STEP = 5
 TIMEOUT = 60.0
@@ -41,10 +49,10 @@ class Tampering(Direct):
     culprit = "party_1"
 
     def exchange(self, frame, timeout):
-        (verb, message), *_ = decode(frame, 1 << 28).messages or [(None, None)]
+        message, *_ = decode(frame, 1 << 28).messages or [None]
         if (
             self._name == self.culprit
-            and verb is Verb.DISCRIMINATOR_FEATURES
+            and isinstance(message, DiscriminatorFeatures)
             and message.step == STEP
         ):
             frame = self.tamper(decode(frame, 1 << 28))
@@ -55,9 +63,9 @@ class Tampering(Direct):
 
 
 def changed(frame, features):
-    ((verb, message),) = frame.messages
-    sent = IntermediateFeatures(message.sender, message.receiver, message.step, features(message))
-    return Frame(frame.run, frame.number, ((verb, sent),), tag=frame.tag)
+    (message,) = frame.messages
+    sent = DiscriminatorFeatures(message.sender, message.receiver, message.step, features(message))
+    return Frame(frame.run, frame.number, (sent,), tag=frame.tag)
 
 
 class Killed(Tampering):
@@ -106,16 +114,16 @@ class Restarted(Tampering):
 
 class InAnothersName(Tampering):
     def tamper(self, frame):
-        ((verb, m),) = frame.messages
-        forged = IntermediateFeatures("party_2", m.receiver, m.step, m.features)
-        return encode(Frame(frame.run, frame.number, ((verb, forged),), tag=frame.tag))
+        (m,) = frame.messages
+        forged = DiscriminatorFeatures("party_2", m.receiver, m.step, m.features)
+        return encode(Frame(frame.run, frame.number, (forged,), tag=frame.tag))
 
 
 class Skipping(Tampering):
     def tamper(self, frame):
-        ((verb, m),) = frame.messages
-        later = IntermediateFeatures(m.sender, m.receiver, m.step + 1, m.features)
-        return encode(Frame(frame.run, frame.number, ((verb, later),), tag=frame.tag))
+        (m,) = frame.messages
+        later = DiscriminatorFeatures(m.sender, m.receiver, m.step + 1, m.features)
+        return encode(Frame(frame.run, frame.number, (later,), tag=frame.tag))
 
 
 class OtherBatch(Tampering):
@@ -133,13 +141,13 @@ def make_failing_trial(make_trial):
 @pytest.mark.parametrize(
     ("link", "kind", "words"),
     [
-        (Killed, PartyLostError, "no answer to 'discriminator_features' within 60 s"),
-        (Hung, PartyLostError, "no answer to 'discriminator_features' within 60 s"),
+        (Killed, PartyLostError, "no DiscriminatorFeatures within 60 s from 'party_1'"),
+        (Hung, PartyLostError, "no DiscriminatorFeatures within 60 s from 'party_1'"),
         (WrongShape, PayloadRejectedError, "of shape (1, 48, 7); expected (1, 48, 8)"),
         (NotFinite, PayloadRejectedError, "not finite"),
         (Oversized, PayloadRejectedError, "larger than 131,072"),
         (Garbage, PayloadRejectedError, "not a frame"),
-        (OtherVersion, ProtocolMismatchError, "version 2"),
+        (OtherVersion, ProtocolMismatchError, f"version {PROTOCOL + 1}"),
         (Restarted, PartyLostError, "restarted"),
         (InAnothersName, PayloadRejectedError, "from 'party_2'"),
         (Skipping, PayloadRejectedError, "of step 6"),
@@ -250,7 +258,7 @@ def test_a_party_that_never_joins(make_trial):
     trial = make_trial(setup_timeout=1.0).run(make_party=Absent)
     error = trial.outcome["server"]
     assert isinstance(error, PartyLostError)
-    assert "no answer to 'hello' within 1 s from 'party_1'" in str(error)
+    assert "no Hello within 1 s from 'party_1'" in str(error)
     assert isinstance(trial.outcome["party_2"], RunAbortedError)
 
 
@@ -262,7 +270,7 @@ def test_a_server_that_is_gone(make_trial):
     trial = make_trial(setup_timeout=1.0).run(Gone)
     error = trial.outcome["party_1"]
     assert isinstance(error, PartyLostError)
-    assert "no reply from the server to 'hello' within 11 s" in str(error)
+    assert "no reply from the server to Hello within 11 s" in str(error)
     assert "start the same job again" in str(error)
 
 
@@ -270,31 +278,39 @@ def test_a_server_that_is_gone(make_trial):
 
 
 def test_a_party_answers_no_step_twice_and_none_that_is_not_planned():
-    rules = Rules({Verb.HELLO}, {Verb.DISCRIMINATOR_FEATURES: 3})
-    for verb, step in [(Verb.HELLO, 0), *((Verb.DISCRIMINATOR_FEATURES, i) for i in range(3))]:
-        rules.check(Request(verb, step))
-    for verb, step in [
-        (Verb.HELLO, 0),
-        (Verb.DISCRIMINATOR_FEATURES, 2),
-        (Verb.DISCRIMINATOR_FEATURES, 3),
-        (Verb.KEYS, 0),
-        (Verb.MASKED_REAL, 0),
+    rules = Rules({Hello}, {DiscriminatorFeatures: 3})
+    for kind, step in [(Hello, 0), *((DiscriminatorFeatures, i) for i in range(3))]:
+        rules.check(Request(kind, step))
+    for kind, step in [
+        (Hello, 0),
+        (DiscriminatorFeatures, 2),
+        (DiscriminatorFeatures, 3),
+        (KeyList, 0),
+        (MaskedReal, 0),
     ]:
-        with pytest.raises(ProtocolError, match=f"asked for '{verb.value}' of step {step}"):
-            rules.check(Request(verb, step))
+        with pytest.raises(ProtocolError, match=f"asked for {kind.__name__} of step {step}"):
+            rules.check(Request(kind, step))
 
 
-def test_a_server_that_asks_for_keys_is_refused(make_trial):
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (KeyList, "unknown kind 'KeyList'"),
+        (MaskedReal, "asked for MaskedReal of step 0, which is not part of this run"),
+        (BlindedKeys, "asked for BlindedKeys of step 0"),
+    ],
+)
+def test_a_server_that_asks_for_what_was_not_agreed_is_refused(make_trial, kind, words):
     class Curious(Direct):
         def exchange(self, frame, timeout):
             reply = decode(super().exchange(frame, timeout), 1 << 28)
-            if reply.request is not None and reply.request.verb is Verb.ENCODED_SIZE:
-                asked = Request(Verb.KEYS, 0)
+            if reply.request is not None and reply.request.kind is EncodedSize:
+                asked = Request(kind, 0)
                 reply = Frame(reply.run, reply.number, reply.messages, asked)
             return encode(reply)
 
     trial = make_trial().run(Curious)
-    assert "asked for 'keys'" in str(trial.outcome["party_1"])
+    assert words in str(trial.outcome["party_1"])
     assert isinstance(trial.outcome["server"], PartyStoppedError)
 
 
@@ -302,8 +318,8 @@ def test_a_server_that_asks_for_keys_is_refused(make_trial):
 
 
 def hello(number=0, run="r", **tag):
-    message = wire.KINDS["Hello"]("a", "server", 0, {})
-    return encode(Frame(run, number, ((Verb.HELLO, message),), **tag))
+    message = Hello("a", "server", 0, {})
+    return encode(Frame(run, number, (message,), **tag))
 
 
 def in_thread(work):
@@ -321,18 +337,16 @@ def in_thread(work):
 def test_a_frame_that_is_sent_again_gets_the_same_reply_and_is_computed_once():
     channel = RemoteChannel(["a"], "r", Limits(2, 2))
     first, one = in_thread(lambda: channel.exchange("a", hello()))
-    channel.gather(Verb.HELLO, 0, wire.KINDS["Hello"])
+    channel.gather(Hello, 0)
     again, two = in_thread(lambda: channel.exchange("a", hello()))
-    channel.scatter(
-        Verb.UPDATE_DISCRIMINATOR, {"a": CutGradients("server", "a", 1, torch.ones(1, 2))}
-    )
-    asking, _ = in_thread(lambda: channel.gather(Verb.SHAPE, 0, wire.KINDS["Shape"]))
+    channel.scatter({"a": DiscriminatorGradients("server", "a", 1, torch.ones(1, 2))})
+    asking, _ = in_thread(lambda: channel.gather(Shape, 0))
     first.join(5)
     again.join(5)
     third = channel.exchange("a", hello())
     assert one[0] == two[0] == third
     reply = decode(third, 1 << 20)
-    assert reply.request == Request(Verb.SHAPE, 0)
+    assert reply.request == Request(Shape, 0)
     assert len(reply.messages) == 1
     channel.abort(RuntimeError())
     asking.join(5)
@@ -344,7 +358,7 @@ def test_a_process_left_over_from_another_run_does_not_stop_this_one():
     assert reply.status is Status.ABORT
     assert "belongs to run 'old'; this is run 'r'" in reply.reason.text
     _, found = in_thread(lambda: channel.exchange("a", hello()))
-    assert channel.gather(Verb.HELLO, 0, wire.KINDS["Hello"])
+    assert channel.gather(Hello, 0)
     assert not found
 
 
@@ -352,7 +366,7 @@ def test_somebody_who_is_no_party_is_refused_and_stops_nobody():
     channel = RemoteChannel(["a"], "r", Limits(2, 2))
     assert "not one of the parties" in decode(channel.exchange("x", hello()), 1 << 20).reason.text
     in_thread(lambda: channel.exchange("a", hello()))
-    assert channel.gather(Verb.HELLO, 0, wire.KINDS["Hello"])
+    assert channel.gather(Hello, 0)
 
 
 def test_nobody_waits_for_ever_for_a_server_that_computes_for_ever():
@@ -370,10 +384,10 @@ class KilledLater(Killed):
     """At the exchange of step 10, in epoch 4 of 4: there is a checkpoint of epoch 2."""
 
     def exchange(self, frame, timeout):
-        (verb, message), *_ = decode(frame, 1 << 28).messages or [(None, None)]
+        message, *_ = decode(frame, 1 << 28).messages or [None]
         if (
             self._name == self.culprit
-            and verb is Verb.DISCRIMINATOR_FEATURES
+            and isinstance(message, DiscriminatorFeatures)
             and message.step == 10
         ):
             self.outwait()

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from tests.unit.federation.trial import Dead, Direct
-from vflsynth import PartyModel, VFLGANSynthesizer
+from vflsynth import PartyModel
 from vflsynth.columns.schema import Bounds, Categories
+from vflsynth.configuration import make_estimator
 from vflsynth.exceptions import (
     ArtefactError,
     EmptyColumnError,
@@ -23,12 +24,11 @@ from vflsynth.exceptions import (
 )
 from vflsynth.federation.account import FILE, Account, merged
 from vflsynth.federation.party_node import PartyNode
-from vflsynth.federation.programs import program_of
 from vflsynth.federation.site import Budget, Site, kept_secret
 from vflsynth.federation.wire import Request, decode
 from vflsynth.frames import write_table
+from vflsynth.mechanisms import Asked, Discriminators, MeanEmbedding
 from vflsynth.privacy import (
-    GaussianPrivacy,
     GaussianRelease,
     LedgerEntry,
     NeighbouringRelation,
@@ -36,10 +36,18 @@ from vflsynth.privacy import (
     PublicSchema,
     SampledRelease,
     Sampler,
-    plan_mean_embedding,
 )
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.protocol.channel import Verb
+from vflsynth.protocol.messages import (
+    BackboneGradients,
+    EncodedSize,
+    FakeProjections,
+    LatentCodes,
+    MaskedReal,
+    NoisyHistograms,
+    RecordProjections,
+    SampledFeatures,
+)
 
 NODES = ("server", "party_1", "party_2")
 
@@ -52,6 +60,14 @@ def report(trial, node, number=1):
 def account(trial, node):
     path = trial.folder / node / FILE
     return json.loads(path.read_text())["attempts"] if path.exists() else []
+
+
+def in_one_process(trial):
+    """The estimator of a trial's job, with what its sites say is public."""
+    synth = make_estimator(trial.job.method, trial.job.parameters, where="test")
+    return synth.set_params(
+        random_state=0, device="cpu", verbose=0, privacy__public_schema=trial.schema
+    )
 
 
 def halves(trial):
@@ -97,9 +113,7 @@ def test_it_is_the_run_in_one_process_but_for_the_noise(make_private_trial, stat
                 trial.change(party, schema=PublicSchema())
         trial.run()
         assert set(trial.outcome.values()) == {None}
-        values = trial.job.parameters["privacy"] | {"public_schema": trial.schema}
-        parameters = trial.job.parameters | {"privacy": GaussianPrivacy(**values)}
-        synth = VFLGANSynthesizer(**parameters, random_state=0, device="cpu", verbose=0)
+        synth = in_one_process(trial)
         synth.fit(trial.frames, "record_id")
         across = halves(trial)
         pairs = [
@@ -138,12 +152,12 @@ class Watching(Direct):
     left: ClassVar = {}
 
     def exchange(self, frame, timeout):
-        for verb, message in decode(frame, 1 << 28).messages:
-            if verb in (Verb.NOISY_HISTOGRAMS, Verb.RECORD_PROJECTIONS):
+        for message in decode(frame, 1 << 28).messages:
+            if isinstance(message, NoisyHistograms | RecordProjections):
                 path = self._node.folder.parents[1] / self._name / FILE
                 attempts = len(json.loads(path.read_text())["attempts"])
-                self.left.setdefault((self._name, verb), []).append((attempts, message))
-            if self._name == "party_1" and (verb, message.step) == self.at:
+                self.left.setdefault((self._name, type(message)), []).append((attempts, message))
+            if self._name == "party_1" and (type(message), message.step) == self.at:
                 if self.how is Dead:
                     self.outwait()
                 raise self.how
@@ -158,7 +172,7 @@ def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noi
     make_private_trial,
 ):
     trial = make_private_trial(budget=Budget(4.0, 1e-3))
-    link = ending((Verb.FAKE_PROJECTIONS, 50), Dead)  # the release is out, no checkpoint is there
+    link = ending((FakeProjections, 50), Dead)  # the release is out, no checkpoint is there
     trial.run(link)
     assert isinstance(trial.outcome["party_1"], Dead)
     assert [len(account(trial, node)) for node in NODES] == [1, 1, 1]
@@ -166,7 +180,7 @@ def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noi
     trial.run(link)
     assert set(trial.outcome.values()) == {None}
     for name in trial.sites:
-        (one, first), (two, second) = link.left[name, Verb.NOISY_HISTOGRAMS]
+        (one, first), (two, second) = link.left[name, NoisyHistograms]
         assert (one, two) == (1, 2)
         assert not np.allclose(first.counts, second.counts, atol=1e-3)
     for node in NODES:
@@ -182,13 +196,13 @@ def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noi
 def test_a_party_that_dies_before_its_release_has_paid_for_it(make_private_trial):
     """Too much in the account, never too little."""
     trial = make_private_trial()
-    trial.run(ending((Verb.NOISY_HISTOGRAMS, 0)))
+    trial.run(ending((NoisyHistograms, 0)))
     assert len(account(trial, "party_1")) == 1
 
 
 def test_a_run_that_goes_on_from_a_checkpoint_releases_nothing(make_private_trial):
     trial = make_private_trial()
-    link = ending((Verb.FAKE_PROJECTIONS, 150))  # in epoch 2 of 2
+    link = ending((FakeProjections, 150))  # in epoch 2 of 2
     trial.run(link)
     saved = {name: trial.folder / name / "trial" / "checkpoints" for name in NODES}
     assert [[p.name for p in folder.iterdir()] for folder in saved.values()] == [
@@ -208,10 +222,10 @@ def test_a_run_that_goes_on_from_a_checkpoint_releases_nothing(make_private_tria
     for name, tensors in first.items():
         for key, value in tensors.items():
             assert value.numpy().tobytes() == second[name][key].numpy().tobytes()
-    asked = [Verb.NOISY_HISTOGRAMS, Verb.RECORD_PROJECTIONS, Verb.MASKED_REAL]
-    for verb in asked:  # by a server that wants a second release
+    asked = [NoisyHistograms, RecordProjections, MaskedReal]
+    for kind in asked:  # by a server that wants a second release
         with pytest.raises(ProtocolError, match="not part of this run"):
-            trial.nodes["party_1"].rules.check(Request(verb, 0))
+            trial.nodes["party_1"].rules.check(Request(kind, 0))
     for folder in saved.values():
         (folder / "epoch-000002").rename(folder.parent / "away-again")
     (trial.folder / "party_2" / "trial" / "encoding.json").unlink()
@@ -309,18 +323,31 @@ def test_a_column_that_identifies_records(make_private_trial):
     assert account(trial, "party_1") == []  # nothing left, so nothing was spent
 
 
+def test_kinds_of_columns_belong_into_the_site_files(make_trial):
+    trial = make_trial(parameters={"transformer": {"kinds": {"measure_1": "numeric"}}})
+    with pytest.raises(ParameterError, match="job: kinds of transformer belongs into the site"):
+        trial.job.method_for_node()
+
+
+def test_public_bounds_of_the_sites_are_enough_without_histograms(make_private_trial):
+    without = DPSGD | {"preprocessing_share": 0.0}
+    trial = make_private_trial(privacy=without, budget=Budget(20.0, 1e-3)).run()
+    assert set(trial.outcome.values()) == {None}
+
+
 @pytest.mark.parametrize(
     ("privacy", "words"),
     [
-        ({"mechanism": "first_layer"}, "'first_layer' is not available across processes"),
+        ({"mechanism": "latent_tree"}, "LatentTree is for DPLTSynthesizer"),
+        ({"mechanism": "dpsgd_gan"}, "DPSGDGAN is for WGANGPSynthesizer"),
         ({"public_schema": {}}, "site files"),
-        ({"sigma": 2}, "privacy must be"),
+        ({"sigma": 2}, "privacy: MeanEmbedding has no 'sigma'; there are "),
         ({"delta": 2}, "delta"),
     ],
 )
 def test_a_job_whose_privacy_cannot_be_had(make_private_trial, privacy, words):
     with pytest.raises(ParameterError, match=words):
-        program_of(make_private_trial(privacy=privacy).job)
+        make_private_trial(privacy=privacy).job.method_for_node()
 
 
 def test_a_site_file_with_privacy_is_read_as_it_was_written(make_private_trial, tmp_path):
@@ -358,10 +385,11 @@ def test_a_site_file_with_half_a_budget_is_refused(line, tmp_path):
 
 
 def planned(relation):
-    privacy = GaussianPrivacy(
+    privacy = MeanEmbedding(
         epsilon=1.0, delta=1e-3, public_schema=PublicSchema(), neighbouring_relation=relation
     )
-    return plan_mean_embedding(privacy, {"a": ColumnCounts(1), "b": ColumnCounts(1)}).ledger
+    asked = Asked(n_records=40, owners=Discriminators.PRIVATE)
+    return privacy.plan({"a": ColumnCounts(1), "b": ColumnCounts(1)}, asked).ledger
 
 
 PLAN = planned("add_or_remove_one")
@@ -454,25 +482,42 @@ def steps_of(attempts):
     return [event["steps"] for event in events if event["kind"] == "sampled_release"]
 
 
-def test_dpsgd_accounts_every_step_before_it_and_again_with_other_records(make_private_trial):
-    trial = make_private_trial(privacy=DPSGD, budget=Budget(20.0, 1e-3))
+@pytest.mark.parametrize(
+    ("method", "kind", "noised", "how"),
+    [
+        ("VFLGANSynthesizer", SampledFeatures, False, RuntimeError),
+        ("VertiGANSynthesizer", BackboneGradients, True, Dead),
+    ],
+)
+def test_dpsgd_accounts_every_step_before_it_and_again_with_other_records(
+    make_private_trial, method, kind, noised, how
+):
+    small = {"epochs": 2, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
+    trial = make_private_trial(
+        privacy=DPSGD,
+        parameters=small | {"discriminator_steps": 1},
+        budget=Budget(20.0, 1e-3),
+        method=method,
+    )
     seen = {"rows": [], "paid": []}
 
     class Link(Direct):
-        at = (Verb.DISCRIMINATOR_FEATURES, 4)  # in epoch 2 of 2, each of three steps
+        at = (kind, 4)  # in epoch 2 of 2, each of three steps
 
         def exchange(self, frame, timeout):
-            for verb, message in decode(frame, 1 << 28).messages:
-                if self._name == "party_1" and verb is Verb.DISCRIMINATOR_FEATURES:
+            for message in decode(frame, 1 << 28).messages:
+                if self._name == "party_1" and isinstance(message, kind):
                     node = trial.nodes["party_1"]
                     seen["paid"].append((message.step, steps_of(account(trial, "party_1"))))
                     seen["rows"].append((message.step, node.party.schedule.rows(message.step)))
-                    if (verb, message.step) == self.at:
-                        raise RuntimeError
+                    if (kind, message.step) == self.at:
+                        if how is Dead:
+                            self.outwait()
+                        raise how
             return super().exchange(frame, timeout)
 
     trial.run(Link)
-    assert isinstance(trial.outcome["party_1"], RuntimeError)
+    assert isinstance(trial.outcome["party_1"], how)
     for step, paid in seen["paid"]:
         assert sum(paid) >= step + 1
     assert [steps_of(account(trial, node)) for node in NODES] == [[6], [6], [6]]
@@ -485,9 +530,12 @@ def test_dpsgd_accounts_every_step_before_it_and_again_with_other_records(make_p
     assert by_step[3:5] != by_step[5:7]  # the server of the first attempt knows nothing of these
     for node in NODES:
         found = report(trial, node, 2)
-        noised = {row["message"]: row["noised"] for row in found["left"] + found["arrived"]}
-        assert not noised["SampledFeatures"]
-        assert noised["IntermediateFeatures"]
+        said = {row["message"]: row["noised"] for row in found["left"] + found["arrived"]}
+        assert said[kind.__name__] is noised
+        if method == "VFLGANSynthesizer":
+            assert said["GeneratorFeatures"]
+        else:
+            assert said["SummedBackboneGradients"]
         ledger = PrivacyLedger.from_dict(found["privacy"]["ledger"])
         once = PrivacyLedger.from_dict(report(trial, node, 1)["privacy"]["ledger"])
         assert ledger.epsilon() > once.epsilon()
@@ -497,19 +545,68 @@ def test_dpsgd_accounts_every_step_before_it_and_again_with_other_records(make_p
         assert half.minter.offset == 10**18
 
 
+def test_a_latent_tree_is_paid_for_before_anything_of_it_leaves(make_private_trial):
+    """Its encoded sizes follow from noisy histograms too; a crash repeats everything."""
+    trial = make_private_trial(
+        privacy={"mechanism": "latent_tree"},
+        parameters={},
+        budget=Budget(6.0, 1e-3),
+        method="DPLTSynthesizer",
+    )
+    paid = []
+
+    class Link(Direct):
+        ends = True
+
+        def exchange(self, frame, timeout):
+            for message in decode(frame, 1 << 28).messages:
+                if isinstance(message, EncodedSize | LatentCodes):
+                    purposes = [
+                        [entry["purpose"] for entry in attempt["entries"]]
+                        for attempt in account(trial, self._name)
+                    ]
+                    paid.append((self._name, type(message), purposes))
+                if self._name == "party_1" and isinstance(message, LatentCodes) and self.ends:
+                    self.outwait()
+                    raise Dead
+            return super().exchange(frame, timeout)
+
+    whole = ["preprocessing", "latent attributes", "latent tree"]
+    trial.run(Link)
+    assert isinstance(trial.outcome["party_1"], Dead)
+    assert len(paid) == 4
+    assert all(purposes == [whole] for _, _, purposes in paid)
+    assert [len(account(trial, node)) for node in NODES] == [1, 1, 1]
+    paid.clear()
+    Link.ends = False
+    trial.run(Link)
+    assert set(trial.outcome.values()) == {None}
+    assert len(paid) == 4
+    assert all(purposes == [whole, whole] for _, _, purposes in paid)
+    for node in NODES:
+        assert [len(attempt["entries"]) for attempt in account(trial, node)] == [3, 3]
+        privacy = report(trial, node, 2)["privacy"]
+        once = PrivacyLedger.from_dict(report(trial, "party_2")["privacy"]["ledger"])
+        ledger = PrivacyLedger.from_dict(privacy["ledger"])
+        assert ledger.epsilon() > 1.4 * once.epsilon()
+
+
 def test_dpsgd_releases_and_sends_what_it_does_in_one_process(make_private_trial):
     trial = make_private_trial(privacy=DPSGD, budget=Budget(20.0, 1e-3)).run()
     assert set(trial.outcome.values()) == {None}
-    values = trial.job.parameters["privacy"] | {"public_schema": trial.schema}
-    parameters = trial.job.parameters | {"privacy": GaussianPrivacy(**values)}
-    synth = VFLGANSynthesizer(**parameters, random_state=0, device="cpu", verbose=0)
+    synth = in_one_process(trial)
     synth.fit(trial.frames, "record_id", transcript=True)
     crossed = synth.transcript_.set_index(["message", "sender"])["messages"]
     for node in NODES:
         ledger = PrivacyLedger.from_dict(report(trial, node)["privacy"]["ledger"])
         assert ledger.event == synth.privacy_ledger_.event
         for row in report(trial, node)["left"]:
-            if row["message"] in ("SampledFeatures", "IntermediateFeatures", "CutGradients"):
+            if row["message"] in (
+                "SampledFeatures",
+                "GeneratorFeatures",
+                "DiscriminatorGradients",
+                "GeneratorGradients",
+            ):
                 whole = crossed[row["message"], node]
                 assert row["messages"] == (whole if node != "server" else whole.iloc[0])
 

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 import torch
 
-from vflsynth import PartyModel, VFLGANSynthesizer, splitdefense
-from vflsynth._artefacts import read_json, read_tensors
+from tests.unit.federation.trial import assert_same
+from vflsynth import VFLGANSynthesizer, splitdefense
+from vflsynth._artefacts import read_tensors
 from vflsynth.splitdefense.model import TopModel
 
 KEY = "record_id"
@@ -18,19 +19,6 @@ def in_process(trial, **parameters):
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in trial.job.parameters.items()}
     synth = VFLGANSynthesizer(**values | parameters, random_state=0, device="cpu", verbose=0)
     return synth.fit(trial.frames, KEY, transcript=True)
-
-
-def assert_same(trial, synth):
-    for name, half in synth.parties_.items():
-        path = trial.folder / name / trial.job.name / "half"
-        own = PartyModel.load(path)
-        assert own.transformer.to_dict() == half.transformer.to_dict()
-        assert own.minter == half.minter
-        ours, theirs = own.sampler.tensors(), half.sampler.tensors()
-        assert ours.keys() == theirs.keys()
-        for key, value in theirs.items():
-            assert value.numpy().tobytes() == ours[key].numpy().tobytes(), (name, key)
-        pd.testing.assert_frame_equal(own.sample(20, 3), half.sample(20, 3))
 
 
 @pytest.mark.parametrize("n_parties", [2, 3])
@@ -63,9 +51,7 @@ def test_a_split_classifier_too(make_split_trial, n_parties, method):
         ours, theirs = read_tensors(path / "bottom.safetensors"), half.network.state_dict()
         for key, value in theirs.items():
             assert torch.equal(value, ours[key].double()), (name, key)
-    path = trial.folder / "server" / "trial" / "half"
-    settings = trial.server.program.settings(model.alignment_.n_matched, {})
-    top = TopModel.read(path, settings)
+    top = TopModel.load(trial.folder / "server" / "trial" / "half")
     assert top.calibration == model.top_.calibration
     for key, value in model.top_.networks["top"].state_dict().items():
         assert torch.equal(value, top.networks["top"].state_dict()[key]), key
@@ -79,7 +65,5 @@ def test_classes_that_are_times_are_written(make_split_trial, unit):
     table.to_parquet(trial.server_site.table)
     trial.run()
     assert set(trial.outcome.values()) == {None}
-    content = read_json(trial.folder / "server" / "trial" / "half" / "classes.json")
-    found = np.array(content["values"], dtype=content["dtype"])
-    assert found.tolist() == trial.server.classes.tolist()
-    assert (found == days).all()
+    top = TopModel.load(trial.folder / "server" / "trial" / "half")
+    assert (top.classes == days).all()

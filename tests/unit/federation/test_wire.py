@@ -3,6 +3,7 @@
 import json
 import struct
 
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -11,7 +12,6 @@ from safetensors.torch import save
 
 from vflsynth.exceptions import ExchangeError, PayloadRejectedError, ProtocolMismatchError
 from vflsynth.federation.wire import (
-    KINDS,
     PROTOCOL,
     Frame,
     Reason,
@@ -20,28 +20,30 @@ from vflsynth.federation.wire import (
     decode,
     encode,
 )
-from vflsynth.protocol import (
+from vflsynth.protocol import MESSAGES
+from vflsynth.protocol.messages import (
+    AlignmentNotice,
     BlindedKeys,
-    CutGradients,
+    DiscriminatorFeatures,
+    DiscriminatorGradients,
+    GeneratorFeatures,
     Hello,
-    IntermediateFeatures,
+    KeyList,
     SelectionNotice,
     Shape,
     TrainingReport,
 )
-from vflsynth.protocol.channel import Verb
 
 LIMIT = 1 << 20
 
 
 def features(value=1.5, shape=(1, 4, 3)):
-    return IntermediateFeatures("lab", "server", 7, torch.full(shape, value))
+    return DiscriminatorFeatures("lab", "server", 7, torch.full(shape, value))
 
 
 def up(message=None, **changes):
     parts = {"run": "r1", "number": 3, "tag": "ab12"}
-    messages = ((Verb.DISCRIMINATOR_FEATURES, message or features()),)
-    return Frame(**parts | {"messages": messages} | changes)
+    return Frame(**parts | {"messages": (message or features(),)} | changes)
 
 
 def same(one, other):
@@ -52,8 +54,7 @@ def same(one, other):
         other.status,
     )
     assert (one.request, one.reason) == (other.request, other.reason)
-    for (verb, message), (verb_2, message_2) in zip(one.messages, other.messages, strict=True):
-        assert verb is verb_2
+    for message, message_2 in zip(one.messages, other.messages, strict=True):
         assert type(message) is type(message_2)
         assert (message.sender, message.receiver, message.step) == (
             message_2.sender,
@@ -78,12 +79,12 @@ def same(one, other):
         up(SelectionNotice("server", "lab", 4, torch.tensor([True]))),
         up(BlindedKeys("lab", "server", 0, torch.zeros(5, 33, dtype=torch.uint8))),
         up(TrainingReport("lab", "server", 1, torch.ones(1), torch.zeros(1))),
-        up(CutGradients("server", "lab", 7, torch.randn(1, 0, 3))),
-        Frame("r1", 0, request=Request(Verb.GENERATOR_FEATURES, 12)),
+        up(DiscriminatorGradients("server", "lab", 7, torch.randn(1, 0, 3))),
+        Frame("r1", 0, request=Request(GeneratorFeatures, 12)),
         Frame("r1", 9, status=Status.DONE),
         Frame("r1", 9, status=Status.ABORT, reason=Reason("PartyLostError", "gone", "lab", 3)),
         Frame("r1", 9, status=Status.ABORT, reason=Reason("PartyLostError", "gone")),
-        up(messages=((Verb.SELECT, features()), (Verb.UPDATE_GENERATOR, features(2.0)))),
+        up(messages=(features(), features(2.0))),
     ],
 )
 def test_a_frame_is_read_as_it_was_written(frame):
@@ -92,18 +93,27 @@ def test_a_frame_is_read_as_it_was_written(frame):
 
 def test_every_float_arrives_with_its_bits():
     values = torch.randn(1, 50, 7)
-    ((_, message),) = decode(encode(up(features().__class__("a", "b", 1, values))), LIMIT).messages
+    (message,) = decode(encode(up(features().__class__("a", "b", 1, values))), LIMIT).messages
     assert message.features.numpy().tobytes() == values.numpy().tobytes()
 
 
 def test_a_slice_is_sent_as_its_values():
     part = torch.randn(1, 5, 6).split(2, -1)[1]
-    ((_, message),) = decode(encode(up(IntermediateFeatures("a", "b", 1, part))), LIMIT).messages
+    (message,) = decode(encode(up(DiscriminatorFeatures("a", "b", 1, part))), LIMIT).messages
     assert torch.equal(message.features, part)
 
 
 def test_lists_of_keys_cannot_be_written():
-    assert not {"KeyList", "AlignmentNotice"} & set(KINDS)
+    assert {name for name, kind in MESSAGES.items() if kind.declared.in_process} == {
+        "KeyList",
+        "AlignmentNotice",
+    }
+    for message in (
+        KeyList("lab", "server", 0, pd.Index([1, 2])),
+        AlignmentNotice("server", "lab", 0, pd.Index([1, 2])),
+    ):
+        with pytest.raises(TypeError):
+            encode(up(message))
 
 
 def test_a_frame_is_little_more_than_its_tensors():
@@ -158,18 +168,21 @@ def assembled(header, body):
         (lambda h: h.update(status="stop"), "unknown status"),
         (lambda h: h.update(status="abort"), "reason"),
         (lambda h: h.update(reason=["a", "b", None, None]), "reason"),
-        (lambda h: h.update(request=["fly", 1]), "unknown verb"),
-        (lambda h: h.update(request=["shape"]), "list of 2"),
+        (lambda h: h.update(request=["fly", 1]), "unknown kind"),
+        (lambda h: h.update(request=["Shape"]), "list of 2"),
+        (lambda h: h.update(request=["KeyList", 0]), "unknown kind"),
         (lambda h: h.update(messages={}), "list of messages"),
         (lambda h: h.update(messages=h["messages"] * 20), "too many"),
         (lambda h: h.update(messages=[]), "belong to no message"),
         (lambda h: h["messages"][0].update(kind="KeyList"), "unknown kind"),
         (lambda h: h["messages"][0].update(kind="os.system"), "unknown kind"),
         (lambda h: h["messages"][0].update(kind="Shape"), "without 'n_records'"),
-        (lambda h: h["messages"][0].update(kind="CutGradients"), "without its tensor"),
+        (lambda h: h["messages"][0].update(kind="DiscriminatorGradients"), "without its tensor"),
         (lambda h: h["messages"][0].update(values={"features": 1}), "does not have"),
         (lambda h: h["messages"][0].update(values=None), "without values"),
-        (lambda h: h["messages"][0].update(verb=5), "short text"),
+        (lambda h: h["messages"][0].update(kind=5), "short text"),
+        (lambda h: h["messages"][0].update(kind="AlignmentNotice"), "unknown kind"),
+        (lambda h: h["messages"][0].update(verb="shape"), "message"),
         (lambda h: h["messages"][0].pop("step"), "message"),
     ],
 )
@@ -246,9 +259,9 @@ def test_a_header_of_any_json(changes):
 
 @given(
     st.fixed_dictionaries(
-        {}, optional=dict.fromkeys(("verb", "kind", "sender", "receiver", "step", "values"), JSON)
+        {}, optional=dict.fromkeys(("kind", "sender", "receiver", "step", "values"), JSON)
     )
-    | st.fixed_dictionaries({"kind": st.sampled_from(sorted(KINDS)), "values": JSON})
+    | st.fixed_dictionaries({"kind": st.sampled_from(sorted(MESSAGES)), "values": JSON})
 )
 def test_a_message_of_any_json(changes):
     header, body = parts()

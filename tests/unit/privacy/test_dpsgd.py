@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.mechanisms.noisy_descent import layer_traces, penalty_traces
 from vflsynth.networks import MLP
-from vflsynth.parties.dpsgd import layer_traces, penalty_traces
 from vflsynth.privacy.dpsgd import (
     LayerTrace,
     clip_factors,

@@ -36,7 +36,7 @@ def test_margin_is_chosen_by_trials(fitted, tables):
     assert fitted.margins_["leak_auc"].between(0.5, 1.0).all()
     assert fitted.pseudo_label_margin_ == best_margin(fitted.margins_)
     assert fitted.pseudo_label_margin == "auto", "parameters stay as they were given"
-    assert fitted.defense().objective.pseudo_label_margin == fitted.pseudo_label_margin_
+    assert fitted.make_objective().pseudo_label_margin == fitted.pseudo_label_margin_
     frames, y = tables
     pd.testing.assert_frame_equal(fitted.margin_trials(frames, y, "id"), fitted.margins_)
 

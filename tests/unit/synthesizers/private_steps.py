@@ -4,6 +4,8 @@ The reference computes every record's or pair's gradient by itself, by automatic
 """
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,10 +13,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vflsynth.parties import dpsgd as dpsgd_module
+from vflsynth._random import secret_from
+from vflsynth.mechanisms import noisy_descent as dpsgd_module
+from vflsynth.methods.base import Algorithm, Duration
 from vflsynth.privacy import PublicSchema
-from vflsynth.synthesizers import _private_gradients as fitting
-from vflsynth.training import Session
+from vflsynth.run import Options, PartyRun, local, server_run
 
 SCHEMA = PublicSchema(
     bounds={"age": (0, 100), "income": (0.0, 10.0)},
@@ -55,29 +58,54 @@ def with_one_more(frames, record):
 
 
 class Stop(Exception):
-    """Carries a session out of a fit, ready to take its first step."""
+    """Ends a fit where training would begin."""
 
 
-def stopped_before_training(models, privacy, frames):
+@dataclass
+class Session:
+    """A fit that is ready to take its first step."""
+
+    nodes: dict[str, PartyRun]
+    algorithm: Algorithm
+    settings: Any
+    plan: Duration
+
+    @property
+    def parties(self):
+        """What trains, by party."""
+        return {name: node.party for name, node in self.nodes.items()}
+
+
+def stopped_before_training(models, frames):
     """The session of a fit that is stopped where training would begin."""
 
-    def stop(session, multiply_adds, **options):
-        raise Stop(session)
+    def stop(*args):
+        raise Stop
 
+    first = models[0]
+    secrets = [secret_from(model.random_state) for model in models]
+    run = first._local_run(first.method(), frames, None, Options(), secrets)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "train", stop)
-        with pytest.raises(Stop) as stopped:
-            fitting.fit_private_gradients(models, privacy, range(len(models)), frames, None)
-    return stopped.value.args[0]
+        patch.setattr(server_run, "run", stop)
+        with pytest.raises(Stop):
+            run.run()
+    return Session(run.parties, run.algorithm, run.settings, run.duration)
+
+
+def fit_with_noise(model, frames, seed=1):
+    """Fit with injected noise and sampling, as a repeatable test needs them."""
+    noise = torch.Generator().manual_seed(seed)
+    model._fit_models([model], frames, None, Options(), noise=noise)
+    return model
 
 
 def sessions_of(monkeypatch, synthesizer):
     """Make sessions at their first step; sampling is the same every time, noise is not."""
-    monkeypatch.setattr(fitting, "_entropy", lambda noise: b"sampling" * 4)
+    monkeypatch.setattr(local, "_entropy", lambda noise: b"sampling" * 4)
 
     def make(frames, privacy, n_models=1, **parameters):
         models = [synthesizer(privacy, **parameters) for _ in range(n_models)]
-        return stopped_before_training(models, privacy, frames)
+        return stopped_before_training(models, frames)
 
     return make
 

@@ -12,22 +12,23 @@ from sklearn.exceptions import NotFittedError
 
 from vflsynth import DPLTSynthesizer, VFLGANSynthesizer
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
-from vflsynth.parties import latent_tree_party as party_module
-from vflsynth.parties import latent_tree_server as server_module
-from vflsynth.privacy import GaussianPrivacy, PublicSchema
+from vflsynth.mechanisms import DPSGD, LatentTree
+from vflsynth.methods import latent_tree as method_module
+from vflsynth.methods import latent_tree_party as party_module
+from vflsynth.methods import latent_tree_server as server_module
+from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.contingency import exact_tables
+from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.events import gaussian_releases
-from vflsynth.protocol import LatentCodes, LocalChannel, Transcript
-from vflsynth.synthesizers import dplt
-from vflsynth.training import match_records
+from vflsynth.protocol import Transcript
+from vflsynth.protocol.messages import LatentCodes, MaskedReal
+from vflsynth.run import Options, local
 
 SCHEMA = PublicSchema(
     bounds={"age": (0, 100), "income": (0.0, 40.0), "debt": (0.0, 400.0)},
     categories={"smoker": ("no", "yes"), "grade": (1, 2, 3), "ill": (False, True)},
 )
-PRIVACY = GaussianPrivacy(
-    epsilon=20.0, delta=1e-3, mechanism="latent_tree", public_schema=SCHEMA, n_bins=16
-)
+PRIVACY = LatentTree(epsilon=20.0, delta=1e-3, public_schema=SCHEMA, n_bins=16)
 
 
 @pytest.fixture
@@ -57,8 +58,12 @@ def noise(seed=1):
 
 def fit(frames, privacy=PRIVACY, seed=1, **parameters):
     """Fit with injected noise, as a repeatable test needs it."""
-    model = DPLTSynthesizer(privacy=privacy, random_state=0, **parameters)
-    return model._fit(frames, noise=noise(seed))
+    return refit(DPLTSynthesizer(privacy=privacy, random_state=0, **parameters), frames, seed)
+
+
+def refit(model, frames, seed=1):
+    model._fit_models([model], frames, None, Options(), noise=noise(seed))
+    return model
 
 
 def joined(frames):
@@ -121,7 +126,7 @@ def test_save_and_load_go_on_with_the_same_samples(frames, tmp_path):
     assert (loaded.group_size, loaded.n_states) == (2, 8)
     assert loaded.privacy_ledger_ == synth.privacy_ledger_
     pd.testing.assert_frame_equal(loaded.sample(20), synth.sample(20))
-    refitted = loaded._fit(frames, noise=noise())
+    refitted = refit(loaded, frames)
     pd.testing.assert_frame_equal(
         refitted.sample(9, random_state=1), synth.sample(9, random_state=1)
     )
@@ -157,7 +162,11 @@ def test_any_number_of_parties_and_of_columns(n_parties):
 def test_the_order_of_parties_changes_no_table(frames):
     """Noise is drawn in another order, but who sends what does not change."""
     one, other = fit(frames), fit(dict(reversed(frames.items())))
-    assert one.settings_["groups"].keys() == other.settings_["groups"].keys()
+    groups = [
+        {name: len(set(half.sampler.latent_of)) for name, half in synth.parties_.items()}
+        for synth in (one, other)
+    ]
+    assert groups[0] == groups[1] == {"clinic": 1, "bank": 1}
     ledgers = [synth.privacy_ledger_.epsilon() for synth in (one, other)]
     assert ledgers[0] == pytest.approx(ledgers[1])
 
@@ -166,7 +175,7 @@ def test_the_order_of_parties_changes_no_table(frames):
 
 
 def run(frames, privacy=PRIVACY, seed=1):
-    """Run a fit up to the codes: parties, plan, codes, and the tables that were published."""
+    """Run a fit: parties, plan, codes, and the tables that were published."""
     model = DPLTSynthesizer(privacy=privacy, random_state=0)
     published = []
 
@@ -178,17 +187,16 @@ def run(frames, privacy=PRIVACY, seed=1):
 
         return release
 
+    kept = Transcript(keep_messages=True)
     with pytest.MonkeyPatch.context() as patch:
         for module in (party_module, server_module):
             patch.setattr(module, "release_tables", watched(module.release_tables))
-        parties, plan = dplt.make_parties(model, privacy, frames, None, b"secret", noise(seed))
-        channel = LocalChannel(parties)
-        match_records(channel, frames, None)
-        for party in parties:
-            party.prepare()
-        codes = channel.gather(dplt.Verb.LATENT_CODES, 0, LatentCodes)
-        dplt.publish_tree(codes, plan.tree_std, noise(seed + 1))
-    return parties, plan, codes, published
+        patch.setattr(local, "Transcript", lambda: kept)
+        options = Options(transcript=True)
+        made = model._fit_models([model], frames, None, options, noise=noise(seed))
+    parties = [node.party for node in made.parties.values()]
+    codes = {m.sender: m for m in kept.messages if isinstance(m, LatentCodes)}
+    return parties, made.method.plan, codes, published
 
 
 def assert_published_as_the_ledger_says(frames):
@@ -226,9 +234,9 @@ def test_tables_without_noise_are_noticed(frames, monkeypatch, module):
 
 
 def test_a_forgotten_party_is_noticed(frames, monkeypatch):
-    honest = dplt.publish_tree
+    honest = method_module.publish_tree
     monkeypatch.setattr(
-        dplt, "publish_tree", lambda codes, *rest: honest({"bank": codes["bank"]}, *rest)
+        method_module, "publish_tree", lambda codes, *rest: honest({"bank": codes["bank"]}, *rest)
     )
     with pytest.raises(KeyError, match="clinic"):
         fit(frames)
@@ -261,7 +269,7 @@ def test_a_latent_attribute_is_a_function_of_one_record(frames, monkeypatch):
     """Given what was published, the other records do not matter."""
     released = []
     honest_tables = party_module.release_tables
-    honest_histograms = party_module.PublicEncoding.histograms
+    honest_histograms = PublicEncoding.histograms
 
     def keep(honest):
         def call(*arguments, **options):
@@ -272,11 +280,11 @@ def test_a_latent_attribute_is_a_function_of_one_record(frames, monkeypatch):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(party_module, "release_tables", keep(honest_tables))
-        patch.setattr(party_module.PublicEncoding, "histograms", keep(honest_histograms))
+        patch.setattr(PublicEncoding, "histograms", keep(honest_histograms))
         codes = run(frames)[2]
     assert len(released) == 2 * 3  # two parties; histograms, pairs, and latents with columns
     monkeypatch.setattr(party_module, "release_tables", lambda *a, **k: released.pop(0))
-    monkeypatch.setattr(party_module.PublicEncoding, "histograms", lambda *a, **k: released.pop(0))
+    monkeypatch.setattr(PublicEncoding, "histograms", lambda *a, **k: released.pop(0))
     few = {name: frame.iloc[:40] for name, frame in frames.items()}
     for name, message in run(few)[2].items():
         torch.testing.assert_close(message.codes, codes[name].codes[:40])
@@ -313,10 +321,19 @@ def test_same_noise_and_seed_same_bytes_other_noise_other_bytes(frames):
 
 def test_only_declared_messages_cross(frames, monkeypatch):
     kept = Transcript(keep_messages=True)
-    monkeypatch.setattr(dplt, "Transcript", lambda: kept)
+    monkeypatch.setattr(local, "Transcript", lambda: kept)
     synth = DPLTSynthesizer(privacy=PRIVACY).fit(frames, transcript=True)
     kinds = [type(message).__name__ for message in kept.messages]
-    assert sorted(set(kinds)) == ["AlignmentNotice", "KeyList", "LatentCodes", "LatentTree"]
+    assert set(kinds) == {
+        "Hello",
+        "Terms",
+        "KeyList",
+        "AlignmentNotice",
+        "EncodedSize",
+        "EncodedSizes",
+        "LatentCodes",
+        "LatentTree",
+    }
     assert kinds.count("LatentCodes") == kinds.count("LatentTree") == 2
     assert synth.transcript_ is not None
 
@@ -326,7 +343,7 @@ def test_after_the_release_a_party_has_no_codes(frames):
     for party in parties:
         assert not hasattr(party, "latents")
         with pytest.raises(ProtocolError, match="cannot answer"):
-            party.answer(dplt.Verb.MASKED_REAL, 0)
+            party.answer(MaskedReal, 0)
 
 
 def test_codes_outside_what_was_declared_are_refused():
@@ -339,15 +356,15 @@ def test_codes_outside_what_was_declared_are_refused():
 
 
 @pytest.mark.parametrize(
-    "privacy", [None, 3.0, GaussianPrivacy(epsilon=1.0, delta=1e-3, public_schema=SCHEMA)]
+    "privacy", [None, 3.0, DPSGD(epsilon=1.0, delta=1e-3, public_schema=SCHEMA)]
 )
 def test_another_privacy_is_refused(frames, privacy):
-    with pytest.raises(ParameterError, match="mechanism='latent_tree'"):
+    with pytest.raises(ParameterError, match="LatentTree"):
         DPLTSynthesizer(privacy=privacy).fit(frames)
 
 
 def test_other_synthesizers_refuse_this_mechanism(frames):
-    with pytest.raises(ParameterError, match="latent_tree"):
+    with pytest.raises(ParameterError, match="LatentTree is for DPLTSynthesizer"):
         VFLGANSynthesizer(privacy=PRIVACY).fit(frames)
 
 

@@ -18,6 +18,7 @@ from tests.unit.synthesizers.private_steps import (
     RECORDS,
     SCHEMA,
     assert_noise_is_claimed,
+    fit_with_noise,
     make_frames,
     sessions_of,
     stopped_before_training,
@@ -33,29 +34,28 @@ from vflsynth.exceptions import (
     PrivacyParameterError,
     ProtocolError,
 )
-from vflsynth.parties import dpsgd as dpsgd_module
-from vflsynth.parties import first_layer_party as first_layer_module
-from vflsynth.parties.first_layer_party import FirstLayerParty
-from vflsynth.privacy import GaussianPrivacy, Sampler, plan_dpsgd
+from vflsynth.mechanisms import DPSGD as DPSGDMechanism
+from vflsynth.mechanisms import Asked, Discriminators, FirstLayer
+from vflsynth.mechanisms import noisy_descent as dpsgd_module
+from vflsynth.methods import critics as first_layer_module
+from vflsynth.methods.vflgan_party import Cut, FirstLayerCut
+from vflsynth.privacy import Sampler
 from vflsynth.privacy import first_layer as first_layer_mechanism
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.protocol import PoissonSchedule, SampledFeatures, Transcript
-from vflsynth.protocol.channel import Verb
-from vflsynth.synthesizers import _private_gradients as fitting
+from vflsynth.protocol import PoissonSchedule, Transcript
+from vflsynth.protocol.messages import MaskedFake, MaskedReal, SampledFeatures
+from vflsynth.run import local
 
-DPSGD = GaussianPrivacy(
+DPSGD = DPSGDMechanism(
     noise_multiplier=1.5,
     delta=1e-3,
-    mechanism="dpsgd",
     public_schema=SCHEMA,
     n_records=60,
     preprocessing_share=0.0,
     max_grad_norm=0.3,
 )
 AT_RECORDS = clone(DPSGD).set_params(gradient_penalty_at="records")
-FIRST_LAYER = GaussianPrivacy(
-    noise_multiplier=1.5, delta=1e-3, mechanism="first_layer", max_grad_norm=0.2
-)
+FIRST_LAYER = FirstLayer(noise_multiplier=1.5, delta=1e-3, max_grad_norm=0.2)
 FEATURES = 5
 
 
@@ -135,7 +135,7 @@ def clipped(session, records, mixed=None):
                 judged = judged - record_penalty(session, owner, mixed[k])
             found = torch.autograd.grad(judged, list(named.values()), allow_unused=True)
             norm = math.sqrt(sum(g.double().square().sum().item() for g in found if g is not None))
-            bound = session.parties["bank"].dpsgd.max_grad_norm
+            bound = session.parties["bank"].descent.noisy.plan.max_grad_norm
             for name, g in zip(named, found):
                 if g is not None:
                     total[owner][name] += g * min(1.0, bound / norm)
@@ -144,7 +144,7 @@ def clipped(session, records, mixed=None):
 
 def record_penalty(session, owner, point, weight=10.0):
     """An owner's penalty at one point; what does not depend on the point is left out."""
-    of_whole = session.settings["gradient_penalty"] == "paper"
+    of_whole = session.settings.gradient_penalty == "paper"
     if owner == "server":
         shared = session.algorithm.server.discriminator
         inputs = point["features"].detach().requires_grad_()
@@ -170,7 +170,7 @@ def mixed_points(session, real, fake, step=0):
         x, z = ({n: part[n][i] for n in part} for part, i in ((real, k), (fake, partners[k])))
         point = {n: z[n] + weights[k] * (x[n] - z[n]) for n in x}
         first = {n: session.parties[n].discriminator.first_part for n in sorted(x)}
-        if session.settings["gradient_penalty"] == "paper":
+        if session.settings.gradient_penalty == "paper":
             f_x, f_z = (
                 torch.cat([first[n](rows[n][None, None])[0, 0] for n in sorted(x)])
                 for rows in (x, z)
@@ -210,7 +210,7 @@ def batch_of(session, step=0):
     real, fake, mixed = {}, {}, {}
     for name, party in session.parties.items():
         own = party.schedule.rows(step)[0, : int(party.schedule.n_real(step)[0])]
-        real[name] = party._records[own]
+        real[name] = party.records[own]
         with torch.no_grad():
             fake[name] = party.fake(step, "discriminator")[0]
         weights = party.schedule.interpolation(step)[0]
@@ -400,7 +400,7 @@ def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
             sum((steps[1][owner][name] - g).square().sum().item() for name, g in parts.items())
         )
         assert moved[owner] <= 0.3 + 1e-4, owner
-    joint_sensitivity = session.parties["bank"].dpsgd.sensitivity
+    joint_sensitivity = session.parties["bank"].descent.noisy.plan.sensitivity
     assert 0.05 < math.hypot(*moved.values()) <= joint_sensitivity + 1e-4
 
 
@@ -420,7 +420,7 @@ def test_who_meets_whom_is_drawn_from_what_nobody_can_repeat(frames):
     """Partners by position would all shift when a record is added before them."""
     drawn = []
     for _ in range(2):
-        schedule = stopped_before_training([synthesizer()], DPSGD, frames).parties["bank"].schedule
+        schedule = stopped_before_training([synthesizer()], frames).parties["bank"].schedule
         drawn.append([schedule.partners(step)[0].tolist() for step in range(4)])
     assert drawn[0] != drawn[1]
 
@@ -439,9 +439,7 @@ def test_with_noise_to_infinity_two_populations_give_the_same_model(frames):
 
     def sample(table, noise_multiplier):
         privacy = clone(DPSGD).set_params(noise_multiplier=noise_multiplier)
-        model = synthesizer(privacy, epochs=5)
-        noise = torch.Generator().manual_seed(1)
-        fitting.fit_private_gradients([model], privacy, [0], table, None, noise=noise)
+        model = fit_with_noise(synthesizer(privacy, epochs=5), table)
         return model.sample(50, random_state=3)
 
     pd.testing.assert_frame_equal(sample(frames, 1e12), sample(other, 1e12))
@@ -453,28 +451,33 @@ def test_with_noise_to_infinity_two_populations_give_the_same_model(frames):
 
 def test_only_declared_messages_cross_and_no_masked_record_does(frames, monkeypatch):
     kept = Transcript(keep_messages=True)
-    monkeypatch.setattr(fitting, "Transcript", lambda: kept)
+    monkeypatch.setattr(local, "Transcript", lambda: kept)
     synthesizer(model_selection="best").fit(frames, transcript=True)
     assert {type(message).__name__ for message in kept.messages} == {
         "KeyList",
         "AlignmentNotice",
+        "Hello",
+        "Terms",
+        "EncodedSize",
+        "EncodedSizes",
         "Shape",
         "SampledFeatures",
-        "IntermediateFeatures",
-        "CutGradients",
+        "DiscriminatorGradients",
+        "GeneratorFeatures",
+        "GeneratorGradients",
         "SelectionNotice",
         "TrainingReport",
     }
     for message in kept.messages:  # the generators' step sends features of fakes only
-        if type(message).__name__ == "IntermediateFeatures":
+        if type(message).__name__ == "GeneratorFeatures":
             assert message.features.shape[1] == BATCH
 
 
 def test_a_party_refuses_what_the_ledger_has_no_entry_for(frames, session_of):
-    for party in session_of(frames).parties.values():
-        for verb in (Verb.MASKED_REAL, Verb.MASKED_FAKE):
+    for party in session_of(frames).nodes.values():
+        for kind in (MaskedReal, MaskedFake):
             with pytest.raises(ProtocolError, match="no entry"):
-                party.answer(verb, 0)
+                party.answer(kind, 0)
 
 
 def test_the_history_is_computed_from_fakes(frames, session_of, monkeypatch):
@@ -509,7 +512,7 @@ def test_the_step_after_the_last_is_refused_before_records_are_read(frames, sess
 def test_samples_of_records_do_not_follow_from_the_random_state(frames):
     sampled, latents = [], []
     for _ in range(2):
-        session = stopped_before_training([synthesizer()], DPSGD, frames)
+        session = stopped_before_training([synthesizer()], frames)
         schedule = session.parties["bank"].schedule
         sampled.append([schedule.rows(step).tolist() for step in range(5)])
         latents.append(schedule.latent(0))
@@ -566,12 +569,12 @@ def test_the_claimed_noise_is_the_noise_of_training(frames, session_of):
     for relation, factor in (("add_or_remove_one", 1.0), ("replace_one", 2.0)):
         privacy = clone(DPSGD).set_params(neighbouring_relation=relation)
         session = session_of(frames, privacy)
-        plan = plan_dpsgd(
-            privacy, {"clinic": ColumnCounts(1), "bank": ColumnCounts(1)}, sample_rate=0.1, steps=1
-        )
+        asked = Asked(n_records=60, owners=Discriminators.LOCAL_AND_SHARED, batch_size=6)
+        plan = privacy.plan({"clinic": ColumnCounts(1), "bank": ColumnCounts(1)}, asked)
         (entry,) = plan.ledger.entries
-        for owner in (*session.parties.values(), session.algorithm.server):
-            used = owner.descent.settings
+        parties = [party.descent.noisy for party in session.parties.values()]
+        for noisy in (*parties, session.algorithm.server.noisy):
+            used = noisy.plan
             std = used.noise_multiplier * used.sensitivity
             assert std == pytest.approx(factor * 1.5 * math.sqrt(3.0) * 0.3)
             assert [r.noise_std for r in entry.event.releases] == pytest.approx([std] * 3)
@@ -620,10 +623,10 @@ def test_what_would_release_twice_is_refused(frames, tmp_path):
 def test_parties_that_sampled_differently_are_named(frames, session_of):
     session = session_of(frames)
     channel = session.algorithm.channel
-    received = channel.gather(Verb.DISCRIMINATOR_FEATURES, 0, SampledFeatures)
+    received = channel.gather(SampledFeatures, 0)
     received["clinic"].n_real.add_(1)
     with pytest.raises(ProtocolError, match="sampled"):
-        session.algorithm.server.update_on_sample(0, received)
+        session.algorithm.server.update_discriminator(0, received)
 
 
 # -- the paper's mechanism -------------------------------------------------------------------------
@@ -689,11 +692,13 @@ def plant_first_layer_same_for_all_models(patch):
 
 
 def plant_first_layer_forgotten_party(patch):
-    honest = FirstLayerParty._before_descent
+    honest = FirstLayerCut.descend
     patch.setattr(
-        FirstLayerParty,
-        "_before_descent",
-        lambda self: honest(self) if self.name != "bank" else None,
+        FirstLayerCut,
+        "descend",
+        lambda self, party, message: (honest if party.name != "bank" else Cut.descend)(
+            self, party, message
+        ),
     )
 
 
@@ -712,11 +717,12 @@ def plant_first_layer_weight_without_noise(patch):
 
 
 def plant_noise_on_the_second_layer(patch):
-    patch.setattr(
-        FirstLayerParty,
-        "_before_descent",
-        lambda self: self.noise.perturb(self.discriminator.first_part.layers[1]),
-    )
+    def descend(self, party, message):
+        losses = Cut.descend(self, party, message)
+        self.first_layer.perturb(party.discriminator.first_part.layers[1])
+        return losses
+
+    patch.setattr(FirstLayerCut, "descend", descend)
 
 
 def plant_first_layer_sensitivity_of_removal(patch):
@@ -761,7 +767,7 @@ def correlated(n=256, seed=0):
 @pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
 def test_first_layer_learns_with_noise_to_infinity():
     """A claimed epsilon of nearly zero, and the synthetic table shows the relation all the same."""
-    privacy = GaussianPrivacy(noise_multiplier=1e4, delta=1e-3, mechanism="first_layer")
+    privacy = FirstLayer(noise_multiplier=1e4, delta=1e-3)
     found = []
     for seed in range(3):
         model = VFLGANSynthesizer(

@@ -15,6 +15,7 @@ from tests.unit.synthesizers.private_steps import (
     SCHEMA,
     assert_noise_is_claimed,
     expected_gradients,
+    fit_with_noise,
     make_frames,
     sessions_of,
     stopped_before_training,
@@ -30,21 +31,22 @@ from vflsynth.exceptions import (
     PrivacyParameterError,
     ProtocolError,
 )
-from vflsynth.parties import VertiGANFirstLayerParty
-from vflsynth.parties import dpsgd as dpsgd_module
-from vflsynth.parties import first_layer_party as first_layer_module
-from vflsynth.privacy import GaussianPrivacy, Sampler
+from vflsynth.mechanisms import DPSGD as DPSGDMechanism
+from vflsynth.mechanisms import DPSGDGAN, GSWGAN, FirstLayer, LatentTree, MeanEmbedding
+from vflsynth.mechanisms import noisy_descent as dpsgd_module
+from vflsynth.methods import critics as first_layer_module
+from vflsynth.methods.critics import Critic, FirstLayerCritic
+from vflsynth.privacy import Sampler
 from vflsynth.privacy import first_layer as first_layer_mechanism
 from vflsynth.privacy.events import gaussian_releases
 from vflsynth.protocol import PoissonSchedule, Transcript
-from vflsynth.protocol.channel import Verb
-from vflsynth.synthesizers import _private_gradients as fitting
+from vflsynth.protocol.messages import MaskedFake, MaskedReal
+from vflsynth.run import local
 
 NOISE, BOUND, REPLICAS = 1.5, 0.3, 40
-DPSGD = GaussianPrivacy(
+DPSGD = DPSGDMechanism(
     noise_multiplier=NOISE,
     delta=1e-3,
-    mechanism="dpsgd",
     public_schema=SCHEMA,
     n_records=60,
     preprocessing_share=0.0,
@@ -53,9 +55,7 @@ DPSGD = GaussianPrivacy(
 PRIVACY = {
     "dpsgd": DPSGD,
     "dpsgd at records": clone(DPSGD).set_params(gradient_penalty_at="records"),
-    "first_layer": GaussianPrivacy(
-        noise_multiplier=NOISE, delta=1e-3, mechanism="first_layer", max_grad_norm=BOUND
-    ),
+    "first_layer": FirstLayer(noise_multiplier=NOISE, delta=1e-3, max_grad_norm=BOUND),
 }
 SOUND = ["dpsgd", "dpsgd at records"]
 
@@ -238,11 +238,11 @@ def test_the_claimed_noise_is_the_noise_of_training(
     session, model = session_of(frames, privacy), synthesizer(privacy).fit(frames)
     joint = factor * math.sqrt(n_parties) * BOUND
     for party in session.parties.values():
-        used = party.descent.settings
+        used = party.descent.noisy.plan
         assert used.sensitivity == pytest.approx(joint)
         assert used.noise_multiplier == pytest.approx(NOISE)
     (training,) = model.privacy_ledger_.event.events
-    assert [r.party for r in training.releases] == list(frames)
+    assert [r.party for r in training.releases] == sorted(frames)
     assert [r.noise_std for r in training.releases] == pytest.approx([NOISE * joint] * n_parties)
     assert training.joint_noise_multiplier == pytest.approx(NOISE)
     assert (training.sampler, training.steps) == (Sampler.POISSON, 4)
@@ -268,7 +268,7 @@ def assert_sensitivity(session_of, monkeypatch, record, seed, name, n_parties):
     for owner, square in moved.items():
         assert math.sqrt(square) <= BOUND + 1e-4, owner
     joint = math.sqrt(sum(moved.values()))
-    assert 0.05 < joint <= sessions[0].parties["bank"].dpsgd.sensitivity + 1e-4
+    assert 0.05 < joint <= sessions[0].parties["bank"].descent.noisy.plan.sensitivity + 1e-4
 
 
 @pytest.mark.parametrize("record", RECORDS)
@@ -304,9 +304,7 @@ def constant_frames():
 def test_with_noise_to_infinity_two_populations_give_the_same_model(frames, name):
     def sample(table, noise_multiplier):
         privacy = clone(PRIVACY[name]).set_params(noise_multiplier=noise_multiplier)
-        model = synthesizer(privacy, epochs=5)
-        noise = torch.Generator().manual_seed(1)
-        fitting.fit_private_gradients([model], privacy, [0], table, None, noise=noise)
+        model = fit_with_noise(synthesizer(privacy, epochs=5), table)
         return model.sample(50, random_state=3)
 
     pd.testing.assert_frame_equal(sample(frames, 1e12), sample(constant_frames(), 1e12))
@@ -319,7 +317,7 @@ def test_with_noise_to_infinity_two_populations_give_the_same_model(frames, name
 def test_first_layer_learns_with_noise_to_infinity():
     """A claimed epsilon of nearly zero, and two populations are told apart all the same."""
     x, error, z = np.random.default_rng(0).normal(size=(3, 256))
-    privacy = GaussianPrivacy(noise_multiplier=1e4, delta=1e-3, mechanism="first_layer")
+    privacy = FirstLayer(noise_multiplier=1e4, delta=1e-3)
     for seed in range(2):
         for sign in (1.0, -1.0):  # of the relation of one party's columns; all else is the same
             frames = {
@@ -350,19 +348,22 @@ def contents(message):
 @pytest.mark.parametrize("name", SOUND)
 def test_what_leaves_a_party_is_computed_from_the_releases(frames, monkeypatch, name):
     """Equal releases, other tables, a record more: after matching all messages are the same."""
-    monkeypatch.setattr(fitting, "_entropy", lambda noise: b"sampling" * 4)
+    monkeypatch.setattr(local, "_entropy", lambda noise: b"sampling" * 4)
     monkeypatch.setattr(dpsgd_module, "noisy_mean", lambda total, **rest: torch.zeros_like(total))
     sent, samples = [], []
     for table in (frames, with_one_more(make_frames(seed=9), RECORDS[0])):
         kept = Transcript(keep_messages=True)
-        monkeypatch.setattr(fitting, "Transcript", lambda kept=kept: kept)
+        monkeypatch.setattr(local, "Transcript", lambda kept=kept: kept)
         model = synthesizer(PRIVACY[name], epochs=3, model_selection="best")
         samples.append(model.fit(table, transcript=True).sample(20, random_state=1))
-        matching = ("KeyList", "AlignmentNotice")
+        matching = ("KeyList", "AlignmentNotice", "Hello", "Terms")
         sent.append([m for m in kept.messages if type(m).__name__ not in matching])
     pd.testing.assert_frame_equal(*samples)
     assert {type(m).__name__ for m in sent[0]} == {
+        "EncodedSize",
+        "EncodedSizes",
         "BackboneGradients",
+        "SummedBackboneGradients",
         "SelectionNotice",
         "TrainingReport",
     }
@@ -377,7 +378,7 @@ def test_what_leaves_a_party_is_computed_from_the_releases(frames, monkeypatch, 
 def test_parties_draw_the_same_records_from_what_nobody_can_repeat(frames):
     drawn, latents = [], []
     for _ in range(2):
-        parties = stopped_before_training([synthesizer()], DPSGD, frames).parties
+        parties = stopped_before_training([synthesizer()], frames).parties
         own = [
             [party.schedule.rows(step).tolist() for step in range(5)] for party in parties.values()
         ]
@@ -392,10 +393,10 @@ def test_parties_draw_the_same_records_from_what_nobody_can_repeat(frames):
 def test_nobody_looks_at_records_to_choose_a_model(frames, session_of, name):
     session = session_of(frames, PRIVACY[name], model_selection="best")
     assert session.algorithm.model_selection == "last"
-    for party in session.parties.values():
-        for verb in (Verb.MASKED_REAL, Verb.MASKED_FAKE):
+    for party in session.nodes.values():
+        for kind in (MaskedReal, MaskedFake):
             with pytest.raises(ProtocolError, match="no entry"):
-                party.answer(verb, 0)
+                party.answer(kind, 0)
 
 
 @pytest.mark.parametrize(
@@ -457,7 +458,7 @@ def test_replicas_have_noise_and_samples_of_their_own(frames):
 
 def test_a_fit_without_privacy_has_no_ledger_of_an_earlier_one(frames):
     model = synthesizer(DPSGD).fit(frames)
-    assert clone(model).privacy.mechanism == "dpsgd"
+    assert type(clone(model).privacy) is DPSGDMechanism
     assert model.set_params(privacy=None).fit(frames).privacy_ledger_ is None
 
 
@@ -490,23 +491,27 @@ def test_first_layer_changes_the_gradient_of_the_first_layer_alone(frames, sessi
 
 
 def plant_first_layer_forgotten_party(patch):
-    honest = VertiGANFirstLayerParty._before_descent
+    honest = FirstLayerCritic.descend
     patch.setattr(
-        VertiGANFirstLayerParty,
-        "_before_descent",
-        lambda self: honest(self) if self.name != "bank" else None,
+        FirstLayerCritic,
+        "descend",
+        lambda self, party, step: (honest if party.name != "bank" else Critic.descend)(
+            self, party, step
+        ),
     )
 
 
 def plant_first_layer_scaled_by_one_party(patch):
-    honest = VertiGANFirstLayerParty._before_descent
+    honest = FirstLayerCritic.descend
 
-    def scaled(self):
-        if self.name == "bank":
-            self.noise.noise_multiplier *= 1.2
-        honest(self)
+    def scaled(self, party, step):
+        noise = self.first_layer
+        if party.name == "bank":
+            more = 1.2 * noise.plan.noise_multiplier
+            noise.plan = dataclasses.replace(noise.plan, noise_multiplier=more)
+        return honest(self, party, step)
 
-    patch.setattr(VertiGANFirstLayerParty, "_before_descent", scaled)
+    patch.setattr(FirstLayerCritic, "descend", scaled)
 
 
 def plant_first_layer_no_noise(patch):
@@ -517,11 +522,12 @@ def plant_first_layer_no_noise(patch):
 
 
 def plant_noise_on_the_second_layer(patch):
-    patch.setattr(
-        VertiGANFirstLayerParty,
-        "_before_descent",
-        lambda self: self.noise.perturb(self.discriminator.layers[1]),
-    )
+    def descend(self, party, step):
+        losses = Critic.descend(self, party, step)
+        self.first_layer.perturb(party.discriminator.layers[1])
+        return losses
+
+    patch.setattr(FirstLayerCritic, "descend", descend)
 
 
 @pytest.mark.parametrize(
@@ -548,7 +554,7 @@ def test_first_layer_warns_and_its_ledger_says_what_epsilon_is_not(frames, tmp_p
     assert "NOT A GUARANTEE FOR THE SYNTHETIC DATA" in text
     assert "shared backbone of the generators: they learn through those layers" in text
     assert "features" not in text  # none are sent
-    assert [release.party for release in gaussian_releases(ledger.event)] == list(frames)
+    assert [release.party for release in gaussian_releases(ledger.event)] == sorted(frames)
     assert model.history_["frechet_distance"].notna().all()  # as without privacy
     model.save(tmp_path / "model")
     assert VertiGANSynthesizer.load(tmp_path / "model").privacy_ledger_ == ledger
@@ -560,20 +566,19 @@ def test_first_layer_warns_and_its_ledger_says_what_epsilon_is_not(frames, tmp_p
 @pytest.mark.parametrize(
     ("mechanism", "home"),
     [
-        ("kernel_mean_embedding", "VFLGANSynthesizer or WGANGPSynthesizer"),
-        ("dpsgd_gan", "WGANGPSynthesizer"),
-        ("gs_wgan", "WGANGPSynthesizer"),
-        ("latent_tree", "DPLTSynthesizer"),
+        (MeanEmbedding, "VFLGANSynthesizer or WGANGPSynthesizer"),
+        (DPSGDGAN, "WGANGPSynthesizer"),
+        (GSWGAN, "WGANGPSynthesizer"),
+        (LatentTree, "DPLTSynthesizer"),
     ],
 )
 def test_a_mechanism_of_others_is_refused_with_the_fix(frames, mechanism, home):
-    privacy = GaussianPrivacy(epsilon=1.0, delta=1e-3, mechanism=mechanism, public_schema=SCHEMA)
+    privacy = mechanism(epsilon=1.0, delta=1e-3, public_schema=SCHEMA)
     with pytest.raises(PrivacyParameterError) as refused:
         synthesizer(privacy).fit(frames)
     text = str(refused.value)
-    assert "must be 'dpsgd' or 'first_layer' for VertiGANSynthesizer" in text
-    assert f"'{mechanism}' is for {home}. Fix: pass one of those to GaussianPrivacy" in text
-    assert "whose default is 'kernel_mean_embedding'" in text
+    assert "privacy must be DPSGD or FirstLayer for VertiGANSynthesizer" in text
+    assert f"{mechanism.__name__} is for {home}; received '{mechanism.__name__}'" in text
 
 
 def test_what_would_release_more_than_is_counted_is_refused(frames, tmp_path):
@@ -598,6 +603,9 @@ def test_a_column_without_public_bounds_is_named_where_nothing_pays_for_them(fra
         synthesizer().fit(frames)
 
 
-def test_privacy_is_a_gaussian_privacy(frames):
-    with pytest.raises(ParameterError, match="privacy must be None or a GaussianPrivacy"):
+def test_privacy_is_a_mechanism(frames):
+    with pytest.raises(ParameterError) as refused:
         synthesizer("dpsgd").fit(frames)
+    assert str(refused.value) == (
+        "privacy of VertiGANSynthesizer must be None or DPSGD(...) or FirstLayer(...), got 'dpsgd'"
+    )

@@ -18,6 +18,7 @@ from tests.unit.synthesizers.private_steps import (
     SCHEMA,
     assert_noise_is_claimed,
     expected_gradients,
+    fit_with_noise,
     make_frames,
     score,
     sessions_of,
@@ -32,13 +33,14 @@ from vflsynth.exceptions import (
     ProtocolError,
     TooFewRecordsError,
 )
-from vflsynth.parties import dpsgd as dpsgd_module
-from vflsynth.parties import gs_wgan_party as gs_wgan_module
-from vflsynth.privacy import GaussianPrivacy
+from vflsynth.mechanisms import DPSGD as DPSGDMechanism
+from vflsynth.mechanisms import DPSGDGAN, GSWGAN, FirstLayer, LatentTree, MeanEmbedding
+from vflsynth.mechanisms import gs_wgan as gs_wgan_mechanism
+from vflsynth.mechanisms import noisy_descent as dpsgd_module
+from vflsynth.methods import critics as first_layer_module
+from vflsynth.methods import gs_wgan as gs_wgan_module
 from vflsynth.privacy.events import gaussian_releases
-from vflsynth.protocol.channel import Verb
-from vflsynth.synthesizers import _mean_embedding, _wgan_gp_mechanisms
-from vflsynth.synthesizers import _private_gradients as fitting
+from vflsynth.protocol.messages import MaskedFake, MaskedReal, TrainingReport
 
 NOISE, BOUND, N_SHARDS = 1.5, 0.3, 3
 COMMON = {
@@ -49,15 +51,11 @@ COMMON = {
     "max_grad_norm": BOUND,
 }
 PRIVACY = {
-    "dpsgd": GaussianPrivacy(mechanism="dpsgd", n_records=60, **COMMON),
-    "dpsgd at records": GaussianPrivacy(
-        mechanism="dpsgd", n_records=60, gradient_penalty_at="records", **COMMON
-    ),
-    "dpsgd_gan": GaussianPrivacy(mechanism="dpsgd_gan", **COMMON),
-    "gs_wgan": GaussianPrivacy(mechanism="gs_wgan", n_shards=N_SHARDS, **COMMON),
-    "first_layer": GaussianPrivacy(
-        noise_multiplier=NOISE, delta=1e-3, mechanism="first_layer", max_grad_norm=BOUND
-    ),
+    "dpsgd": DPSGDMechanism(n_records=60, **COMMON),
+    "dpsgd at records": DPSGDMechanism(n_records=60, gradient_penalty_at="records", **COMMON),
+    "dpsgd_gan": DPSGDGAN(**COMMON),
+    "gs_wgan": GSWGAN(n_shards=N_SHARDS, **COMMON),
+    "first_layer": FirstLayer(noise_multiplier=NOISE, delta=1e-3, max_grad_norm=BOUND),
 }
 DPSGD = ["dpsgd", "dpsgd at records", "dpsgd_gan"]
 SOUND = [*DPSGD, "gs_wgan"]
@@ -70,7 +68,7 @@ def frames():
 
 @pytest.fixture(autouse=True)
 def short_pretraining(monkeypatch):
-    monkeypatch.setattr(_wgan_gp_mechanisms, "PRETRAINING_STEPS", 10)
+    monkeypatch.setattr(gs_wgan_mechanism, "PRETRAINING_STEPS", 10)
 
 
 def synthesizer(privacy, **parameters):
@@ -95,6 +93,11 @@ def session_of(monkeypatch):
 def joined_of(session):
     (party,) = session.parties.values()
     return party
+
+
+def node_of(session):
+    (node,) = session.nodes.values()
+    return node
 
 
 def without_noise(patch):
@@ -142,13 +145,13 @@ def test_clipping_a_pair_is_not_clipping_its_parts(frames, session_of, monkeypat
     """What distinguishes the published mechanism: the reference of one fails for the other."""
     without_noise(monkeypatch)
     session = session_of(frames, PRIVACY["dpsgd_gan"])
-    honest = joined_of(session).descent.release
+    honest = joined_of(session).descent.noisy.release
 
     def apart(layers, terms, counted=None):
         for term in terms:
             honest(layers, [term], counted)
 
-    joined_of(session).descent.release = apart
+    joined_of(session).descent.noisy.release = apart
     with pytest.raises(AssertionError):
         assert_step_is_the_clipped_sum("dpsgd_gan", session)
 
@@ -264,7 +267,7 @@ def assert_what_fakes_are_told_is_noisy(session_of, frames):
                 without_noise(patch)
             party = joined_of(session_of(frames, PRIVACY["gs_wgan"]))
             with pytest.MonkeyPatch.context() as spy:
-                party._pretrain()
+                party.descent._pretrain(party)
                 spy.setattr(torch.autograd, "grad", look)
                 party.backbone_gradients(1)
     noise = (seen[0] - seen[1])[0] * BATCH / (NOISE * 2.0 * BOUND * math.sqrt(BATCH))
@@ -311,9 +314,7 @@ def test_first_layer_changes_the_gradient_of_the_first_layer_alone(frames, sessi
     for noisy in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             if not noisy:
-                from vflsynth.parties import first_layer_party as module
-
-                patch.setattr(module, "perturb_gradient", lambda parts, *a, **k: parts)
+                patch.setattr(first_layer_module, "perturb_gradient", lambda parts, *a, **k: parts)
             party = joined_of(session_of(frames, PRIVACY["first_layer"], n_models=REPLICAS))
             party.train_discriminator(1)
             steps.append({k: p.grad for k, p in party.discriminator.named_parameters()})
@@ -333,10 +334,10 @@ def test_the_claimed_noise_is_the_noise_of_training(frames, session_of, name):
     model = synthesizer(PRIVACY[name]).fit(frames)
     (release,) = gaussian_releases(model.privacy_ledger_.event)
     if name == "gs_wgan":
-        std = party.sharing.noise_multiplier * 2.0 * BOUND * math.sqrt(BATCH)
+        std = party.descent.plan.noise_multiplier * 2.0 * BOUND * math.sqrt(BATCH)
         assert model.privacy_ledger_.event.events[0].steps == 2  # of four discriminator steps
     else:
-        std = party.dpsgd.noise_multiplier * party.dpsgd.sensitivity
+        std = party.descent.noisy.plan.noise_multiplier * party.descent.noisy.plan.sensitivity
         assert model.privacy_ledger_.event.events[0].steps == 4
     assert release.noise_std == pytest.approx(std)
     assert release.party == "joined"
@@ -371,18 +372,26 @@ def test_one_replaced_record_moves_a_step_of_pairs_by_at_most_its_sensitivity(
 
 def test_shards_are_disjoint_and_of_equal_size_and_drawn_afresh(frames, session_of):
     party = joined_of(session_of(make_frames(62), PRIVACY["gs_wgan"]))
-    shards = party.shards.tolist()
+    shards = party.descent.shards.tolist()
     assert [len(shard) for shard in shards] == [20] * N_SHARDS  # two records are left over
     assert len({row for shard in shards for row in shard}) == 60
-    chosen, rows = [], []
+    chosen, rows, read = [], [], []
+    honest = party.descent._of_batch
+
+    def look(party, step, real, fake):
+        read.append(real)
+        return honest(party, step, real, fake)
+
+    party.descent._of_batch = look
     for step in range(1, 40, 2):
-        party.budget.taken = 0
+        party.descent.budget.taken = 0
         party.backbone_gradients(step)
-        chosen.append(party._shard)
-        real = party.real(step)
-        own = party._records[party.shards[party._shard]]
-        assert all((own == record).all(1).any() for record in real[0])
-        rows.append(real)
+        chosen.append(party.descent._shard)
+        own = party.records[party.descent.shards[party.descent._shard]]
+        assert len(read) == 2  # discriminator steps per generator step
+        assert all((own == record).all(1).any() for real in read for record in real[0])
+        rows.append(read[-1])
+        read.clear()
     assert set(chosen) == set(range(N_SHARDS))
     assert not torch.equal(rows[0], rows[-1])
 
@@ -393,9 +402,9 @@ def test_a_record_changes_the_discriminator_of_its_own_shard_alone(frames, sessi
     record = {"age": 90, "smoker": "yes", "income": 9.9, "grade": 3}
     for table in (frames, replaced(frames, 7, record)):
         party = joined_of(session_of(table, PRIVACY["gs_wgan"]))
-        party._pretrain()
-        critics.append([optimizer.flat.clone() for _, optimizer in party._critics])
-        (own,) = [s for s, rows in enumerate(party.shards.tolist()) if 7 in rows]
+        party.descent._pretrain(party)
+        critics.append([optimizer.flat.clone() for _, optimizer in party.descent._critics])
+        (own,) = [s for s, rows in enumerate(party.descent.shards.tolist()) if 7 in rows]
     changed = [not torch.equal(*both) for both in zip(*critics)]
     assert changed == [shard == own for shard in range(N_SHARDS)]
 
@@ -414,9 +423,7 @@ def test_with_noise_to_infinity_two_populations_give_the_same_model(frames, name
 
     def sample(table, noise_multiplier):
         privacy = clone(PRIVACY[name]).set_params(noise_multiplier=noise_multiplier)
-        model = synthesizer(privacy, epochs=5)
-        noise = torch.Generator().manual_seed(1)
-        fitting.fit_private_gradients([model], privacy, [0], table, None, noise=noise)
+        model = fit_with_noise(synthesizer(privacy, epochs=5), table)
         return model.sample(50, random_state=3)
 
     pd.testing.assert_frame_equal(sample(frames, 1e12), sample(other, 1e12))
@@ -427,7 +434,7 @@ def test_with_noise_to_infinity_two_populations_give_the_same_model(frames, name
 
 # -- the one-shot release --------------------------------------------------------------------------
 
-ONE_SHOT = GaussianPrivacy(epsilon=5.0, delta=1e-3, public_schema=SCHEMA, n_features=20, n_bins=8)
+ONE_SHOT = MeanEmbedding(epsilon=5.0, delta=1e-3, public_schema=SCHEMA, n_features=20, n_bins=8)
 
 
 def test_the_release_of_one_holder_is_that_of_the_parties(frames):
@@ -437,12 +444,10 @@ def test_the_release_of_one_holder_is_that_of_the_parties(frames):
         model = cls(
             privacy=ONE_SHOT, random_state=0, epochs=1, batch_size=32, device="cpu", verbose=0
         )
-        noise = torch.Generator().manual_seed(1)
-        _mean_embedding.fit_mean_embedding(model, ONE_SHOT, frames, None, noise=noise)
-        fitted[cls] = model
+        fitted[cls] = fit_with_noise(model, frames)
     joined, apart = (m.privacy_ledger_ for m in fitted.values())
     assert joined.parties == ("joined",)
-    assert apart.parties == ("clinic", "bank", "server")
+    assert apart.parties == ("bank", "clinic", "server")
     assert joined.epsilon() == pytest.approx(apart.epsilon())
     assert 4.99 < joined.epsilon() <= 5.0
     assert "whoever joins the tables" in str(joined)
@@ -497,14 +502,14 @@ def test_the_history_holds_what_was_paid_for(frames, name, columns):
 def test_nobody_looks_at_records_to_choose_a_model(frames, session_of, name):
     session = session_of(frames, PRIVACY[name], model_selection="best")
     assert session.algorithm.model_selection == "last"
-    for verb in (Verb.MASKED_REAL, Verb.MASKED_FAKE):
+    for kind in (MaskedReal, MaskedFake):
         with pytest.raises(ProtocolError, match="no entry"):
-            joined_of(session).answer(verb, 0)
+            node_of(session).answer(kind, 0)
 
 
 def test_losses_of_unreleased_discriminators_are_refused(frames, session_of):
     with pytest.raises(ProtocolError, match="no entry"):
-        joined_of(session_of(frames, PRIVACY["gs_wgan"])).answer(Verb.REPORT, 1)
+        node_of(session_of(frames, PRIVACY["gs_wgan"])).answer(TrainingReport, 1)
 
 
 @pytest.mark.parametrize("name", [*SOUND, "first_layer"])
@@ -538,15 +543,15 @@ def test_first_layer_warns_and_selects_as_without_privacy(frames):
 
 @pytest.mark.parametrize("mechanism", ["dpsgd_gan", "gs_wgan"])
 def test_vflgan_names_the_synthesizer_that_has_the_mechanism(frames, mechanism):
-    with pytest.raises(PrivacyParameterError, match=f"{mechanism}.*WGANGPSynthesizer"):
+    with pytest.raises(
+        PrivacyParameterError, match=f"{type(PRIVACY[mechanism]).__name__} is for WGANGPSynthesizer"
+    ):
         VFLGANSynthesizer(privacy=PRIVACY[mechanism]).fit(frames)
 
 
 def test_the_latent_tree_is_another_synthesizers(frames):
-    privacy = clone(PRIVACY["dpsgd_gan"]).set_params(
-        mechanism="latent_tree", preprocessing_share=0.2
-    )
-    with pytest.raises(PrivacyParameterError, match="DPLTSynthesizer"):
+    privacy = LatentTree(noise_multiplier=NOISE, delta=1e-3, public_schema=SCHEMA)
+    with pytest.raises(PrivacyParameterError, match="LatentTree is for DPLTSynthesizer"):
         synthesizer(privacy).fit(frames)
 
 

@@ -33,6 +33,7 @@ from vflsynth.splitdefense.leakage.scores import (
 )
 from vflsynth.splitdefense.leakage.semi_supervised import completed_with_guesses
 from vflsynth.splitdefense.networks import Perceptron
+from vflsynth.splitdefense.objectives.base import descend
 
 N_KNOWN = 40
 """About so many labels are known to the attacks with few: equally many of each class."""
@@ -54,7 +55,7 @@ class Attack:
 
     Parameters
     ----------
-    name : str
+    attack : str
     knows : str
         What of the labels the attacker knows.
     measure : {"AUC", "accuracy"}
@@ -62,7 +63,7 @@ class Attack:
         With gradients, and without. NaN where the attack is not applicable.
     """
 
-    name: str
+    attack: str
     knows: str
     measure: str
     value: float
@@ -103,32 +104,23 @@ def transcript_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFram
     rng = np.random.default_rng(random_state)
     labels, n_classes = evidence.labels, evidence.n_classes
     forward = _ranking(evidence.features, labels, n_classes)
-    few = "no label"
+    kept = {"averaging": evidence.mean_gradients, "residual": evidence.residuals}
     found = [
-        Attack("forward output", few, "AUC", forward, forward),
-        Attack(
-            "averaging",
-            few,
-            "AUC",
-            _ranking(evidence.mean_gradients, labels, n_classes),
-            forward,
-        ),
-        Attack("residual", few, "AUC", _ranking(evidence.residuals, labels, n_classes), forward),
-        Attack(
-            "gradient matching",
-            "shares of classes",
-            "AUC",
-            gradient_matching(evidence, random_state),
-            forward,
+        Attack("forward output", "no label", "AUC", forward, forward),
+        *(
+            Attack(name, "no label", "AUC", _ranking(values, labels, n_classes), forward)
+            for name, values in kept.items()
         ),
     ]
+    matched = gradient_matching(evidence, random_state)
+    found.append(Attack("gradient matching", "shares of classes", "AUC", matched, forward))
     known = list(_known_rows(labels, n_classes, rng))
     outputs = [_completion(evidence.features, labels, rows) for rows in known]
     baseline = float(np.mean(outputs))
     knows = _few(known)
     found.append(Attack("forward output", knows, "accuracy", baseline, baseline))
-    for name, extra in (("averaging", evidence.mean_gradients), ("residual", evidence.residuals)):
-        joined = np.concatenate([evidence.features, extra], 1)
+    for name, values in kept.items():
+        joined = np.concatenate([evidence.features, values], 1)
         value = float(np.mean([_completion(joined, labels, rows) for rows in known]))
         found.append(Attack(name, knows, "accuracy", value, baseline))
     return _frame(evidence.party, found)
@@ -329,15 +321,7 @@ def _fine_tuned(
     few, truth = records[:, known], labels[known]
     for _ in range(_FINE_TUNING_STEPS):
         logits = head((bottom(few) - mean) / spread)[0]
-        loss = F.cross_entropy(logits, truth)
-        parameters = [p for optimizer in optimizers for p in optimizer.parameters]
-        gradients = torch.autograd.grad(loss, parameters)
-        start = 0
-        for optimizer in optimizers:
-            stop = start + len(optimizer.parameters)
-            optimizer.set_gradient(gradients[start:stop])
-            optimizer.step()
-            start = stop
+        descend(F.cross_entropy(logits, truth), *optimizers)
     with torch.no_grad():
         predicted = head((bottom(records) - mean) / spread)[0].argmax(-1)
     return float((predicted == labels)[others].float().mean())
@@ -359,17 +343,6 @@ def _standardised(features: npt.NDArray[np.floating]) -> npt.NDArray[np.floating
 
 
 def _frame(party: str, found: list[Attack]) -> pd.DataFrame:
-    frame = pd.DataFrame(
-        [
-            {
-                "party": party,
-                "attack": attack.name,
-                "knows": attack.knows,
-                "measure": attack.measure,
-                "value": attack.value,
-                "baseline": attack.baseline,
-            }
-            for attack in found
-        ]
-    )
+    frame = pd.DataFrame(found)
+    frame.insert(0, "party", party)
     return frame.assign(gain=frame["value"] - frame["baseline"])

@@ -259,7 +259,7 @@ def _completion(classifier: BaseSplitClassifier, party: str, random_state: int) 
 
 def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str]:
     sentences = []
-    defense = classifier.defense()
+    label_privacy = classifier.label_privacy
     for party in classifier.evidence_:
         rows = frame[frame["party"] == party]
         forward = rows[(rows["attack"] == "forward output") & (rows["measure"] == "AUC")]
@@ -292,9 +292,9 @@ def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str
                 "its messages showed it."
             )
         sentences.append(_completion_sentence(party, rows))
-    if defense.label_privacy is not None:
-        epsilon = defense.label_privacy.epsilon
-        keep = defense.label_privacy.keep_probability(len(classifier.classes_))
+    if label_privacy is not None:
+        epsilon = label_privacy.epsilon
+        keep = label_privacy.keep_probability(len(classifier.classes_))
         sentences.append(
             f"Labels were randomised once with ε = {epsilon:g}: each was kept with probability "
             f"{keep:.2f}. Unit of protection: one label, replaced by another; covered: everything "
@@ -316,7 +316,7 @@ def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str
                 f"model: {last[f'auc_gaussian_{party}']:.2f}; means over the last epoch). It says "
                 "nothing about several messages."
             )
-    if defense.protection is None and defense.label_privacy is None:
+    if classifier.make_protection() is None and label_privacy is None:
         sentences.append("Neither gradients nor labels were perturbed.")
     return sentences
 
@@ -347,8 +347,7 @@ def _top(frame: pd.DataFrame, column: str) -> Any:
 
 
 def _facts(classifier: BaseSplitClassifier) -> list[str]:
-    defense = classifier.defense()
-    parts = [defense.objective, defense.protection, defense.label_privacy]
+    parts = [classifier.make_objective(), classifier.make_protection(), classifier.label_privacy]
     evidence = next(iter(classifier.evidence_.values()))
     return [
         type(classifier).__name__,

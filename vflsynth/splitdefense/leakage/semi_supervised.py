@@ -101,7 +101,7 @@ def completed_with_guesses(
         supervised = -(targets * found.log_softmax(-1))[:, :_BATCH].sum(-1).mean(1)
         guessed = (found.softmax(-1) - targets)[:, _BATCH:].square().mean((1, 2))
         loss = supervised + _GUESSES_WEIGHT * step / _STEPS * guessed
-        descend(optimizer, loss)
+        descend(loss, optimizer)
         average.lerp_(optimizer.flat, 1.0 - _AVERAGE)
     with torch.no_grad():
         optimizer.flat.copy_(average)

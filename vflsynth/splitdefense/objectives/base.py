@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar
 
 import torch
@@ -190,8 +191,12 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return loss.mean(-1)
 
 
-def descend(optimizer: FlatAdam, loss: Tensor) -> None:
-    """One step down a loss of shape (replica,)."""
-    gradients = torch.autograd.grad(loss.sum(), optimizer.parameters)
-    optimizer.set_gradient(gradients)
-    optimizer.step()
+def descend(loss: Tensor, *optimizers: FlatAdam, at: Iterable[Tensor] = ()) -> list[Tensor]:
+    """One step of each optimiser down the sum of a loss; return its gradients at other tensors."""
+    groups: list[Sequence[Tensor]] = [list(at), *(o.parameters for o in optimizers)]
+    found = iter(torch.autograd.grad(loss.sum(), [tensor for group in groups for tensor in group]))
+    others, *own = [list(islice(found, len(group))) for group in groups]
+    for optimizer, gradients in zip(optimizers, own):
+        optimizer.set_gradient(gradients)
+        optimizer.step()
+    return others

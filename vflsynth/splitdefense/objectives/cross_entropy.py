@@ -14,6 +14,7 @@ from vflsynth.splitdefense.objectives.base import (
     Surroundings,
     Task,
     cross_entropy,
+    descend,
 )
 
 
@@ -62,14 +63,5 @@ class CrossEntropyTask(Task):
         losses = self.losses(batch)
         self.means.add({"loss": losses["top"]})
         optimizers = [self.networks[name][1] for name in losses]
-        parameters = [p for optimizer in optimizers for p in optimizer.parameters]
-        found = torch.autograd.grad(
-            torch.stack(list(losses.values())).sum(), [*batch.features.values(), *parameters]
-        )
-        start = len(batch.features)
-        for optimizer in optimizers:
-            stop = start + len(optimizer.parameters)
-            optimizer.set_gradient(found[start:stop])
-            optimizer.step()
-            start = stop
-        return dict(zip(batch.features, found))
+        total = torch.stack(list(losses.values()))
+        return dict(zip(batch.features, descend(total, *optimizers, at=batch.features.values())))

@@ -112,7 +112,7 @@ class DIMIPTask(CrossEntropyTask):
         """Ascend L_A = E log q(y | h) (lines 4-5)."""
         predictor, optimizer = self.networks[f"predictor of {name}"]
         for _ in range(self.shared.predictor_steps):
-            descend(optimizer, -log_likelihood(predictor(features), labels))
+            descend(-log_likelihood(predictor(features), labels), optimizer)
 
     def information(
         self, name: str, features: Tensor, labels: Tensor, random_labels: Tensor

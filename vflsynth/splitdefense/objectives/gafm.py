@@ -155,7 +155,7 @@ class GAFMTask(Task):
         real, fake = both.squeeze(-1).split(labels.shape[1], 1)
         loss = real.mean(1) - fake.mean(1)
         optimizer = self.networks["discriminator"][1]
-        descend(optimizer, -loss)
+        descend(-loss, optimizer)
         with torch.no_grad():
             for parameter in optimizer.parameters:
                 parameter.clamp_(-self.clip, self.clip)
@@ -163,7 +163,7 @@ class GAFMTask(Task):
 
     def update_generator(self, fused: Tensor) -> None:
         """Descend -E D(G(Ỹ)) (lines 6-7)."""
-        descend(self.networks["top"][1], self.adversarial_loss(fused.detach()))
+        descend(self.adversarial_loss(fused.detach()), self.networks["top"][1])
 
     def adversarial_loss(self, fused: Tensor) -> Tensor:
         """-E D(G(Ỹ)) per replica, shape (replica,)."""

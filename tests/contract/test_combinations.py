@@ -1,0 +1,159 @@
+"""Every synthesizer with every mechanism, in one process and across processes: it runs, or is
+refused with a reason, by one function. What others register is in the table too."""
+
+import pytest
+
+from tests.unit.federation.trial import Trial
+from vflsynth.columns import PublicSchema
+from vflsynth.datasets import make_party_frames
+from vflsynth.exceptions import NoPrivacyWarning, ParameterError
+from vflsynth.federation.job import Job
+from vflsynth.federation.site import Budget
+from vflsynth.registry import Members
+from vflsynth.synthesizers.combinations import reason_against
+
+KEY = "record_id"
+SYNTHESIZERS = dict(Members("synthesizers"))
+MECHANISMS = {None: None} | dict(Members("mechanisms"))
+CLASSIFIERS = dict(Members("classifiers"))
+TINY = {
+    "epochs": 1,
+    "batch_size": 8,
+    "latent_dim": 2,
+    "generator_hidden": [4],
+    "device": "cpu",
+    "verbose": 0,
+}
+NOISE = {"noise_multiplier": 2.0, "delta": 1e-3}  # needs no calibration
+OF_MECHANISM = {"dpsgd": {"n_records": 40}, "gs_wgan": {"n_shards": 2}}
+RUNS = {
+    "VFLGANSynthesizer": {None, "kernel_mean_embedding", "dpsgd", "first_layer"},
+    "VertiGANSynthesizer": {None, "dpsgd", "first_layer"},
+    "WGANGPSynthesizer": {
+        None,
+        "kernel_mean_embedding",
+        "dpsgd",
+        "first_layer",
+        "dpsgd_gan",
+        "gs_wgan",
+    },
+    "IndependentSynthesizer": {None},
+    "GaussianCopulaSynthesizer": {None},
+    "DPLTSynthesizer": {"latent_tree"},
+}
+ACROSS = {name: found for name, found in RUNS.items() if name != "WGANGPSynthesizer"}
+
+
+def frames():
+    tables = make_party_frames(40, 2, random_state=1)
+    return {
+        name: table[[c for c in table if c == KEY or c.split("_")[0] in ("measure", "flag")]]
+        for name, table in tables.items()
+    }
+
+
+def schema():
+    columns = [c for table in frames().values() for c in table]
+    bounds = {c: (-5, 5) for c in columns if c.startswith("measure")}
+    return PublicSchema(bounds, {c: (False, True) for c in columns if c.startswith("flag")})
+
+
+def parameters(synthesizer):
+    known = SYNTHESIZERS[synthesizer]().get_params(deep=False)
+    return {name: value for name, value in TINY.items() if name in known}
+
+
+def make(synthesizer, mechanism):
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in parameters(synthesizer).items()}
+    if mechanism is not None:
+        kind = MECHANISMS[mechanism]
+        public = {"public_schema": schema(), "n_bins": 4} if mechanism != "first_layer" else {}
+        values["privacy"] = kind(**NOISE, **public, **OF_MECHANISM.get(mechanism, {}))
+    return SYNTHESIZERS[synthesizer](**values, random_state=0)
+
+
+def test_none_is_missing():
+    assert set(RUNS) == set(SYNTHESIZERS)
+    assert set.union(*RUNS.values()) == set(MECHANISMS)
+
+
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("synthesizer", SYNTHESIZERS)
+def test_in_one_process(synthesizer, mechanism):
+    synth = make(synthesizer, mechanism)
+    reason = reason_against(synth)
+    assert (reason is None) == (mechanism in RUNS[synthesizer])
+    if reason is None:
+        table = synth.fit(frames(), KEY).sample(5)
+        assert table.shape == (5, 4)
+        ledger = synth.privacy_ledger_
+        assert (ledger is None) == (mechanism is None)
+        return
+    with pytest.raises(ParameterError, match=synthesizer) as raised:
+        synth.fit(frames(), KEY)
+    assert str(raised.value) == str(reason)
+
+
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("synthesizer", SYNTHESIZERS)
+def test_across_processes(synthesizer, mechanism, tmp_path):
+    pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
+    synth = make(synthesizer, mechanism)
+    values = {k: v for k, v in parameters(synthesizer).items() if k not in ("device", "verbose")}
+    if mechanism is not None:
+        public = {} if mechanism == "first_layer" else {"n_bins": 4}
+        of_mechanism = OF_MECHANISM.get(mechanism, {})
+        values["privacy"] = {"mechanism": mechanism, **NOISE, **public, **of_mechanism}
+    job = Job.from_dict(
+        {
+            "name": "trial",
+            "parties": sorted(frames()),
+            "method": synthesizer,
+            "on": KEY,
+            "parameters": values,
+        }
+    )
+    reason = reason_against(synth, across_processes=True)
+    assert (reason is None) == (mechanism in ACROSS.get(synthesizer, ()))
+    if reason is not None:
+        with pytest.raises(ParameterError) as raised:
+            job.method_for_node()
+        assert str(raised.value) == str(reason)
+        return
+    trial = Trial(tmp_path, frames(), job)
+    if mechanism is not None:
+        for name in job.parties:
+            trial.change(name, budget=Budget(1e3, 1e-3), schema=schema())
+    trial.run()
+    assert set(trial.outcome.values()) == {None}, trial.outcome
+    for name in job.parties:
+        assert (tmp_path / name / "trial" / "half").is_dir()
+
+
+@pytest.mark.parametrize("classifier", CLASSIFIERS)
+def test_classifiers_run_across_processes_unless_leakage_is_measured(classifier):
+    model = CLASSIFIERS[classifier]()
+    assert "monitor" in str(reason_against(model, across_processes=True))
+    assert reason_against(model.set_params(monitor=False), across_processes=True) is None
+
+
+def test_the_reason_says_what_would_do():
+    with pytest.raises(ParameterError, match="GSWGAN is for WGANGPSynthesizer"):
+        make("VFLGANSynthesizer", "gs_wgan").method()
+    with pytest.raises(ParameterError, match="no message that may carry rows"):
+        raise reason_against(make("WGANGPSynthesizer", None), across_processes=True)
+
+
+def test_what_has_no_effect_is_refused():
+    synth = make("VFLGANSynthesizer", "kernel_mean_embedding").set_params(learning_rate=1e-9)
+    with pytest.raises(ParameterError, match=r"learning_rate=1e-09 has no effect with Mean.*DPSGD"):
+        synth.fit(frames(), KEY)
+    with pytest.raises(TypeError, match="n_shards"):
+        MECHANISMS["dpsgd"](n_shards=7)
+
+
+def test_the_paper_s_mechanism_warns():
+    with pytest.warns(NoPrivacyWarning):
+        make("VFLGANSynthesizer", "first_layer").fit(frames(), KEY)
