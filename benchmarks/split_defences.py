@@ -204,7 +204,7 @@ def run(data: str, parties: int, method: str, n_seeds: int, epochs: int) -> dict
         "method": method,
         "seeds": seeds,
         "epochs": epochs,
-        "parameters": base.method().to_dict(),
+        "parameters": base.method().identity(),
         "test AUC": spread(
             [held_out_auc(model, frames, y, rows) for model, rows in zip(models, test)]
         ),

@@ -8,7 +8,8 @@ import pytest
 
 from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
 from vflsynth.audit import Claim, RegularisedLogistic, audit_mechanism, audit_with_canaries
-from vflsynth.privacy import GaussianPrivacy, PublicSchema
+from vflsynth.mechanisms import DPSGD, FirstLayer, MeanEmbedding
+from vflsynth.privacy import PublicSchema
 
 SCHEMA = PublicSchema(bounds={"x": (-8.0, 8.0), "y": (-8.0, 8.0)})
 N_RECORDS, N_RUNS = 24, 100
@@ -65,7 +66,7 @@ def moments(table):
 @pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
 def test_first_layer_leaks_more_than_its_epsilon():
     """The paper's mechanism, drowned in noise: a record is seen all the same."""
-    privacy = GaussianPrivacy(noise_multiplier=1e4, delta=1e-3, mechanism="first_layer")
+    privacy = FirstLayer(noise_multiplier=1e4, delta=1e-3)
     claimed, attack = game(privacy)
     assert claimed < 0.1
     assert attack.epsilon > 1.0
@@ -74,10 +75,9 @@ def test_first_layer_leaks_more_than_its_epsilon():
 @pytest.mark.slow
 def test_dpsgd_leaks_no_more_than_its_epsilon():
     """The same game, the same attacker: the outlier is public knowledge only by the schema."""
-    privacy = GaussianPrivacy(
+    privacy = DPSGD(
         epsilon=1.0,
         delta=1e-3,
-        mechanism="dpsgd",
         neighbouring_relation="replace_one",
         public_schema=SCHEMA,
         preprocessing_share=0.0,
@@ -87,18 +87,16 @@ def test_dpsgd_leaks_no_more_than_its_epsilon():
     assert attack.epsilon <= claimed
 
 
-ONE_SHOT = GaussianPrivacy(epsilon=1.0, delta=1e-3, public_schema=SCHEMA, n_features=200)
-DPSGD = GaussianPrivacy(
-    epsilon=1.0, delta=1e-3, mechanism="dpsgd", public_schema=SCHEMA, n_records=300
-)
+ONE_SHOT = MeanEmbedding(epsilon=1.0, delta=1e-3, public_schema=SCHEMA, n_features=200)
+GRADIENTS = DPSGD(epsilon=1.0, delta=1e-3, public_schema=SCHEMA, n_records=300)
 
 
 @pytest.mark.parametrize(
     ("synthesizer", "privacy"),
     [
         (VFLGANSynthesizer, ONE_SHOT),
-        (VFLGANSynthesizer, DPSGD),
-        (VertiGANSynthesizer, DPSGD),
+        (VFLGANSynthesizer, GRADIENTS),
+        (VertiGANSynthesizer, GRADIENTS),
     ],
     ids=["kernel_mean_embedding", "dpsgd", "VertiGAN, dpsgd"],
 )

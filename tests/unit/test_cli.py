@@ -1,5 +1,6 @@
 """The command line as a person and a script meet it: results, messages, exit codes."""
 
+import inspect
 import json
 import re
 import shutil
@@ -19,11 +20,17 @@ from vflsynth import IndependentSynthesizer, VFLGANSynthesizer
 from vflsynth.cli import main
 from vflsynth.cli.audit import _SCHEMES
 from vflsynth.cli.main import _parser
+from vflsynth.cli.methods import modes
+from vflsynth.cli.models import open_model
 from vflsynth.cli.tables import PartyFile
+from vflsynth.federation.job import Job
 from vflsynth.frames import read_table, write_table
+from vflsynth.registry import Members
 
 SMALL = ["--set", "generator_hidden=[8]", "--set", "first_part=[8]", "--seed", "3", "--quiet"]
-COMMANDS = ("fit", "sample", "evaluate", "audit", "inspect", "parties", "demo")
+COMMANDS = (
+    "fit", "sample", "evaluate", "audit", "inspect", "methods", "mechanisms", "parties", "demo",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +189,7 @@ def test_a_fit_interrupted_before_its_first_epoch_ended_saves_nothing(
         assert main([*fit(folder, tmp_path / "m"), *options]) == 0
     before = contents(tmp_path)
     capsys.readouterr()
-    monkeypatch.setattr("vflsynth.training.loop._interruptible", interrupted_at_once)
+    monkeypatch.setattr("vflsynth.run.loop._interruptible", interrupted_at_once)
     assert main([*fit(folder, tmp_path / "m"), *options]) == 130
     result, messages = capsys.readouterr()
     assert result == ""
@@ -251,7 +258,7 @@ def no_training(monkeypatch):
     def fail(*_, **__):
         raise AssertionError("long work was begun")
 
-    monkeypatch.setattr("vflsynth.cli.fit.VFLGANSynthesizer.fit", fail)
+    monkeypatch.setattr("vflsynth.VFLGANSynthesizer.fit", fail)
     monkeypatch.setattr("vflsynth.cli.evaluate.report", fail)
     monkeypatch.setattr("vflsynth.synthesizers.base.BaseSynthesizer.sample", fail)
     for scheme in ("assd", "asif"):
@@ -314,6 +321,214 @@ def test_a_new_run_does_not_replace_the_checkpoint_of_another(folder, tmp_path, 
     assert main([*command, *new, *resume]) == 4
     assert contents(tmp_path / "ck") == before
     assert main([*command, *old, *resume]) == 0
+
+
+# methods and mechanisms
+
+TINY = {
+    "generator_hidden": [4], "first_part": [4], "shared_hidden": [4], "discriminator_hidden": [4],
+    "latent_dim": 3, "epochs": 1, "batch_size": 16, "n_states": 2, "n_latent_states": 2,
+}  # fmt: skip
+TINY_MECHANISM = {"n_features": 20, "n_records": 140, "n_bins": 4}
+COMBINATIONS = [
+    (method, mode["privacy"])
+    for method, kind in Members("synthesizers").items()
+    for mode in modes(kind)
+]
+
+
+@pytest.fixture(scope="module")
+def parquet(folder):
+    """The same tables with types that are fixed beforehand."""
+    for name in ("lab.csv", "clinic.parquet"):
+        write_table(read_table(folder / name), folder / f"fixed-{name.split('.')[0]}.parquet")
+    return [f"{name}={folder / f'fixed-{name}.parquet'}" for name in ("lab", "clinic")]
+
+
+def settings(method, mechanism):
+    """Options for a fit of no time and no use."""
+    known = inspect.signature(Members("synthesizers")[method]).parameters
+    given = {name: value for name, value in TINY.items() if name in known}
+    options = ["--method", method, "--seed", "3", "--quiet"]
+    if mechanism == "kernel_mean_embedding":
+        for unused in ("first_part", "shared_hidden", "discriminator_hidden"):
+            given.pop(unused, None)
+    if mechanism is not None:
+        own = inspect.signature(Members("mechanisms")[mechanism]).parameters
+        values = {n: value for n, value in TINY_MECHANISM.items() if n in own}
+        rest = "".join(f", {name}={value}" for name, value in values.items())
+        options += ["--privacy", f"{mechanism}, epsilon=90, delta=1e-3{rest}"]
+        if "public_schema" in own:
+            options += ["--bounds", "marker=-4,4", "--bounds", "count=0,50"]
+            options += ["--bounds", "visit=2024-01-01,2024-12-31"]
+            options += ["--categories", "diagnosis=ill,well"]
+    return options + [f"--set={name}={json.dumps(value)}" for name, value in given.items()]
+
+
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
+@pytest.mark.parametrize(("method", "mechanism"), COMBINATIONS)
+def test_every_method_and_mechanism_from_fit_to_sample(
+    parquet, tmp_path, capsys, method, mechanism
+):
+    model = str(tmp_path / "model")
+    command = ["fit", *parquet, "--on", "id", "--output", model]
+    assert main([*command, *settings(method, mechanism)]) == 0, capsys.readouterr().err
+    assert f"vflsynth inspect {model}" in capsys.readouterr().out or mechanism is None
+    assert main(["inspect", model]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(method)
+    assert ("privacy ledger" in text) is (mechanism is not None)
+    assert re.search(r"diagnosis +category +categorical +\d", text)
+    assert main(["sample", model, "-n", "3", "--quiet"]) == 0
+    assert capsys.readouterr().out.startswith('"marker","count","visit","diagnosis"\n')
+
+
+def test_a_file_says_what_options_say(folder, parquet, tmp_path):
+    options = ["--on", "id", *settings("VertiGANSynthesizer", None), "--kind", "count=continuous"]
+    options += ["--set", "transformer.rare_threshold=0.1"]
+    assert main(["fit", *parquet, *options, "--output", str(tmp_path / "by-options")]) == 0
+    tables = ("fixed-clinic", "fixed-lab")
+    for name in tables:
+        shutil.copy(folder / f"{name}.parquet", tmp_path)
+    values = {n: TINY[n] for n in ("generator_hidden", "discriminator_hidden", "latent_dim")}
+    file = tmp_path / "run.toml"
+    file.write_text(
+        'method = "VertiGANSynthesizer"\non = "id"\n'
+        '[parties]\nlab = "fixed-lab.parquet"\nclinic = "fixed-clinic.parquet"\n'
+        '[column_kinds]\ncount = "continuous"\n'
+        "[parameters]\nepochs = 1\nbatch_size = 16\nrandom_state = 3\n"
+        + "".join(f"{name} = {value}\n" for name, value in values.items())
+        + "[parameters.transformer]\nrare_threshold = 0.1\n"
+    )
+    output = ["--quiet", "--output"]
+    assert main(["fit", "--config", str(file), *output, str(tmp_path / "by-file")]) == 0
+    assert bytes_of(tmp_path / "by-file") == bytes_of(tmp_path / "by-options")
+    changed = ["--epochs", "2", *output, str(tmp_path / "overridden")]
+    assert main(["fit", "--config", str(file), *changed]) == 0
+    synth = open_model(tmp_path / "overridden")
+    assert (synth.epochs, synth.generator_hidden) == (2, (4,))
+
+
+def test_a_job_file_is_the_same_fit_in_one_process(parquet, tmp_path, capsys):
+    options = ["--on", "id", *settings("VFLGANSynthesizer", None)]
+    assert main(["fit", *parquet[::-1], *options, "--output", str(tmp_path / "by-options")]) == 0
+    values = {n: v for n, v in TINY.items() if n in inspect.signature(VFLGANSynthesizer).parameters}
+    job = tmp_path / "job.toml"
+    job.write_text(
+        'name = "one"\nparties = ["clinic", "lab"]\non = "id"\nexchange_timeout = 9\n'
+        "[parameters]\n" + "".join(f"{name} = {value}\n" for name, value in values.items())
+    )
+    assert Job.read(job).parties == ("clinic", "lab")
+    command = ["fit", "--config", str(job), "--seed", "3", "--quiet"]
+    assert main([*command, *parquet, "--output", str(tmp_path / "by-job")]) == 0
+    assert bytes_of(tmp_path / "by-job") == bytes_of(tmp_path / "by-options")
+    assert main([*command, parquet[0], "--output", str(tmp_path / "m")]) == 2
+    assert "parties are clinic, lab, and tables are given of lab" in capsys.readouterr().err
+
+
+def bytes_of(model):
+    return {file.parent.name: file.read_bytes() for file in model.rglob("*.safetensors")}
+
+
+def test_the_types_of_a_csv_file_are_not_public(folder, tmp_path, capsys):
+    options = ["--privacy", "kernel_mean_embedding, epsilon=1, delta=1e-3", "--quiet"]
+    assert main([*fit(folder, tmp_path / "m"), *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "party 'lab': the fit is private and takes the types of columns as public" in line
+    assert "store the table as parquet" in line
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--method", "GAN"], "command line: method: there is no 'GAN' among the synthesizers"),
+        (["--privacy", "laplace"], "mechanism: there is no 'laplace' among the mechanisms; there"),
+        (["--privacy", "dpsgd, n_shards=3"], "command line: dpsgd has no 'n_shards', which is for"),
+        (["--privacy", "dpsgd"], "epsilon must be given"),
+        (["--privacy", "latent_tree, epsilon=1, delta=0.1"], "LatentTree is for DPLTSynthesizer"),
+        (["--privacy", "dpsgd, epsilon"], "not of the form NAME=VALUE"),
+        (["--set", "privacy.epsilon=-1"], "epsilon must be None or a number > 0, got -1"),
+        (["--set", "epochs=3", "--set", "epochs.more=3"], "epochs was set to 3 before"),
+        (["--method", "IndependentSynthesizer", "--epochs", "3"], "has no 'epochs'"),
+        (["--method", "IndependentSynthesizer", "--device", "cpu"], "has no 'device'"),
+        (["--method", "IndependentSynthesizer", "--patience", "3"], "--patience is for methods"),
+        (["--method", "IndependentSynthesizer", "--preset", "adult"], "--preset adult is for"),
+        (["--bounds", "marker=0,1"], "bounds and categories have no effect with no privacy"),
+        (["--bounds", "marker"], "not of the form COLUMN=LOW,HIGH"),
+        (["--config", "absent.toml"], "absent.toml cannot be read"),
+        (["--config", "wrong.toml"], "wrong.toml: unknown 'epochs'; there are method, on"),
+    ],
+)
+def test_what_cannot_be_fitted_is_said_before(folder, monkeypatch, capsys, options, says):
+    monkeypatch.chdir(folder)
+    Path("wrong.toml").write_text("epochs = 3\n")
+    try:
+        returned = main(["fit", "fixed-lab.parquet", "--on", "id", "-o", "m", "-q", *options])
+    except SystemExit as end:
+        returned = end.code
+    assert returned == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+def test_a_fit_needs_tables(capsys):
+    assert main(["fit", "-o", "m", "-q"]) == 2
+    assert "there are no tables; name them as PARTY=FILE, or in --config" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("dpsgd", {"mechanism": "dpsgd"}),
+        ("dpsgd,epsilon=3 , delta=1e-6", {"mechanism": "dpsgd", "epsilon": 3, "delta": 1e-6}),
+        ("epsilon=3", {"epsilon": 3}),
+        ("m, widths=[1, 2], n=3, name=x", {"mechanism": "m", "widths": [1, 2], "n": 3, "name": "x"}),
+    ],
+)  # fmt: skip
+def test_privacy_on_the_command_line(text, read):
+    assert _parser().parse_args(["fit", "-o", "m", "--privacy", text]).privacy == read
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("age=0,120", ("age", [0, 120])),
+        ("when=2024-01-01,2024-12-31", ("when", ["2024-01-01", "2024-12-31"])),
+        ("ill=true,false", ("ill", [True, False])),
+        ('code=["1", "2"]', ("code", ["1", "2"])),
+        ("a=b=1,2", ("a=b", [1, 2])),
+    ],
+)
+def test_what_is_public_on_the_command_line(text, read):
+    assert _parser().parse_args(["fit", "-o", "m", "--bounds", text]).bounds == [read]
+
+
+def test_methods_are_listed_with_what_goes_with_them(capsys):
+    assert main(["methods", "--json"]) == 0
+    found = {method["name"]: method for method in json.loads(capsys.readouterr().out)}
+    assert found.keys() == {*Members("synthesizers"), *Members("classifiers")}
+    joins = found["WGANGPSynthesizer"]
+    assert [mode["privacy"] for mode in joins["modes"]] == [
+        None, "kernel_mean_embedding", "dpsgd", "first_layer", "dpsgd_gan", "gs_wgan",
+    ]  # fmt: skip
+    assert not any(mode["across_processes"] for mode in joins["modes"])
+    assert "it joins the parties' tables" in joins["modes"][0]["reason"]
+    assert all(mode["across_processes"] for mode in found["VertiGANSynthesizer"]["modes"])
+    assert main(["methods"]) == 0
+    text = capsys.readouterr().out
+    assert "DPLTSynthesizer (synthesizer)\n    Differentially private latent tree" in text
+    assert "    privacy: latent_tree\n    across processes: yes\n" in text
+
+
+def test_mechanisms_are_listed_with_their_parameters(capsys):
+    assert main(["mechanisms", "--json"]) == 0
+    found = {mechanism["name"]: mechanism for mechanism in json.loads(capsys.readouterr().out)}
+    assert found.keys() == set(Members("mechanisms"))
+    assert found["gs_wgan"]["methods"] == ["WGANGPSynthesizer"]
+    assert found["dpsgd"]["parameters"]["gradient_penalty_at"] == "fakes"
+    assert main(["mechanisms"]) == 0
+    assert "max_grad_norm=1.0, n_shards" in " ".join(capsys.readouterr().out.split())
 
 
 # sample
@@ -430,7 +645,7 @@ def test_inspect_model(folder, capsys):
     text = capsys.readouterr().out
     assert "140 matched by key column 'id'; dropped: lab 10, clinic 0" in text
     assert re.search(r"diagnosis +category +categorical +2", text)
-    assert re.search(r"IntermediateFeatures +lab +server +\d", text)
+    assert re.search(r"DiscriminatorFeatures +lab +server +\d", text)
 
     assert main(["inspect", str(folder / "model"), "--json"]) == 0
     model = json.loads(capsys.readouterr().out)
@@ -506,9 +721,12 @@ def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, cap
     [
         ([], 2, "COMMAND"),
         (["fit", "lab.csv"], 2, "--output"),
-        (["fit", "lab.csv", "-o", "x", "--kind", "marker=number"], 2, "COLUMN=KIND"),
+        (["fit", "lab.csv", "-o", "x", "--kind", "marker"], 2, "COLUMN=KIND"),
+        (["fit", "lab.csv", "-o", "x", "--kind", "marker=number"], 2,
+         "column_kinds.marker: there is no 'number' among the column kinds; there are continuous"),
         (["fit", "lab.csv", "-o", "x", "--set", "epochs"], 2, "NAME=VALUE"),
-        (["fit", "lab.csv", "-o", "x", "--set", "epoch=3"], 2, "no such parameter"),
+        (["fit", "lab.csv", "-o", "x", "--set", "epoch=3"], 2,
+         "command line: VFLGANSynthesizer has no 'epoch'; there are latent_dim,"),
         (["fit", "lab.csv", "-o", "x", "--epochs", "0"], 2, "epochs must be"),
         (["fit", "lab.csv", "-o", "x", "--device", "abacus"], 2, "abacus"),
         (["fit", "lab.csv", "-o", "x", "--checkpoint", "y"], 2, "--seed"),
@@ -668,9 +886,12 @@ def test_ctrl_c_outside_training_says_that_nothing_was_saved(folder, capsys, mon
 def test_termination_does_what_ctrl_c_does(folder, capsys, monkeypatch, on_ctrl_c):
     """Also where Ctrl-C is ignored, as in whatever a script starts with ``&``."""
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(
-        "vflsynth.cli.inspect.describe_model", lambda *_: signal.raise_signal(signal.SIGTERM)
-    )
+
+    def terminated(*_):
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(60)  # a busy machine may answer it later
+
+    monkeypatch.setattr("vflsynth.cli.inspect.describe_model", terminated)
     ctrl_c = signal.signal(signal.SIGINT, on_ctrl_c)
     try:
         assert main(["inspect", str(folder / "model")]) == 130

@@ -18,10 +18,18 @@ from vflsynth.audit import (
     audit_synthetic_data,
 )
 from vflsynth.audit.targets import RULES
+from vflsynth.cli import configured
 from vflsynth.cli.console import say
 from vflsynth.cli.models import open_model
 from vflsynth.cli.numbers import count, jobs, nonnegative
-from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, label, read_party_frames
+from vflsynth.cli.tables import (
+    PARTY_FILES,
+    PartyFile,
+    by_party,
+    key_label,
+    label,
+    read_party_frames,
+)
 from vflsynth.cli.targets import check_file, check_folder
 from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyNameError
 from vflsynth.frames import party_keys
@@ -31,9 +39,9 @@ logger = logging.getLogger("vflsynth")
 
 SUMMARY = "measure what a model's synthetic data tell about single records"
 DESCRIPTION = """\
-Train many models like the given one, with and without a record, and let attackers learn to tell
-the two kinds of synthetic tables apart (the VFLGAN paper's ASSD), or the two kinds of intermediate
-features that a party would send (ASIF).
+Train many models like a saved one, or as the options of 'vflsynth fit' say, with and without a
+record, and let attackers learn to tell the two kinds of synthetic tables apart (the VFLGAN paper's
+ASSD), or the two kinds of intermediate features that a party would send (ASIF).
 
 CAUTION: this puts the real rows of all parties side by side, in this process. Run it where all
 parties agree that their rows may meet.
@@ -43,6 +51,9 @@ examples:
   vflsynth audit model --real lab=lab.csv clinic=clinic.parquet --on patient_id -o audit.html
   vflsynth audit model --real lab=lab.csv clinic=clinic.parquet --on patient_id \\
       --target P0017 --models 200 --jobs 4 --cache audit-cache
+  vflsynth audit --config run.toml --epochs 20 -o audit.html
+  vflsynth audit --real lab.parquet clinic.parquet --on patient_id \\
+      --privacy 'kernel_mean_embedding, epsilon=3, delta=1e-6'
 
 Every number comes with a 95% interval. An attack that fails is no proof that nothing leaks.
 """
@@ -52,11 +63,17 @@ _SCHEMES = {"assd": audit_synthetic_data, "asif": audit_intermediate_features}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("model", metavar="MODEL", type=Path, help="saved by 'vflsynth fit'")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        type=Path,
+        help="saved by 'vflsynth fit' (default: what the options of 'fit' below say)",
+    )
     parser.add_argument(
         "--real",
         nargs="+",
-        required=True,
+        default=[],
         metavar=PARTY_FILES,
         type=PartyFile.parse,
         help="the tables that the model was fitted on",
@@ -112,16 +129,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="HTML report, one file")
     parser.add_argument("--json", action="store_true", help="results as JSON")
+    configured.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Audit, print, and write the report."""
     check_file("--output", options.output, [table.path for table in options.real])
     check_folder("--cache", options.cache)
-    model = _open_whole(options.model)
-    frames = read_party_frames(options.real)
-    on = key_label(frames.values(), options.on)
-    check_tables(model, frames, on)
+    synth, frames, on = _audited(options)
     arguments: dict[str, Any] = {
         "targets": [_target(frames, on, text) for text in options.target],
         "categorical": [label(frames.values(), name) for name in options.categorical],
@@ -139,7 +154,7 @@ def run(options: argparse.Namespace) -> int:
         if options.claim[1:] and options.claim[1] >= 1:
             raise ParameterError(f"--claim: DELTA must be below 1, got {options.claim[1]:g}")
         arguments["claim"] = Claim(*options.claim)
-    audit: AuditReport = _SCHEMES[options.scheme](_unfitted(model), frames, on, **arguments)
+    audit: AuditReport = _SCHEMES[options.scheme](synth, frames, on, **arguments)
     say(audit.to_json() if options.json else str(audit))
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -198,22 +213,34 @@ def _check_columns(party: str, fitted: list[Any], frame: pd.DataFrame, on: Hasha
         )
 
 
-def _open_whole(path: Path) -> BaseSynthesizer:
-    model = open_model(path)
+def _audited(
+    options: argparse.Namespace,
+) -> tuple[BaseSynthesizer, dict[str, pd.DataFrame], Hashable]:
+    """Return a synthesizer that would be fitted as a saved one was, or as options say; tables."""
+    if options.model is None:
+        configuration = configured.configured(options, options.real)
+        configuration.make().method()  # checks all parameters
+        check_file("--output", options.output, configuration.parties.values())
+        frames, on = _read(configuration.parties, configuration.on)
+        return configured.synthesizer(configuration, frames, quiet=True), frames, on
+    if configured.is_configured(options):
+        raise ParameterError(
+            f"{options.model} says how it was fitted. Fix: leave MODEL out, or all options under "
+            "'what is fitted' and 'columns'"
+        )
+    model = open_model(options.model)
     if not isinstance(model, BaseSynthesizer):
-        raise ParameterError(f"{path} is one party's half; an audit needs the whole model")
-    return model
+        raise ParameterError(f"{options.model} is one party's half; an audit needs the whole model")
+    frames, on = _read(by_party(options.real), options.on)
+    check_tables(model, frames, on)
+    return clone(model), frames, on
 
 
-def _unfitted(model: BaseSynthesizer) -> BaseSynthesizer:
-    """Return a synthesizer that would be fitted as a saved one was."""
-    again: BaseSynthesizer = clone(model)
-    if "transformer" in again.get_params(deep=False):
-        transformers = [half.transformer for half in model.parties_.values()]
-        kinds = {name: kind for each in transformers for name, kind in (each.kinds or {}).items()}
-        template = clone(transformers[0]).set_params(kinds=None)
-        again.set_params(transformer=template, column_kinds=kinds or None)
-    return again
+def _read(files: Mapping[str, Path], key: str | None) -> tuple[dict[str, pd.DataFrame], Hashable]:
+    if not files:
+        raise ParameterError(f"there are no tables; give them with --real {PARTY_FILES}")
+    frames = read_party_frames(files)
+    return frames, key_label(frames.values(), key)
 
 
 def _target(frames: Mapping[str, pd.DataFrame], on: Hashable, text: str) -> Any:

@@ -12,7 +12,15 @@ import pandas as pd
 
 from vflsynth.cli.console import say
 from vflsynth.cli.models import open_model
-from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, label, read, read_party_frames
+from vflsynth.cli.tables import (
+    PARTY_FILES,
+    PartyFile,
+    by_party,
+    key_label,
+    label,
+    read,
+    read_party_frames,
+)
 from vflsynth.cli.targets import check_file
 from vflsynth.evaluation import MetricResults, evaluate, report
 from vflsynth.exceptions import ParameterError
@@ -91,13 +99,13 @@ def judge(options: argparse.Namespace) -> MetricResults:
     tables = [table.path for table in (*options.real, *options.holdout)]
     check_file("--output", options.output, [*tables, options.synthetic])
     history = _history(options)
-    frames = read_party_frames(options.real)
+    frames = read_party_frames(by_party(options.real))
     on = key_label(frames.values(), options.on)
     real, parties = _side_by_side(frames, on)
     synthetic = _without_foreign_columns(read(options.synthetic), real)
     holdout = None
     if options.holdout:
-        holdout, _ = _side_by_side(read_party_frames(options.holdout), on)
+        holdout, _ = _side_by_side(read_party_frames(by_party(options.holdout)), on)
     arguments: dict[str, Any] = {
         "parties": parties,
         "target": None if options.target is None else label([real], options.target),

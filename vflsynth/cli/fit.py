@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import inspect
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,48 +11,69 @@ from typing import Any
 
 import pandas as pd
 
+from vflsynth.cli import configured
 from vflsynth.cli.console import say
-from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, label, read_party_frames
+from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, read_party_frames
 from vflsynth.cli.targets import beside, check_apart, check_artefact, is_taken
-from vflsynth.columns.kinds import TRANSFORMERS
+from vflsynth.configuration import Configuration, check_public_types
 from vflsynth.exceptions import ArtefactError, ParameterError
-from vflsynth.model import PARTY_KIND
-from vflsynth.presets import PRESETS, preset
-from vflsynth.synthesizers import VFLGANSynthesizer
+from vflsynth.models.party_model import PARTY_KIND
+from vflsynth.run import EarlyStopping
+from vflsynth.run.checkpoints import KIND as CHECKPOINT
+from vflsynth.synthesizers import BaseSynthesizer
 from vflsynth.synthesizers.base import KIND
-from vflsynth.training import EarlyStopping
-from vflsynth.training.checkpoint import KIND as CHECKPOINT
 
 logger = logging.getLogger("vflsynth")
 
 SUMMARY = "learn a model from the tables of two or more parties"
 DESCRIPTION = """\
-Match the parties' records, train VFLGAN, and save the model.
+Match the parties' records, train a synthesizer, and save the model.
 
-The tables are matched by a key column and never joined: each party's networks see its own columns
-only. The key is not modelled. What was matched and dropped is reported before training starts.
+The tables are matched by a key column and, but for WGANGPSynthesizer, never joined: each party's
+networks see its own columns only. The key is not modelled. What was matched and dropped is reported
+before training starts.
 """
 EPILOG = """\
 examples:
   vflsynth fit lab=lab.csv clinic=clinic.parquet --on patient_id --output model
   vflsynth fit lab.csv clinic.csv --on id --kind zip=categorical --seed 0 --output model
+  vflsynth fit lab.csv clinic.csv --on id --method VertiGANSynthesizer --epochs 50 --output model
+  vflsynth fit lab.parquet clinic.parquet --on id --output model \\
+      --privacy 'dpsgd, epsilon=3, delta=1e-6, n_records=1000' --bounds age=0,120
+  vflsynth fit --config run.toml --output model
+  vflsynth fit --config job.toml lab=lab.parquet clinic=clinic.parquet --output model
   vflsynth fit lab.csv clinic.csv --on id --seed 0 --checkpoint ckpt --output model
   vflsynth fit lab.csv clinic.csv --on id --seed 0 --resume ckpt --output model
 
+run.toml says the same as options, and options override it. A job of 'vflsynth parties' is one
+without tables and columns, which its sites' files have:
+  method = "VFLGANSynthesizer"
+  on = "patient_id"
+  [parties]                      # relative to this file
+  lab = "lab.parquet"
+  clinic = "clinic.parquet"
+  [parameters]
+  epochs = 50
+  [parameters.privacy]
+  mechanism = "dpsgd"
+  epsilon = 3
+  delta = 1e-6
+  n_records = 1000
+  [column_kinds]
+  zip = "categorical"
+  [privacy.bounds]
+  age = [0, 120]
+  [privacy.categories]
+  smoker = ["no", "yes"]
+
 The model holds no row of any table, but what was learned from the columns: categories, ranges,
-means. Without differential privacy, a model and its samples can leak information about records.
+means. Without --privacy, a model and its samples can leak information about records; with it,
+'vflsynth inspect' shows what is promised, and tables must be parquet, whose types were fixed
+beforehand.
 
 Ctrl-C saves the model of the finished epochs: at --output, or as OUTPUT-interrupted if there is a
 model already, which stays. Before the first epoch has ended there is nothing to save.
 """
-
-_OWN_OPTIONS = {
-    "random_state": "--seed",
-    "column_kinds": "--kind",
-    "device": "--device",
-    "verbose": "--quiet",
-}
-"""Parameters that '--set' leaves to options of their own."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tables = parser.add_argument_group("tables")
     tables.add_argument(
         "tables",
-        nargs="+",
+        nargs="*",
         metavar=PARTY_FILES,
         type=PartyFile.parse,
         help="a party's table; FILE alone names the party after the file",
@@ -70,15 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help="key column in every table; without it, row i is the same record everywhere",
     )
-    tables.add_argument(
-        "--kind",
-        action="append",
-        default=[],
-        metavar="COLUMN=KIND",
-        type=_kind,
-        help=f"read a column as {', '.join(TRANSFORMERS)}; repeatable (default: inferred, "
-        "see 'vflsynth inspect TABLE')",
-    )
+    configured.add_arguments(parser)
     model = parser.add_argument_group("model")
     model.add_argument(
         "-o", "--output", required=True, metavar="DIR", type=Path, help="where to save the model"
@@ -91,23 +104,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     training = parser.add_argument_group("training")
     training.add_argument(
-        "--epochs",
+        "--seed",
         type=int,
         metavar="N",
-        help="passes over the records (default: from their number)",
-    )
-    training.add_argument(
-        "--seed", type=int, metavar="N", help="same seed, tables and options: same model"
-    )
-    training.add_argument("--preset", choices=PRESETS, help="settings of one of the paper's tables")
-    training.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        type=_setting,
-        help="any parameter of VFLGANSynthesizer, its value in JSON, such as "
-        "generator_hidden=[64,64]; repeatable",
+        help="same seed, tables and options: same model, but for the noise of --privacy",
     )
     training.add_argument(
         "--patience",
@@ -116,49 +116,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="stop after N epochs without a lower Fréchet distance",
     )
     training.add_argument(
-        "--device",
-        default="auto",
-        help="such as cpu or cuda:0 (default: a GPU if there is one)",
+        "--transcript",
+        action="store_true",
+        help="count what crosses each party's boundary; 'vflsynth inspect' shows it",
     )
     long = parser.add_argument_group("long runs (need --seed)")
     long.add_argument(
         "--checkpoint", metavar="DIR", type=Path, help="save the state of training here regularly"
     )
-    long.add_argument(
-        "--checkpoint-every", type=int, default=10, metavar="N", help="epochs (default: 10)"
-    )
+    long.add_argument("--checkpoint-every", type=int, metavar="N", help="epochs (default: 10)")
     long.add_argument(
         "--resume",
         metavar="DIR",
         type=Path,
         help="continue from this checkpoint, with the same tables, options and seed",
     )
-    parser.add_argument(
-        "--transcript",
-        action="store_true",
-        help="count what crosses each party's boundary; 'vflsynth inspect' shows it",
-    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Fit and save; 130 if training was interrupted, with the finished epochs saved."""
-    if options.seed is None and (options.checkpoint or options.resume):
+    configuration = configured.configured(options, options.tables, random_state=options.seed)
+    if not configuration.parties:
+        raise ParameterError(f"there are no tables; name them as {PARTY_FILES}, or in --config")
+    synth = configuration.make()
+    if synth.random_state is None and (options.checkpoint or options.resume):
         raise ParameterError(
             "--checkpoint and --resume need --seed: a run can only be continued "
             "with the seed that it was started with"
         )
-    _check_targets(options)
-    frames = read_party_frames(options.tables)
-    synth = VFLGANSynthesizer(**_parameters(options, frames))
-    synth.fit(
-        frames,
-        on=key_label(frames.values(), options.on),
-        callbacks=[] if options.patience is None else [EarlyStopping(options.patience)],
-        checkpoint=options.checkpoint,
-        checkpoint_every=options.checkpoint_every,
-        resume=options.resume,
-        transcript=options.transcript,
-    )
+    _check_targets(options, configuration)
+    arguments = _arguments(synth, options, configuration)
+    if synth.method().is_private:  # which checks all parameters, too
+        for party, path in configuration.parties.items():
+            check_public_types(path, f"party {party!r}: the fit")
+    frames = read_party_frames(configuration.parties)
+    synth = configured.synthesizer(configuration, frames, quiet=options.quiet)
+    synth.fit(frames, on=key_label(frames.values(), configuration.on), **arguments)
     if synth.interrupted_:
         _save_interrupted(synth, options.output, options.halves)
         return 130
@@ -193,7 +186,7 @@ def training_summary(history: pd.DataFrame) -> dict[str, Any]:
 def training_sentence(training: Mapping[str, Any]) -> str:
     """Say `training_summary` in words."""
     if not training["epochs"]:
-        return "none"
+        return "in one go, without epochs"
     plural = "" if training["epochs"] == 1 else "s"
     text = f"{training['epochs']:,} epoch{plural} in {training['seconds']:.1f} s"
     if training["chosen_epoch"] is not None:
@@ -203,14 +196,32 @@ def training_sentence(training: Mapping[str, Any]) -> str:
     return text
 
 
-def _check_targets(options: argparse.Namespace) -> None:
+def _arguments(
+    synth: BaseSynthesizer, options: argparse.Namespace, configuration: Configuration
+) -> dict[str, Any]:
+    """Return what `fit` is told, once the synthesizer is known to listen."""
+    asked = {name: getattr(options, name) for name in ("checkpoint", "resume", "transcript")}
+    asked["callbacks"] = options.patience and [EarlyStopping(options.patience)]
+    asked = {name: value for name, value in asked.items() if value}
+    for name in asked.keys() - inspect.signature(synth.fit).parameters.keys():
+        option = "patience" if name == "callbacks" else name
+        raise ParameterError(
+            f"--{option} is for methods that train in epochs, and {configuration.method} does not"
+        )
+    if asked.keys() & {"checkpoint", "resume"}:
+        every = options.checkpoint_every
+        asked["checkpoint_every"] = configuration.checkpoint_every if every is None else every
+    return asked
+
+
+def _check_targets(options: argparse.Namespace, configuration: Configuration) -> None:
     """Check everything that will be written, before training rather than after it."""
     apart = {"--output": options.output, "--halves": options.halves, "--resume": options.resume}
     if not _goes_on(options.checkpoint, options.resume):
         apart["--checkpoint"] = options.checkpoint
     check_apart(apart)
     check_artefact(options.output, KIND)
-    for party in {table.party for table in options.tables} if options.halves else ():
+    for party in configuration.parties if options.halves else ():
         check_artefact(options.halves / party, PARTY_KIND)
     if options.checkpoint is not None:
         _check_checkpoint(options.checkpoint, options.resume)
@@ -232,7 +243,7 @@ def _check_checkpoint(path: Path, resume: Path | None) -> None:
         )
 
 
-def _save(synth: VFLGANSynthesizer, output: Path, halves: Path | None) -> None:
+def _save(synth: BaseSynthesizer, output: Path, halves: Path | None) -> None:
     synth.save(output)
     if halves is not None:
         for name, half in synth.parties_.items():
@@ -240,7 +251,7 @@ def _save(synth: VFLGANSynthesizer, output: Path, halves: Path | None) -> None:
     say(_summary(synth, output))
 
 
-def _save_interrupted(synth: VFLGANSynthesizer, output: Path, halves: Path | None) -> None:
+def _save_interrupted(synth: BaseSynthesizer, output: Path, halves: Path | None) -> None:
     """Save the finished epochs, if there are any, and nothing in the place of another model."""
     stays = f"; {output} is what it was" if is_taken(output) else ""
     if synth.history_.empty:
@@ -255,51 +266,14 @@ def _save_interrupted(synth: VFLGANSynthesizer, output: Path, halves: Path | Non
     _save(synth, output, halves)
 
 
-def _summary(synth: VFLGANSynthesizer, output: Path) -> str:
+def _summary(synth: BaseSynthesizer, output: Path) -> str:
     assert synth.alignment_ is not None  # only loading can lose it
     columns = sum(len(half.transformer.kinds_) for half in synth.parties_.values())
-    return (
+    text = (
         f"trained on {synth.alignment_.n_matched:,} records of {len(synth.parties_)} parties, "
         f"{columns} columns: {training_sentence(training_summary(synth.history_))}\n"
         f"model saved: {output}"
     )
-
-
-def _parameters(options: argparse.Namespace, frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    settings = dict(options.set)
-    known = VFLGANSynthesizer().get_params(deep=False)
-    for name in settings:
-        if name not in known:
-            raise ParameterError(
-                f"--set {name}=...: there is no such parameter; there are {', '.join(known)}"
-            )
-        if name in _OWN_OPTIONS:
-            raise ParameterError(f"--set {name}=...: use {_OWN_OPTIONS[name]} instead")
-    parameters = (preset(options.preset) if options.preset else {}) | settings
-    if options.epochs is not None:
-        parameters["epochs"] = options.epochs
-    return parameters | {
-        "column_kinds": {label(frames.values(), name): kind for name, kind in options.kind} or None,
-        "device": options.device,
-        "random_state": options.seed,
-        "verbose": 0 if options.quiet else 1,
-    }
-
-
-def _kind(text: str) -> tuple[str, str]:
-    column, separator, kind = text.rpartition("=")
-    if not separator or kind not in TRANSFORMERS:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not of the form COLUMN=KIND with a KIND of {', '.join(TRANSFORMERS)}"
-        )
-    return column, kind
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value  # text needs no quotes here
+    if synth.privacy_ledger_ is not None:
+        text += f"\nwhat is promised, and what is not: vflsynth inspect {output}"
+    return text

@@ -14,11 +14,11 @@ from vflsynth import _artefacts as artefacts
 from vflsynth.cli.console import say, share, size, table
 from vflsynth.cli.fit import training_sentence, training_summary
 from vflsynth.cli.models import open_model
-from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, read_party_frames
+from vflsynth.cli.tables import PARTY_FILES, PartyFile, by_party, key_label, read_party_frames
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.frames import align_party_frames
-from vflsynth.model import PartyModel
+from vflsynth.models import PartyModel
 
 SUMMARY = "show what is in a model, or how tables would be read"
 DESCRIPTION = """\
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         text: Callable[[Mapping[str, Any]], str] = model_text
     else:
         files = [PartyFile.parse(what) for what in options.what]
-        description = describe_tables(read_party_frames(files), options.on)
+        description = describe_tables(read_party_frames(by_party(files)), options.on)
         text = tables_text
     if options.json:
         say(json.dumps(description, indent=1, allow_nan=False, ensure_ascii=False))
@@ -160,7 +160,7 @@ def _describe_half(half: PartyModel) -> dict[str, Any]:
             {
                 "column": str(label),
                 "dtype": str(column.dtype_),
-                "kind": column.kind,
+                "kind": column.declared_kind,
                 "encoded": column.width_,
             }
             for label, column in transformer.transformers_.items()

@@ -11,10 +11,21 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from types import FrameType
 from typing import NoReturn
 
 from vflsynth import __version__
-from vflsynth.cli import audit, demo, evaluate, fit, inspect, parties, sample
+from vflsynth.cli import (
+    audit,
+    demo,
+    evaluate,
+    fit,
+    inspect,
+    mechanisms,
+    methods,
+    parties,
+    sample,
+)
 from vflsynth.cli.console import reporting
 from vflsynth.exceptions import (
     ArtefactError,
@@ -35,6 +46,8 @@ One synthetic table from several organisations' columns about the same people, w
       --synthetic synthetic.parquet --target diagnosis -o report.html
   vflsynth audit model --real lab=lab.csv clinic=clinic.parquet --on patient_id -o audit.html
   vflsynth inspect model
+  vflsynth methods
+  vflsynth mechanisms
   vflsynth parties simulate job.toml
   vflsynth demo --output demo-output
 """
@@ -51,6 +64,9 @@ exit codes:
   4    a saved model or checkpoint is missing, damaged, or in the way
   130  interrupted with Ctrl-C or SIGTERM; fit saves the epochs that were finished
 """
+
+
+_COMMANDS = (fit, sample, evaluate, audit, inspect, methods, mechanisms, parties, demo)
 
 
 class ExitCode(IntEnum):
@@ -107,11 +123,12 @@ def _termination_interrupts() -> Iterator[None]:
         yield  # only the main thread may say what signals do
         return
 
-    def interrupt(*_: object) -> None:
+    def interrupt(_: int, frame: FrameType | None) -> None:
         # A script's `vflsynth ... &` ignores Ctrl-C, and must still end when it is told to.
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        on_ctrl_c = signal.getsignal(signal.SIGINT)
+        if not callable(on_ctrl_c):
             raise KeyboardInterrupt
-        signal.raise_signal(signal.SIGINT)
+        on_ctrl_c(signal.SIGINT, frame)  # now: a signal would be answered some time later
 
     previous = signal.signal(signal.SIGTERM, interrupt)
     try:
@@ -127,12 +144,17 @@ class _Parser(argparse.ArgumentParser):
         self.exit(ExitCode.USAGE, f"vflsynth: error: {message} (see '{self.prog} --help')\n")
 
 
+class _Overview(argparse.RawDescriptionHelpFormatter):
+    """Leaves room for the names of commands, which argparse measures without their indent."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        self._action_max_length = 14
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="vflsynth",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="vflsynth", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=_Overview
     )
     parser.add_argument("--version", action="version", version=f"vflsynth {__version__}")
     everywhere = _Parser(add_help=False)
@@ -140,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("-q", "--quiet", action="store_true", help="only results and errors")
     group.add_argument("--debug", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (fit, sample, evaluate, audit, inspect, parties, demo):
+    for command in _COMMANDS:
         name = command.__name__.rpartition(".")[2]
         own = commands.add_parser(
             name,

@@ -7,7 +7,7 @@ from pathlib import Path
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import resolve_device
 from vflsynth.exceptions import ArtefactError
-from vflsynth.model import PARTY_KIND, PartyModel
+from vflsynth.models.party_model import PARTY_KIND, PartyModel
 from vflsynth.registry import named_in_file
 from vflsynth.synthesizers.base import KIND, BaseSynthesizer
 

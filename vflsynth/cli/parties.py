@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vflsynth.cli.console import say
 from vflsynth.exceptions import ParameterError, ProtocolError
-from vflsynth.federation.job import Job, read_toml
+from vflsynth.federation.job import Job
 from vflsynth.federation.kit import prepare, project
 from vflsynth.federation.sampling import draw_part, join_parts
 from vflsynth.federation.simulate import reproducible, simulate, submit
@@ -100,17 +100,17 @@ def run(options: argparse.Namespace) -> int:
         case "simulate":
             return _simulate(options)
         case "project":
-            options.output.write_text(project(_read(options.job), options.host, options.port))
+            options.output.write_text(project(Job.read(options.job), options.host, options.port))
             say(f"{options.output}: for 'nvflare provision -p {options.output} -w kits'")
         case "prepare":
             prepare(options.kit, Site.read(options.site))
             say(f"{options.kit}: prepared; start it with {options.kit}/startup/start.sh")
         case "submit":
-            status = submit(_read(options.job), options.admin, options.timeout)
+            status = submit(Job.read(options.job), options.admin, options.timeout)
             say(f"FLARE says {status}; every node's folder has a report of the run")
             return 0 if status.endswith("COMPLETED") else 1
         case "sample":
-            site, job = Site.read(options.site), _read(options.job)
+            site, job = Site.read(options.site), Job.read(options.job)
             part = draw_part(job, site, options.n, options.request, keys=options.keys)
             _write(part, options.output)
         case "join":
@@ -120,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    job = _read(options.job)
+    job = Job.read(options.job)
     beside = options.job.resolve().parent
     folder = options.sites or beside
     sites = {name: Site.read(folder / f"{name}.toml") for name in job.parties}
@@ -142,10 +142,6 @@ def _simulate(options: argparse.Namespace) -> int:
         )
         raise ProtocolError(failed)
     return 0
-
-
-def _read(path: Path) -> Job:
-    return Job.from_dict(read_toml(path))
 
 
 def _write(table: object, path: Path) -> None:

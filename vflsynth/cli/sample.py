@@ -17,7 +17,7 @@ from vflsynth.cli.numbers import count
 from vflsynth.cli.targets import check_file
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types, write_table
-from vflsynth.model import PartyModel
+from vflsynth.models import PartyModel
 
 logger = logging.getLogger("vflsynth")
 

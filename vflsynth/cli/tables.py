@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,26 +45,35 @@ class PartyFile:
         return cls(name, Path(path))
 
 
-def read_party_frames(files: Sequence[PartyFile]) -> dict[str, pd.DataFrame]:
-    """Read the tables of all parties.
+def by_party(files: Iterable[PartyFile]) -> dict[str, Path]:
+    """Return the paths of all parties' tables.
 
     Raises
     ------
     PartyNameError
         If two parties have the same name.
-    TableFileError
-        If a file cannot be read.
     """
-    frames: dict[str, pd.DataFrame] = {}
+    paths: dict[str, Path] = {}
     for file in files:
-        if file.party in frames:
+        if file.party in paths:
             raise PartyNameError(
                 "two tables belong to parties of this name",
                 fix=f"give each its own, with {PARTY_FILES}",
                 party=file.party,
             )
-        frames[file.party] = read(file.path, file.party)
-    return frames
+        paths[file.party] = file.path
+    return paths
+
+
+def read_party_frames(paths: Mapping[str, Path]) -> dict[str, pd.DataFrame]:
+    """Read the tables of all parties.
+
+    Raises
+    ------
+    TableFileError
+        If a file cannot be read.
+    """
+    return {party: read(path, party) for party, path in paths.items()}
 
 
 def read(path: Path, party: str | None = None) -> pd.DataFrame:

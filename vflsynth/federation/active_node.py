@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from vflsynth._device import resolve_device
 from vflsynth.exceptions import ParameterError
+from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
 from vflsynth.federation.party_node import BlindedRun
 from vflsynth.federation.server_node import ServerNode
@@ -67,6 +68,7 @@ class ActiveNode(ServerNode):
             make_schedule=lambda *agreed: self.holder_run.make_schedule(*agreed),
             fingerprint=b"",
             device=resolve_device(site.device),
+            checkpoints=NodeCheckpoints(site.folder / job.name / "checkpoints"),
             has_columns=False,
         )
         self.holder_run = BlindedRun(seat, method, job, site)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
 from vflsynth._validation import Number, check_parameters
-from vflsynth.configuration import make_estimator
+from vflsynth.configuration import DEFAULT_METHOD, known_keys, make_estimator, read_toml
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.exchange import Limits
 from vflsynth.mechanisms import HistogramMechanism
@@ -45,13 +44,13 @@ class Job:
     parties : tuple of str
         Names of the sites that hold columns, as in their certificates.
     method : str
-        ``"VFLGANSynthesizer"`` or the name of a classifier of `vflsynth.splitdefense`.
+        Name of a registered synthesizer or split classifier; 'vflsynth methods' lists them.
     on : str, optional
         Key column of every table. Default: the index.
     parameters : dict
-        Of the method, but for `column_kinds` and `device`, which are in site files, and for
-        `transformer`, `random_state`, `verbose` and `memory_limit`, which no run across processes
-        has: a site file's secrets take the place of `random_state`.
+        Of the method, as in `vflsynth.configuration.make_estimator`, but for `column_kinds` and
+        `device`, which are in site files, and for `random_state`, `verbose` and `memory_limit`,
+        which no run across processes has: a site file's secrets take the place of `random_state`.
     checkpoint_every : int, default=10
         Epochs.
     exchange_timeout, setup_timeout : float
@@ -61,7 +60,7 @@ class Job:
 
     name: str
     parties: tuple[str, ...]
-    method: str = "VFLGANSynthesizer"
+    method: str = DEFAULT_METHOD
     on: str | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
     checkpoint_every: int = 10
@@ -70,18 +69,34 @@ class Job:
     max_frame_bytes: int = 1 << 28
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Check what a file or another site says.
+    def read(cls, path: Path) -> Self:
+        """Read a job file.
 
         Raises
         ------
         ParameterError
         """
-        known_keys(content, [f.name for f in fields(cls)], "job")
+        return cls.from_dict(read_toml(path), str(path))
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any], where: str = "job") -> Self:
+        """Check what a file or another site says.
+
+        Parameters
+        ----------
+        content : mapping
+        where : str, default="job"
+            What error messages begin with.
+
+        Raises
+        ------
+        ParameterError
+        """
+        known_keys(content, [f.name for f in fields(cls)], where)
         name, parties = content.get("name"), content.get("parties")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ParameterError(
-                f"job: name must be letters, digits, '-', '_' or '.', got {name!r}"
+                f"{where}: name must be letters, digits, '-', '_' or '.', got {name!r}"
             )
         if (
             not isinstance(parties, list | tuple)
@@ -89,14 +104,16 @@ class Job:
             or not parties
             or not all(isinstance(p, str) and _NAME.fullmatch(p) for p in parties)
         ):
-            raise ParameterError(f"job: parties must be a list of different names, got {parties!r}")
+            raise ParameterError(
+                f"{where}: parties must be a list of different names, got {parties!r}"
+            )
         if set(parties) & _RESERVED:
-            raise ParameterError(f"job: no party may be called {', '.join(sorted(_RESERVED))}")
+            raise ParameterError(f"{where}: no party may be called {', '.join(sorted(_RESERVED))}")
         if not isinstance(content.get("parameters", {}), dict):
-            raise ParameterError("job: parameters must be a table of names and values")
+            raise ParameterError(f"{where}: parameters must be a table of names and values")
         on = content.get("on")
         if on is not None and not isinstance(on, str):
-            raise ParameterError(f"job: on must be the name of the key column, got {on!r}")
+            raise ParameterError(f"{where}: on must be the name of the key column, got {on!r}")
         job = cls(**{**content, "parties": tuple(parties)})
         rules = {
             "checkpoint_every": Number(1, whole=True),
@@ -104,7 +121,7 @@ class Job:
             "setup_timeout": _SECONDS,
             "max_frame_bytes": Number(1 << 16, whole=True),
         }
-        check_parameters("job", {name: getattr(job, name) for name in rules}, rules)
+        check_parameters(where, {name: getattr(job, name) for name in rules}, rules)
         return job
 
     def to_dict(self) -> dict[str, Any]:
@@ -146,28 +163,3 @@ class Job:
     def limits(self) -> Limits:
         """How long anybody waits."""
         return Limits(self.exchange_timeout, self.setup_timeout, self.max_frame_bytes)
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Raises
-    ------
-    ParameterError
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ParameterError(f"{path} cannot be read: {error}") from error
-
-
-def known_keys(content: Mapping[str, Any], names: Collection[str], where: str) -> None:
-    """Refuse what no file of this kind has.
-
-    Raises
-    ------
-    ParameterError
-    """
-    for name in content:
-        if name not in names:
-            raise ParameterError(f"{where}: unknown {name!r}; there are {', '.join(names)}")

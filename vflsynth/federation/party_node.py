@@ -11,6 +11,7 @@ from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import TableTransformer
+from vflsynth.configuration import check_public_types
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.federation.account import Account
 from vflsynth.federation.checkpoints import NodeCheckpoints
@@ -20,7 +21,7 @@ from vflsynth.federation.participant import Link, Rules, take_part
 from vflsynth.federation.reports import write_report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
-from vflsynth.frames import check_party_frames, infers_types, read_table
+from vflsynth.frames import check_party_frames, read_table
 from vflsynth.methods.base import Method
 from vflsynth.protocol import MadeOf, Message, Schedule, Transcript, When, answers, takes
 from vflsynth.protocol.messages import (
@@ -269,13 +270,8 @@ def check_site(job: Job, site: Site, method: Method) -> None:
             f"site {site.party!r}: job {job.name!r} is private, and the site file does not say "
             "how much the site agrees to: [privacy] epsilon = ..., delta = ..."
         )
-    if method.is_private and site.table is not None and infers_types(site.table):
-        raise ParameterError(
-            f"site {site.party!r}: job {job.name!r} is private and takes the types of columns "
-            f"as public, but those of {str(site.table)!r} would be read off its records: in a "
-            "csv file one record can change them. Fix: store the table as parquet, with types "
-            "that are fixed beforehand, for example with vflsynth.frames.write_table"
-        )
+    if method.is_private and site.table is not None:
+        check_public_types(site.table, f"site {site.party!r}: job {job.name!r}")
 
 
 def noised(method: Method) -> frozenset[str]:

@@ -13,8 +13,8 @@ from vflsynth import _artefacts as artefacts
 from vflsynth._random import derive
 from vflsynth._validation import Number, check_parameters
 from vflsynth.columns import PublicSchema
+from vflsynth.configuration import known_keys, public_schema, read_toml
 from vflsynth.exceptions import ArtefactError, ParameterError
-from vflsynth.federation.job import known_keys, read_toml
 
 SITE_FILE = "vflsynth.toml"
 """Name of the site file in the folder ``local`` of a FLARE start-up kit."""
@@ -172,16 +172,12 @@ def _secret(path: Path, name: str, text: Any) -> bytes:
 
 def _privacy(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     """Read budget and public knowledge."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"schema": public_schema(content, str(path))}
     try:
         if "epsilon" in content or "delta" in content:
             found["budget"] = Budget(content["epsilon"], content["delta"])
-        found["schema"] = PublicSchema(content.get("bounds", {}), content.get("categories", {}))
     except (KeyError, TypeError, ValueError) as error:
-        raise ParameterError(
-            f"{path}: privacy needs epsilon and delta, bounds like age = [0, 120] and categories "
-            f'like smoker = ["no", "yes"]: {error}'
-        ) from error
+        raise ParameterError(f"{path}: a budget needs epsilon and delta: {error}") from error
     return found
 
 

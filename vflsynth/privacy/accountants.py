@@ -101,7 +101,7 @@ class Accountant(ABC):
         failing = failure_probability(event)
         if failing >= delta:
             return math.inf
-        return max(0.0, self._epsilon(parts, delta - failing)) - math.log1p(-failing)
+        return max(0.0, _bound(self, tuple(parts), delta - failing)) - math.log1p(-failing)
 
     def supports(self, event: PrivacyEvent) -> bool:
         """Whether `epsilon` accepts the event."""
@@ -133,6 +133,12 @@ class Accountant(ABC):
                 )
                 + "."
             )
+
+
+@lru_cache(maxsize=1024)
+def _bound(accountant: Accountant, parts: tuple[SampledRelease, ...], delta: float) -> float:
+    """Remember bounds: a plan is calibrated again for every fit, and read again by its ledger."""
+    return accountant._epsilon(parts, delta)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -17,7 +16,7 @@ from vflsynth.exceptions import (
     PrivacyParameterError,
     UnsupportedEventError,
 )
-from vflsynth.privacy.accountants import Accountant, GaussianDPAccountant, valid_accountants
+from vflsynth.privacy.accountants import GaussianDPAccountant, valid_accountants
 from vflsynth.privacy.events import (
     Composition,
     NeighbouringRelation,
@@ -170,7 +169,7 @@ class PrivacyLedger:
 
     def epsilon_with_known_batches(self) -> float:
         """ε of the same releases for somebody who knows which records were in which batch."""
-        return _epsilon(GaussianDPAccountant(), without_amplification(self.event), self.delta)
+        return GaussianDPAccountant().epsilon(without_amplification(self.event), self.delta)
 
     def shares(self) -> dict[str, float]:
         """Return how the budget divides over the entries, by purpose; the shares add up to 1.
@@ -310,20 +309,15 @@ _RELATION_WORDS = {
 }
 
 
-@lru_cache(maxsize=256)
-def _epsilon(accountant: Accountant, event: PrivacyEvent, delta: float) -> float:
-    return accountant.epsilon(event, delta)
-
-
 def _epsilons(event: PrivacyEvent, delta: float) -> dict[str, float]:
     exact = GaussianDPAccountant()
     if exact.supports(event):  # no other bound can be below it
-        return {exact.name: _epsilon(exact, event, delta)}
+        return {exact.name: exact.epsilon(event, delta)}
     result: dict[str, float] = {}
     missing: MissingExtraError | None = None
     for accountant in valid_accountants(event):
         try:
-            result[accountant.name] = _epsilon(accountant, event, delta)
+            result[accountant.name] = accountant.epsilon(event, delta)
         except MissingExtraError as error:  # the others still give valid bounds
             missing = error
     if result:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from sklearn.base import clone
 
 from vflsynth import DPLTSynthesizer, TableTransformer, VFLGANSynthesizer
 from vflsynth.cli import main
-from vflsynth.cli.audit import _unfitted
 from vflsynth.cli.models import open_model
 from vflsynth.frames import write_table
-from vflsynth.privacy import GaussianPrivacy, PublicSchema
+from vflsynth.mechanisms import LatentTree
+from vflsynth.privacy import PublicSchema
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def command(small_frames, tiny, tmp_path):
 
 
 def test_it_audits_a_model_like_the_saved_one(command, small_frames, tiny, tmp_path):
-    again = _unfitted(open_model(tmp_path / "model"))
+    again = clone(open_model(tmp_path / "model"))
     assert isinstance(again, VFLGANSynthesizer)
     assert not hasattr(again, "parties_")
     assert again.column_kinds == {"count_1": "categorical"}
@@ -57,9 +58,7 @@ def test_it_prints_a_conclusion_and_writes_a_page(command, small_frames, tmp_pat
 
 def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, capsys):
     schema = PublicSchema(bounds=dict.fromkeys("abcd", (-4.0, 4.0)))
-    privacy = GaussianPrivacy(
-        epsilon=9.0, delta=1e-3, mechanism="latent_tree", public_schema=schema, n_bins=4
-    )
+    privacy = LatentTree(epsilon=9.0, delta=1e-3, public_schema=schema, n_bins=4)
     frames = {name: frame.rename_axis("id").reset_index() for name, frame in number_frames.items()}
     for name, frame in frames.items():
         write_table(frame, tmp_path / f"{name}.parquet")
@@ -71,6 +70,42 @@ def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, c
     content = json.loads(capsys.readouterr().out)
     assert content["scheme"] == "ASSD"
     assert len(content["targets"]) == 1
+
+
+def test_what_options_say_is_audited_as_the_model_fitted_with_them(command, tmp_path, capsys):
+    rest = ["--target", "farthest", "--quiet", "--json"]
+    synth = open_model(tmp_path / "model")
+    settings = {
+        name: json.dumps(value, default=list)
+        for name, value in synth.get_params(deep=False).items()
+        if name not in ("random_state", "column_kinds", "device", "verbose", "transformer")
+        and value is not None
+    }
+    options = [f"--set={name}={value}" for name, value in settings.items()]
+    options += ["--set=transformer.rare_threshold=0", "--kind", "count_1=categorical"]
+    assert main([*command, *rest]) == 0
+    of_the_model = json.loads(capsys.readouterr().out)
+    without_model = [part for part in command if part != str(tmp_path / "model")]
+    assert main([*without_model, *rest, *options]) == 0
+    assert json.loads(capsys.readouterr().out)["targets"] == of_the_model["targets"]
+
+
+def test_a_private_fit_of_a_file_is_audited(command, tmp_path, capsys):
+    tables = "".join(f'{n} = "{n}.parquet"\n' for n in ("party_1", "party_2"))
+    file = tmp_path / "run.toml"
+    file.write_text(
+        'method = "DPLTSynthesizer"\non = "record_id"\n[parameters]\nn_states = 2\n'
+        "[parameters.privacy]\nepsilon = 999\ndelta = 1e-3\nn_bins = 4\n[parties]\n" + tables
+    )
+    options = ["--target", "farthest", "--models", "10", "--json", "--quiet"]
+    assert main(["audit", "--config", str(file), *options]) == 0
+    assert len(json.loads(capsys.readouterr().out)["targets"]) == 1
+    assert main([*command, "--config", str(file), "--quiet"]) == 2
+    assert "says how it was fitted" in capsys.readouterr().err
+    assert main(["audit", "--method", "DPLTSynthesizer", "--quiet"]) == 2
+    assert "DPLTSynthesizer needs privacy=LatentTree" in capsys.readouterr().err
+    assert main(["audit", "--quiet"]) == 2
+    assert "no tables; give them with --real" in capsys.readouterr().err
 
 
 def test_intermediate_features_as_json(command, capsys):

@@ -36,13 +36,13 @@ def _clock(monkeypatch):
 def make_trial(tmp_path):
     """Make a trial of a fast VFLGAN, with some parameters of the job changed."""
 
-    def make(n_parties=2, *, parameters=None, random_state=0, n_records=40, **job):
+    def make(n_parties=2, *, parameters=None, random_state=0, n_records=40, fast=FAST, **job):
         frames = make_party_frames(n_records, n_parties, random_state=2)
         content = {
             "name": "trial",
             "parties": sorted(frames),
             "on": KEY,
-            "parameters": FAST | (parameters or {}),
+            "parameters": fast | (parameters or {}),
             "exchange_timeout": 60.0,
             "setup_timeout": 60.0,
             "checkpoint_every": 2,
@@ -59,15 +59,18 @@ def make_trial(tmp_path):
 def make_private_trial(tmp_path):
     """Make a trial of a small private run, with some of privacy's parameters changed."""
 
-    def make(n_parties=2, *, privacy=None, budget=_BUDGET, random_state=0, **job):
+    def make(n_parties=2, *, privacy=None, parameters=None, budget=_BUDGET, random_state=0, **job):
         frames = {
             name: table[[KEY, *(c for c in table if c.split("_")[0] in _PRIVATE)]]
             for name, table in make_party_frames(40, n_parties, random_state=2).items()
         }
-        parameters = {"epochs": 2, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
-        chosen = {"epsilon": 2.0, "delta": 1e-3, "n_bins": 4} | (privacy or {})
+        if parameters is None:
+            parameters = {"epochs": 2, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
+        chosen = {"epsilon": 2.0, "delta": 1e-3} | (privacy or {})
         if "mechanism" not in chosen:
             chosen["n_features"] = 20
+        if chosen.get("mechanism") != "first_layer":
+            chosen["n_bins"] = 4
         content = {
             "name": "trial",
             "parties": sorted(frames),

@@ -39,7 +39,10 @@ from vflsynth.privacy import (
 )
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol.messages import (
+    BackboneGradients,
+    EncodedSize,
     FakeProjections,
+    LatentCodes,
     MaskedReal,
     NoisyHistograms,
     RecordProjections,
@@ -479,25 +482,42 @@ def steps_of(attempts):
     return [event["steps"] for event in events if event["kind"] == "sampled_release"]
 
 
-def test_dpsgd_accounts_every_step_before_it_and_again_with_other_records(make_private_trial):
-    trial = make_private_trial(privacy=DPSGD, budget=Budget(20.0, 1e-3))
+@pytest.mark.parametrize(
+    ("method", "kind", "noised", "how"),
+    [
+        ("VFLGANSynthesizer", SampledFeatures, False, RuntimeError),
+        ("VertiGANSynthesizer", BackboneGradients, True, Dead),
+    ],
+)
+def test_dpsgd_accounts_every_step_before_it_and_again_with_other_records(
+    make_private_trial, method, kind, noised, how
+):
+    small = {"epochs": 2, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
+    trial = make_private_trial(
+        privacy=DPSGD,
+        parameters=small | {"discriminator_steps": 1},
+        budget=Budget(20.0, 1e-3),
+        method=method,
+    )
     seen = {"rows": [], "paid": []}
 
     class Link(Direct):
-        at = (SampledFeatures, 4)  # in epoch 2 of 2, each of three steps
+        at = (kind, 4)  # in epoch 2 of 2, each of three steps
 
         def exchange(self, frame, timeout):
             for message in decode(frame, 1 << 28).messages:
-                if self._name == "party_1" and isinstance(message, SampledFeatures):
+                if self._name == "party_1" and isinstance(message, kind):
                     node = trial.nodes["party_1"]
                     seen["paid"].append((message.step, steps_of(account(trial, "party_1"))))
                     seen["rows"].append((message.step, node.party.schedule.rows(message.step)))
-                    if (type(message), message.step) == self.at:
-                        raise RuntimeError
+                    if (kind, message.step) == self.at:
+                        if how is Dead:
+                            self.outwait()
+                        raise how
             return super().exchange(frame, timeout)
 
     trial.run(Link)
-    assert isinstance(trial.outcome["party_1"], RuntimeError)
+    assert isinstance(trial.outcome["party_1"], how)
     for step, paid in seen["paid"]:
         assert sum(paid) >= step + 1
     assert [steps_of(account(trial, node)) for node in NODES] == [[6], [6], [6]]
@@ -510,9 +530,12 @@ def test_dpsgd_accounts_every_step_before_it_and_again_with_other_records(make_p
     assert by_step[3:5] != by_step[5:7]  # the server of the first attempt knows nothing of these
     for node in NODES:
         found = report(trial, node, 2)
-        noised = {row["message"]: row["noised"] for row in found["left"] + found["arrived"]}
-        assert not noised["SampledFeatures"]
-        assert noised["GeneratorFeatures"]
+        said = {row["message"]: row["noised"] for row in found["left"] + found["arrived"]}
+        assert said[kind.__name__] is noised
+        if method == "VFLGANSynthesizer":
+            assert said["GeneratorFeatures"]
+        else:
+            assert said["SummedBackboneGradients"]
         ledger = PrivacyLedger.from_dict(found["privacy"]["ledger"])
         once = PrivacyLedger.from_dict(report(trial, node, 1)["privacy"]["ledger"])
         assert ledger.epsilon() > once.epsilon()
@@ -520,6 +543,52 @@ def test_dpsgd_accounts_every_step_before_it_and_again_with_other_records(make_p
         half = PartyModel.load(trial.folder / name / "trial" / "half")
         assert len(half.sample(20, 3)) == 20
         assert half.minter.offset == 10**18
+
+
+def test_a_latent_tree_is_paid_for_before_anything_of_it_leaves(make_private_trial):
+    """Its encoded sizes follow from noisy histograms too; a crash repeats everything."""
+    trial = make_private_trial(
+        privacy={"mechanism": "latent_tree"},
+        parameters={},
+        budget=Budget(6.0, 1e-3),
+        method="DPLTSynthesizer",
+    )
+    paid = []
+
+    class Link(Direct):
+        ends = True
+
+        def exchange(self, frame, timeout):
+            for message in decode(frame, 1 << 28).messages:
+                if isinstance(message, EncodedSize | LatentCodes):
+                    purposes = [
+                        [entry["purpose"] for entry in attempt["entries"]]
+                        for attempt in account(trial, self._name)
+                    ]
+                    paid.append((self._name, type(message), purposes))
+                if self._name == "party_1" and isinstance(message, LatentCodes) and self.ends:
+                    self.outwait()
+                    raise Dead
+            return super().exchange(frame, timeout)
+
+    whole = ["preprocessing", "latent attributes", "latent tree"]
+    trial.run(Link)
+    assert isinstance(trial.outcome["party_1"], Dead)
+    assert len(paid) == 4
+    assert all(purposes == [whole] for _, _, purposes in paid)
+    assert [len(account(trial, node)) for node in NODES] == [1, 1, 1]
+    paid.clear()
+    Link.ends = False
+    trial.run(Link)
+    assert set(trial.outcome.values()) == {None}
+    assert len(paid) == 4
+    assert all(purposes == [whole, whole] for _, _, purposes in paid)
+    for node in NODES:
+        assert [len(attempt["entries"]) for attempt in account(trial, node)] == [3, 3]
+        privacy = report(trial, node, 2)["privacy"]
+        once = PrivacyLedger.from_dict(report(trial, "party_2")["privacy"]["ledger"])
+        ledger = PrivacyLedger.from_dict(privacy["ledger"])
+        assert ledger.epsilon() > 1.4 * once.epsilon()
 
 
 def test_dpsgd_releases_and_sends_what_it_does_in_one_process(make_private_trial):

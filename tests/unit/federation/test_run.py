@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from vflsynth import PartyModel, VFLGANSynthesizer, splitdefense
+from tests.unit.federation.trial import assert_same
+from vflsynth import VFLGANSynthesizer, splitdefense
 from vflsynth._artefacts import read_tensors
 from vflsynth.splitdefense.model import TopModel
 
@@ -18,19 +19,6 @@ def in_process(trial, **parameters):
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in trial.job.parameters.items()}
     synth = VFLGANSynthesizer(**values | parameters, random_state=0, device="cpu", verbose=0)
     return synth.fit(trial.frames, KEY, transcript=True)
-
-
-def assert_same(trial, synth):
-    for name, half in synth.parties_.items():
-        path = trial.folder / name / trial.job.name / "half"
-        own = PartyModel.load(path)
-        assert own.transformer.to_dict() == half.transformer.to_dict()
-        assert own.minter == half.minter
-        ours, theirs = own.sampler.tensors(), half.sampler.tensors()
-        assert ours.keys() == theirs.keys()
-        for key, value in theirs.items():
-            assert value.numpy().tobytes() == ours[key].numpy().tobytes(), (name, key)
-        pd.testing.assert_frame_equal(own.sample(20, 3), half.sample(20, 3))
 
 
 @pytest.mark.parametrize("n_parties", [2, 3])

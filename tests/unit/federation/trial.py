@@ -5,6 +5,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
+from vflsynth import PartyModel
 from vflsynth._random import derive
 from vflsynth.federation import exchange
 from vflsynth.federation.job import Job
@@ -100,3 +103,17 @@ class Trial:
             thread.join(60)
             assert not thread.is_alive(), "a node hangs"
         return self
+
+
+def assert_same(trial, synth):
+    """Every site has the bytes of the half that a fit in one process gives it."""
+    for name, half in synth.parties_.items():
+        path = trial.folder / name / trial.job.name / "half"
+        own = PartyModel.load(path)
+        assert own.transformer.to_dict() == half.transformer.to_dict()
+        assert own.minter == half.minter
+        ours, theirs = own.sampler.tensors(), half.sampler.tensors()
+        assert ours.keys() == theirs.keys()
+        for key, value in theirs.items():
+            assert value.numpy().tobytes() == ours[key].numpy().tobytes(), (name, key)
+        pd.testing.assert_frame_equal(own.sample(20, 3), half.sample(20, 3))

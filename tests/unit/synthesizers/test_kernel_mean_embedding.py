@@ -9,28 +9,32 @@ import torch
 from sklearn.base import clone
 
 from vflsynth import VFLGANSynthesizer
-from vflsynth._random import RandomStreams
+from vflsynth._random import RandomStreams, secret_from
 from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
-from vflsynth.parties import MeanEmbeddingServer
-from vflsynth.parties import mean_embedding_server as server_module
-from vflsynth.privacy import GaussianPrivacy, NeighbouringRelation, PublicSchema
+from vflsynth.mechanisms import MeanEmbedding
+from vflsynth.methods import mean_embedding_server as server_module
+from vflsynth.methods.mean_embedding_server import MeanEmbeddingServer
+from vflsynth.privacy import NeighbouringRelation, PublicSchema
 from vflsynth.privacy import histograms as histograms_module
 from vflsynth.privacy import mean_embedding as mean_embedding_module
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.histograms import SUPPORT_SHARE, exact_histograms
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
-from vflsynth.protocol import LocalChannel, RecordProjections, Schedule, Transcript
-from vflsynth.protocol.channel import Verb
-from vflsynth.protocol.messages import SERVER
-from vflsynth.synthesizers import _mean_embedding as fitting
-from vflsynth.training import match_records
+from vflsynth.protocol import SERVER, Transcript
+from vflsynth.protocol.messages import (
+    MaskedFake,
+    MaskedReal,
+    RecordProjections,
+    TrainingReport,
+)
+from vflsynth.run import Options, local, server_run
 
 SCHEMA = PublicSchema(
     bounds={"age": (0, 100), "income": (0.0, 10.0)},
     categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
 )
-PRIVACY = GaussianPrivacy(epsilon=5.0, delta=1e-3, public_schema=SCHEMA, n_features=20, n_bins=8)
+PRIVACY = MeanEmbedding(epsilon=5.0, delta=1e-3, public_schema=SCHEMA, n_features=20, n_bins=8)
 
 
 @pytest.fixture
@@ -57,39 +61,57 @@ def noise(seed=1):
 def fit(frames, privacy=PRIVACY, seed=1, **parameters):
     """Fit with injected noise, as a repeatable test needs it."""
     model = synthesizer(privacy, **parameters)
-    fitting.fit_mean_embedding(model, privacy, frames, None, noise=noise(seed))
+    model._fit_models([model], frames, None, Options(), noise=noise(seed))
     return model
 
 
-def release(frames, histograms_of=None, privacy=PRIVACY):
-    """Run a fit up to its two releases; `histograms_of` are parties whose encoding is reused."""
-    parties, plan = fitting.make_parties(privacy, frames, None, 10, noise(1))
-    channel = LocalChannel(parties)
-    match_records(channel, frames, None)
-    for party in parties:
-        party.prepare()
-    if histograms_of is not None:  # the second release is made given the first
-        for party, other in zip(parties, histograms_of, strict=True):
-            party.transformer, party.histograms = other.transformer, other.histograms
-    streams = RandomStreams([b"secret"])
-    settings = fitting.settings_of(synthesizer(privacy), [p.transformer.width_ for p in parties])
-    schedule = Schedule(streams, n_records=1, batch_size=32, latent_dim=settings.latent_dim)
-    for party in parties:
-        party.build(settings, schedule, streams.child(party.name))
-    encoded = {p.name: p._records.double().clone() for p in parties}
-    server = MeanEmbeddingServer(
-        noise_std=plan.noise_multiplier,
-        relation=privacy.relation,
+class AsPublished:
+    """Encodes as another run published it."""
+
+    def __init__(self, transformer):
+        self.transformer = transformer
+
+    def fitted(self, party, matched):
+        return self.transformer
+
+
+def run_of(frames, histograms_of=(), noise=None):
+    """A fit before its parties join."""
+    encoders = {party.name: AsPublished(party.transformer) for party in histograms_of}
+    return local.LocalRun(
+        synthesizer().method(noise),
+        frames,
+        None,
+        secrets=[secret_from(0)],
         device=torch.device("cpu"),
-        noise=noise(2),
+        templates={},
+        schema=SCHEMA,
+        encoders=encoders,
     )
-    fitting.MeanEmbedding(channel, server).begin()
-    return server, parties, plan, encoded
+
+
+def released(frames, histograms_of=()):
+    """Run a fit up to its two releases, and keep what the records are encoded as."""
+    run = run_of(frames, histograms_of, noise(5))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server_run, "run", lambda *rest: False)
+        run.run()
+    encoded = {name: node.party.records.double().clone() for name, node in run.parties.items()}
+    run.algorithm.server._noise = noise(2)
+    run.algorithm.begin()
+    return run, encoded
+
+
+def release(frames, histograms_of=()):
+    """Make both releases; `histograms_of` are parties whose encoding is reused."""
+    run, encoded = released(frames, histograms_of)
+    parties = [node.party for node in run.parties.values()]
+    return run.algorithm.server, parties, run.method.plan, encoded
 
 
 def sum_of(server, parties):
     """Undo the division by the published number of records."""
-    counts = [h.counts for p in parties for h in p.histograms.values()]
+    counts = [h.counts for p in parties for h in p.transformer.histograms_.values()]
     return server.released.double() * estimate_n_records(counts)
 
 
@@ -123,7 +145,7 @@ def test_fakes_are_compared_with_the_shrunk_release_which_reads_no_record(frames
     for party in parties:
         party.matched = None  # whatever comes now, no record is there to be read
     drawn = [party.independent_projections(0).projections for party in parties]
-    counts = [h.counts for p in parties for h in p.histograms.values()]
+    counts = [h.counts for p in parties for h in p.transformer.histograms_.values()]
     expected = shrink_mean_embedding(
         server.released,
         *feature_moments(drawn),
@@ -156,9 +178,9 @@ def noise_of_histograms(frames):
 
     Also to those of the first round, which narrows the bounds. Nothing but the histograms is made.
     """
-    parties, plan = fitting.make_parties(PRIVACY, frames, None, 10, None)
-    match_records(LocalChannel(parties), frames, None)
-    once = plan.histogram_noise_multiplier * 2.0  # sqrt(4 columns, of both parties)
+    run = run_of(frames)
+    run.join()
+    once = run.method.plan.histogram_noise_multiplier * 2.0  # sqrt(4 columns, of both parties)
     first_round, honest = [], histograms_module.release_histograms
 
     def kept(*args, **rest):
@@ -167,23 +189,24 @@ def noise_of_histograms(frames):
             first_round.append(made)
         return made
 
-    found = {party.name: [] for party in parties}
+    found = {name: [] for name in frames}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(histograms_module, "release_histograms", kept)
         for _ in range(N_RELEASES):
-            for party in parties:
-                party.prepare()
-                found[party.name].append(noise_of_one_release(party, first_round.pop(), once))
+            for name, node in run.parties.items():
+                node.encode()
+                found[name].append(noise_of_one_release(node.party, first_round.pop(), once))
     return {name: np.stack(rows) for name, rows in found.items()}
 
 
 def noise_of_one_release(party, wide, once):
     message = party.noisy_histograms(0)
     published = torch.split(message.counts, message.n_cells.tolist())
-    supports = {n: h.support for n, h in party.histograms.items() if h.support is not None}
+    histograms = party.transformer.histograms_
+    supports = {n: h.support for n, h in histograms.items() if h.support is not None}
     broad, exact = (exact_histograms(party.matched(), SCHEMA, 8, s) for s in ({}, supports))
     cells = []
-    for name, counts in zip(party.histograms, published, strict=True):
+    for name, counts in zip(histograms, published, strict=True):
         numeric = name in supports  # categories are the average of both rounds
         std = once / (1.0 - SUPPORT_SHARE) ** 0.5 if numeric else once
         cells.append((counts.numpy() - exact[name]) / std)
@@ -194,7 +217,9 @@ def noise_of_one_release(party, wide, once):
 
 def noise_of_feature_sums(frames):
     """What noise adds to every feature's sum; the server's part alone, over and over."""
-    _, parties, plan, encoded = release(frames)
+    run, encoded = released(frames)
+    parties, plan = [node.party for node in run.parties.values()], run.method.plan
+    run.method.noise = None
     histograms = {party.name: party.noisy_histograms(0) for party in parties}
     independent = {party.name: party.independent_projections(0) for party in parties}
     projections = {
@@ -205,7 +230,7 @@ def noise_of_feature_sums(frames):
     }
     exact, rows = exact_sum(parties, encoded), []
     for _ in range(N_RELEASES):
-        server = fitting.make_server(PRIVACY, plan, torch.device("cpu"))
+        server = run.make_algorithm(RandomStreams([b"secret"])).server
         server.publish(histograms, independent, projections)
         rows.append((sum_of(server, parties) - exact) / plan.noise_multiplier)
     return {SERVER: torch.stack(rows).numpy()}
@@ -219,7 +244,9 @@ def test_every_cell_of_every_party_has_independent_noise(frames):
 def test_histograms_state_their_noise(frames):
     _, parties, plan, _ = release(frames)
     once = plan.histogram_noise_multiplier * 2.0  # sqrt(4 columns)
-    stated = {name: h.noise_std for party in parties for name, h in party.histograms.items()}
+    stated = {
+        name: h.noise_std for party in parties for name, h in party.transformer.histograms_.items()
+    }
     narrowed = once / 0.6**0.5
     assert stated == pytest.approx(
         {"age": narrowed, "smoker": once, "income": narrowed, "grade": once}
@@ -397,7 +424,9 @@ def test_one_more_record_moves_both_releases_by_at_most_their_sensitivity(frames
     }
     server, parties, _, _ = release(frames)
     server_more, parties_more, _, _ = release(more, histograms_of=parties)
-    supports = {n: h.support for p in parties for n, h in p.histograms.items() if h.support}
+    supports = {
+        n: h.support for p in parties for n, h in p.transformer.histograms_.items() if h.support
+    }
     for bounds in ({}, supports):  # the second round is made given the first
         exact = [
             exact_histograms(party.matched(), SCHEMA, 8, bounds)
@@ -459,12 +488,16 @@ def test_with_little_noise_two_populations_give_different_models(frames, other_f
 
 def test_only_declared_messages_cross_and_no_masked_record_does(frames, monkeypatch):
     kept = Transcript(keep_messages=True)
-    monkeypatch.setattr(fitting, "Transcript", lambda: kept)
+    monkeypatch.setattr(local, "Transcript", lambda: kept)
     synthesizer(model_selection="best").fit(frames, transcript=True)
     kinds = [type(message).__name__ for message in kept.messages]
     assert set(kinds) == {
         "KeyList",
         "AlignmentNotice",
+        "Hello",
+        "Terms",
+        "EncodedSize",
+        "EncodedSizes",
         "NoisyHistograms",
         "IndependentProjections",
         "RecordProjections",
@@ -477,12 +510,11 @@ def test_only_declared_messages_cross_and_no_masked_record_does(frames, monkeypa
 
 
 def test_after_the_release_a_party_has_no_encoded_records_and_sends_none(frames):
-    parties = release(frames)[1]
-    for party in parties:
-        assert not hasattr(party, "_records")
-        for verb in (Verb.MASKED_REAL, Verb.MASKED_FAKE, Verb.REPORT):
+    for node in released(frames)[0].parties.values():
+        assert not hasattr(node.party, "records")
+        for kind in (MaskedReal, MaskedFake, TrainingReport):
             with pytest.raises(ProtocolError, match="no entry"):
-                party.answer(verb, 0)
+                node.answer(kind, 0)
 
 
 def test_the_mean_embedding_is_released_once(frames):
@@ -540,7 +572,7 @@ def test_columns_of_dates_are_learned(frames, bounds):
     frames["bank"]["since"] = days
     schema = replace(SCHEMA, bounds=SCHEMA.bounds | bounds)
     privacy = clone(PRIVACY).set_params(public_schema=schema, epsilon=50.0)
-    sampled = fit(frames, privacy).sample(50, random_state=0)["since"]
+    sampled = fit(frames, privacy, seed=2).sample(50, random_state=0)["since"]
     assert sampled.dtype == days.dtype
     assert sampled.dt.year.between(2019, 2029).all()
     assert not bounds or (sampled == sampled.dt.normalize()).all()

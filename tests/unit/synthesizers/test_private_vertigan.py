@@ -242,7 +242,7 @@ def test_the_claimed_noise_is_the_noise_of_training(
         assert used.sensitivity == pytest.approx(joint)
         assert used.noise_multiplier == pytest.approx(NOISE)
     (training,) = model.privacy_ledger_.event.events
-    assert [r.party for r in training.releases] == list(frames)
+    assert [r.party for r in training.releases] == sorted(frames)
     assert [r.noise_std for r in training.releases] == pytest.approx([NOISE * joint] * n_parties)
     assert training.joint_noise_multiplier == pytest.approx(NOISE)
     assert (training.sampler, training.steps) == (Sampler.POISSON, 4)
@@ -554,7 +554,7 @@ def test_first_layer_warns_and_its_ledger_says_what_epsilon_is_not(frames, tmp_p
     assert "NOT A GUARANTEE FOR THE SYNTHETIC DATA" in text
     assert "shared backbone of the generators: they learn through those layers" in text
     assert "features" not in text  # none are sent
-    assert [release.party for release in gaussian_releases(ledger.event)] == list(frames)
+    assert [release.party for release in gaussian_releases(ledger.event)] == sorted(frames)
     assert model.history_["frechet_distance"].notna().all()  # as without privacy
     model.save(tmp_path / "model")
     assert VertiGANSynthesizer.load(tmp_path / "model").privacy_ledger_ == ledger
@@ -578,7 +578,7 @@ def test_a_mechanism_of_others_is_refused_with_the_fix(frames, mechanism, home):
         synthesizer(privacy).fit(frames)
     text = str(refused.value)
     assert "privacy must be DPSGD or FirstLayer for VertiGANSynthesizer" in text
-    assert f"{mechanism.__name__} is for {home}, got {mechanism.__name__}" in text
+    assert f"{mechanism.__name__} is for {home}; received '{mechanism.__name__}'" in text
 
 
 def test_what_would_release_more_than_is_counted_is_refused(frames, tmp_path):
@@ -603,8 +603,9 @@ def test_a_column_without_public_bounds_is_named_where_nothing_pays_for_them(fra
         synthesizer().fit(frames)
 
 
-def test_privacy_is_a_gaussian_privacy(frames):
-    with pytest.raises(
-        ParameterError, match="privacy must be None or one of the mechanisms of vfl.*got 'dpsgd'"
-    ):
+def test_privacy_is_a_mechanism(frames):
+    with pytest.raises(ParameterError) as refused:
         synthesizer("dpsgd").fit(frames)
+    assert str(refused.value) == (
+        "privacy of VertiGANSynthesizer must be None or DPSGD(...) or FirstLayer(...), got 'dpsgd'"
+    )

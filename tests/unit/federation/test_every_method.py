@@ -1,0 +1,103 @@
+"""Whatever there is to fit runs with every party in a process of its own, or is refused."""
+
+import json
+
+import pytest
+
+from tests.unit.federation.trial import assert_same
+from vflsynth import PartyModel
+from vflsynth.configuration import make_estimator
+from vflsynth.exceptions import ParameterError
+from vflsynth.federation.account import FILE
+from vflsynth.federation.site import Budget
+from vflsynth.privacy.events import event_to_dict
+from vflsynth.registry import Members
+
+KEY = "record_id"
+GAN = {"epochs": 2, "batch_size": 16, "latent_dim": 4, "generator_hidden": [8]}
+PARAMETERS = {
+    "VFLGANSynthesizer": GAN,
+    "VertiGANSynthesizer": GAN,
+    "IndependentSynthesizer": {},
+    "GaussianCopulaSynthesizer": {},
+    "DPLTSynthesizer": {},
+}
+PRIVACY = {
+    "kernel_mean_embedding": {"epsilon": 2.0},
+    "dpsgd": {"mechanism": "dpsgd", "n_records": 40, "epsilon": None, "noise_multiplier": 3.0},
+    "first_layer": {"mechanism": "first_layer", "epsilon": None, "noise_multiplier": 3.0},
+    "latent_tree": {"mechanism": "latent_tree", "epsilon": 2.0},
+}
+METHODS = [
+    (name, mechanism and mechanism.name)
+    for name, kind in Members("synthesizers").items()
+    if not kind.joins
+    for mechanism in kind.methods
+]
+
+
+def test_these_are_the_methods():
+    """A mechanism that is carried to a synthesizer is tried below without being listed there."""
+    assert {
+        ("VFLGANSynthesizer", None),
+        ("VFLGANSynthesizer", "kernel_mean_embedding"),
+        ("VFLGANSynthesizer", "dpsgd"),
+        ("VFLGANSynthesizer", "first_layer"),
+        ("VertiGANSynthesizer", None),
+        ("VertiGANSynthesizer", "dpsgd"),
+        ("VertiGANSynthesizer", "first_layer"),
+        ("IndependentSynthesizer", None),
+        ("GaussianCopulaSynthesizer", None),
+        ("DPLTSynthesizer", "latent_tree"),
+    } <= set(METHODS)
+
+
+@pytest.mark.parametrize("n_parties", [2, 3])
+@pytest.mark.parametrize("method", [name for name, mechanism in METHODS if mechanism is None])
+def test_without_privacy_the_bytes_are_those_of_a_run_in_one_process(make_trial, method, n_parties):
+    trial = make_trial(n_parties, method=method, fast=PARAMETERS[method]).run()
+    assert set(trial.outcome.values()) == {None}
+    synth = make_estimator(method, trial.job.parameters, where="test").set_params(random_state=0)
+    if "device" in synth.get_params():
+        synth.set_params(device="cpu", verbose=0)
+    assert_same(trial, synth.fit(trial.frames, KEY))
+
+
+@pytest.mark.parametrize(
+    ("method", "mechanism"), [(name, mechanism) for name, mechanism in METHODS if mechanism]
+)
+def test_private_runs_account_for_exactly_the_ledger_and_their_halves_sample(
+    make_private_trial, method, mechanism
+):
+    trial = make_private_trial(
+        privacy=PRIVACY[mechanism],
+        parameters=PARAMETERS[method],
+        method=method,
+        budget=Budget(100.0, 1e-3),
+    ).run()
+    assert set(trial.outcome.values()) == {None}
+    ledger = trial.server.method.plan.ledger
+    expected = [
+        {"purpose": entry.purpose, "event": event_to_dict(entry.event)} for entry in ledger.entries
+    ]
+    for node in ("server", *trial.sites):
+        (attempt,) = json.loads((trial.folder / node / FILE).read_text())["attempts"]
+        assert attempt["entries"] == json.loads(json.dumps(expected)), node
+    for name, frame in trial.frames.items():
+        half = PartyModel.load(trial.folder / name / "trial" / "half")
+        sample = half.sample(20, 3)
+        assert list(sample) == [column for column in frame if column != KEY]
+        assert sample.notna().any().all()
+
+
+@pytest.mark.parametrize("mechanism", [None, "dpsgd"])
+def test_what_joins_the_tables_is_refused_with_the_reason(make_trial, mechanism):
+    privacy = {} if mechanism is None else {"privacy": PRIVACY[mechanism] | {"delta": 1e-3}}
+    trial = make_trial(method="WGANGPSynthesizer", fast=GAN | privacy)
+    for make in (trial.job.method_for_node, trial.run):
+        with pytest.raises(ParameterError) as refused:
+            make()
+        text = str(refused.value)
+        assert "WGANGPSynthesizer cannot run across processes" in text
+        assert "no message that may carry rows" in text
+        assert "Fix: VertiGANSynthesizer" in text

@@ -1,0 +1,215 @@
+"""What is to be fitted: the same keys in a TOML file and as options, for all commands that fit."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from vflsynth.cli.tables import PartyFile, by_party, label
+from vflsynth.configuration import DEFAULT_METHOD, Configuration, read_configuration
+from vflsynth.exceptions import ParameterError
+from vflsynth.presets import PRESETS, preset
+from vflsynth.registry import Members
+from vflsynth.synthesizers import BaseSynthesizer
+
+_OWN_OPTIONS = {
+    "random_state": "--seed",
+    "column_kinds": "--kind",
+    "device": "--device",
+    "verbose": "--quiet",
+}
+"""Parameters that '--set' leaves to options of their own."""
+
+_PRESET_METHODS = {
+    "VFLGANSynthesizer": "vflgan",
+    "VertiGANSynthesizer": "vertigan",
+    "WGANGPSynthesizer": "wgan-gp",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    group = parser.add_argument_group("what is fitted")
+    group.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="TOML file with the same keys, such as a job of 'vflsynth parties'; options override "
+        "it",
+    )
+    group.add_argument(
+        "--method",
+        metavar="NAME",
+        help=f"synthesizer, see 'vflsynth methods' (default: {DEFAULT_METHOD})",
+    )
+    group.add_argument(
+        "--privacy",
+        metavar="MECHANISM",
+        type=_privacy,
+        help="differential privacy: a mechanism and its parameters, such as "
+        "'dpsgd, epsilon=3, delta=1e-6'; see 'vflsynth mechanisms' (default: none)",
+    )
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        type=_setting,
+        help="any parameter, its value in JSON, such as generator_hidden=[64,64], "
+        "privacy.epsilon=3 or transformer.rare_threshold=0; repeatable",
+    )
+    group.add_argument("--preset", choices=PRESETS, help="settings of one of the paper's tables")
+    group.add_argument(
+        "--epochs", type=int, metavar="N", help="passes over the records (default: the method's)"
+    )
+    group.add_argument("--device", help="such as cpu or cuda:0 (default: a GPU if there is one)")
+    columns = parser.add_argument_group("columns")
+    columns.add_argument(
+        "--kind",
+        action="append",
+        default=[],
+        metavar="COLUMN=KIND",
+        type=partial(_pair, form="COLUMN=KIND"),
+        help=f"read a column as {', '.join(Members('column_kinds'))}; repeatable (default: "
+        "inferred, see 'vflsynth inspect TABLE')",
+    )
+    columns.add_argument(
+        "--bounds",
+        action="append",
+        default=[],
+        metavar="COLUMN=LOW,HIGH",
+        type=partial(_list, form="COLUMN=LOW,HIGH"),
+        help="with --privacy: a range that is known without looking at the records, such as "
+        "age=0,120 or admitted=2020-01-01,2024-12-31; repeatable",
+    )
+    columns.add_argument(
+        "--categories",
+        action="append",
+        default=[],
+        metavar="COLUMN=A,B",
+        type=partial(_list, form="COLUMN=A,B"),
+        help="with --privacy: labels that are known without looking at the records, such as "
+        "smoker=no,yes; repeatable",
+    )
+
+
+def is_configured(options: argparse.Namespace) -> bool:
+    """Whether any of the options of `add_arguments` was given."""
+    names = ("config", "method", "privacy", "set", "preset", "epochs", "device")
+    return any(getattr(options, name) for name in (*names, "kind", "bounds", "categories"))
+
+
+def configured(
+    options: argparse.Namespace, tables: Iterable[PartyFile], **parameters: Any
+) -> Configuration:
+    """Return what file and options say together.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        Of `add_arguments`, and ``on``.
+    tables : iterable of PartyFile
+        Tables named on the command line.
+    **parameters
+        Parameters that have options of their own; None leaves out.
+
+    Raises
+    ------
+    ParameterError
+        Naming the file, or the command line, the key, and what there is instead.
+    """
+    said = {name: getattr(options, name) for name in ("method", "on", "device")}
+    said |= {
+        "parties": {party: str(path) for party, path in by_party(tables).items()},
+        "column_kinds": dict(options.kind),
+        "privacy": {name: dict(getattr(options, name)) for name in ("bounds", "categories")},
+        "parameters": _parameters(options, parameters),
+    }
+    said = {key: value for key, value in said.items() if value is not None}
+    parts = {}
+    if options.config is not None:
+        parts[str(options.config)] = read_configuration(options.config)
+    method = ({"method": DEFAULT_METHOD} | parts.get(str(options.config), {}) | said)["method"]
+    if options.preset is not None:
+        parts = {f"--preset {options.preset}": _preset(options.preset, method)} | parts
+    return Configuration(parts | {"command line": said})
+
+
+def synthesizer(
+    configuration: Configuration, frames: Mapping[str, pd.DataFrame], *, quiet: bool
+) -> BaseSynthesizer:
+    """Make the synthesizer for tables, whose columns may have labels other than text."""
+    synth = configuration.make(lambda text: label(frames.values(), text))
+    if quiet and "verbose" in synth.get_params(deep=False):
+        synth.set_params(verbose=0)
+    return synth
+
+
+def _parameters(options: argparse.Namespace, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested tables of what was said with --privacy, --set, --epochs and other options."""
+    said: dict[str, Any] = {} if options.privacy is None else {"privacy": dict(options.privacy)}
+    for name, value in options.set:
+        if name in _OWN_OPTIONS:
+            raise ParameterError(f"--set {name}=...: use {_OWN_OPTIONS[name]} instead")
+        *path, last = name.split(".")
+        table = said
+        for key in path:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                raise ParameterError(f"--set {name}=...: {key} was set to {table!r} before")
+        table[last] = value
+    own = {"epochs": options.epochs, **parameters}
+    return said | {name: value for name, value in own.items() if value is not None}
+
+
+def _preset(name: str, method: str) -> dict[str, Any]:
+    """Return a preset as a file would say it."""
+    if method not in _PRESET_METHODS:
+        raise ParameterError(
+            f"--preset {name} is for {', '.join(_PRESET_METHODS)}, and the method is {method}"
+        )
+    parameters = preset(name, _PRESET_METHODS[method])
+    encoding = parameters["transformer"].get_params(deep=False)
+    del encoding["kinds"]
+    return {"parameters": parameters | {"transformer": encoding}}
+
+
+def _privacy(text: str) -> dict[str, Any]:
+    """Read ``dpsgd, epsilon=3, delta=1e-6``; commas within brackets do not separate."""
+    first, *rest = (part.strip() for part in re.split(r",(?![^\[{]*[\]}])", text))
+    named = {} if "=" in first else {"mechanism": first}
+    return named | dict(map(_setting, rest if named else [first, *rest]))
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, value = _pair(text, form="NAME=VALUE")
+    return name, _value(value)
+
+
+def _list(text: str, form: str) -> tuple[str, list[Any]]:
+    column, values = _pair(text, form)
+    whole = _value(values)
+    return column, whole if isinstance(whole, list) else [_value(v) for v in values.split(",")]
+
+
+def _pair(text: str, form: str) -> tuple[str, str]:
+    """Split at the first ``=``, but for a column, whose name may hold one, at the last."""
+    split = text.partition if form == "NAME=VALUE" else text.rpartition
+    name, separator, value = split("=")
+    if not separator or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+    return (name.strip(), value) if form == "NAME=VALUE" else (name, value)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip()  # text needs no quotes here
