@@ -134,7 +134,7 @@ def test_objects_are_tables_that_name_their_class():
         ({"parameters": {"privacy": {"mechanism": "dpsgd", "n_shards": 7}}},
          "f.toml: dpsgd has no 'n_shards', which is for gs_wgan; there are epsilon"),
         ({"parameters": {"privacy": {"public_schema": {}}}}, "the tables [privacy.bounds]"),
-        ({"parameters": {"transformer": {"kinds": {}}}}, "kinds are in the table [column_kinds]"),
+        ({"parameters": {"transformer": {"kinds": {}}}}, "the table [column_kinds], or --kind"),
         ({"parameters": {"transformer": {"scale": 1}}}, "TableTransformer has no 'scale'; there"),
         ({"column_kinds": {"age": "number"}},
          "f.toml: column_kinds.age: there is no 'number' among the column kinds; there are cont"),
