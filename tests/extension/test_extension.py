@@ -125,3 +125,84 @@ def test_without_the_package_the_error_says_what_to_install(python):
     said = python(*SAMPLE, installed=False, code=4)
     assert "no class 'vflsynth_example:ComonotoneSynthesizer' is registered" in said
     assert "install the package that has it" in said
+
+
+COMMAND = ("-c", "import sys; from vflsynth.cli import main; sys.exit(main())")
+PRIVATE = "rated_dpsgd, noise_multiplier=3, delta=1e-3, n_records=60, discriminator_rate=0.01"
+
+
+def test_the_command_line_lists_and_fits_them(python, models):
+    assert "RatedSynthesizer" in python(*COMMAND, "methods")
+    assert "rated_dpsgd" in python(*COMMAND, "mechanisms")
+    python(
+        "-c",
+        "from vflsynth.datasets import make_party_frames\n"
+        "for name, table in make_party_frames(60, 2, random_state=0).items():\n"
+        "    table[['record_id', 'measure_' + name[-1]]].to_parquet(name + '.parquet')",
+    )
+    python(
+        *COMMAND,
+        *("fit", "party_1=party_1.parquet", "party_2=party_2.parquet", "--on", "record_id"),
+        *("--method", "RatedSynthesizer", "--privacy", PRIVATE, "--epochs", "1"),
+        *("--bounds", "measure_1=-9,9", "--bounds", "measure_2=-9,9"),
+        *("-o", "rated", "--quiet"),
+    )
+    content = json.loads((models / "rated" / "synthesizer.json").read_text())
+    assert content["parameters"]["privacy"]["object"] == "vflsynth_example:RatedDPSGD"
+    assert len(python(*COMMAND, "sample", "rated", "-n", "4", "--quiet").splitlines()) == 5
+
+
+ACROSS = """
+import sys
+from pathlib import Path
+from tests.unit.federation.trial import Trial
+from vflsynth.columns import PublicSchema
+from vflsynth.datasets import make_party_frames
+from vflsynth.federation.job import Job
+from vflsynth.federation.site import Budget
+
+frames = make_party_frames(40, 2, random_state=0)
+frames = {name: table[["record_id", "measure_" + name[-1]]] for name, table in frames.items()}
+privacy = {"mechanism": "rated_dpsgd", "noise_multiplier": 3.0, "delta": 1e-3, "n_records": 40}
+for number, (method, parameters) in enumerate(
+    [
+        ("ComonotoneSynthesizer", {}),
+        ("RatedSynthesizer", {"epochs": 1, "batch_size": 8, "privacy": privacy}),
+    ]
+):
+    job = Job.from_dict(
+        {
+            "name": "trial",
+            "parties": sorted(frames),
+            "method": method,
+            "on": "record_id",
+            "parameters": parameters,
+        }
+    )
+    folder = Path(f"across{number}")
+    folder.mkdir()
+    trial = Trial(folder.resolve(), frames, job)
+    if parameters:
+        schema = PublicSchema({"measure_1": (-9, 9), "measure_2": (-9, 9)})
+        for name in frames:
+            trial.change(name, budget=Budget(1e3, 1e-3), schema=schema)
+    print(method, set(trial.run().outcome.values()))
+"""
+
+
+def test_they_run_across_processes(python):
+    pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
+    assert python("-c", ACROSS).splitlines() == [
+        "ComonotoneSynthesizer {None}",
+        "RatedSynthesizer {None}",
+    ]
+
+
+def test_a_metric_is_in_every_evaluation(python):
+    said = python(
+        "-c",
+        "import pandas as pd; from vflsynth.evaluation import evaluate;"
+        "t = pd.DataFrame({'a': [1.0, 2.0, None, 4.0]});"
+        "print(evaluate(t, t)['largest_gap'].value)",
+    )
+    assert said.splitlines()[-1] == "0.0"

@@ -1,24 +1,62 @@
-"""A synthesizer, a kind of columns and a protection that vflsynth does not have."""
+"""One of each that vflsynth does not have, found by name where this package is installed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import pandas as pd
 import torch
 from torch import Tensor
 
+from vflsynth._random import RandomStreams
+from vflsynth._validation import Number
 from vflsynth.columns import CategoricalTransformer
+from vflsynth.evaluation import Metric, MetricResult, TableMetric
+from vflsynth.evaluation.tables import Tables
 from vflsynth.exceptions import ColumnKindError
-from vflsynth.protocol import Channel, CopulaLoadings, MaskedRecords
-from vflsynth.protocol.channel import Verb
-from vflsynth.protocol.messages import SERVER
+from vflsynth.mechanisms import DPSGD, Asked, DPSGDPlan
+from vflsynth.methods import Algorithm, CopulaMethod, VertiGANMethod
+from vflsynth.methods.critics import DPSGDCritic
+from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.protocol import SERVER, Channel
+from vflsynth.protocol.messages import CopulaLoadings, MaskedReal
 from vflsynth.registry import register
 from vflsynth.splitdefense import Protection
 from vflsynth.splitdefense.protections.base import Context, check_finite, root_mean_square
-from vflsynth.synthesizers import IndependentSynthesizer
+from vflsynth.synthesizers import IndependentSynthesizer, VertiGANSynthesizer
 
-__all__ = ["ComonotoneSynthesizer", "LetterTransformer", "Signs"]
+__all__ = [
+    "ComonotoneSynthesizer",
+    "LargestGap",
+    "LetterTransformer",
+    "RatedDPSGD",
+    "RatedSynthesizer",
+    "Signs",
+]
+
+
+class Comonotone(Algorithm):
+    """One exchange, as for the copula, and the same latent for every column in return."""
+
+    def begin(self) -> None:
+        """Give every column the same latent."""
+        received = self.channel.gather(MaskedReal, 0)
+        self.channel.scatter(
+            {
+                name: CopulaLoadings(SERVER, name, 0, torch.ones(1, message.records.shape[-1] - 1))
+                for name, message in received.items()
+            }
+        )
+
+
+class ComonotoneMethod(CopulaMethod):
+    """Parties as for the copula; another server."""
+
+    def algorithm(self, channel: Channel, settings: Any, streams: RandomStreams) -> Comonotone:
+        """Make the one exchange."""
+        return Comonotone(channel)
 
 
 @register
@@ -28,16 +66,46 @@ class ComonotoneSynthesizer(IndependentSynthesizer):
     The parameters and attributes are those of `IndependentSynthesizer`.
     """
 
-    def _relate(self, channel: Channel) -> None:
-        """Give every column the same latent."""
-        received = channel.gather(Verb.MASKED_REAL, 0, MaskedRecords)
-        channel.scatter(
-            Verb.COPULA_LOADINGS,
-            {
-                name: CopulaLoadings(SERVER, name, 0, torch.ones(1, message.records.shape[-1] - 1))
-                for name, message in received.items()
-            },
-        )
+    methods: ClassVar = {None: ComonotoneMethod}
+
+
+@register
+@dataclass(repr=False, eq=False, kw_only=True)
+class RatedDPSGD(DPSGD):
+    """DP-SGD whose discriminators have a learning rate of their own.
+
+    Parameters
+    ----------
+    discriminator_rate : float, default=1e-3
+    """
+
+    name = "rated_dpsgd"
+    rules = DPSGD.rules | {"discriminator_rate": Number(0, closed=(False, True))}
+
+    discriminator_rate: float = 1e-3
+
+    def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> DPSGDPlan:
+        """Calibrate as DP-SGD does."""
+        return replace(super().plan(columns, asked), learning_rate=self.discriminator_rate)
+
+
+class RatedMethod(VertiGANMethod):
+    """VertiGAN that can have the mechanism."""
+
+    descents: ClassVar = VertiGANMethod.descents | {RatedDPSGD: DPSGDCritic}
+
+
+@register
+class RatedSynthesizer(VertiGANSynthesizer):
+    """VertiGAN that can have the mechanism.
+
+    The parameters and attributes are those of `VertiGANSynthesizer`.
+    """
+
+    methods: ClassVar = {
+        **dict.fromkeys(VertiGANSynthesizer.methods, RatedMethod),
+        RatedDPSGD: RatedMethod,
+    }
 
 
 @register
@@ -56,6 +124,34 @@ class LetterTransformer(CategoricalTransformer):
                     column=column.name,
                 )
         return super().fit(column, y)
+
+
+@register
+class LargestGap(TableMetric):
+    """The largest difference of two columns' shares of missing values."""
+
+    name = "largest_gap"
+    declared = Metric(
+        name="largest_gap",
+        title="Missing values",
+        direction="lower",
+        minimum=0.0,
+        maximum=1.0,
+        measures="The largest difference of a column's shares of missing values.",
+        baseline="none: real data against themselves have 0",
+    )
+
+    def compute(self, tables: Tables) -> MetricResult:
+        """Compare column by column."""
+        shares = [table.isna().mean() for table in (tables.real, tables.synthetic)]
+        gaps = (shares[0] - shares[1]).abs()
+        return MetricResult(
+            self.declared,
+            float(gaps.max()),
+            baseline=0.0,
+            parts=pd.DataFrame({"column": list(gaps.index), "gap": gaps.to_numpy()}),
+            interval_method="none: exact",
+        )
 
 
 @register
