@@ -173,9 +173,10 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
     default_relation: ClassVar[NeighbouringRelation] = NeighbouringRelation.ADD_OR_REMOVE_ONE
 
     one_release: ClassVar[bool] = False
+    """Whether a run makes one model: every further one would be a release that nobody counts."""
+
     protects_synthetic_data: ClassVar[bool] = True
     registry_group: ClassVar[str] = "mechanisms"
-    """Whether a run makes one model: every further one would be a release that nobody counts."""
 
     rules: ClassVar[dict[str, Rule]] = {
         "epsilon": Optional(POSITIVE),
