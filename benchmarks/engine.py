@@ -351,7 +351,8 @@ def local_driver(repeats: int = 20_000) -> dict[str, Any]:
     parties = [_Prepared("party_1"), _Prepared("party_2")]
     channel = LocalChannel(parties)
     replies = {
-        p.name: DiscriminatorGradients(SERVER, p.name, 0, torch.zeros(1, 2 * BATCH, WIDTH)) for p in parties
+        p.name: DiscriminatorGradients(SERVER, p.name, 0, torch.zeros(1, 2 * BATCH, WIDTH))
+        for p in parties
     }
 
     def seconds(step: Any, times: int) -> float:

@@ -257,7 +257,7 @@ def public(
     discovery = None if noise_std is None else Discovery(noise_std, threshold=4.0)
     encoding = PublicEncoding(schema or PublicSchema(), 16, noise_std, discovery, kinds or {})
     histograms = encoding.histograms("lab", frame, torch.Generator().manual_seed(0))
-    return encoding.transformer("lab", frame, histograms)
+    return TableTransformer.from_histograms(frame, histograms, party="lab")
 
 
 def stated(column: pd.Series) -> PublicSchema:

@@ -51,9 +51,7 @@ SYNTHESIZERS = {
     "VFLGAN, first layer": VFLGANSynthesizer(
         **CUT, privacy=FirstLayer(noise_multiplier=1.0, delta=1e-3)
     ),
-    "VertiGAN, DP-SGD": VertiGANSynthesizer(
-        **GAN, **HIDDEN, privacy=DPSGD(**NOISE, n_records=60)
-    ),
+    "VertiGAN, DP-SGD": VertiGANSynthesizer(**GAN, **HIDDEN, privacy=DPSGD(**NOISE, n_records=60)),
     "VertiGAN, first layer": VertiGANSynthesizer(
         **GAN, **HIDDEN, privacy=FirstLayer(noise_multiplier=1.0, delta=1e-3)
     ),

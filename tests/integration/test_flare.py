@@ -76,8 +76,10 @@ def test_the_commands_of_the_readme(tmp_path, monkeypatch, capfd):
         assert same_bytes(PartyModel.load(f"{name}-folder/breast-cancer/half"), half)
     report = json.loads(Path("lab-folder/breast-cancer/report-001.json").read_text())
     left = {row["message"]: row for row in report["left"]}
-    steps = sum(row["messages"] for row in report["arrived"] if row["message"] == "CutGradients")
-    assert left["IntermediateFeatures"]["messages"] == steps
+    arrived = {row["message"]: row for row in report["arrived"]}
+    for kind in ("Discriminator", "Generator"):
+        steps = arrived[f"{kind}Gradients"]["messages"]
+        assert left[f"{kind}Features"]["messages"] == steps > 0
     assert "KeyList" not in left
     assert not any(row["noised"] for row in report["left"])
 
@@ -363,7 +365,7 @@ def test_a_private_run(tmp_path):
         site = replace(running.sites[name], budget=Budget(2.0, 1e-3), schema=schema)
         site.write(running.federation.kits[name] / "local" / "vflsynth.toml")
     privacy = {"epsilon": 2.0, "delta": 1e-3, "n_features": 100}
-    job = running.job("private", epochs=2, privacy=privacy)
+    job = running.job("private", epochs=2, privacy=privacy, first_part=None)
     with running.open():
         assert running.administrator.wait(running.submit(job), 300) == "FINISHED:COMPLETED"
     for node in ("server", "party_1", "party_2"):

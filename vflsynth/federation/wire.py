@@ -248,7 +248,7 @@ def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> Message:
 
 
 def _kind(name: Any) -> type[Message]:
-    """Return a declared kind of message; those with keys or tables in them never leave a process."""
+    """Return a declared kind of message that may leave a process."""
     kind = MESSAGES.get(_text(name))
     if kind is None or kind.declared.in_process:
         raise _Malformed(f"a message of unknown kind {name[:80]!r}")

@@ -172,11 +172,13 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
 
     default_relation: ClassVar[NeighbouringRelation] = NeighbouringRelation.ADD_OR_REMOVE_ONE
 
+    registry_group: ClassVar[str] = "mechanisms"
+
     one_release: ClassVar[bool] = False
     """Whether a run makes one model: every further one would be a release that nobody counts."""
 
     protects_synthetic_data: ClassVar[bool] = True
-    registry_group: ClassVar[str] = "mechanisms"
+    """Whether ε is about the synthetic data; if so, what no entry covers is refused."""
 
     rules: ClassVar[dict[str, Rule]] = {
         "epsilon": Optional(POSITIVE),

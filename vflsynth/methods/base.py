@@ -50,7 +50,7 @@ class Duration:
         return self.n_epochs * self.steps_per_epoch
 
 
-class Algorithm(ABC):
+class Algorithm(ABC):  # noqa: B024 (a method that trains nothing has no step)
     """One training step after the other, from the coordinator's chair.
 
     Parameters

@@ -201,7 +201,6 @@ _WITHOUT_EFFECT = frozenset(
         "generator_average",
         "model_selection",
         "evaluate_every",
-        "memory_limit",
     }
 )
 

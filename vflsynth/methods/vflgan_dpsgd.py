@@ -1,4 +1,4 @@
-"""DP-SGD for VFLGAN, whose discriminator is cut: each owner clips its part of a record's gradient."""
+"""DP-SGD for VFLGAN: each owner of a part of the cut discriminator clips its part of a gradient."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class DPSGDCut(Cut):
         party.discriminator_optimizer.learning_rate = self.noisy.plan.learning_rate
 
     def features(self, party: VFLGANParty, step: int) -> Message:
-        """Pay, and compute features of a Poisson sample of records, of fakes and of mixed points."""
+        """Pay, and compute features of a Poisson sample of records, of fakes and mixed points."""
         self.noisy.budget.take()
         real, fake = party.real(step), party.fake(step, "discriminator")
         schedule, at_records = _poisson(party), self.noisy.plan.penalty_at_records

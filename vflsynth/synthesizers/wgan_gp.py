@@ -31,18 +31,18 @@ device, random_state, verbose
         change its parameters alike; there is one discriminator to clip, not one per party and one
         shared. `DPSGDGAN` and `GSWGAN` are the published ones: `model_selection` and
         `evaluate_every` have no effect with them, as nothing is evaluated. With `DPSGDGAN` the
-        default is about 3,000 steps with an eighth of the records. With `GSWGAN` `batch_size` is also the number of fakes whose
-        gradients are released at each generator step; default: the largest power of two that is at
-        most a shard's number of records, between 8 and 32.
+        default is about 3,000 steps with an eighth of the records. With `GSWGAN` `batch_size` is
+        also the number of fakes whose gradients are released at each generator step; default: the
+        largest power of two that is at most a shard's number of records, between 8 and 32.
 
     Attributes
     ----------
     parties_, alignment_, settings_, device_, interrupted_, transcript_
         As of `VertiGANSynthesizer`.
     history_ : DataFrame
-        As of `VertiGANSynthesizer`, and with `MeanEmbedding` and `DPSGD` as of
-        `VFLGANSynthesizer`. `DPSGDGAN` has ``fake_score_joined``, `GSWGAN` no loss at all; both
-        have ``seconds`` and ``chosen``.
+        As of `VertiGANSynthesizer`, and with `MeanEmbedding` and `DPSGD` as of `VFLGANSynthesizer`.
+        `DPSGDGAN` has ``fake_score_joined``, `GSWGAN` no loss at all; both have ``seconds`` and
+        ``chosen``.
     privacy_ledger_ : PrivacyLedger or None
         What was released, what it cost and what it does not cover; print it. None without
         `privacy`.

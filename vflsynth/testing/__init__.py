@@ -1,4 +1,4 @@
-"""The laws that every synthesizer, kind of columns, mechanism, metric and protection obeys, to be checked.
+"""The laws that every synthesizer, kind of columns, mechanism, metric and protection obeys.
 
 For those who write one of their own, in the spirit of scikit-learn's ``check_estimator``.
 """

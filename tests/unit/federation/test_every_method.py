@@ -24,8 +24,8 @@ PARAMETERS = {
 }
 PRIVACY = {
     "kernel_mean_embedding": {"epsilon": 2.0},
-    "dpsgd": {"mechanism": "dpsgd", "n_records": 40, "epsilon": None, "noise_multiplier": 3.0},
-    "first_layer": {"mechanism": "first_layer", "epsilon": None, "noise_multiplier": 3.0},
+    "dpsgd": {"mechanism": "dpsgd", "n_records": 40, "epsilon": None, "noise_multiplier": 10.0},
+    "first_layer": {"mechanism": "first_layer", "epsilon": None, "noise_multiplier": 10.0},
     "latent_tree": {"mechanism": "latent_tree", "epsilon": 2.0},
 }
 METHODS = [

@@ -474,7 +474,7 @@ def test_steps_of_one_mechanism_are_added_up():
 
 # -- DP-SGD ---------------------------------------------------------------------------------------
 
-DPSGD = {"mechanism": "dpsgd", "n_records": 40, "epsilon": None, "noise_multiplier": 3.0}
+DPSGD = {"mechanism": "dpsgd", "n_records": 40, "epsilon": None, "noise_multiplier": 10.0}
 
 
 def steps_of(attempts):

@@ -6,6 +6,7 @@ import pytest
 
 from vflsynth import TableTransformer, VFLGANSynthesizer, exceptions
 from vflsynth.exceptions import ParameterError, PartyDataError, VFLSynthError
+from vflsynth.mechanisms import MeanEmbedding
 
 N = 50
 
@@ -134,6 +135,13 @@ def test_kinds_may_come_with_the_transformer():
         column_kinds={"age": "continuous"},
     )
     assert synth.parties_["clinic"].transformer.kinds_ == {"age": "continuous"}
+
+
+def test_memory_limit_holds_with_a_mechanism_too():
+    privacy = MeanEmbedding(noise_multiplier=5.0, delta=1e-3)
+    model = VFLGANSynthesizer(privacy=privacy, memory_limit=1000, device="cpu", verbose=0)
+    with pytest.raises(exceptions.MemoryLimitError, match=r"memory_limit|rare values"):
+        model.fit({"lab": lab(), "clinic": clinic()}, "id")
 
 
 def test_memory_limit_names_the_widest_column():
