@@ -285,7 +285,12 @@ def make_estimator(
         if name == "privacy" and value is not None:
             values[name] = make_mechanism(value, where=inside, default=_default_mechanism(kind))
         elif name == "transformer" and value is not None:
-            values[name] = _made(TableTransformer, _table(value, inside), inside)
+            if "kinds" in _table(value, inside):
+                raise ParameterError(
+                    f"{where}: kinds of transformer belongs into the site files of a job, and into "
+                    "the table [column_kinds], or --kind, of a fit in one process"
+                )
+            values[name] = _made(TableTransformer, value, inside)
         elif isinstance(value, Mapping) and "class" in value:
             groups = ("protections", "parameters")
             own = {key: item for key, item in value.items() if key != "class"}
@@ -407,8 +412,6 @@ def _mechanism_of(
 def _made(kind: type[Any], given: Mapping[str, Any], where: str) -> Any:
     """Make an object of plain values."""
     for name in given:
-        if kind is TableTransformer and name == "kinds":
-            raise ParameterError(f"{where}: {name} are in the table [column_kinds], or --kind")
         _check_known(name, inspect.signature(kind).parameters, f"{where}: {kind.__name__}")
     return kind(**{name: _plain(value) for name, value in given.items()})
 

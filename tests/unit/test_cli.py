@@ -515,6 +515,8 @@ def test_methods_are_listed_with_what_goes_with_them(capsys):
     assert not any(mode["across_processes"] for mode in joins["modes"])
     assert "it joins the parties' tables" in joins["modes"][0]["reason"]
     assert all(mode["across_processes"] for mode in found["VertiGANSynthesizer"]["modes"])
+    (split,) = found["MarvellClassifier"]["modes"]
+    assert (split["across_processes"], split["with"]) == (True, {"monitor": False})
     assert main(["methods"]) == 0
     text = capsys.readouterr().out
     assert "DPLTSynthesizer (synthesizer)\n    Differentially private latent tree" in text

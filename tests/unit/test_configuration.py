@@ -5,7 +5,7 @@ import datetime
 
 import pytest
 
-from vflsynth import DPLTSynthesizer, TableTransformer, VFLGANSynthesizer
+from vflsynth import DPLTSynthesizer, VFLGANSynthesizer
 from vflsynth.configuration import (
     Configuration,
     make_estimator,
@@ -16,6 +16,7 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.federation.job import Job
 from vflsynth.mechanisms import DPSGD, FirstLayer, LatentTree, MeanEmbedding
 from vflsynth.privacy import PublicSchema
+from vflsynth.splitdefense import Marvell
 
 PRIVATE = {"parameters": {"privacy": {"mechanism": "dpsgd", "epsilon": 3, "max_grad_norm": 2}}}
 
@@ -104,12 +105,14 @@ def test_the_mechanism_is_the_methods_first_unless_one_is_named():
 
 
 def test_objects_are_tables_that_name_their_class():
-    table = {"class": "TableTransformer", "max_categories": 7}
-    made = make_estimator("VFLGANSynthesizer", {"first_part": table}, where="x").first_part
-    assert isinstance(made, TableTransformer)
-    assert made.max_categories == 7
-    with pytest.raises(ParameterError, match=r"x: first_part: there is no 'os:path' among the"):
-        make_estimator("VFLGANSynthesizer", {"first_part": {"class": "os:path"}}, where="x")
+    table = {"class": "Marvell", "power_scale": 7}
+    made = make_estimator("SplitNNClassifier", {"protection": table}, where="x").protection
+    assert isinstance(made, Marvell)
+    assert made.power_scale == 7
+    with pytest.raises(ParameterError, match=r"x: protection: there is no 'os:path' among the"):
+        make_estimator("SplitNNClassifier", {"protection": {"class": "os:path"}}, where="x")
+    with pytest.raises(ParameterError, match="SplitNNClassifier is a classifier, and this command"):
+        Configuration({"x": {"method": "SplitNNClassifier"}})
 
 
 @pytest.mark.parametrize(
@@ -131,7 +134,7 @@ def test_objects_are_tables_that_name_their_class():
         ({"parameters": {"privacy": {"mechanism": "dpsgd", "n_shards": 7}}},
          "f.toml: dpsgd has no 'n_shards', which is for gs_wgan; there are epsilon"),
         ({"parameters": {"privacy": {"public_schema": {}}}}, "the tables [privacy.bounds]"),
-        ({"parameters": {"transformer": {"kinds": {}}}}, "kinds are in the table [column_kinds]"),
+        ({"parameters": {"transformer": {"kinds": {}}}}, "the table [column_kinds], or --kind"),
         ({"parameters": {"transformer": {"scale": 1}}}, "TableTransformer has no 'scale'; there"),
         ({"column_kinds": {"age": "number"}},
          "f.toml: column_kinds.age: there is no 'number' among the column kinds; there are cont"),

@@ -63,17 +63,22 @@ def block(title: str, *lines: str) -> str:
 
 
 def modes(kind: type[Any]) -> list[dict[str, Any]]:
-    """Return a method's mechanisms, None for no privacy, and why each cannot run apart if so."""
+    """Return a method's mechanisms, None for no privacy, and whether it then runs apart.
+
+    ``with`` has the parameters that runs apart need, ``reason`` why there are none.
+    """
     found = []
     for mechanism in getattr(kind, "methods", (None,)):
         estimator = kind()
         if mechanism is not None:
             estimator.set_params(privacy=mechanism(epsilon=1.0, delta=1e-6))
-        reason = reason_against(estimator, across_processes=True)
+        needed = {"monitor": False} if hasattr(estimator, "monitor") else {}
+        reason = reason_against(estimator.set_params(**needed), across_processes=True)
         found.append(
             {
                 "privacy": None if mechanism is None else mechanism.name,
                 "across_processes": reason is None,
+                "with": needed,
                 "reason": None if reason is None else str(reason),
             }
         )
@@ -85,5 +90,7 @@ def _text(method: dict[str, Any]) -> str:
     reasons = dict.fromkeys(mode["reason"] for mode in method["modes"] if mode["reason"])
     apart = [mode["privacy"] or "none" for mode in method["modes"] if mode["across_processes"]]
     across = "yes" if len(apart) == len(names) else f"privacy {', '.join(apart)}" if apart else "no"
+    for name, value in method["modes"][0]["with"].items():
+        across += f", with {name}={json.dumps(value)}"
     lines = [method["summary"], f"privacy: {', '.join(names)}", f"across processes: {across}"]
     return block(f"{method['name']} ({method['kind']})", *lines, *reasons)

@@ -144,9 +144,6 @@ class Job:
             If a parameter is unknown, out of range, or does not go with another.
         """
         estimator = make_estimator(self.method, self.parameters, where="job", refused=_REFUSED)
-        for table, name in (("privacy", "public_schema"), ("transformer", "kinds")):
-            if name in (self.parameters.get(table) or ()):
-                raise ParameterError(f"job: {name} of {table} {_OF_SITES}")
         if isinstance(getattr(estimator, "privacy", None), HistogramMechanism):
             estimator.privacy.public_schema = PublicSchema()  # every site has its own
         check_combination(estimator, across_processes=True)

@@ -177,7 +177,9 @@ def _privacy(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
         if "epsilon" in content or "delta" in content:
             found["budget"] = Budget(content["epsilon"], content["delta"])
     except (KeyError, TypeError, ValueError) as error:
-        raise ParameterError(f"{path}: a budget needs epsilon and delta: {error}") from error
+        raise ParameterError(
+            f"{path}: privacy needs both epsilon and delta for a budget: {error}"
+        ) from error
     return found
 
 
