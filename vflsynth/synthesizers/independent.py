@@ -47,6 +47,8 @@ class IndependentSynthesizer(BaseSynthesizer):
         False.
     transcript_ : DataFrame or None
         Messages and bytes per boundary, if ``fit(transcript=True)``.
+    privacy_ledger_ : None
+        As there is no private mode.
 
     Notes
     -----

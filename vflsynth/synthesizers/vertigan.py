@@ -69,13 +69,12 @@ class VertiGANSynthesizer(GANSynthesizer):
     verbose : int, default=1
         0 shows no progress bar.
     privacy : Mechanism, optional
-        Differential privacy (Notes), with ``mechanism="dpsgd"`` or ``"first_layer"``: there is no
-        "kernel_mean_embedding" here, the default of `GaussianPrivacy`, which has no discriminators
-        and so nothing of VertiGAN. With "dpsgd" nothing is evaluated: `model_selection`,
-        `evaluate_every`, `column_kinds` and `transformer` have no effect, `batch_size` is the
-        expected number of real records in a batch, `learning_rate` is that of the generators and a
-        tenth of the discriminators', and the default is about 3,000 steps. With "first_layer" all
-        parameters are as without.
+        Differential privacy (Notes): `DPSGD` or `FirstLayer` of `vflsynth.mechanisms`.
+        `MeanEmbedding` has no discriminators and so nothing of VertiGAN. With `DPSGD` nothing is
+        evaluated: `model_selection` and `evaluate_every` have no effect and are refused if they are
+        not the default, `batch_size` is the expected number of real records in a batch,
+        `learning_rate` is that of the generators and a tenth of the discriminators', and the
+        default is about 3,000 steps. With `FirstLayer` all parameters are as without.
 
     Attributes
     ----------
@@ -85,7 +84,7 @@ class VertiGANSynthesizer(GANSynthesizer):
         Matched, dropped and duplicated records per party.
     history_ : DataFrame
         One row per epoch: Wasserstein estimates and penalties of the discriminators, Fréchet
-        distance between the *encoded* real and fake records of all parties, seconds. With "dpsgd"
+        distance between the *encoded* real and fake records of all parties, seconds. With `DPSGD`
         `fake_score_*` instead of Wasserstein estimates, no distance, and no penalties where these
         are taken at records.
     settings_ : dict
@@ -109,12 +108,12 @@ class VertiGANSynthesizer(GANSynthesizer):
     the private head its output layer; Adam and the schedule are `VFLGANSynthesizer`'s, as is model
     selection by masked records. The penalty is Eq. 4's, of whole discriminators.
 
-    Privacy: without `privacy`, none. With ``mechanism="dpsgd"`` every party publishes noisy
+    Privacy: without `privacy`, none. With `DPSGD` every party publishes noisy
     histograms of its columns and, at every step, the noisy sum of clipped per-record gradients of
     all its discriminator's parameters over a Poisson sample that all parties draw alike; noise is
     for the joint sensitivity of all of them. Generators, backbone and reports are computed from
     these alone. So is all that the server sees after matching, where `VFLGANSynthesizer` shows it
-    features; the other parties know the samples. "first_layer", the VFLGAN paper's (Table 1),
+    features; the other parties know the samples. `FirstLayer`, the VFLGAN paper's (Table 1),
     perturbs the first layer of every party's discriminator: layers above it are trained on raw
     records, and private heads and shared backbone learn through them, so it gives the synthetic
     table no guarantee and warns. The VFLGAN paper counts the budget of one party's gradients; the

@@ -78,16 +78,16 @@ class VFLGANSynthesizer(GANSynthesizer):
     verbose : int, default=1
         0 shows no progress bar.
     privacy : Mechanism, optional
-        Differential privacy (Notes). Its default mechanism, "kernel_mean_embedding", replaces the
-        discriminators, so that everything about them, `learning_rate`, `betas`,
-        `generator_average`, `model_selection`, `evaluate_every`, `column_kinds` and `transformer`
-        has no effect. An epoch is then 100 steps (default 25) with batches of 512
-        fakes. With "dpsgd" nothing is evaluated: `model_selection`, `evaluate_every`,
-        `column_kinds` and `transformer` have no effect, `batch_size` is the expected number of real
-        records in a batch, `learning_rate` is that of the generators and a tenth of the
+        Differential privacy (Notes): `MeanEmbedding`, `DPSGD` or `FirstLayer` of
+        `vflsynth.mechanisms`. A parameter that has no effect with a mechanism is refused if it is
+        not the default. `MeanEmbedding` replaces the discriminators: what is about them or about
+        evaluation, `learning_rate`, `betas` and `generator_average` have none; an epoch is 100
+        steps (default 25) with batches of 512 fakes. With `DPSGD` nothing is evaluated either:
+        `model_selection` and `evaluate_every` have none, `batch_size` is the expected number of
+        real records in a batch, `learning_rate` is that of the generators and a tenth of the
         discriminators', and the default is about 3,000 steps. In our experiments
-        ``discriminator_steps=2`` and ``max_grad_norm=2`` did best. With "first_layer" all
-        parameters are as without.
+        ``discriminator_steps=2`` and ``max_grad_norm=2`` did best. With `FirstLayer` all parameters
+        are as without.
 
     Attributes
     ----------
@@ -99,11 +99,10 @@ class VFLGANSynthesizer(GANSynthesizer):
         One row per epoch: Wasserstein estimates and penalties of the shared and the local
         discriminators (``wasserstein_*``, ``penalty_*``), ``frechet_distance`` between the
         *encoded* real and fake records, ``seconds``, and whether the epoch's generators were
-        ``chosen`` in the end. There is no distance with ``model_selection="last"``. With the
-        default mechanism of `privacy` there are only `squared_distance`, of the fakes' mean
-        embedding from what was made of the release, ``seconds`` and ``chosen``; with "dpsgd"
-        `fake_score_*` instead of Wasserstein estimates, no distance, and no penalties where these
-        are taken at records.
+        ``chosen`` in the end. There is no distance with ``model_selection="last"``. With
+        `MeanEmbedding` there are only `squared_distance`, of the fakes' mean embedding from what
+        was made of the release, ``seconds`` and ``chosen``; with `DPSGD` `fake_score_*` instead of
+        Wasserstein estimates, no distance, and no penalties where these are taken at records.
     settings_ : dict
         Sizes and rates after defaults were filled in.
     device_ : str
@@ -126,14 +125,13 @@ class VFLGANSynthesizer(GANSynthesizer):
     so that nobody sees the joint table (`vflsynth.protocol.messages`).
 
     Privacy: without `privacy`, none. The synthetic table, the generators and the intermediate
-    features can leak information about single records. With
-    ``GaussianPrivacy(epsilon, delta, public_schema=...)`` parties publish noisy histograms of their
-    columns and, through a trusted server, the noisy mean of random Fourier features of the joint
-    records (DP-MERF); encodings and generators are computed from these alone. The mechanism "dpsgd"
-    publishes the histograms and, at every step, noisy sums of clipped per-record gradients of all
-    discriminator parameters over a Poisson sample, and takes the gradient penalty between fakes,
-    or at records and then as part of what is clipped (``gradient_penalty_at="records"``).
-    "first_layer", the paper's, gives the synthetic table no guarantee and warns. Noise and samples
+    features can leak information about single records. With `MeanEmbedding` parties publish noisy
+    histograms of their columns and, through a trusted server, the noisy mean of random Fourier
+    features of the joint records (DP-MERF); encodings and generators are computed from these alone.
+    `DPSGD` publishes the histograms and, at every step, noisy sums of clipped per-record gradients
+    of all discriminator parameters over a Poisson sample, and takes the gradient penalty between
+    fakes, or at records and then as part of what is clipped (``gradient_penalty_at="records"``).
+    `FirstLayer`, the paper's, gives the synthetic table no guarantee and warns. Noise and samples
     of records are drawn from the operating system whatever `random_state` is, so that two fits
     differ and each spends the whole budget anew. Under "add_or_remove_one" `save` leaves out what
     tells the number of records. The ledger says what is not covered.

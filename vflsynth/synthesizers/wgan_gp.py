@@ -26,24 +26,23 @@ generator_average, model_selection, evaluate_every, column_kinds, transformer, m
 device, random_state, verbose
         As of `VertiGANSynthesizer`.
     privacy : Mechanism, optional
-        Differential privacy for the synthetic table, by any mechanism of `GaussianPrivacy` but
-        "latent_tree". "kernel_mean_embedding", "dpsgd" and "first_layer" are those of
-        `VFLGANSynthesizer` and change its parameters alike; there is one discriminator to clip, not
-        one per party and one shared. "dpsgd_gan" and "gs_wgan" are the published ones:
-        `column_kinds`, `transformer`, `model_selection` and `evaluate_every` have no effect with
-        them, as nothing is evaluated. With "dpsgd_gan" the default is about 3,000 steps with an
-        eighth of the records. With "gs_wgan" `batch_size` is also the number of fakes whose
-        gradients are released at each generator step; default: the largest power of two that is at
-        most a shard's number of records, between 8 and 32.
+        Differential privacy for the synthetic table, by any of `vflsynth.mechanisms` but
+        `LatentTree`. `MeanEmbedding`, `DPSGD` and `FirstLayer` are those of `VFLGANSynthesizer` and
+        change its parameters alike; there is one discriminator to clip, not one per party and one
+        shared. `DPSGDGAN` and `GSWGAN` are the published ones: `model_selection` and
+        `evaluate_every` have no effect with them, as nothing is evaluated. With `DPSGDGAN` the
+        default is about 3,000 steps with an eighth of the records. With `GSWGAN` `batch_size` is
+        also the number of fakes whose gradients are released at each generator step; default: the
+        largest power of two that is at most a shard's number of records, between 8 and 32.
 
     Attributes
     ----------
     parties_, alignment_, settings_, device_, interrupted_, transcript_
         As of `VertiGANSynthesizer`.
     history_ : DataFrame
-        As of `VertiGANSynthesizer`, and with "kernel_mean_embedding" and "dpsgd" as of
-        `VFLGANSynthesizer`. "dpsgd_gan" has ``fake_score_joined``, "gs_wgan" no loss at all; both
-        have ``seconds`` and ``chosen``.
+        As of `VertiGANSynthesizer`, and with `MeanEmbedding` and `DPSGD` as of `VFLGANSynthesizer`.
+        `DPSGDGAN` has ``fake_score_joined``, `GSWGAN` no loss at all; both have ``seconds`` and
+        ``chosen``.
     privacy_ledger_ : PrivacyLedger or None
         What was released, what it cost and what it does not cover; print it. None without
         `privacy`.
