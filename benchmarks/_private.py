@@ -56,7 +56,7 @@ DPSGD_OPTIONS: dict[str, Any] = {"max_grad_norm": 2.0, "preprocessing_share": 0.
 DPSGD_MODEL: dict[str, Any] = {"discriminator_steps": 2}
 
 WITHOUT_SCHEMA = "kernel_mean_embedding_without_schema"
-"""The default mechanism when nobody states bounds or categories, so that they have to be paid."""
+"""The mean embedding when nobody states bounds or categories, so that they have to be paid."""
 
 Synthesizer = VFLGANSynthesizer | VertiGANSynthesizer | WGANGPSynthesizer
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from vflsynth.exceptions import ArtefactError, ArtefactVersionError
 
 MANIFEST = "manifest.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @contextmanager
@@ -185,6 +185,11 @@ def _read_manifest(root: Path, kind: str | None = None) -> dict[str, Any]:
         raise ArtefactVersionError(
             f"{root} has format version {version}; this version of vflsynth reads up to "
             f"{FORMAT_VERSION}. Upgrade vflsynth to read it"
+        )
+    if version < FORMAT_VERSION:
+        raise ArtefactVersionError(
+            f"{root} has format version {version}, whose names of classes and parameters are not "
+            f"those of {FORMAT_VERSION}. Fit again, or read it with the version that wrote it"
         )
     if not isinstance(manifest.get("files"), dict):
         raise ArtefactError(f"{root / MANIFEST} is not a manifest")

@@ -83,7 +83,7 @@ def preset(name: str, method: str = "vflgan") -> dict[str, Any]:
     has as many units as both first parts and the shared discriminator together: with one first
     part's alone it was no upper bound in a trial that is not recorded. Recorded for red wine:
     Fréchet distance 0.50, VFLGAN's 0.40; with ``batch_norm_eps=1e-5`` and
-    ``generator_average=0.999`` 0.18 and 0.13 (``benchmarks/results/table1``).
+    ``generator_average=0.999`` 0.18 and 0.13 (``benchmarks/table1.py``).
 
     Examples
     --------

@@ -22,7 +22,8 @@ EPILOG = """\
 examples:
   vflsynth mechanisms
   vflsynth mechanisms --json
-  vflsynth fit lab.parquet clinic.parquet --on id -o model --privacy 'dpsgd, epsilon=3, delta=1e-6'
+  vflsynth fit lab.parquet clinic.parquet --on id -o model \\
+      --privacy 'dpsgd, epsilon=3, delta=1e-6, n_records=1000'
 """
 
 

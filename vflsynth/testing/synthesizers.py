@@ -95,7 +95,7 @@ def fit_returns_self_and_leaves_its_inputs_alone(case: SynthesizerCase) -> None:
     """Party frames and parameters are what they were."""
     frames, before = zoo(), zoo()
     transformer = TableTransformer()
-    synth = case.make(column_kinds={"int8": "categorical"}, transformer=transformer)
+    synth = case.make(column_kinds={"constant": "categorical"}, transformer=transformer)
     parameters = {name: repr(value) for name, value in synth.get_params(deep=True).items()}
     require(synth.fit(frames) is synth, "fit does not return its object")
     same(list(frames), list(before), "the parties after fit")
@@ -131,8 +131,8 @@ def a_failed_fit_keeps_the_model(case: SynthesizerCase) -> None:
     """And says which party it is about."""
     synth = case.fit_small()
     before = synth.sample(5, random_state=1)
-    with refused(Exception, "a column of nothing but NaN", says="party"):
-        synth.fit({"party": pd.DataFrame({"a": [np.nan] * 40})})
+    with refused(Exception, "a column of complex numbers", says="party"):
+        synth.fit({"party": pd.DataFrame({"a": np.arange(40) + 1j})})
     equal(synth.sample(5, random_state=1), before, "the sample after a failed fit")
 
 
@@ -216,6 +216,13 @@ def no_two_private_fits_are_alike(case: SynthesizerCase) -> None:
 # -- samples ---------------------------------------------------------------------------------------
 
 
+def _without_categories(case: SynthesizerCase, dtype: Any) -> Any:
+    """Take away what a private fit replaces by public or visible categories."""
+    if case.is_private and isinstance(dtype, pd.CategoricalDtype):
+        return pd.CategoricalDtype(ordered=bool(dtype.ordered))
+    return dtype
+
+
 def samples_look_like_the_party_frames(case: SynthesizerCase) -> None:
     """Columns, dtypes and categories; values that the records could have; no new gaps."""
     expected = pd.concat([frame.reset_index(drop=True) for frame in zoo().values()], axis=1)
@@ -223,7 +230,9 @@ def samples_look_like_the_party_frames(case: SynthesizerCase) -> None:
         table = case.fitted.sample(n)
         same(len(table), n, "the number of rows")
         same(table.columns.tolist(), expected.columns.tolist(), "the columns")
-        same(table.dtypes.tolist(), expected.dtypes.tolist(), "the dtypes")
+        found_types = [_without_categories(case, dtype) for dtype in table.dtypes]
+        known_types = [_without_categories(case, dtype) for dtype in expected.dtypes]
+        same(found_types, known_types, "the dtypes")
         require(isinstance(table.index, pd.RangeIndex), f"the index is {table.index!r}")
         same(table.index.name, "person", "the index's name")
         for column in table:
@@ -324,14 +333,16 @@ def any_number_of_parties_will_do(case: SynthesizerCase) -> None:
 
 
 def a_party_may_have_nothing_but_constants(case: SynthesizerCase) -> None:
-    """Its encoded width is 0; and so may all parties."""
+    """Its encoded width is 0; and so may all parties. Private fits come close."""
     constants = pd.DataFrame({"x": np.full(40, 2.5), "y": ["same"] * 40})
     table = case.make().fit({"a": constants, "b": pd.DataFrame({"z": np.arange(40)})}).sample(5)
-    same(table["x"].tolist(), [2.5] * 5, "a constant column")
+    off = (table["x"] - 2.5).abs().max()
+    require(off <= (0.5 if case.is_private else 0), f"a constant of 2.5 is off by {off}")
     same(table["y"].tolist(), ["same"] * 5, "a constant column")
     frames = {party: pd.DataFrame({f"{party}x": np.full(40, 1)}) for party in "ab"}
-    found = case.make().fit(frames).sample(3).to_numpy().tolist()
-    same(found, [[1, 1]] * 3, "a table of constants")
+    found = case.make().fit(frames).sample(3)
+    inside = found.isin([1, 2] if case.is_private else [1]).all(axis=None)
+    require(inside, f"a table of constants of 1 is {found.to_numpy().tolist()}")
 
 
 def a_single_column_will_do(case: SynthesizerCase) -> None:
@@ -345,9 +356,9 @@ def a_single_column_will_do(case: SynthesizerCase) -> None:
 
 def declared_kinds_are_used(case: SynthesizerCase) -> None:
     """And others are inferred."""
-    synth = case.fit_small(column_kinds={"score_1": "continuous"})
-    found = [synth.parties_[f"party_{i}"].transformer.kinds_[f"score_{i}"] for i in (1, 2)]
-    same(found, ["continuous", "integer"], "the kinds of score_1 and score_2")
+    synth = case.fit_small(column_kinds={"count_1": "categorical"})
+    found = [synth.parties_[f"party_{i}"].transformer.kinds_[f"count_{i}"] for i in (1, 2)]
+    same(found, ["categorical", "integer"], "the kinds of count_1 and count_2")
 
 
 # -- artefacts -------------------------------------------------------------------------------------

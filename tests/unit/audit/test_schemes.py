@@ -28,7 +28,8 @@ from vflsynth.audit import (
 )
 from vflsynth.audit.observers import FeatureObserver
 from vflsynth.exceptions import ParameterError, PartyDataError, UnseenValueError
-from vflsynth.privacy import GaussianPrivacy, PublicSchema
+from vflsynth.mechanisms import MeanEmbedding
+from vflsynth.privacy import PublicSchema
 
 QUICK = [RandomForest(n_trees=20)]
 
@@ -135,7 +136,7 @@ def test_bounds_are_computed_at_the_claimed_delta(small_frames, tiny):
 def private(number_frames):
     """A synthesizer with differential privacy, and frames within its public bounds."""
     frames = {name: frame.clip(-3.0, 3.0) for name, frame in number_frames.items()}
-    privacy = GaussianPrivacy(
+    privacy = MeanEmbedding(
         epsilon=2.0,
         delta=1e-3,
         public_schema=PublicSchema(bounds=dict.fromkeys("abcd", (-3.0, 3.0))),

@@ -184,7 +184,7 @@ def test_functions_are_publishers(number_frames):
 
 def test_half_trained_models_are_refused(number_frames, tiny, monkeypatch):
     """Ctrl-C makes `fit_replicas` return what there is; that is no shadow model."""
-    monkeypatch.setattr("vflsynth.training.session.run", lambda *_: True)
+    monkeypatch.setattr("vflsynth.run.server_run.run", lambda *_: True)
     with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
         train(tiny, number_frames, None, [1, 2])
 

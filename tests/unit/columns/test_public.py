@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from vflsynth.columns import (
-    TRANSFORMERS,
     Bounds,
     Categories,
     ColumnTransformer,
@@ -194,7 +193,7 @@ def test_a_kind_of_somebody_elses_needs_the_records_unless_it_says_otherwise(mon
     class Own(ColumnTransformer):
         kind = "own"
 
-    monkeypatch.setitem(TRANSFORMERS, "own", Own)
+    monkeypatch.setattr("vflsynth.columns.kinds.TRANSFORMERS", {"own": Own})
     with pytest.raises(ColumnKindError, match="kind 'own' cannot be encoded by public knowledge"):
         known(pd.Series([1]), kind="own")
 

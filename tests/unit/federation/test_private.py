@@ -341,7 +341,7 @@ def test_public_bounds_of_the_sites_are_enough_without_histograms(make_private_t
         ({"mechanism": "latent_tree"}, "LatentTree is for DPLTSynthesizer"),
         ({"mechanism": "dpsgd_gan"}, "DPSGDGAN is for WGANGPSynthesizer"),
         ({"public_schema": {}}, "site files"),
-        ({"sigma": 2}, "privacy: MeanEmbedding has no 'sigma'; there are "),
+        ({"sigma": 2}, "privacy: kernel_mean_embedding has no 'sigma'; there are "),
         ({"delta": 2}, "delta"),
     ],
 )

@@ -6,7 +6,8 @@ import pytest
 
 from vflsynth import DPLTSynthesizer, VFLGANSynthesizer, WGANGPSynthesizer
 from vflsynth.exceptions import EmptyColumnError
-from vflsynth.privacy import GaussianPrivacy, PublicSchema
+from vflsynth.mechanisms import DPSGD, DPSGDGAN, GSWGAN, FirstLayer, LatentTree, MeanEmbedding
+from vflsynth.privacy import PublicSchema
 
 N = 60
 SCHEMA = PublicSchema(
@@ -48,27 +49,24 @@ def frames():
 
 def gan(kind, mechanism, **parameters):
     def make(epsilon):
-        values = {"mechanism": mechanism, "n_bins": 8, "n_features": 20, "delta": 1e-3}
-        privacy = GaussianPrivacy(epsilon=epsilon, public_schema=SCHEMA, **values | parameters)
-        return kind(privacy=privacy, **SMALL)
+        values = {"n_bins": 8, "delta": 1e-3, "public_schema": SCHEMA} | parameters
+        return kind(privacy=mechanism(epsilon=epsilon, **values), **SMALL)
 
     return make
 
 
 def dplt(epsilon):
-    privacy = GaussianPrivacy(
-        epsilon=epsilon, delta=1e-3, mechanism="latent_tree", public_schema=SCHEMA, n_bins=8
-    )
+    privacy = LatentTree(epsilon=epsilon, delta=1e-3, public_schema=SCHEMA, n_bins=8)
     return DPLTSynthesizer(privacy=privacy, random_state=0)
 
 
 PRIVATE = {
-    "kernel_mean_embedding": gan(VFLGANSynthesizer, "kernel_mean_embedding"),
-    "dpsgd": gan(VFLGANSynthesizer, "dpsgd", n_records=N),
-    "joined kernel_mean_embedding": gan(WGANGPSynthesizer, "kernel_mean_embedding"),
-    "joined dpsgd": gan(WGANGPSynthesizer, "dpsgd", n_records=N),
-    "dpsgd_gan": gan(WGANGPSynthesizer, "dpsgd_gan"),
-    "gs_wgan": gan(WGANGPSynthesizer, "gs_wgan", n_shards=2),
+    "kernel_mean_embedding": gan(VFLGANSynthesizer, MeanEmbedding, n_features=20),
+    "dpsgd": gan(VFLGANSynthesizer, DPSGD, n_records=N),
+    "joined kernel_mean_embedding": gan(WGANGPSynthesizer, MeanEmbedding, n_features=20),
+    "joined dpsgd": gan(WGANGPSynthesizer, DPSGD, n_records=N),
+    "dpsgd_gan": gan(WGANGPSynthesizer, DPSGDGAN),
+    "gs_wgan": gan(WGANGPSynthesizer, GSWGAN, n_shards=2),
     "DPLT": dplt,
 }
 
@@ -104,7 +102,7 @@ def test_private_fits_do_not_tell_that_no_matched_record_has_a_value(frames, met
 def test_fits_without_privacy_do(frames):
     with pytest.raises(EmptyColumnError, match="'dose'"):
         VFLGANSynthesizer(**SMALL).fit(frames)
-    privacy = GaussianPrivacy(epsilon=1.0, delta=1e-3, mechanism="first_layer")
+    privacy = FirstLayer(epsilon=1.0, delta=1e-3)
     with (
         pytest.warns(match="does not protect the synthetic data"),
         pytest.raises(EmptyColumnError, match="'dose'"),

@@ -20,14 +20,15 @@ from vflsynth.exceptions import (
     PartyDataError,
     PrivacyBudgetError,
 )
-from vflsynth.privacy import (
-    GaussianPrivacy,
-    GaussianRelease,
-    PrivacyLedger,
-    PublicSchema,
-    plan_dpsgd,
-    plan_mean_embedding,
+from vflsynth.mechanisms import (
+    DPSGD,
+    DPSGDGAN,
+    Asked,
+    Discriminators,
+    LatentTree,
+    MeanEmbedding,
 )
+from vflsynth.privacy import GaussianRelease, PrivacyLedger, PublicSchema
 from vflsynth.privacy.accountants import GaussianDPAccountant
 from vflsynth.privacy.discovery import (
     ColumnCounts,
@@ -43,6 +44,7 @@ from vflsynth.privacy.gaussian_dp import epsilon_of_gaussian
 
 NOBODY = PublicSchema()
 COLUMNS = {"lab": ColumnCounts(5, 2), "clinic": ColumnCounts(4, 1)}
+ASKED = Asked(n_records=500, owners=Discriminators.LOCAL_AND_SHARED, batch_size=50, epochs=5)
 
 
 def release(noise_multiplier, failure_probability):
@@ -108,16 +110,11 @@ def test_a_value_of_one_record_passes_the_threshold_as_seldom_as_stated():
 
 
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
-@pytest.mark.parametrize("mechanism", ["kernel_mean_embedding", "dpsgd"])
+@pytest.mark.parametrize("mechanism", [MeanEmbedding, DPSGD])
 def test_everything_together_spends_the_budget_and_no_more(mechanism, relation):
-    privacy = GaussianPrivacy(
-        epsilon=3.0, delta=1e-4, mechanism=mechanism, neighbouring_relation=relation, n_records=500
-    )
-    if mechanism == "dpsgd":
-        pytest.importorskip("dp_accounting")
-        plan = plan_dpsgd(privacy, COLUMNS, sample_rate=0.1, steps=50)
-    else:
-        plan = plan_mean_embedding(privacy, COLUMNS)
+    own = {"n_records": 500} if mechanism is DPSGD else {}
+    privacy = mechanism(epsilon=3.0, delta=1e-4, neighbouring_relation=relation, **own)
+    plan = privacy.plan(COLUMNS, ASKED)
     assert 2.98 < plan.ledger.epsilon() <= 3.0
     assert "ranges or categories of 2 columns that nobody stated [lab]" in str(plan.ledger)
     again = PrivacyLedger.from_dict(plan.ledger.to_dict())
@@ -137,9 +134,9 @@ def test_everything_together_spends_the_budget_and_no_more(mechanism, relation):
 
 
 def test_a_complete_schema_costs_nothing_more():
-    privacy = GaussianPrivacy(epsilon=3.0, delta=1e-4)
+    privacy = MeanEmbedding(epsilon=3.0, delta=1e-4)
     listed = {name: ColumnCounts(own.total) for name, own in COLUMNS.items()}
-    ledger = plan_mean_embedding(privacy, listed).ledger
+    ledger = privacy.plan(listed, ASKED).ledger
     assert "nobody stated" not in str(ledger)
     assert all(r.failure_probability == 0.0 for r in gaussian_releases(ledger.event))
 
@@ -277,7 +274,7 @@ def test_kinds_say_what_has_to_be_discovered():
 
 def test_nothing_is_released_that_the_noise_was_not_calibrated_for():
     """For instance because the kinds were forgotten when columns were counted, or later."""
-    privacy = GaussianPrivacy(epsilon=3.0, delta=1e-4)
+    privacy = MeanEmbedding(epsilon=3.0, delta=1e-4)
     frame = pd.DataFrame({"yes": [0, 1] * 20})
     counts = count_columns({"lab": frame}, None, None, {"yes": "boolean"})
     paid = PublicEncoding.of(privacy, 1.0, counts, kinds={"yes": "boolean"})
@@ -307,19 +304,15 @@ def frames(n=600, seed=0):
     "make",
     [
         lambda **privacy: VFLGANSynthesizer(
-            privacy=GaussianPrivacy(**privacy, n_features=200), epochs=1
+            privacy=MeanEmbedding(**privacy, n_features=200), epochs=1
         ),
         lambda **privacy: VFLGANSynthesizer(
-            privacy=GaussianPrivacy(**privacy, mechanism="dpsgd", n_records=600),
+            privacy=DPSGD(**privacy, n_records=600),
             epochs=1,
             batch_size=200,
         ),
-        lambda **privacy: WGANGPSynthesizer(
-            privacy=GaussianPrivacy(**privacy, mechanism="dpsgd_gan"), epochs=1
-        ),
-        lambda **privacy: DPLTSynthesizer(
-            privacy=GaussianPrivacy(**privacy, mechanism="latent_tree")
-        ),
+        lambda **privacy: WGANGPSynthesizer(privacy=DPSGDGAN(**privacy), epochs=1),
+        lambda **privacy: DPLTSynthesizer(privacy=LatentTree(**privacy)),
     ],
     ids=["kernel_mean_embedding", "dpsgd", "dpsgd_gan", "latent_tree"],
 )
@@ -342,7 +335,7 @@ def test_without_a_schema_everything_is_paid_for(make, tmp_path):
 
 def test_relations_survive_without_a_schema():
     synth = VFLGANSynthesizer(
-        privacy=GaussianPrivacy(epsilon=10.0, delta=1e-4, n_features=500), epochs=5, random_state=0
+        privacy=MeanEmbedding(epsilon=10.0, delta=1e-4, n_features=500), epochs=5, random_state=0
     ).fit(frames(3000), on="id")
     table = synth.sample(3000)
     older = table["age"] > 54
@@ -355,7 +348,7 @@ def test_part_of_a_schema_is_taken_as_given():
     schema = PublicSchema(bounds={"age": (0, 120)})
     counts = count_columns(frames(), "id", schema)
     assert counts == {"lab": ColumnCounts(2, 1), "clinic": ColumnCounts(1, 1)}
-    privacy = GaussianPrivacy(epsilon=8.0, delta=1e-3, public_schema=schema, n_features=200)
+    privacy = MeanEmbedding(epsilon=8.0, delta=1e-3, public_schema=schema, n_features=200)
     synth = VFLGANSynthesizer(privacy=privacy, epochs=1).fit(frames(), on="id")
     histograms = synth.parties_["lab"].transformer.transformers_
     assert histograms["age"].histogram_.column.high == 120
@@ -363,11 +356,9 @@ def test_part_of_a_schema_is_taken_as_given():
 
 
 def test_neither_a_schema_nor_a_share_is_refused():
-    privacy = GaussianPrivacy(
-        epsilon=8.0, delta=1e-3, mechanism="dpsgd", n_records=600, preprocessing_share=0
-    )
+    privacy = DPSGD(epsilon=8.0, delta=1e-3, n_records=600, preprocessing_share=0)
     with pytest.raises(ParameterError, match="public_schema"):
         VFLGANSynthesizer(privacy=privacy).fit(frames(), on="id")
     half = privacy.set_params(public_schema=PublicSchema(bounds={"age": (0, 120)}))
-    with pytest.raises(PartyDataError, match="party 'lab', column 'pressure'"):
+    with pytest.raises(PartyDataError, match="public_schema says nothing about this"):
         VFLGANSynthesizer(privacy=half).fit(frames(), on="id")

@@ -197,10 +197,11 @@ def test_damaged_files_are_refused(saved, name):
         VFLGANSynthesizer.load(saved)
 
 
-def test_newer_versions_are_refused(saved):
+@pytest.mark.parametrize(("version", "fix"), [(99, "Upgrade"), (1, "Fit again")])
+def test_other_versions_are_refused(saved, version, fix):
     manifest = json.loads((saved / "manifest.json").read_text())
-    (saved / "manifest.json").write_text(json.dumps(manifest | {"format_version": 2}))
-    with pytest.raises(ArtefactVersionError, match="Upgrade"):
+    (saved / "manifest.json").write_text(json.dumps(manifest | {"format_version": version}))
+    with pytest.raises(ArtefactVersionError, match=fix):
         VFLGANSynthesizer.load(saved)
 
 
