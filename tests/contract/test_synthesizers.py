@@ -2,7 +2,8 @@
 
 import pytest
 
-from vflsynth.mechanisms import FirstLayer, LatentTree, MeanEmbedding
+from vflsynth.mechanisms import DPSGD, DPSGDGAN, GSWGAN, FirstLayer, LatentTree, MeanEmbedding
+from vflsynth.privacy import PLDAccountant, RDPAccountant
 from vflsynth.synthesizers import (
     DPLTSynthesizer,
     GaussianCopulaSynthesizer,
@@ -27,8 +28,7 @@ HIDDEN = {"discriminator_hidden": (8,)}
 # A little noise, so that tiny tables show something, and given as such: nothing is calibrated.
 NOISE = {"noise_multiplier": 0.02, "delta": 1e-3, "n_bins": 8}
 EMBEDDED = {name: GAN[name] for name in GAN if name != "discriminator_steps"}
-# To be extended by every new synthesizer, with parameters that make it fast. With so little noise,
-# ledgers of subsampled mechanisms take seconds each: `test_combinations` fits those.
+# To be extended by every new synthesizer, with parameters that make it fast.
 SYNTHESIZERS = {
     "VFLGAN": VFLGANSynthesizer(**CUT),
     "VFLGAN-base": VFLGANSynthesizer(
@@ -45,19 +45,44 @@ SYNTHESIZERS = {
     "VFLGAN, mean embedding": VFLGANSynthesizer(
         **EMBEDDED, privacy=MeanEmbedding(**NOISE, n_features=20)
     ),
+    "VFLGAN, DP-SGD": VFLGANSynthesizer(**CUT, privacy=DPSGD(**NOISE, n_records=60)),
+    "VFLGAN, DP-SGD with penalties at records": VFLGANSynthesizer(
+        **CUT, privacy=DPSGD(**NOISE, n_records=60, gradient_penalty_at="records")
+    ),
     "VFLGAN, first layer": VFLGANSynthesizer(
         **CUT, privacy=FirstLayer(noise_multiplier=1.0, delta=1e-3)
     ),
+    "VertiGAN, DP-SGD": VertiGANSynthesizer(**GAN, **HIDDEN, privacy=DPSGD(**NOISE, n_records=60)),
     "VertiGAN, first layer": VertiGANSynthesizer(
         **GAN, **HIDDEN, privacy=FirstLayer(noise_multiplier=1.0, delta=1e-3)
     ),
     "WGAN-GP, mean embedding": WGANGPSynthesizer(
         **EMBEDDED, privacy=MeanEmbedding(**NOISE, n_features=20)
     ),
+    "WGAN-GP, DP-SGD": WGANGPSynthesizer(**GAN, **HIDDEN, privacy=DPSGD(**NOISE, n_records=60)),
+    "WGAN-GP, DPSGD-GAN": WGANGPSynthesizer(**GAN, **HIDDEN, privacy=DPSGDGAN(**NOISE)),
+    "WGAN-GP, GS-WGAN": WGANGPSynthesizer(
+        **GAN | {"epochs": 1}, **HIDDEN, privacy=GSWGAN(**NOISE, n_shards=2)
+    ),
     "WGAN-GP, first layer": WGANGPSynthesizer(
         **GAN, **HIDDEN, privacy=FirstLayer(noise_multiplier=1.0, delta=1e-3)
     ),
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def rdp_only():
+    """Take the RDP bound for the PLD one, which takes minutes for subsampling with so little noise.
+
+    Both are valid; the laws are not about ε.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            PLDAccountant,
+            "_epsilon",
+            lambda _, parts, delta: RDPAccountant()._epsilon(parts, delta),
+        )
+        yield
 
 
 @parametrize_with_checks({name: synthesizer_checks(s) for name, s in SYNTHESIZERS.items()})
