@@ -215,6 +215,16 @@ def test_residual_takes_out_what_outputs_explain():
     assert float(fold(auc(gradients[..., 0], labels[..., 0] == 1))) < 0.6
 
 
+def test_outputs_of_few_different_records_are_no_singular_matrix():
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        which = torch.randint(5, (60,), generator=rng)
+        outputs = torch.randn(1, 5, 32, generator=rng)[:, which]
+        gradients = torch.randn(1, 60, 32, generator=rng)
+        left = residual(gradients, outputs, scalar_probability=False)
+        assert left.square().sum() < gradients.square().sum()
+
+
 # -- the report ----------------------------------------------------------------------------------
 
 

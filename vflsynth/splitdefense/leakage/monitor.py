@@ -273,8 +273,9 @@ def residual(gradients: Tensor, features: Tensor, *, scalar_probability: bool) -
     scaled = (features - features.mean(1, keepdim=True)) / spread
     powers = (1, 2, 3) if features.shape[-1] == 1 else (1, 2)
     basis = torch.cat([torch.ones_like(scaled[..., :1]), *(scaled**k for k in powers)], -1)
+    basis = basis.double()  # outputs of few different records: the ridge is within float32's error
     gram = basis.mT @ basis
     ridge = _RIDGE * gram.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1)
-    eye = torch.eye(gram.shape[-1], device=gram.device)
-    weights: Tensor = torch.linalg.solve(gram + ridge * eye, basis.mT @ target)
-    return target - basis @ weights
+    eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    weights: Tensor = torch.linalg.solve(gram + ridge * eye, basis.mT @ target.double())
+    return target - (basis @ weights).to(target.dtype)
