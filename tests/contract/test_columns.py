@@ -257,7 +257,7 @@ def public(
     discovery = None if noise_std is None else Discovery(noise_std, threshold=4.0)
     encoding = PublicEncoding(schema or PublicSchema(), 16, noise_std, discovery, kinds or {})
     histograms = encoding.histograms("lab", frame, torch.Generator().manual_seed(0))
-    return TableTransformer.from_histograms(frame, histograms, party="lab")
+    return TableTransformer.from_histograms(frame, histograms, kinds=kinds, party="lab")
 
 
 def stated(column: pd.Series) -> PublicSchema:
@@ -365,7 +365,11 @@ def test_a_declared_kind_is_honoured_or_refused_in_both_modes(kind: str) -> None
             TableTransformer({name: kind}).fit(frame)
             fits = True
         try:
-            assert_public(public(frame, kinds={name: kind}), frame)
+            table = public(frame, kinds={name: kind})
+            assert_public(table, frame)
+            assert (
+                table.kinds_ == TableTransformer.from_dict(table.to_dict()).kinds_ == {name: kind}
+            )
         except CardinalityError:
             assert TRANSFORMERS[kind].is_labels
         except ColumnKindError as error:

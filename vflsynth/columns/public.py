@@ -41,8 +41,19 @@ class PublicTransformer(ColumnTransformer):
     histogram_: NoisyHistogram
 
     @classmethod
-    def of(cls, name: Hashable, dtype: Any, histogram: NoisyHistogram) -> Self:
+    def of(
+        cls, name: Hashable, dtype: Any, histogram: NoisyHistogram, kind: str | None = None
+    ) -> Self:
         """Make the transformer of a column.
+
+        Parameters
+        ----------
+        name : object
+            Label of the column.
+        dtype : dtype
+        histogram : NoisyHistogram
+        kind : str, optional
+            As declared. Default: what dtype and histogram say.
 
         Raises
         ------
@@ -66,13 +77,14 @@ class PublicTransformer(ColumnTransformer):
             fits = False
         if not fits:
             raise does_not_hold(name, dtype)
+        transformer._kind = kind or kind_of_public(name, dtype, column)
         transformer._lay_out()
         return transformer
 
     @property
     def declared_kind(self) -> str:
-        """Kind of the column, as it would be declared."""
-        return kind_of_public(self.name_, self.dtype_, self.histogram_.column)
+        """Kind of the column, as it was or would be declared."""
+        return self._kind
 
     def check_parameters(self) -> None:
         """There are none."""
@@ -149,7 +161,8 @@ class PublicTransformer(ColumnTransformer):
     def _state(self) -> dict[str, Any]:
         histogram, column = self.histogram_, self.histogram_.column
         bounds = isinstance(column, Bounds)
-        public: dict[str, Any] = {"bounds" if bounds else "categories": column.to_json()}
+        public: dict[str, Any] = {"declared": self._kind}
+        public["bounds" if bounds else "categories"] = column.to_json()
         if isinstance(column, Bounds):
             public |= {"origin": column.origin, "step": column.step}
         if histogram.support is not None:
@@ -160,6 +173,7 @@ class PublicTransformer(ColumnTransformer):
         return {**public, "counts": histogram.counts.tolist(), "noise_std": noise_std}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
+        self._kind = str(state["declared"])
         support = None
         column: Bounds | Categories
         if "bounds" in state:

@@ -162,6 +162,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         frame: pd.DataFrame,
         histograms: Mapping[Any, NoisyHistogram],
         *,
+        kinds: Mapping[Any, str] | None = None,
         party: str | None = None,
     ) -> Self:
         """Encode by published noisy histograms, and nothing else of the records.
@@ -171,6 +172,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         frame : DataFrame, shape (record, column)
             Only its labels and dtypes are looked at.
         histograms : mapping of column to NoisyHistogram
+        kinds : mapping of column to kind, optional
+            As declared, of any columns.
         party : str, optional
             Name of the party that owns the table, for error messages.
 
@@ -182,8 +185,9 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         transformers: dict[Any, ColumnTransformer] = {}
         for label in frame.columns:
             with naming(party, label):
-                dtype = frame[label].dtype
-                transformers[label] = PublicTransformer.of(label, dtype, histograms[label])
+                transformers[label] = PublicTransformer.of(
+                    label, frame[label].dtype, histograms[label], (kinds or {}).get(label)
+                )
         return cls()._with(transformers, frame.columns, frame.index.name, party)
 
     def transform(self, frame: pd.DataFrame) -> Matrix:
@@ -235,7 +239,10 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._with(
             {
                 label: PublicTransformer.of(
-                    label, transformer.dtype_, transformer.mapped_histogram(generated[:, place])
+                    label,
+                    transformer.dtype_,
+                    transformer.mapped_histogram(generated[:, place]),
+                    transformer.declared_kind,
                 )
                 for label, transformer, place in self._public()
             },

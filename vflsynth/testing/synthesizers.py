@@ -355,15 +355,24 @@ def a_single_column_will_do(case: SynthesizerCase) -> None:
 
 
 def declared_kinds_are_used(case: SynthesizerCase) -> None:
-    """And others are inferred."""
-    synth = case.fit_small(column_kinds={"count_1": "categorical", "score_1": "continuous"})
-    kinds: dict[Any, str] = {}
-    for party in synth.parties_.values():
-        kinds |= party.transformer.kinds_
-    same(kinds["count_1"], "categorical", "the kind of a column declared categorical")
-    same(kinds["score_2"], "integer", "the kind of a column of integers")
-    if not case.is_private:  # whose public range of an integer dtype is one of whole numbers
-        same(kinds["score_1"], "continuous", "the kind of a column declared continuous")
+    """Whatever the mechanism, and also by a loaded model; others are inferred."""
+    declared = {
+        "count_1": "categorical",
+        "score_1": "continuous",
+        "city_1": "ordered",
+        "flag_1": "categorical",
+    }
+    synth = case.fit_small(column_kinds=declared)
+    with folder() as path:
+        synth.save(path / "model")
+        loaded = type(synth).load(path / "model", device="cpu")
+    for model in (synth, loaded):
+        kinds: dict[Any, str] = {}
+        for party in model.parties_.values():
+            kinds |= party.transformer.kinds_
+        for label, kind in declared.items():
+            same(kinds[label], kind, f"the kind of {label}, declared {kind}")
+        same(kinds["score_2"], "integer", "the kind of a column of integers")
 
 
 # -- artefacts -------------------------------------------------------------------------------------
