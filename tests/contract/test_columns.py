@@ -141,7 +141,7 @@ def _zoo() -> dict[str, pd.Series]:
 
 
 ZOO = _zoo()
-SCALINGS = ["standard", "quantile"]
+SCALINGS = ["auto", "standard", "quantile"]
 
 
 def round_trip(frame: pd.DataFrame, **parameters: object) -> TableTransformer:

@@ -37,8 +37,9 @@ from vflsynth.columns.base import (
     from_one_hot,
     one_hot,
 )
+from vflsynth.columns.grids import ColumnGrid, decimal_steps, time_steps, whole_steps
 from vflsynth.columns.ranges import NumberRanges, TimeRanges
-from vflsynth.columns.scaling import SCALERS, Scaler, Scaling
+from vflsynth.columns.scaling import SCALERS, SCALINGS, Scaler, Scaling, choose_scaling, scaling_of
 from vflsynth.columns.schema import Categories, PublicColumn
 from vflsynth.exceptions import (
     ColumnKindError,
@@ -56,8 +57,9 @@ class NumericTransformer(ColumnTransformer):
 
     Parameters
     ----------
-    scaling : {"standard", "quantile"}, default "standard"
-        Standardisation (Eq. 22), or the normal score of the value's rank.
+    scaling : {"auto", "standard", "quantile"}, default "auto"
+        Standardisation (Eq. 22), or the normal score of the value's rank; "auto" takes the latter
+        for columns with long tails.
     spike_share : float or None, default 0.1
         A value that at least this share of all records holds (and at least 10 records) is a spike.
         None turns spikes off.
@@ -70,6 +72,8 @@ class NumericTransformer(ColumnTransformer):
         Whether missing values occurred.
     axis_ : FloatAxis, IntegerAxis or None
         Range and grid of the ordinary values; None if all values are spikes.
+    grid_ : ColumnGrid or None
+        Where nearly all ordinary values lie and generated ones are put; None if nowhere special.
     scaler_ : Standardizer, NormalScores or None
         Scaling of the ordinary values; None if there are not two different ones.
     tolerance_ : float
@@ -81,7 +85,7 @@ class NumericTransformer(ColumnTransformer):
     ranges: ClassVar[NumberRanges | TimeRanges]
     """What a public range means for a column of this kind, and where one is looked for."""
 
-    def __init__(self, scaling: Scaling = "standard", *, spike_share: float | None = 0.1) -> None:
+    def __init__(self, scaling: Scaling = "auto", *, spike_share: float | None = 0.1) -> None:
         self.scaling = scaling
         self.spike_share = spike_share
 
@@ -114,8 +118,8 @@ class NumericTransformer(ColumnTransformer):
 
     def check_parameters(self) -> None:
         """Raise ParameterError unless `scaling` and `spike_share` are what they may be."""
-        if self.scaling not in SCALERS:
-            raise ParameterError(f"scaling must be one of {list(SCALERS)}, got {self.scaling!r}")
+        if self.scaling not in SCALINGS:
+            raise ParameterError(f"scaling must be one of {list(SCALINGS)}, got {self.scaling!r}")
         if self.spike_share is not None:
             check_share("spike_share", self.spike_share)
 
@@ -136,18 +140,37 @@ class NumericTransformer(ColumnTransformer):
         self.spikes_ = tuple(spike.item() for spike in spikes)
         self._raw_dtype = raw.dtype
         self.axis_: Axis | None = None
+        self.grid_: ColumnGrid | None = None
         self.scaler_: Scaler | None = None
         if len(ordered):
             kind_of_axis = FloatAxis if raw.dtype.kind == "f" else IntegerAxis
             self.axis_ = kind_of_axis.fit(ordered, numpy_dtype(column.dtype))
+            self.grid_ = self._find_grid(ordered)
             if ordered[0] != ordered[-1]:
                 coordinates = self.axis_.to_coordinates(ordered)
-                self.scaler_ = SCALERS[self.scaling].fit(coordinates)
+                auto = self.scaling == "auto"
+                scaling = choose_scaling(coordinates) if auto else self.scaling
+                self.scaler_ = SCALERS[scaling].fit(coordinates)
+
+    def _find_grid(self, ordered: npt.NDArray[Any]) -> ColumnGrid | None:
+        """Find where nearly all of sorted values lie."""
+        if ordered.dtype.kind != "f":
+            return ColumnGrid.fit(ordered, whole_steps())
+        precision = np.finfo(kind).eps if (kind := numpy_dtype(self.dtype_)).kind == "f" else 0.0
+        return ColumnGrid.fit(ordered, decimal_steps(), float(precision))
 
     def _decode(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
+        return self._decode_on(None, matrix)
+
+    def _decode_generated(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
+        return self._decode_on(self.grid_, matrix)
+
+    def _decode_on(self, grid: ColumnGrid | None, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
         n_values = int(self.scaler_ is not None)
         if self.axis_ is not None and self.scaler_ is not None:
             raw = self.axis_.from_coordinates(self.scaler_.unscale(matrix[:, 0]))
+            if grid is not None:
+                raw = grid.nearest(raw)
         else:
             constant = self.spikes_[0] if self.axis_ is None else self.axis_.lower
             raw = np.full(len(matrix), constant, dtype=self._raw_dtype)
@@ -214,7 +237,9 @@ class NumericTransformer(ColumnTransformer):
             "has_missing": self.has_missing_,
             "spikes": list(self.spikes_),
             "axis": None if self.axis_ is None else self.axis_.to_dict(),
+            "grid": None if self.grid_ is None else self.grid_.to_dict(),
             "scaler": None if self.scaler_ is None else self.scaler_.to_dict(),
+            "scaling": None if self.scaler_ is None else scaling_of(self.scaler_),
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
@@ -224,8 +249,9 @@ class NumericTransformer(ColumnTransformer):
         self.has_missing_ = bool(state["has_missing"])
         self.spikes_ = tuple(state["spikes"])
         self.axis_ = None if state["axis"] is None else axis_from_dict(state["axis"])
+        self.grid_ = None if state["grid"] is None else ColumnGrid.from_dict(state["grid"])
         scaler = state["scaler"]
-        self.scaler_ = None if scaler is None else SCALERS[self.scaling](**scaler)
+        self.scaler_ = None if scaler is None else SCALERS[state["scaling"]](**scaler)
         if self.axis_ is None and not self.spikes_:
             raise ValueError("neither ordinary values nor spikes")
 
@@ -312,6 +338,9 @@ class DatetimeTransformer(NumericTransformer):
 
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
         return read_times(column, self.dtype_)
+
+    def _find_grid(self, ordered: npt.NDArray[Any]) -> ColumnGrid | None:
+        return ColumnGrid.fit(ordered, time_steps(np.datetime_data(numpy_dtype(self.dtype_))[0]))
 
     def _write(self, raw: npt.NDArray[Any], missing: Flags) -> pd.Series[Any]:
         return write_times(raw, missing, self.dtype_, self.name_)

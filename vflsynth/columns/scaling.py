@@ -13,7 +13,13 @@ from scipy.special import ndtri
 
 from vflsynth.columns.axes import Floats
 
-Scaling = Literal["standard", "quantile"]
+Scaling = Literal["auto", "standard", "quantile"]
+SCALINGS: tuple[Scaling, ...] = ("auto", "standard", "quantile")
+
+# A column is scaled by ranks if its standard deviation is so many times that of a normal column of
+# the same interquartile range, or if a value is so many standard deviations from the mean.
+_WIDE, _FAR = 2.0, 8.0
+_IQR_OF_NORMAL = 1.349
 
 # Half a unit in the last place of float32: the matrix rounds every scaled number by at most this
 # factor.
@@ -165,3 +171,29 @@ SCALERS: Mapping[str, type[Standardizer] | type[NormalScores]] = {
     "standard": Standardizer,
     "quantile": NormalScores,
 }
+"""Scalers by name."""
+
+
+def choose_scaling(ordered: Floats) -> str:
+    """Say how a column is scaled that is scaled automatically, by its shape.
+
+    Parameters
+    ----------
+    ordered : float64 array, shape (value,)
+        Sorted coordinates that hold at least two different ones.
+
+    Returns
+    -------
+    {"standard", "quantile"}
+        Long tails: standardised, most values would lie within a few hundredths of each other, where
+        a network cannot tell them apart.
+    """
+    scaled = Standardizer.fit(ordered).scale(ordered)
+    low, high = np.quantile(scaled, [0.25, 0.75])
+    wide = _WIDE * (high - low) < _IQR_OF_NORMAL
+    return "quantile" if wide or max(-scaled[0], scaled[-1]) > _FAR else "standard"
+
+
+def scaling_of(scaler: Scaler) -> str:
+    """Name of a scaler's class."""
+    return next(name for name, made in SCALERS.items() if isinstance(scaler, made))

@@ -29,7 +29,7 @@ from vflsynth.columns.codec import (
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.kinds import check_kinds, column_kind, infer_kind
 from vflsynth.columns.public import PublicTransformer
-from vflsynth.columns.scaling import SCALERS, Scaling
+from vflsynth.columns.scaling import SCALINGS, Scaling
 from vflsynth.exceptions import (
     ColumnKindError,
     ColumnMismatchError,
@@ -50,16 +50,17 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Column label to kind, for columns whose kind should not be inferred: "continuous",
         "integer", "boolean", "categorical", "ordered" or "datetime". For the rules see
         `vflsynth.columns.kinds.infer_kind`.
-    continuous : {"standard", "quantile"}, default "standard"
+    continuous : {"auto", "standard", "quantile"}, default "auto"
         How continuous, integer and datetime values are scaled: standardised (VFLGAN Eq. 22), or
-        replaced by the normal score of their rank, which suits long tails.
+        replaced by the normal score of their rank, which suits long tails; "auto" decides column by
+        column, see `vflsynth.columns.scaling.choose_scaling`.
     max_categories : int, default 256
         Largest number of distinct values of a categorical column.
     rare_threshold : float, default 0.001
         Categories held by less than this share of the records share one slot. 0 for none.
     spike_share : float or None, default 0.1
         Numbers held by at least this share of the records become states of their own. None for
-        none; ``spike_share=None, rare_threshold=0`` is the paper's encoding.
+        none; ``continuous="standard", spike_share=None, rare_threshold=0`` is the paper's encoding.
 
     Attributes
     ----------
@@ -105,7 +106,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self,
         kinds: Mapping[Any, str] | None = None,
         *,
-        continuous: Scaling = "standard",
+        continuous: Scaling = "auto",
         max_categories: int = 256,
         rare_threshold: float = 0.001,
         spike_share: float | None = 0.1,
@@ -321,14 +322,19 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             transformer.draw_into(rng, matrix[:, place])
         return matrix
 
-    def inverse_transform(self, matrix: npt.NDArray[Any]) -> pd.DataFrame:
-        """Decode a matrix, real or generated.
+    def inverse_transform(
+        self, matrix: npt.NDArray[Any], *, generated: bool = False
+    ) -> pd.DataFrame:
+        """Decode a matrix.
 
         Parameters
         ----------
         matrix : ndarray of floats, shape (record, width_)
             The largest entry of each softmax span decides; values are rounded and clipped to what
             the column can hold.
+        generated : bool, default=False
+            Whether a model made it: then numbers go to the grid that nearly all records are on
+            (95 %), where `transform` and its inverse keep an odd one as it is.
 
         Returns
         -------
@@ -342,10 +348,10 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "spans_")
         check_matrix(matrix, self.width_)
-        columns = {
-            position: transformer._decode(matrix[:, place])
-            for position, (_, transformer, place) in enumerate(self._placed())
-        }
+        columns = {}
+        for position, (_, transformer, place) in enumerate(self._placed()):
+            decode = transformer._decode_generated if generated else transformer._decode
+            columns[position] = decode(matrix[:, place])
         index = pd.RangeIndex(len(matrix), name=self._index_name)
         table = pd.DataFrame(columns, copy=False)
         table.index, table.columns = index, self._columns
@@ -389,9 +395,9 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return table
 
     def _check_parameters(self) -> None:
-        if self.continuous not in SCALERS:
+        if self.continuous not in SCALINGS:
             raise ParameterError(
-                f"continuous must be one of {list(SCALERS)}, got {self.continuous!r}"
+                f"continuous must be one of {list(SCALINGS)}, got {self.continuous!r}"
             )
         if self.kinds is not None and not isinstance(self.kinds, Mapping):
             raise ParameterError(f"kinds must map column labels to kinds, got {self.kinds!r}")
@@ -469,7 +475,10 @@ def check_public(transformer: TableTransformer) -> None:
 
 
 _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "continuous": (("standard",), "numbers are scaled by noisy histograms, which know no ranks"),
+    "continuous": (
+        ("auto", "standard"),
+        "numbers are scaled by noisy histograms, which know no ranks",
+    ),
     "max_categories": ((256,), "the public list, or the noise, says which categories there are"),
     "rare_threshold": ((0.001, 0), "the noise of their counts says which categories are encoded"),
     "spike_share": ((0.1, None), "frequent single numbers would be read off the records"),

@@ -296,7 +296,7 @@ class Method(ABC):
     def finish(self, party: Any) -> None:  # noqa: B027 (most methods have nothing to do)
         """Do what a party does before its half is taken."""
 
-    def samplers(self, party: Any, settings: Any) -> list[RowSampler]:
+    def samplers(self, party: Any, settings: Any) -> Sequence[RowSampler]:
         """Return what draws a party's columns, one per replica."""
         raise ProtocolError(f"{type(self).__name__} draws no columns")
 

@@ -87,6 +87,11 @@ class GANParty(TrainableParty):
         """The generator that is evaluated and kept: the averaged one if there is one."""
         return self.generator if self.averaged is None else self.averaged
 
+    def training_records(self, replica: int) -> Tensor:
+        """Return the encoded records that a replica trains on, shape (record, encoded)."""
+        rows = self.schedule.replica_rows
+        return self.records if rows is None else self.records[rows[replica]]
+
     def real(self, step: int) -> Tensor:
         """Look up the real records of a batch, shape (replica, batch, encoded)."""
         return F.embedding(self.schedule.rows(step), self.records)

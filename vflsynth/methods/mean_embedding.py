@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -175,7 +175,7 @@ class MeanEmbeddingMethod(Method):
         """Let generated columns have the published marginals."""
         party.map_quantiles()
 
-    def samplers(self, party: GANParty, settings: Settings) -> list[RowSampler]:
+    def samplers(self, party: GANParty, settings: Settings) -> Sequence[RowSampler]:
         """Return the generators that were kept."""
         return GeneratorSampler.of_replicas(
             settings.generator, party.transformer.spans_, party.selected
@@ -201,6 +201,7 @@ _WITHOUT_EFFECT = frozenset(
         "generator_average",
         "model_selection",
         "evaluate_every",
+        "calibrate_marginals",
     }
 )
 

@@ -82,7 +82,7 @@ class PartyModel:
             latent = shared.normal("sample", block, (SAMPLE_BLOCK, sampler.latent_dim))
             rows = encoded[start : start + SAMPLE_BLOCK]
             rows[:] = sampler.draw(latent, private, block)[: len(rows)].cpu()
-        return self.transformer.inverse_transform(encoded)
+        return self.transformer.inverse_transform(encoded, generated=True)
 
     def add_keys(self, table: pd.DataFrame) -> pd.DataFrame:
         """Put fresh keys into the key column, in front, or into the index."""

@@ -34,6 +34,7 @@ RULES: dict[str, Rule] = {
     "generator_average": Number(0, 1, closed=(True, False)),
     "model_selection": Choice(("best", "last")),
     "evaluate_every": Number(1, whole=True),
+    "calibrate_marginals": Choice((True, False)),
     "memory_limit": Optional(_POSITIVE),
     "verbose": Number(0, whole=True),
 }
@@ -62,6 +63,7 @@ class GANSynthesizer(BaseSynthesizer):
     generator_average: float
     model_selection: Literal["best", "last"]
     evaluate_every: int
+    calibrate_marginals: bool
     memory_limit: float | None
     device: str
     verbose: int
