@@ -16,7 +16,7 @@ from vflsynth.exceptions import (
 )
 from vflsynth.federation.exchange import GRACE, Limits
 from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
-from vflsynth.protocol import SERVER, Message, Participant, Transcript
+from vflsynth.protocol import SERVER, Message, Participant, Transcript, When
 from vflsynth.protocol.messages import Hello
 
 logger = logging.getLogger("vflsynth")
@@ -52,6 +52,7 @@ class Rules:
     ) -> None:
         self._once, self._steps = set(once), dict(steps or {})
         self._last: dict[type[Message], int] = {}
+        self._taken: set[type[Message]] = set()
 
     def allow(self, steps: dict[type[Message], int]) -> None:
         """Allow kinds of messages whose number of steps is known only later."""
@@ -73,6 +74,18 @@ class Rules:
                 "run, or was asked before. Nothing was sent"
             )
         self._last[kind] = step
+
+    def receive(self, message: Message) -> None:
+        """Refuse what a server sends once, such as the terms, if it comes again.
+
+        Raises
+        ------
+        ProtocolError
+        """
+        kind = type(message)
+        if kind.declared.when is When.ONCE and kind in self._taken:
+            raise ProtocolError(f"the server sent {kind.__name__} twice")
+        self._taken.add(kind)
 
 
 def take_part(
@@ -125,6 +138,7 @@ def take_part(
                     raise _odd(f"a message for {delivery.receiver!r}", request)
                 if transcript is not None:
                     transcript.record(delivery)
+                rules.receive(delivery)
                 party.take(delivery)
             if (reply.request is None) != (reply.status is Status.DONE):
                 raise _odd("an order that neither goes on nor ends", request)

@@ -12,7 +12,7 @@ from vflsynth._device import few_threads, resolve_device
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import TableTransformer
 from vflsynth.configuration import check_public_types
-from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
 from vflsynth.federation.account import Account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
@@ -32,13 +32,19 @@ from vflsynth.protocol.messages import (
     EncodedSizes,
     Hello,
     KeysToReblind,
+    MatchProof,
+    MatchProofs,
     ReblindedKeys,
+    ReturnedKeys,
+    Terms,
 )
 from vflsynth.run import Agreed, PartyRun, Seat
 
 logger = logging.getLogger("vflsynth")
 
 ENCODING = "encoding.json"
+HOLDER = "active"
+"""What the active party is called while records are matched."""
 
 
 class BlindedRun(PartyRun):
@@ -55,13 +61,20 @@ class BlindedRun(PartyRun):
 
     def __init__(self, seat: Seat, method: Method, job: Job, site: Site) -> None:
         self.job, self.site = job, site
-        self.matching = Matching(seat.name, seat.frame, job.on, site.the_shared)
+        self.matching = Matching(seat.name, seat.frame, job.on, site.the_shared, site.bounds)
         self.tags = Tags(site.the_shared, job.name)
         super().__init__(seat, method)
 
     def facts(self) -> dict[str, Any]:
         """Return what the hello says."""
         return super().facts() | self.matching.facts(self.job.digest)
+
+    @takes(Terms)
+    def take_terms(self, message: Terms) -> None:
+        """Learn of the others, and have every list of keys sealed for these terms."""
+        super().take_terms(message)
+        holders = [HOLDER] if self.job.has_labels else []
+        self.matching.begin(self.agreed, [*self.job.parties, *holders], self.job.digest)
 
     @answers(BlindedKeys)
     def blind(self, step: int) -> Message:
@@ -78,10 +91,26 @@ class BlindedRun(PartyRun):
         """Send them back."""
         return self.matching.answer(ReblindedKeys, step)
 
+    @takes(ReturnedKeys)
+    def take_returned(self, message: ReturnedKeys) -> None:
+        """Take the own keys back, blinded by both of two parties."""
+        self.matching.take(message)
+
     @takes(CommonPositions)
     def take_common(self, message: CommonPositions) -> None:
         """Learn the common records from their places in the blinded list."""
-        self.align(self.matching.common(message))
+        self.matching.take(message)
+
+    @answers(MatchProof)
+    def prove(self, step: int) -> Message:
+        """Prove to the others which records this party was told are common."""
+        return self.matching.answer(MatchProof, step)
+
+    @takes(MatchProofs)
+    def compare(self, message: MatchProofs) -> None:
+        """Go on if all parties were told the same."""
+        self.matching.take(message)
+        self.align(self.matching.notice())
 
     def align(self, message: AlignmentNotice) -> None:
         """Learn the common records; agree on noise, encode, and pay for the first releases."""
@@ -132,8 +161,8 @@ class PartyNode(BlindedRun):
         frame = read_table(site.table)
         check_party_frames({site.party: frame}, job.on, allow_empty_columns=method.is_private)
         self.transcript = Transcript()
-        self.rules = Rules({Hello, BlindedKeys, EncodedSize})
-        self.rules.allow({ReblindedKeys: len(job.parties) + 1})
+        self.rules = Rules({Hello, BlindedKeys, MatchProof})
+        self.rules.allow({ReblindedKeys: len(job.parties) + job.has_labels})
         device = resolve_device(site.device)
         super().__init__(
             Seat(
@@ -191,6 +220,11 @@ class PartyNode(BlindedRun):
                 more,
             )
 
+    def align(self, message: AlignmentNotice) -> None:
+        """Learn the common records, and allow the server to ask what comes of them."""
+        super().align(message)
+        self.rules.allow({EncodedSize: 1})
+
     def open_account(self) -> None:
         """Refuse what the site did not agree to, before anything is computed."""
         plan = self.method.plan
@@ -227,7 +261,15 @@ class PartyNode(BlindedRun):
 
     @takes(EncodedSizes)
     def build(self, message: EncodedSizes) -> None:
-        """Make the networks, and allow the server to ask what training needs."""
+        """Make the networks, and allow the server to ask what training needs.
+
+        Raises
+        ------
+        ProtocolError
+            If it was not verified which records are common.
+        """
+        if not self.matching.verified:
+            raise ProtocolError(f"the server skipped the matching of party {self.name!r}")
         super().build(message)
         self.rules.allow(
             {kind: self._times(kind) for kind in self.method.asks if self._times(kind)}
