@@ -41,9 +41,14 @@ _MESSAGE_KEYS = {"kind", "sender", "receiver", "step", "values"}
 
 
 class Status(StrEnum):
-    """What a frame says beyond its messages."""
+    """What a frame says beyond its messages.
+
+    ``WAIT`` from the server: the party's frame has arrived, its reply is not ready yet; from a
+    party: is it now?
+    """
 
     GO = "go"
+    WAIT = "wait"
     DONE = "done"
     ABORT = "abort"
 
@@ -75,7 +80,8 @@ class Frame:
     run : str
         Identifies the run; frames of another run are refused.
     number : int
-        Counts a party's exchanges from 0; the reply carries the number of its question.
+        Counts a party's exchanges from 0; the reply carries the number of its question. What is
+        sent again has the same number and bytes.
     messages : tuple of Message
     request : Request or None
         In the server's frames, unless the run is over.
