@@ -126,6 +126,18 @@ class RemoteChannel:
         """Names of the parties it reaches, sorted."""
         return tuple(self._seats)
 
+    @property
+    def failure(self) -> VFLSynthError | None:
+        """Why the run was stopped, if it was."""
+        with self._changed:
+            return self._failure
+
+    @property
+    def step(self) -> int:
+        """The step of what the parties were asked for last."""
+        with self._changed:
+            return self._request.step
+
     # -- the algorithm's side --------------------------------------------------------------------
 
     def gather(self, kind: type[M], step: int) -> dict[str, M]:
@@ -283,9 +295,7 @@ class RemoteChannel:
         try:
             frame = decode(data, self.limits.max_bytes)
         except ExchangeError as error:
-            with self._changed:
-                step = self._request.step
-            raise type(error)(error.problem, fix=error.fix, party=sender, step=step) from error
+            raise type(error)(error.problem, fix=error.fix, party=sender, step=self.step) from error
         with self._changed:
             if frame.run != self._run:
                 # A process that was left over from another run must not stop this one.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from typing import Any
 
 from vflsynth import _artefacts as artefacts
@@ -18,7 +17,7 @@ from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
-from vflsynth.federation.reports import write_report
+from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import check_party_frames, read_table
@@ -185,8 +184,7 @@ class PartyNode(BlindedRun):
 
     def run(self, link: Link) -> None:
         """Take part to the end; save this party's half, and in any case a report."""
-        started = time.strftime("%Y-%m-%dT%H:%M:%S")
-        outcome = "failed"
+        report, failure = Report(self.folder, self.name, self.job), None
         try:
             # The server and as many other parties may share this machine: one thread is fastest.
             with few_threads(0, self.seat.device):
@@ -201,24 +199,14 @@ class PartyNode(BlindedRun):
                 )
             (half,) = self.halves()
             half.save(self.folder / "half")
-            outcome = "finished"
-        except Exception as error:
-            outcome = f"{type(error).__name__}: {error}"
+        except BaseException as error:
+            failure = error
             raise
         finally:
             more: dict[str, Any] = {}
             if isinstance(self.account, Account):
                 more["privacy"] = self.account.close()
-            write_report(
-                self.folder,
-                self.name,
-                self.job,
-                self.transcript,
-                started,
-                outcome,
-                noised(self.method),
-                more,
-            )
+            report.end(failure, self.transcript, noised(self.method), more)
 
     def align(self, message: AlignmentNotice) -> None:
         """Learn the common records, and allow the server to ask what comes of them."""

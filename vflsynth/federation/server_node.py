@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -16,7 +15,7 @@ from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import check_facts, match_blinded
 from vflsynth.federation.party_node import noised
-from vflsynth.federation.reports import write_report
+from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.frames import AlignmentReport
 from vflsynth.methods.base import Method
@@ -69,14 +68,15 @@ class ServerNode(ServerRun):
 
     def run(self) -> None:
         """Run the job; whatever goes wrong, every party gets the reason."""
-        started, outcome = time.strftime("%Y-%m-%dT%H:%M:%S"), "finished"
+        report, failure = Report(self.folder, SERVER, self.job), None
         try:
             super().run()
             self.save()
             self.remote.finish()
         except BaseException as error:
             self.remote.abort(error)
-            outcome = f"{type(error).__name__}: {error}"
+            # What was told to the parties names a cause; an interrupt that followed does not.
+            failure = self.remote.failure or error
             raise
         finally:
             more: dict[str, Any] = {"history": self.history.records}
@@ -84,16 +84,7 @@ class ServerNode(ServerRun):
                 more |= {"alignment": asdict(self.alignment), "settings": asdict(self.settings)}
             if isinstance(self.account, Account):
                 more["privacy"] = self.account.close()
-            write_report(
-                self.folder,
-                SERVER,
-                self.job,
-                self.transcript,
-                started,
-                outcome,
-                noised(self.method),
-                more,
-            )
+            report.end(failure, self.transcript, noised(self.method), more)
 
     # -- joining and matching --------------------------------------------------------------------
 

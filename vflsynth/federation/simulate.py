@@ -21,6 +21,7 @@ from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import MissingExtraError, ProtocolError
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import ADMIN, PROJECT, prepare, project, write_job
+from vflsynth.federation.reports import UNENDED
 from vflsynth.federation.site import Site
 
 logger = logging.getLogger("vflsynth")
@@ -153,7 +154,8 @@ class Federation:
         found = {}
         for name, site in self.sites.items():
             reports = sorted((site.folder / self.job.name).glob("report-*.json"))
-            found[name] = json.loads(reports[-1].read_text())["outcome"] if reports else "no report"
+            last = json.loads(reports[-1].read_text()) if reports else {"outcome": "no report"}
+            found[name] = last["outcome"] or UNENDED
         return found
 
     def _wait_for_port(self) -> None:

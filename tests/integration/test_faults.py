@@ -1,0 +1,130 @@
+"""Networks that reset connections and processes that are killed, on NVIDIA FLARE."""
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.integration import test_flare
+from tests.integration.test_flare import Running, same_bytes
+from vflsynth.federation.kit import project
+from vflsynth.federation.simulate import HOST, descendants, free_port, make_kits
+
+pytest.importorskip("nvflare", reason="needs the extra 'flare'")
+
+
+class Proxy:
+    """Passes bytes between parties and the server, until it is told to reset connections."""
+
+    def __init__(self, target):
+        self.target, self.pairs = target, []
+        self.listener = socket.create_server((HOST, 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            near, _ = self.listener.accept()
+            pair = near, socket.create_connection((HOST, self.target))
+            self.pairs.append(pair)
+            threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    @staticmethod
+    def _pass(near, far):
+        with suppress(OSError, ValueError):
+            while True:
+                for ready in select.select([near, far], [], [])[0]:
+                    data = ready.recv(1 << 16)
+                    if not data:
+                        return
+                    (far if ready is near else near).sendall(data)
+
+    def reset(self):
+        """Have every connection end with a TCP reset."""
+        pairs, self.pairs = self.pairs, []
+        for end in (end for pair in pairs for end in pair):
+            with suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                end.shutdown(socket.SHUT_RD)  # wakes up who waits in select
+                end.close()
+        return len(pairs)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """Parties that reach the server through a proxy only."""
+    folder, proxies = tmp_path_factory.mktemp("faults"), []
+
+    def provision(job, where, port):
+        proxies.append(Proxy(port))
+        content = json.loads(project(job, HOST, port))
+        for participant in content["participants"]:
+            if participant["type"] == "client":
+                participant["connect_to"] = {"host": HOST, "port": proxies[0].port}
+        return make_kits(json.dumps(content), where)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(test_flare, "provision", provision)
+        running = Running(folder)
+    running.proxy = proxies[0]
+    with running.open():
+        yield running
+
+
+def trains(running, name):
+    checkpoints = running.folder / "party_1" / name / "checkpoints"
+    return lambda: checkpoints.exists() and any(checkpoints.iterdir())
+
+
+def job_process(running, party):
+    """Return the pid of a party's process of the job, below its daemon."""
+    for pid in descendants(running.federation.processes[party].pid):
+        with suppress(OSError):
+            if b"worker_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+    return None
+
+
+@pytest.mark.timeout(300)
+def test_connections_that_are_reset_end_no_run(running):
+    """And the models are those of a run in one process, byte for byte."""
+    job = running.job("resets", epochs=600)
+    job_id = running.submit(job)
+    running.wait_for(trains(running, "resets"), 120)
+    for _ in range(3):
+        assert running.proxy.reset() >= 2
+        time.sleep(4)
+    assert running.administrator.wait(job_id, 200) == "FINISHED:COMPLETED"
+    for name, half in running.in_process(job).parties_.items():
+        assert same_bytes(running.half(name, job), half)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("early", [False, True])
+def test_a_killed_process_is_named_in_every_report(running, early):
+    name = f"killed-{'early' if early else 'later'}"
+    job_id = running.submit(running.job(name, epochs=100_000))
+    running.wait_for(lambda: job_process(running, "party_2"), 120)
+    if not early:
+        running.wait_for(trains(running, name), 120)
+    os.kill(job_process(running, "party_2"), signal.SIGKILL)
+    started = time.monotonic()
+    running.administrator.wait(job_id, 60)
+    print(f"FLARE ended the job after {time.monotonic() - started:.1f} s")
+    for node in running.sites:
+        paths = sorted((running.folder / node / name).glob("report-*.json"))
+        print(node, [json.loads(path.read_text())["outcome"] for path in paths])
+    for node in ("server", "party_1"):
+        outcome = running.outcome(node, name)
+        assert re.search(r"process of party_2 is gone|party 'party_2'", outcome), node
+    note = json.loads((running.folder / "party_2" / name / "report-001.json").read_text())["note"]
+    assert "its process was killed" in note
