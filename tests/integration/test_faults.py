@@ -17,7 +17,7 @@ import pytest
 from tests.integration import test_flare
 from tests.integration.test_flare import Running, same_bytes
 from vflsynth.federation.kit import project
-from vflsynth.federation.simulate import HOST, descendants, free_port, make_kits
+from vflsynth.federation.simulate import HOST, descendants, make_kits
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 
@@ -97,34 +97,43 @@ def job_process(running, party):
 @pytest.mark.timeout(300)
 def test_connections_that_are_reset_end_no_run(running):
     """And the models are those of a run in one process, byte for byte."""
-    job = running.job("resets", epochs=600)
+    job = running.job("resets", epochs=120)
     job_id = running.submit(job)
     running.wait_for(trains(running, "resets"), 120)
-    for _ in range(3):
+    for _ in range(2):
         assert running.proxy.reset() >= 2
-        time.sleep(4)
+        time.sleep(3)
     assert running.administrator.wait(job_id, 200) == "FINISHED:COMPLETED"
     for name, half in running.in_process(job).parties_.items():
         assert same_bytes(running.half(name, job), half)
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("early", [False, True])
-def test_a_killed_process_is_named_in_every_report(running, early):
-    name = f"killed-{'early' if early else 'later'}"
-    job_id = running.submit(running.job(name, epochs=100_000))
-    running.wait_for(lambda: job_process(running, "party_2"), 120)
-    if not early:
-        running.wait_for(trains(running, name), 120)
+def killed(running, name):
+    """Kill the process of a job at party_2; return the outcomes once FLARE has ended the job."""
+    job_id = running.job_id
     os.kill(job_process(running, "party_2"), signal.SIGKILL)
-    started = time.monotonic()
     running.administrator.wait(job_id, 60)
-    print(f"FLARE ended the job after {time.monotonic() - started:.1f} s")
-    for node in running.sites:
-        paths = sorted((running.folder / node / name).glob("report-*.json"))
-        print(node, [json.loads(path.read_text())["outcome"] for path in paths])
+    return {node: running.outcome(node, name) for node in running.sites}
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_process_is_named_in_every_report(running):
+    running.job_id = running.submit(running.job("killed", epochs=100_000))
+    running.wait_for(trains(running, "killed"), 120)
+    outcomes = killed(running, "killed")
     for node in ("server", "party_1"):
-        outcome = running.outcome(node, name)
-        assert re.search(r"process of party_2 is gone|party 'party_2'", outcome), node
-    note = json.loads((running.folder / "party_2" / name / "report-001.json").read_text())["note"]
-    assert "its process was killed" in note
+        assert "PartyLostError: party 'party_2', step" in outcomes[node]
+        assert "the process of party_2 is gone" in outcomes[node]
+    path = running.folder / "party_2" / "killed" / "report-001.json"
+    assert "its process was killed" in json.loads(path.read_text())["note"]
+
+
+@pytest.mark.timeout(300)
+def test_a_process_that_is_killed_before_anything_ran_is_named_in_the_servers_log(running):
+    """FLARE then kills the server's own process of the job, whose report has no outcome."""
+    running.job_id = running.submit(running.job("early", epochs=100_000))
+    running.wait_for(lambda: job_process(running, "party_2"), 120)
+    outcomes = killed(running, "early")
+    log = (running.federation.kits["server"] / "log.txt").read_text()
+    assert re.search(rf"Failing job {running.job_id} due to reported failure from party_2", log)
+    assert "finished" not in outcomes.values()

@@ -107,7 +107,10 @@ def run(options: argparse.Namespace) -> int:
             say(f"{options.kit}: prepared; start it with {options.kit}/startup/start.sh")
         case "submit":
             status = submit(Job.read(options.job), options.admin, options.timeout)
-            say(f"FLARE says {status}; every node's folder has a report of the run")
+            say(
+                f"FLARE says {status}; the folder of every node that began has a report of the "
+                "run, and the server's kit a log.txt"
+            )
             return 0 if status.endswith("COMPLETED") else 1
         case "sample":
             site, job = Site.read(options.site), Job.read(options.job)

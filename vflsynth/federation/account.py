@@ -183,7 +183,7 @@ class Account:
                 if a.entries
             ],
         }
-        artefacts.replace_json(self._path, content)
+        artefacts.replace_json(self._path, content, mode=0o600)
 
 
 def merged(entries: tuple[LedgerEntry, ...], new: LedgerEntry) -> tuple[LedgerEntry, ...]:

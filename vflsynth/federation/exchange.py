@@ -25,7 +25,7 @@ from vflsynth.exceptions import (
     RunAbortedError,
     VFLSynthError,
 )
-from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
+from vflsynth.federation.wire import MAX_BYTES, Frame, Reason, Request, Status, decode, encode
 from vflsynth.protocol import SERVER, Message, Transcript
 from vflsynth.protocol.channel import addressed
 from vflsynth.protocol.messages import Hello
@@ -56,7 +56,7 @@ class Limits:
 
     exchange: float = 60.0
     setup: float = 300.0
-    max_bytes: int = 1 << 28
+    max_bytes: int = MAX_BYTES
 
     def of(self, kind: type[Message]) -> float:
         """Return the seconds that the server waits for messages of a kind."""

@@ -16,7 +16,9 @@ CONTROLLER = "vflsynth.federation.flare.ServerController"
 ADMIN = "admin@vflsynth.org"
 PROJECT = "vflsynth"
 
+_SERVER_DAEMON = "nvflare.private.fed.server.fed_server.FederatedServer"
 _STREAMS_LOGS = "site_log_streamer"
+_AROUND_A_FRAME = 1 << 16
 _COMMUNICATION = {"streaming_retry_timeout": 10.0}
 """FLARE keeps a thread for every reply until it cannot be sent again any more, by default for 65
 seconds: thousands of threads and hundreds of MiB at a hundred exchanges a second."""
@@ -104,10 +106,13 @@ def prepare(kit: Path, site: Site) -> None:
         if rights == "any":
             authorization["permissions"][role] = rights = dict.fromkeys(_RIGHTS, "any")
         rights["byoc"] = "none"
+    # What claims to be larger is refused before memory is taken for it.
+    largest = {"streaming_max_blob_size": site.max_frame_bytes + _AROUND_A_FRAME}
     logs["loggers"]["root"]["level"] = "WARNING"  # every exchange would be a line
-    logs["loggers"]["vflsynth"] = {"level": "INFO"}
+    # The server's daemon alone knows whose process died before the job's own processes had started.
+    logs["loggers"] |= {"vflsynth": {"level": "INFO"}, _SERVER_DAEMON: {"level": "INFO"}}
     for name, content in (
-        ("comm_config.json", _COMMUNICATION),
+        ("comm_config.json", _COMMUNICATION | largest),
         ("resources.json", resources),
         ("authorization.json", authorization),
         ("log_config.json", logs),

@@ -154,6 +154,7 @@ class PartyNode(BlindedRun):
             )
         if site.table is None:
             raise ParameterError(f"site {site.party!r}: the site file names no table")
+        job.check_site(site)
         method = job.method_for_node()
         check_site(job, site, method)
         self.folder = site.folder / job.name
@@ -163,6 +164,7 @@ class PartyNode(BlindedRun):
         self.rules = Rules({Hello, BlindedKeys, MatchProof})
         self.rules.allow({ReblindedKeys: len(job.parties) + job.has_labels})
         device = resolve_device(site.device)
+        self.checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
             Seat(
                 site.party,
@@ -174,7 +176,7 @@ class PartyNode(BlindedRun):
                 device=device,
                 template=template_of(job, site),
                 schema=site.schema,
-                checkpoints=NodeCheckpoints(self.folder / "checkpoints"),
+                checkpoints=self.checkpoints,
                 identity={"job": job.digest},
             ),
             method,
@@ -203,7 +205,7 @@ class PartyNode(BlindedRun):
             failure = error
             raise
         finally:
-            more: dict[str, Any] = {}
+            more: dict[str, Any] = {"damaged_checkpoints": self.checkpoints.damaged}
             if isinstance(self.account, Account):
                 more["privacy"] = self.account.close()
             report.end(failure, self.transcript, noised(self.method), more)
@@ -243,7 +245,7 @@ class PartyNode(BlindedRun):
             return
         super().encode()
         if self.method.is_private:  # before anything computed from it leaves
-            artefacts.replace_json(path, self.party.transformer.to_dict())
+            artefacts.replace_json(path, self.party.transformer.to_dict(), mode=0o600)
 
     # -- training --------------------------------------------------------------------------------
 

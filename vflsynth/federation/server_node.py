@@ -39,17 +39,19 @@ class ServerNode(ServerRun):
     """
 
     def __init__(self, job: Job, site: Site, method: Method | None = None) -> None:
+        job.check_site(site)
         self.job, self.site = job, site
         self.folder = site.folder / job.name
         self.transcript = Transcript()
         self.remote = RemoteChannel(
             job.parties, job.name, job.limits, self.transcript, self.own_tag()
         )
+        self.node_checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
             method or job.method_for_node(),
             own=[site.own or kept_secret(self.folder / "own-secret")],
             device=resolve_device(site.device),
-            checkpoints=NodeCheckpoints(self.folder / "checkpoints"),
+            checkpoints=self.node_checkpoints,
             checkpoint_every=job.checkpoint_every,
             identity={"job": job.digest},
         )
@@ -79,7 +81,10 @@ class ServerNode(ServerRun):
             failure = self.remote.failure or error
             raise
         finally:
-            more: dict[str, Any] = {"history": self.history.records}
+            more: dict[str, Any] = {
+                "history": self.history.records,
+                "damaged_checkpoints": self.node_checkpoints.damaged,
+            }
             if hasattr(self, "settings"):
                 more |= {"alignment": asdict(self.alignment), "settings": asdict(self.settings)}
             if isinstance(self.account, Account):

@@ -15,13 +15,15 @@ from vflsynth._validation import Number, check_parameters
 from vflsynth.columns import PublicSchema
 from vflsynth.configuration import known_keys, public_schema, read_toml
 from vflsynth.exceptions import ArtefactError, ParameterError, PayloadRejectedError
+from vflsynth.federation.wire import MAX_BYTES
 
 SITE_FILE = "vflsynth.toml"
 """Name of the site file in the folder ``local`` of a FLARE start-up kit."""
 
 _SECRET_BYTES = 32
 _BOUNDS = ["most_rows", "least_matched"]
-_COUNT = Number(1, whole=True)
+_COUNT, _SIZE = Number(1, whole=True), Number(1 << 16, whole=True)
+_LARGEST = "max_frame_bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ class Site:
         Bounds and categories of this party's columns that are known without looking at the records.
     bounds : Bounds
         What the site agrees to when records are matched.
+    max_frame_bytes : int, default=256 MiB
+        The largest frame that this site takes memory for; jobs that ask for more are refused.
     schedule : bytes, optional
         Only to reproduce a run in one process: the exact secret of batches and latents, which
         otherwise is derived from `shared` and the job's name.
@@ -132,6 +136,7 @@ class Site:
     budget: Budget | None = None
     schema: PublicSchema = field(default_factory=PublicSchema)
     bounds: Bounds = field(default_factory=Bounds)
+    max_frame_bytes: int = MAX_BYTES
     schedule: bytes | None = None
 
     @classmethod
@@ -146,12 +151,13 @@ class Site:
         secrets = content.pop("secrets", {})
         privacy = content.pop("privacy", {})
         matching = content.pop("matching", {})
-        known = ["party", "folder", "table", "labels", "column_kinds", "device"]
+        known = ["party", "folder", "table", "labels", "column_kinds", "device", _LARGEST]
         known_keys(content, known, str(path))
         known_keys(secrets, ["shared", "own", "schedule"], f"{path}: secrets")
         known_keys(privacy, ["epsilon", "delta", "bounds", "categories"], f"{path}: privacy")
         known_keys(matching, _BOUNDS, f"{path}: matching")
         check_parameters(f"{path}: matching", matching, dict.fromkeys(matching, _COUNT))
+        check_parameters(str(path), {_LARGEST: content.get(_LARGEST, MAX_BYTES)}, {_LARGEST: _SIZE})
         for name in ("party", "folder"):
             if not isinstance(content.get(name), str):
                 raise ParameterError(f"{path}: {name} must be a text, got {content.get(name)!r}")
@@ -169,7 +175,8 @@ class Site:
             lines.append(f"table = {_quoted(self.table.resolve())}")
         if self.labels is not None:
             lines.append(f"labels = {_quoted(self.labels)}")
-        lines += [f"device = {_quoted(self.device)}", "", "[column_kinds]"]
+        lines += [f"device = {_quoted(self.device)}", f"{_LARGEST} = {self.max_frame_bytes}"]
+        lines += ["", "[column_kinds]"]
         lines += [f"{_quoted(k)} = {_quoted(kind)}" for k, kind in self.column_kinds.items()]
         if self.budget is not None:
             lines += ["", "[privacy]", f"epsilon = {self.budget.epsilon!r}"]
