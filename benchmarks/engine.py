@@ -31,6 +31,7 @@ import torch
 from benchmarks import _commands, _results
 from vflsynth import PartyModel, VFLGANSynthesizer, preset
 from vflsynth.datasets import make_party_frames
+from vflsynth.federation.guardian import descendants
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import project, write_job
 from vflsynth.federation.psi import KeyBlinder, common_positions
@@ -293,8 +294,9 @@ def per_step(
 def cpu_seconds(federation: Federation) -> float:
     """Process time of all nodes and of their children that have ended."""
     ticks = 0
-    for process in federation.processes.values():
-        text = Path(f"/proc/{process.pid}/stat").read_text()
+    pids = [pid for p in federation.processes.values() for pid in (p.pid, *descendants(p.pid))]
+    for pid in pids:
+        text = Path(f"/proc/{pid}/stat").read_text()
         ticks += sum(map(int, text.rpartition(")")[2].split()[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
@@ -314,9 +316,10 @@ def death(parties: Parties, administrator: Administrator) -> dict[str, Any]:
     found: dict[str, Any] = {"exchange_timeout": DEATH_TIMEOUT, "seconds": {}}
     while len(found["seconds"]) < len(reports):
         for node, path in reports.items():
-            if path.exists() and node not in found["seconds"]:
+            outcome = json.loads(path.read_text())["outcome"]
+            if outcome is not None and node not in found["seconds"]:
                 found["seconds"][node] = round(time.monotonic() - died, 1)
-                found[f"{node} says"] = json.loads(path.read_text())["outcome"]
+                found[f"{node} says"] = outcome
         assert time.monotonic() - died < 120, "a node never noticed"
         time.sleep(0.05)
     administrator.wait(job_id, 120)

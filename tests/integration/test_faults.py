@@ -16,8 +16,9 @@ import pytest
 
 from tests.integration import test_flare
 from tests.integration.test_flare import Running, same_bytes
+from vflsynth.federation.guardian import descendants
 from vflsynth.federation.kit import project
-from vflsynth.federation.simulate import HOST, descendants, make_kits
+from vflsynth.federation.simulate import HOST, make_kits
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 

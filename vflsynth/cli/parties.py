@@ -54,7 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where PARTY.toml, and server.toml if there is one, are (default: beside the job)",
     )
     one.add_argument(
-        "--kits", metavar="DIR", type=Path, help="for certificates (default: kits beside the job)"
+        "--kits",
+        metavar="DIR",
+        type=Path,
+        help="for certificates and logs (default: kits beside the job)",
     )
     one.add_argument(
         "--seed",

@@ -64,6 +64,13 @@ def project(job: Job, host: str, port: int) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
+def hide_keys(folder: Path) -> None:
+    """Let nobody but the owner read private keys below a folder."""
+    for pattern in ("*.key", "*.pfx", "cert.json"):
+        for path in folder.rglob(pattern):
+            path.chmod(0o600)
+
+
 def prepare(kit: Path, site: Site) -> None:
     """Write a site's own policy and site file into its start-up kit.
 
@@ -82,7 +89,7 @@ def prepare(kit: Path, site: Site) -> None:
     -----
     The policy: the only class that a job can have built here is ours; no role may send code
     (``byoc: none``); FLARE does not send the site's logs to the server, which it does by default,
-    since an error about a table may show values of it.
+    since an error about a table may show values of it. Private keys become their owner's alone.
     """
     local = kit / "local"
     is_server = (kit / "startup" / "fed_server.json").is_file()
@@ -118,6 +125,7 @@ def prepare(kit: Path, site: Site) -> None:
         ("log_config.json", logs),
     ):
         (local / name).write_text(json.dumps(content, indent=1) + "\n")
+    hide_keys(kit)
     site.write(local / SITE_FILE)
 
 

@@ -6,15 +6,18 @@ import json
 import logging
 from typing import Any
 
+import pandas as pd
+
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
 from vflsynth._random import RandomStreams, derive
-from vflsynth.columns import TableTransformer
+from vflsynth.columns import TableTransformer, check_kinds
 from vflsynth.configuration import check_public_types
 from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
 from vflsynth.federation.account import Account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
+from vflsynth.federation.locks import locked
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
 from vflsynth.federation.reports import Report
@@ -42,6 +45,7 @@ from vflsynth.run import Agreed, PartyRun, Seat
 logger = logging.getLogger("vflsynth")
 
 ENCODING = "encoding.json"
+RUNS_ALREADY = "this job is running in this folder already. Wait for it, or stop it"
 HOLDER = "active"
 """What the active party is called while records are matched."""
 
@@ -148,18 +152,9 @@ class PartyNode(BlindedRun):
     """
 
     def __init__(self, job: Job, site: Site) -> None:
-        if site.party not in job.parties:
-            raise ParameterError(
-                f"site {site.party!r} is not a party of job {job.name!r}: {', '.join(job.parties)}"
-            )
-        if site.table is None:
-            raise ParameterError(f"site {site.party!r}: the site file names no table")
-        job.check_site(site)
         method = job.method_for_node()
-        check_site(job, site, method)
+        frame = check_table(job, site, method)
         self.folder = site.folder / job.name
-        frame = read_table(site.table)
-        check_party_frames({site.party: frame}, job.on, allow_empty_columns=method.is_private)
         self.transcript = Transcript()
         self.rules = Rules({Hello, BlindedKeys, MatchProof})
         self.rules.allow({ReblindedKeys: len(job.parties) + job.has_labels})
@@ -186,6 +181,10 @@ class PartyNode(BlindedRun):
 
     def run(self, link: Link) -> None:
         """Take part to the end; save this party's half, and in any case a report."""
+        with locked(self.folder / ".lock", RUNS_ALREADY):
+            self._run(link)
+
+    def _run(self, link: Link) -> None:
         report, failure = Report(self.folder, self.name, self.job), None
         try:
             # The server and as many other parties may share this machine: one thread is fastest.
@@ -280,6 +279,28 @@ def template_of(job: Job, site: Site) -> TableTransformer:
     """Return the transformer that a job asks for, with the kinds that a site declares."""
     asked = job.parameters.get("transformer") or {}
     return TableTransformer(**asked | {"kinds": dict(site.column_kinds)})
+
+
+def check_table(job: Job, site: Site, method: Method) -> pd.DataFrame:
+    """Read a site's table, if job and site go together and it can be used.
+
+    Raises
+    ------
+    ParameterError, TableFileError, PartyDataError
+    """
+    if site.party not in job.parties:
+        raise ParameterError(
+            f"site {site.party!r} is not a party of job {job.name!r}: {', '.join(job.parties)}"
+        )
+    if site.table is None:
+        raise ParameterError(f"site {site.party!r}: the site file names no table")
+    job.check_site(site)
+    check_site(job, site, method)
+    frame = read_table(site.table, site.party)
+    check_party_frames({site.party: frame}, job.on, allow_empty_columns=method.is_private)
+    columns = [label for label in frame.columns if label != job.on]
+    check_kinds(dict(site.column_kinds), columns, party=site.party)
+    return frame
 
 
 def check_site(job: Job, site: Site, method: Method) -> None:

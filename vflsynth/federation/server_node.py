@@ -8,13 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from vflsynth._device import resolve_device
-from vflsynth.exceptions import NoCommonCheckpointError
+from vflsynth.exceptions import NoCommonCheckpointError, ParameterError
 from vflsynth.federation.account import Account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.job import Job
+from vflsynth.federation.locks import lock
 from vflsynth.federation.matching import check_facts, match_blinded
-from vflsynth.federation.party_node import noised
+from vflsynth.federation.party_node import RUNS_ALREADY, noised
 from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.frames import AlignmentReport
@@ -70,6 +71,15 @@ class ServerNode(ServerRun):
 
     def run(self) -> None:
         """Run the job; whatever goes wrong, every party gets the reason."""
+        try:
+            own = lock(self.folder / ".lock", RUNS_ALREADY)
+        except ParameterError as error:
+            self.remote.abort(error)
+            raise
+        with own:
+            self._run()
+
+    def _run(self) -> None:
         report, failure = Report(self.folder, SERVER, self.job), None
         try:
             super().run()
