@@ -30,7 +30,9 @@ FORMAT_VERSION = 2
 
 
 @contextmanager
-def new_directory(path: str | os.PathLike[str], kind: str) -> Iterator[Path]:
+def new_directory(
+    path: str | os.PathLike[str], kind: str, *, private: bool = False
+) -> Iterator[Path]:
     """Yield an empty directory that becomes `path`, complete with a manifest, or leaves no trace.
 
     Parameters
@@ -39,6 +41,8 @@ def new_directory(path: str | os.PathLike[str], kind: str) -> Iterator[Path]:
         What `check_target` accepts; what is there stays as it is until the new one is complete.
     kind : str
         What the directory is; `open_directory` checks it.
+    private : bool, default=False
+        Whether only its owner may read it: half a model and checkpoints have seen records.
 
     Raises
     ------
@@ -50,19 +54,24 @@ def new_directory(path: str | os.PathLike[str], kind: str) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         side = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     except OSError as error:
-        raise ArtefactError(f"{target} cannot be written: {error}") from error
+        raise _unwritable(target, error) from error
     try:
         yield side
         files = {name: _digest(file) for name, file in _files(side).items()}
         manifest = {"kind": kind, "format_version": FORMAT_VERSION, "files": files}
         write_json(side / MANIFEST, manifest)
         for file in _files(side).values():
+            if private:  # nobody else could look so far: `mkdtemp` made the directory
+                file.chmod(0o600)
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())
-        side.chmod(0o755)
+        if not private:
+            side.chmod(0o755)
         _replace(target, side)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(side, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _unwritable(target, error) from error
         raise
 
 
@@ -251,9 +260,9 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(_dump_json(content), encoding="utf-8")
 
 
-def replace_json(path: Path, content: Any) -> None:
+def replace_json(path: Path, content: Any, *, mode: int = 0o666) -> None:
     """Write JSON as `replace_text` writes text."""
-    replace_text(path, _dump_json(content))
+    replace_text(path, _dump_json(content), mode=mode)
 
 
 def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
@@ -266,7 +275,24 @@ def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     text : str
     mode : int, default=0o666
         Who may do what with the file, less the process's umask.
+
+    Raises
+    ------
+    ArtefactError
+        If it cannot be written, as on a full disk.
     """
+    try:
+        _replace_text(path, text, mode)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> ArtefactError:
+    """Name what was to be written: the error of a full disk does not."""
+    return ArtefactError(f"{path} cannot be written: {error}")
+
+
+def _replace_text(path: Path, text: str, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     side = path.with_name(f".{path.name}")
     side.unlink(missing_ok=True)  # what a crash left may have another mode

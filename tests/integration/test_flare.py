@@ -7,6 +7,7 @@ import shlex
 import signal
 import socket
 import ssl
+import stat
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,18 +20,19 @@ import torch
 from vflsynth import PartyModel, VFLGANSynthesizer
 from vflsynth._artefacts import read_tensors
 from vflsynth.cli import main
-from vflsynth.datasets import load_breast_cancer_parties, make_party_frames
+from vflsynth.datasets import make_party_frames
+from vflsynth.federation.guardian import descendants
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import write_job
 from vflsynth.federation.simulate import (
     Administrator,
     Federation,
-    descendants,
     free_port,
     provision,
     reproducible,
 )
 from vflsynth.federation.site import Budget, Site
+from vflsynth.frames import read_table
 from vflsynth.privacy import PublicSchema
 from vflsynth.splitdefense import MarvellClassifier
 
@@ -54,21 +56,23 @@ def same_bytes(half, other):
 
 @pytest.mark.timeout(600)
 def test_the_commands_of_the_readme(tmp_path, monkeypatch, capfd):
-    """Everything in the section's files and console, and the model of a run in one process."""
+    """Twice in a row in one folder, and the model of a run in one process."""
     monkeypatch.chdir(tmp_path)
     for content in re.findall(r"```toml\n(.*?)```", section(), re.S):
         (tmp_path / re.match(r"# (\S+)", content)[1]).write_text(content)
-    frames = load_breast_cancer_parties()
-    for name, frame in frames.items():
-        frame.to_parquet(f"{name}.parquet")
     commands = re.findall(r"^\$ vflsynth (.*)$", section(), re.M)
-    assert len(commands) == 4
-    for command in commands:
+    assert len(commands) == 5
+    for command in commands * 2:
         exact = ["--seed", "0", "--timeout", "300"] if "simulate" in command else []
         assert main([*shlex.split(command), *exact]) == 0, capfd.readouterr()
-    assert "server: finished" in capfd.readouterr().out
+    assert capfd.readouterr().out.count("server: finished") == 2
+    files = {"lab": "lab.csv", "clinic": "clinic.parquet"}
+    frames = {name: read_table(Path("demo-output", file)) for name, file in files.items()}
     table = pd.read_parquet("synthetic.parquet")
     assert table.shape == (1000, sum(len(frame.columns) for frame in frames.values()) - 1)
+    keys = [*Path("kits").rglob("*.key"), *Path("kits").rglob("cert.json")]
+    assert len(keys) > 6
+    assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
 
     synth = VFLGANSynthesizer(epochs=20, random_state=0, device="cpu", verbose=0)
     synth.fit(frames, "patient_id")

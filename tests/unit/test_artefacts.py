@@ -111,7 +111,7 @@ def test_a_failing_rename_leaves_the_original(saved, tmp_path, monkeypatch, at):
         rename(*arguments, **options)
 
     monkeypatch.setattr(os, "rename", failing)
-    with pytest.raises(OSError, match="no"):
+    with pytest.raises(ArtefactError, match="no"):
         save(saved, "second")
     monkeypatch.undo()
     assert len(calls) >= at

@@ -54,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--epochs", type=int, metavar="N", help="fewer give a quick and poor result"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    parser.add_argument(
+        "--only-tables", action="store_true", help="write the parties' tables and stop"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -61,6 +64,9 @@ def run(options: argparse.Namespace) -> int:
     out: Path = options.output
     n_train = _write_tables(out, options.seed)
     tables = [f"{party}={out / file}" for party, file in _FILES.items()]
+    if options.only_tables:
+        say("\n".join(str(out / file) for file in _FILES.values()))
+        return 0
     held_out = [f"{party}={out / 'held-out' / file}" for party, file in _FILES.items()]
 
     arguments = [*tables, "--on", KEY, "--seed", str(options.seed), "--transcript"]

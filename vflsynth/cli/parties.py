@@ -54,7 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where PARTY.toml, and server.toml if there is one, are (default: beside the job)",
     )
     one.add_argument(
-        "--kits", metavar="DIR", type=Path, help="for certificates (default: kits beside the job)"
+        "--kits",
+        metavar="DIR",
+        type=Path,
+        help="for certificates and logs (default: kits beside the job)",
     )
     one.add_argument(
         "--seed",
@@ -107,7 +110,10 @@ def run(options: argparse.Namespace) -> int:
             say(f"{options.kit}: prepared; start it with {options.kit}/startup/start.sh")
         case "submit":
             status = submit(Job.read(options.job), options.admin, options.timeout)
-            say(f"FLARE says {status}; every node's folder has a report of the run")
+            say(
+                f"FLARE says {status}; the folder of every node that began has a report of the "
+                "run, and the server's kit a log.txt"
+            )
             return 0 if status.endswith("COMPLETED") else 1
         case "sample":
             site, job = Site.read(options.site), Job.read(options.job)

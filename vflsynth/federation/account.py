@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError, ParameterError, PrivacyBudgetError
+from vflsynth.federation.locks import lock
 from vflsynth.federation.site import Budget
 from vflsynth.privacy import LedgerEntry, PrivacyLedger, SampledRelease
 from vflsynth.privacy.events import event_from_dict, event_to_dict, gaussian_releases
@@ -63,15 +63,10 @@ class Account:
         self, folder: Path, run: str, ledger: PrivacyLedger, budget: Budget | None
     ) -> None:
         self._path, self._planned, self._budget = folder / FILE, ledger, budget
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock: TextIO = (folder / f".{FILE}.lock").open("a")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._lock.close()
-            raise ParameterError(
-                f"{folder}: another private run of this site is going on, or hangs. Stop it first"
-            ) from error
+        self._lock = lock(
+            folder / f".{FILE}.lock",
+            "another private run of this site is going on, or hangs. Stop it first",
+        )
         try:
             self._attempts = self._read()
             self._check_relation(run)
@@ -183,7 +178,7 @@ class Account:
                 if a.entries
             ],
         }
-        artefacts.replace_json(self._path, content)
+        artefacts.replace_json(self._path, content, mode=0o600)
 
 
 def merged(entries: tuple[LedgerEntry, ...], new: LedgerEntry) -> tuple[LedgerEntry, ...]:

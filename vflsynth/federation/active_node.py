@@ -9,7 +9,7 @@ from vflsynth._device import resolve_device
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
-from vflsynth.federation.party_node import BlindedRun
+from vflsynth.federation.party_node import HOLDER, BlindedRun
 from vflsynth.federation.server_node import ServerNode
 from vflsynth.federation.site import Site
 from vflsynth.frames import read_table
@@ -21,9 +21,6 @@ from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.model import TopModel
 
 M = TypeVar("M", bound=Message)
-
-HOLDER = "active"
-"""What the active party is called while records are matched."""
 
 
 class ActiveNode(ServerNode):

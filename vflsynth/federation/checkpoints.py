@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import shutil
 import time
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError
 from vflsynth.run.checkpoints import check_same_run
 
+logger = logging.getLogger("vflsynth")
+
 KIND = "vflsynth checkpoint of one site"
 _PAUSE = 5.0
 """Seconds between two collections of garbage, which takes long beside a short epoch."""
@@ -29,11 +32,17 @@ class NodeCheckpoints:
     Parameters
     ----------
     folder : Path
+
+    Attributes
+    ----------
+    damaged : dict of str to str
+        Checkpoints that were found and cannot be used, with the reason.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._collected = time.monotonic()
+        self.damaged: dict[str, str] = {}
 
     def epochs(self) -> list[int]:
         """Return the epochs after which there is a complete checkpoint, in order."""
@@ -42,8 +51,10 @@ class NodeCheckpoints:
             try:
                 artefacts.open_directory(path, KIND)
                 found.append(int(path.name.removeprefix("epoch-")))
-            except (ArtefactError, ValueError):
-                continue  # damaged: as good as none
+            except (ArtefactError, ValueError) as error:
+                if str(path) not in self.damaged:
+                    logger.warning("%s is damaged and not used: %s", path, error)
+                self.damaged[str(path)] = str(error)
         return sorted(found)
 
     def write(
@@ -54,7 +65,7 @@ class NodeCheckpoints:
         history: list[dict[str, Any]],
     ) -> None:
         """Write aside and rename; then drop what is older than the last two."""
-        with artefacts.new_directory(self._path(epoch), KIND) as root:
+        with artefacts.new_directory(self._path(epoch), KIND, private=True) as root:
             progress = {"epoch": epoch, "run": dict(fingerprint), "history": history}
             artefacts.write_json(root / "progress.json", progress)
             artefacts.write_tensors(root / "state.safetensors", tensors)

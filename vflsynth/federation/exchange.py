@@ -7,6 +7,7 @@ training step is therefore one exchange, and the algorithms see an ordinary `Cha
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
@@ -24,7 +25,7 @@ from vflsynth.exceptions import (
     RunAbortedError,
     VFLSynthError,
 )
-from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
+from vflsynth.federation.wire import MAX_BYTES, Frame, Reason, Request, Status, decode, encode
 from vflsynth.protocol import SERVER, Message, Transcript
 from vflsynth.protocol.channel import addressed
 from vflsynth.protocol.messages import Hello
@@ -35,6 +36,8 @@ M = TypeVar("M", bound=Message)
 
 GRACE = 5.0
 """Seconds that a party waits longer than the server, so that the server's reason arrives first."""
+
+_PATIENCE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,16 @@ class Limits:
 
     exchange: float = 60.0
     setup: float = 300.0
-    max_bytes: int = 1 << 28
+    max_bytes: int = MAX_BYTES
 
     def of(self, kind: type[Message]) -> float:
         """Return the seconds that the server waits for messages of a kind."""
         return self.setup if kind.declared.slow else self.exchange
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which the server says that it has a frame, and a reply is not ready."""
+        return min(_PATIENCE, self.exchange / 4)
 
 
 @dataclass(slots=True)
@@ -66,6 +74,8 @@ class _Seat:
 
     number: int = -1  # of the exchange that is going on or was the last
     received: bytes = b""
+    first: bytes = b""  # digest of its hello
+    since: float = 0.0  # when the exchange began
     answer: tuple[Message, str] | None = None
     outgoing: list[Message] = field(default_factory=list)
     reply: bytes | None = None
@@ -115,6 +125,18 @@ class RemoteChannel:
     def names(self) -> tuple[str, ...]:
         """Names of the parties it reaches, sorted."""
         return tuple(self._seats)
+
+    @property
+    def failure(self) -> VFLSynthError | None:
+        """Why the run was stopped, if it was."""
+        with self._changed:
+            return self._failure
+
+    @property
+    def step(self) -> int:
+        """The step of what the parties were asked for last."""
+        with self._changed:
+            return self._request.step
 
     # -- the algorithm's side --------------------------------------------------------------------
 
@@ -273,9 +295,7 @@ class RemoteChannel:
         try:
             frame = decode(data, self.limits.max_bytes)
         except ExchangeError as error:
-            with self._changed:
-                step = self._request.step
-            raise type(error)(error.problem, fix=error.fix, party=sender, step=step) from error
+            raise type(error)(error.problem, fix=error.fix, party=sender, step=self.step) from error
         with self._changed:
             if frame.run != self._run:
                 # A process that was left over from another run must not stop this one.
@@ -284,7 +304,7 @@ class RemoteChannel:
                     fix="stop the old process and start the site again",
                     party=sender,
                 )
-            if frame.number == seat.number and data == seat.received:
+            if self._is_old(frame, data, seat):
                 return frame.number  # sent again: computed once, answered as often as asked
             if frame.reason is not None:
                 raise PartyStoppedError(
@@ -296,9 +316,21 @@ class RemoteChannel:
             self._check_message(frame, seat, sender)
             (message,) = frame.messages
             seat.number, seat.received, seat.reply = frame.number, data, None
-            seat.answer = message, frame.tag
+            seat.answer, seat.since = (message, frame.tag), time.monotonic()
+            if frame.number == 0:
+                seat.first = hashlib.sha256(data).digest()
             self._changed.notify_all()
         return frame.number
+
+    def _is_old(self, frame: Frame, data: bytes, seat: _Seat) -> bool:
+        """Whether a frame, or a later one, is there already; networks repeat and reorder them."""
+        if frame.status is Status.WAIT or frame.number == seat.number:
+            return frame.number <= seat.number and (
+                frame.status is Status.WAIT or data == seat.received
+            )
+        if frame.number == 0 and seat.number > 0:
+            return hashlib.sha256(data).digest() == seat.first
+        return 0 < frame.number < seat.number
 
     def _check_message(self, frame: Frame, seat: _Seat, sender: str) -> None:
         asked = self._request
@@ -322,18 +354,23 @@ class RemoteChannel:
             )
 
     def _await_reply(self, sender: str, number: int) -> bytes:
+        """Return the reply when it is there; after a while, that it is not."""
         seat = self._seats[sender]
         with self._changed:
-            deadline = time.monotonic() + self.limits.of(self._request.kind) + GRACE
-            while seat.reply is None or seat.number != number:
+            now = time.monotonic()
+            over = seat.since + self.limits.of(self._request.kind) + GRACE
+            enough = min(over, now + self.limits.patience)
+            while seat.reply is None and seat.number == number:
                 if self._failure is not None:
                     return self._refusal(self._failure)
-                left = deadline - time.monotonic()
+                left = enough - time.monotonic()
                 if left <= 0:
                     break
                 self._changed.wait(left)
-            else:
+            if seat.number == number and seat.reply is not None:
                 return seat.reply
+            if seat.number != number or time.monotonic() < over:
+                return encode(Frame(self._run, number, status=Status.WAIT))
         return self._refusal(
             PartyLostError(
                 "the server did not finish the step in time",

@@ -7,10 +7,15 @@ sender's name is the one in the certificate. Importing this module needs the ext
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import logging
+import math
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +28,31 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from vflsynth.exceptions import ParameterError, PartyStoppedError, RunAbortedError
+from vflsynth.exceptions import (
+    ExchangeError,
+    ParameterError,
+    PartyLostError,
+    PartyStoppedError,
+    RunAbortedError,
+)
 from vflsynth.federation.job import Job
 from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
+from vflsynth.federation.reports import Report
 from vflsynth.federation.site import SITE_FILE, Site
 
 logger = logging.getLogger("vflsynth")
 
 TOPIC = "vflsynth.exchange"
+ALIVE = "vflsynth.alive"
 TASK = "take_part"
 _FRAME = "frame"
+_LAST_WORDS = 6.0
+"""Seconds after FLARE aborts a job in which a party still asks the server why; FLARE ends its
+process after ten."""
+_KNOCK = 2.0
+"""Seconds in which a process that lives answers."""
+_GONE = {ReturnCode.TIMEOUT, ReturnCode.COMMUNICATION_ERROR, ReturnCode.ERROR}
 
 
 def forget_imports() -> None:
@@ -45,16 +64,27 @@ def forget_imports() -> None:
     gc.freeze()
 
 
+def beyond_abort(fl_ctx: FLContext) -> FLContext:
+    """Return a context whose requests FLARE does not cut when it aborts the job."""
+    kept = copy.copy(fl_ctx)
+    kept.get_run_abort_signal = lambda: None
+    return kept
+
+
 class FlareLink:
     """A party's way to the server.
 
     Parameters
     ----------
     fl_ctx : FLContext
+    abort_signal : Signal
+        FLARE aborts the job of everybody when one process dies. The server knows whose; so the
+        party goes on asking for a moment.
     """
 
-    def __init__(self, fl_ctx: FLContext) -> None:
-        self._fl_ctx, self._engine = fl_ctx, fl_ctx.get_engine()
+    def __init__(self, fl_ctx: FLContext, abort_signal: Signal) -> None:
+        self._fl_ctx, self._engine = beyond_abort(fl_ctx), fl_ctx.get_engine()
+        self._abort_signal, self._aborted = abort_signal, math.inf
 
     def exchange(self, frame: bytes, timeout: float) -> bytes:
         """Send a frame to the server and return its reply."""
@@ -66,13 +96,21 @@ class FlareLink:
             request=request,
             timeout=timeout,
             fl_ctx=self._fl_ctx,
+            optional=True,  # it is sent again
         )
         reply = next(iter(replies.values()), None) if isinstance(replies, dict) else None
         data = None if reply is None else reply.get(_FRAME)
-        if not isinstance(data, bytes):
-            code = "no reply" if reply is None else reply.get_return_code()
-            raise TimeoutError(f"FLARE returned {code}")
-        return data
+        if isinstance(data, bytes):
+            return data
+        if self._abort_signal.triggered:
+            self._aborted = min(self._aborted, time.monotonic())
+            if time.monotonic() - self._aborted > _LAST_WORDS - timeout:
+                raise RunAbortedError(
+                    "FLARE stopped this run, and the server did not say why",
+                    fix="look at the server's log and report",
+                )
+        code = "no reply" if reply is None else reply.get_return_code()
+        raise TimeoutError(f"FLARE returned {code}")
 
 
 class PartyExecutor(Executor):  # type: ignore[misc]
@@ -100,7 +138,13 @@ class PartyExecutor(Executor):  # type: ignore[misc]
                     f"the site file is of party {site.party!r}; the certificate is of "
                     f"{fl_ctx.get_identity_name()!r}"
                 )
-            PartyNode(Job.from_dict(json.loads(self._job)), site).run(FlareLink(fl_ctx))
+            fl_ctx.get_engine().register_aux_message_handler(
+                topic=ALIVE, message_handle_func=_answer
+            )
+            job = Job.from_dict(json.loads(self._job))
+            with reported(site, job):
+                node = PartyNode(job, site)
+            node.run(FlareLink(fl_ctx, abort_signal))
         except Exception as error:
             # Its text may show values of the table, so it stays here.
             logger.error("%s: %s", type(error).__name__, error)
@@ -125,7 +169,9 @@ class ServerController(Controller):  # type: ignore[misc]
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Read the site file and listen for frames."""
         forget_imports()
-        self._node = server_node(self._job, _site(fl_ctx))
+        site = _site(fl_ctx)
+        with reported(site, self._job):
+            self._node = server_node(self._job, site)
         fl_ctx.get_engine().register_aux_message_handler(
             topic=TOPIC, message_handle_func=self._on_frame
         )
@@ -135,7 +181,9 @@ class ServerController(Controller):  # type: ignore[misc]
         parties = list(self._job.parties)
         task = Task(name=TASK, data=Shareable(), result_received_cb=self._on_result)
         self.broadcast(task, fl_ctx, targets=parties, min_responses=len(parties))
-        watch = threading.Thread(target=self._watch, args=(abort_signal,), daemon=True)
+        watch = threading.Thread(
+            target=self._watch, args=(abort_signal, beyond_abort(fl_ctx)), daemon=True
+        )
         watch.start()
         try:
             self._node.run()
@@ -189,13 +237,51 @@ class ServerController(Controller):  # type: ignore[misc]
                 )
             )
 
-    def _watch(self, abort_signal: Signal) -> None:
-        while not self._ended.wait(0.5):
+    def _watch(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Say why FLARE aborts the job, which it does not: most likely a process has died."""
+        while not self._ended.wait(0.2):
             if abort_signal.triggered:
-                self._node.remote.abort(
-                    RunAbortedError("FLARE aborted the job", fix="look at the server's log")
-                )
+                self._node.remote.abort(self._cause(fl_ctx))
                 return
+
+    def _cause(self, fl_ctx: FLContext) -> ExchangeError:
+        parties = self._job.parties
+        replies = fl_ctx.get_engine().send_aux_request(
+            targets=list(parties),
+            topic=ALIVE,
+            request=Shareable(),
+            timeout=_KNOCK,
+            fl_ctx=fl_ctx,
+            optional=True,
+        )
+        codes = {name: reply.get_return_code() for name, reply in (replies or {}).items()}
+        gone = [name for name in parties if codes.get(name, ReturnCode.TIMEOUT) in _GONE]
+        if not gone:
+            return RunAbortedError("FLARE aborted the job", fix="look at the server's log")
+        several = " and ".join(gone)
+        return PartyLostError(
+            f"the process of {several} is gone: it was killed, ran out of memory, or cannot be "
+            "reached",
+            fix=f"look at the log and the system's messages of {several}, then start the same job "
+            "again: it resumes from the last checkpoint that all nodes have",
+            party=gone[0],
+            step=self._node.remote.step,
+        )
+
+
+def _answer(topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+    """Answer the server's knock."""
+    return make_reply(ReturnCode.OK)
+
+
+@contextmanager
+def reported(site: Site, job: Job) -> Iterator[None]:
+    """Leave a report of what goes wrong before a node can write one of its own."""
+    try:
+        yield
+    except Exception as error:
+        Report(site.folder / job.name, site.party, job).end(error)
+        raise
 
 
 def abort_signal_wait(abort_signal: Signal, seconds: float) -> None:

@@ -14,6 +14,8 @@ from vflsynth._validation import Number, check_parameters
 from vflsynth.configuration import DEFAULT_METHOD, known_keys, make_estimator, read_toml
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.exchange import Limits
+from vflsynth.federation.site import Site
+from vflsynth.federation.wire import MAX_BYTES
 from vflsynth.mechanisms import HistogramMechanism
 from vflsynth.methods.base import Method
 from vflsynth.privacy import PublicSchema
@@ -66,7 +68,7 @@ class Job:
     checkpoint_every: int = 10
     exchange_timeout: float = 60.0
     setup_timeout: float = 300.0
-    max_frame_bytes: int = 1 << 28
+    max_frame_bytes: int = MAX_BYTES
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -149,6 +151,20 @@ class Job:
         check_combination(estimator, across_processes=True)
         method: Method = estimator.method()
         return method
+
+    def check_site(self, site: Site) -> None:
+        """Refuse a site that takes no frames as large as the job may send.
+
+        Raises
+        ------
+        ParameterError
+        """
+        if self.max_frame_bytes > site.max_frame_bytes:
+            raise ParameterError(
+                f"site {site.party!r} takes frames of at most {site.max_frame_bytes:,} bytes; job "
+                f"{self.name!r} has max_frame_bytes = {self.max_frame_bytes:,}. Fix: the same key "
+                "in the site file, and prepare the kit again"
+            )
 
     @property
     def digest(self) -> str:

@@ -16,7 +16,9 @@ CONTROLLER = "vflsynth.federation.flare.ServerController"
 ADMIN = "admin@vflsynth.org"
 PROJECT = "vflsynth"
 
+_SERVER_DAEMON = "nvflare.private.fed.server.fed_server.FederatedServer"
 _STREAMS_LOGS = "site_log_streamer"
+_AROUND_A_FRAME = 1 << 16
 _COMMUNICATION = {"streaming_retry_timeout": 10.0}
 """FLARE keeps a thread for every reply until it cannot be sent again any more, by default for 65
 seconds: thousands of threads and hundreds of MiB at a hundred exchanges a second."""
@@ -62,6 +64,13 @@ def project(job: Job, host: str, port: int) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
+def hide_keys(folder: Path) -> None:
+    """Let nobody but the owner read private keys below a folder."""
+    for pattern in ("*.key", "*.pfx", "cert.json"):
+        for path in folder.rglob(pattern):
+            path.chmod(0o600)
+
+
 def prepare(kit: Path, site: Site) -> None:
     """Write a site's own policy and site file into its start-up kit.
 
@@ -80,7 +89,7 @@ def prepare(kit: Path, site: Site) -> None:
     -----
     The policy: the only class that a job can have built here is ours; no role may send code
     (``byoc: none``); FLARE does not send the site's logs to the server, which it does by default,
-    since an error about a table may show values of it.
+    since an error about a table may show values of it. Private keys become their owner's alone.
     """
     local = kit / "local"
     is_server = (kit / "startup" / "fed_server.json").is_file()
@@ -104,15 +113,19 @@ def prepare(kit: Path, site: Site) -> None:
         if rights == "any":
             authorization["permissions"][role] = rights = dict.fromkeys(_RIGHTS, "any")
         rights["byoc"] = "none"
+    # What claims to be larger is refused before memory is taken for it.
+    largest = {"streaming_max_blob_size": site.max_frame_bytes + _AROUND_A_FRAME}
     logs["loggers"]["root"]["level"] = "WARNING"  # every exchange would be a line
-    logs["loggers"]["vflsynth"] = {"level": "INFO"}
+    # The server's daemon alone knows whose process died before the job's own processes had started.
+    logs["loggers"] |= {"vflsynth": {"level": "INFO"}, _SERVER_DAEMON: {"level": "INFO"}}
     for name, content in (
-        ("comm_config.json", _COMMUNICATION),
+        ("comm_config.json", _COMMUNICATION | largest),
         ("resources.json", resources),
         ("authorization.json", authorization),
         ("log_config.json", logs),
     ):
         (local / name).write_text(json.dumps(content, indent=1) + "\n")
+    hide_keys(kit)
     site.write(local / SITE_FILE)
 
 

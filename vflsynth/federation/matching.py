@@ -1,20 +1,34 @@
-"""How a party's records are matched across processes: facts, blinded keys, positions."""
+"""How a party's records are matched across processes, and what it verifies on the way.
+
+The server relays the lists of blinded keys and cannot change them: every list bears a seal, a keyed
+digest under the parties' secret, of its owner, of how many parties have blinded it, and of the
+terms that the server told this party, with its nonce and all parties' numbers of rows. A party
+blinds each other party's list once, as many points as that party declared. Whatever the server says
+is common, all parties must prove to each other that they were told of the same keys before anything
+else leaves; two parties find the common ones by themselves.
+
+What then holds for each role is in ``docs/organisations.md``.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Hashable, Mapping
+import json
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor
 
 from vflsynth._random import derive
 from vflsynth._version import __version__
 from vflsynth.exceptions import (
     ExchangeError,
     KeyTypeError,
+    MisalignedError,
     NoOverlapError,
     PayloadRejectedError,
     ProtocolError,
@@ -22,6 +36,7 @@ from vflsynth.exceptions import (
     SharedColumnError,
 )
 from vflsynth.federation.psi import KeyBlinder, common_positions, key_text, rounds
+from vflsynth.federation.site import Bounds
 from vflsynth.frames import AlignmentReport, intersect, party_keys
 from vflsynth.frames.alignment import check_no_repeated_key, key_kind
 from vflsynth.protocol import SERVER, Channel, Participant, answers, takes
@@ -31,9 +46,12 @@ from vflsynth.protocol.messages import (
     CommonPositions,
     Hello,
     KeysToReblind,
+    MatchProof,
+    MatchProofs,
     ReblindedKeys,
+    ReturnedKeys,
 )
-from vflsynth.run import fact
+from vflsynth.run import Agreed, fact
 
 
 class Matching(Participant):
@@ -46,20 +64,32 @@ class Matching(Participant):
     on : hashable
     shared : bytes
         The secret that all parties share.
+    bounds : Bounds
+        What the site agrees to.
 
     Attributes
     ----------
     keys : Index
         Of the party's rows, in its own order.
+    verified : bool
+        Whether all parties proved that they were told of the same common keys.
     """
 
-    def __init__(self, name: str, frame: pd.DataFrame, on: Hashable, shared: bytes) -> None:
-        self.name, self._frame, self._on = name, frame, on
+    def __init__(
+        self, name: str, frame: pd.DataFrame, on: Hashable, shared: bytes, bounds: Bounds
+    ) -> None:
+        self.name, self._frame, self._on, self._bounds = name, frame, on, bounds
         self._secret = derive(shared, "matching")
         self.keys = party_keys(frame, on)
         check_no_repeated_key(name, self.keys)
+        self.verified = False
+        self._session: bytes | None = None
+        self._rows: dict[str, int] = {}
+        self._names: list[str] = []
         self._blinder: KeyBlinder | None = None
-        self._reblinded: ReblindedKeys | None = None
+        self._reblinded: dict[int, Tensor] = {}
+        self._own_points: Tensor | None = None
+        self._common: pd.Index | None = None
 
     def facts(self, job: str) -> dict[str, Any]:
         """Return what the server needs to know to match records, and no more.
@@ -70,23 +100,58 @@ class Matching(Participant):
         return {
             "vflsynth": __version__,
             "job": job,
-            "rows": len(self.keys),
             "key_kind": key_kind(self.keys),
             "columns": sorted(self._keyed(f"column|{label!r}")[:16] for label in columns),
         }
 
+    def begin(self, agreed: Agreed, names: Sequence[str], job: str) -> None:
+        """Bind the matching to what the server told of the parties: others must have been told so.
+
+        Raises
+        ------
+        ProtocolError
+            If the terms are not about the job's parties.
+        PayloadRejectedError
+            If another party declares more rows than this site agrees to.
+        """
+        self._names, self._rows = sorted(names), dict(agreed.rows)
+        for of in (agreed.rows, agreed.columns, agreed.unlisted, agreed.nonces):
+            if sorted(of) != self._names:
+                raise ProtocolError(
+                    f"the server's terms are about {', '.join(sorted(of))}, and the job's parties "
+                    f"are {', '.join(self._names)}"
+                )
+        for name in self._names:
+            self._bounds.check_rows(name, self._rows[name], own=name == self.name)
+        told = json.dumps({"job": job, **agreed.to_dict()}, sort_keys=True)
+        self._session = derive(self._secret, f"session|{told}")
+
+    # -- blinded lists ---------------------------------------------------------------------------
+
     @answers(BlindedKeys)
     def blind(self, step: int) -> BlindedKeys:
         """Blind the own keys, in an order that tells nothing."""
+        shared = derive(self._the_session, "keys")
         order = np.random.default_rng().permutation(len(self.keys))
-        self._blinder = KeyBlinder(self.keys, order)
-        return BlindedKeys(self.name, SERVER, step, self._blinder.blind())
+        self._blinder = KeyBlinder(self.keys, order, shared)
+        points = self._blinder.blind()
+        return BlindedKeys(self.name, SERVER, step, points, self._seal(self.name, 0, points))
 
     @takes(KeysToReblind)
     def reblind(self, message: KeysToReblind) -> None:
-        """Blind another party's list as well."""
-        points = self._blinding("was sent keys").reblind(message.points)
-        self._reblinded = ReblindedKeys(self.name, SERVER, message.step, points)
+        """Blind another party's list as well: the one whose turn it is, as its owner declared it.
+
+        Raises
+        ------
+        MisalignedError
+            If no holder of the parties' secret sealed this list for this turn.
+        """
+        turn = message.step
+        if not 1 <= turn < len(self._names) or turn in self._reblinded:
+            raise ProtocolError(f"party {self.name!r} was sent keys of turn {turn}, or again")
+        owner = self._names[(self._names.index(self.name) - turn) % len(self._names)]
+        self._check_seal(owner, turn - 1, message.points, message.seal)
+        self._reblinded[turn] = self._blinding("was sent keys").reblind(message.points)
 
     @answers(ReblindedKeys)
     def reblinded(self, step: int) -> ReblindedKeys:
@@ -97,19 +162,119 @@ class Matching(Participant):
         ProtocolError
             If none came.
         """
-        if self._reblinded is None:
+        if step not in self._reblinded:
             raise ProtocolError(f"party {self.name!r} was asked for keys that nobody sent")
-        return self._reblinded
+        owner = self._names[(self._names.index(self.name) - step) % len(self._names)]
+        points = self._reblinded[step]
+        return ReblindedKeys(self.name, SERVER, step, points, self._seal(owner, step, points))
 
-    def common(self, message: CommonPositions) -> AlignmentNotice:
+    # -- what is common --------------------------------------------------------------------------
+
+    @takes(ReturnedKeys)
+    def take_returned(self, message: ReturnedKeys) -> None:
+        """Take the own list, blinded by both of two parties."""
+        if len(self._names) != 2 or 1 not in self._reblinded:
+            raise ProtocolError(f"party {self.name!r} was sent its own keys back out of turn")
+        self._check_seal(self.name, 1, message.points, message.seal)
+        self._own_points = message.points
+
+    @takes(CommonPositions)
+    def take_common(self, message: CommonPositions) -> None:
+        """Learn which keys the server says are common.
+
+        Raises
+        ------
+        MisalignedError
+            If two parties' own lists say otherwise.
+        """
+        if self._common is not None:
+            raise ProtocolError(f"the server told party {self.name!r} twice what is common")
+        turns = len(self._names) - 1
+        if sorted(self._reblinded) != list(range(1, turns + 1)):
+            raise ProtocolError(f"party {self.name!r} was told of common keys before its turns")
+        if turns == 1:
+            if self._own_points is None:
+                raise ProtocolError(f"party {self.name!r} did not get its own keys back")
+            lists = {"own": self._own_points, "other": self._reblinded[1]}
+            true = common_positions(lists)["own"]
+            if not torch.equal(message.positions.sort().values, true.sort().values):
+                raise _wrong_match(
+                    f"the server says that {len(message.positions)} records are common; by the "
+                    f"lists that the parties sealed {len(true)} are"
+                )
+        common = self._blinding("was told of common keys").common(message.positions)
+        self._bounds.check_matched(self.name, len(common))
+        self._common = intersect({self.name: common})  # in the order that fits in one process use
+
+    @answers(MatchProof)
+    def prove(self, step: int) -> MatchProof:
+        """Prove to the other parties which keys this one was told are common."""
+        return MatchProof(self.name, SERVER, step, _bytes(self._proof(self.name)))
+
+    @takes(MatchProofs)
+    def compare(self, message: MatchProofs) -> None:
+        """Check that all parties were told the same.
+
+        Raises
+        ------
+        MisalignedError
+        """
+        wrong = [
+            name
+            for name in self._names
+            if not hmac.compare_digest(
+                str(message.proofs.get(name)).encode(), self._proof(name).hex().encode()
+            )
+        ]
+        if wrong:
+            raise _wrong_match(
+                f"no proof from {' and '.join(map(repr, wrong))} of the {len(self._the_common)} "
+                f"records that party {self.name!r} was told are common"
+            )
+        self.verified = True
+        self._own_points, self._reblinded = None, dict.fromkeys(self._reblinded, torch.empty(0))
+
+    def notice(self) -> AlignmentNotice:
         """Return the common keys in the common order; they stay inside the party."""
-        found = self._blinding("was told of common keys").common(message.positions)
-        # In the order that fits in one process use.
-        return AlignmentNotice(SERVER, self.name, message.step, intersect({self.name: found}))
+        return AlignmentNotice(SERVER, self.name, 0, self._the_common)
 
     def digest(self, common: pd.Index) -> bytes:
         """Return a keyed digest of the matched keys, in their order."""
         return bytes.fromhex(self._keyed("records|" + "\n".join(map(key_text, common))))
+
+    # -- seals -----------------------------------------------------------------------------------
+
+    @property
+    def _the_session(self) -> bytes:
+        if self._session is None:
+            raise ProtocolError(f"party {self.name!r} was asked before it was told the terms")
+        return self._session
+
+    @property
+    def _the_common(self) -> pd.Index:
+        if self._common is None:
+            raise ProtocolError(f"party {self.name!r} was not told what is common")
+        return self._common
+
+    def _mac(self, text: str, content: bytes) -> bytes:
+        return hmac.digest(derive(self._the_session, text), content, hashlib.sha256)
+
+    def _proof(self, name: str) -> bytes:
+        return self._mac(f"matched|{name}", self.digest(self._the_common))
+
+    def _seal(self, owner: str, times: int, points: Tensor) -> Tensor:
+        """Say whose list this is and how often it was blinded since its owner did."""
+        return _bytes(self._mac(f"list|{owner}|{times}", points.numpy().tobytes()))
+
+    def _check_seal(self, owner: str, times: int, points: Tensor, seal: Tensor) -> None:
+        if points.dim() != 2 or len(points) != self._rows[owner]:
+            raise _wrong_number(owner)
+        right = self._seal(owner, times, points).numpy().tobytes()
+        if not hmac.compare_digest(seal.numpy().tobytes(), right):
+            raise _wrong_match(
+                f"the list of blinded keys of party {owner!r} has no seal of a holder of the "
+                "parties' secret"
+            )
 
     def _blinding(self, what: str) -> KeyBlinder:
         if self._blinder is None:
@@ -118,6 +283,18 @@ class Matching(Participant):
 
     def _keyed(self, text: str) -> str:
         return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _bytes(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+def _wrong_match(problem: str) -> MisalignedError:
+    return MisalignedError(
+        f"{problem}. Nothing about records was sent",
+        fix="compare the sites' logs: a server or a party does not follow the protocol, or parties "
+        "have different shared secrets; do not start again before you know which",
+    )
 
 
 def check_facts(hellos: Mapping[str, Hello], job: str) -> None:
@@ -175,12 +352,13 @@ def match_blinded(
     """
     received = channel.gather(BlindedKeys, 0)
     lists = {name: message.points for name, message in received.items()}
+    seals = {name: message.seal for name, message in received.items()}
     for name, points in lists.items():
         if len(points) != fact(hellos[name], "rows", int):
             raise _wrong_number(name)
     for step, owner_of in enumerate(rounds(channel.names), start=1):
         sent = {
-            receiver: KeysToReblind(SERVER, receiver, step, lists[owner])
+            receiver: KeysToReblind(SERVER, receiver, step, lists[owner], seals[owner])
             for receiver, owner in owner_of.items()
         }
         channel.scatter(sent)
@@ -188,7 +366,7 @@ def match_blinded(
         for receiver, owner in owner_of.items():
             if returned[receiver].points.shape != lists[owner].shape:
                 raise _wrong_number(receiver)
-            lists[owner] = returned[receiver].points
+            lists[owner], seals[owner] = returned[receiver].points, returned[receiver].seal
     found = common_positions(lists)
     n_matched = len(next(iter(found.values())))
     if not n_matched:
@@ -196,16 +374,23 @@ def match_blinded(
             "the parties have no key in common",
             fix="check that the tables are about the same records and write keys in the same way",
         )
+    if len(lists) == 2:
+        channel.scatter(
+            {name: ReturnedKeys(SERVER, name, 0, lists[name], seals[name]) for name in lists}
+        )
     channel.scatter(
         {name: CommonPositions(SERVER, name, 0, places) for name, places in found.items()}
     )
+    given = channel.gather(MatchProof, 0)
+    proofs = {name: message.proof.numpy().tobytes().hex() for name, message in given.items()}
+    channel.scatter({name: MatchProofs(SERVER, name, 0, proofs) for name in proofs})
     n_rows = {name: len(points) for name, points in lists.items()}
     return AlignmentReport(matched_by, n_matched, n_rows, dict.fromkeys(n_rows, 0))
 
 
 def _wrong_number(party: str) -> ExchangeError:
     return PayloadRejectedError(
-        "sent another number of blinded keys than it was to",
+        "sent another number of blinded keys than it declared",
         fix="install the same version of vflsynth at every site",
         party=party,
     )

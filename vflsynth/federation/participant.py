@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,10 +17,17 @@ from vflsynth.exceptions import (
 )
 from vflsynth.federation.exchange import GRACE, Limits
 from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
-from vflsynth.protocol import SERVER, Message, Participant, Transcript
+from vflsynth.protocol import SERVER, Message, Participant, Transcript, When
 from vflsynth.protocol.messages import Hello
 
 logger = logging.getLogger("vflsynth")
+
+_ON_THE_WAY = 3.0
+"""Seconds that a frame and its reply may take; then the frame is sent again."""
+_SLOWEST = 1e6
+"""Bytes per second of the slowest network in which a long frame arrives before it is sent again."""
+_PAUSE = 0.5
+"""Seconds between attempts if the transport says at once that it cannot reach the server."""
 
 
 class Link(Protocol):
@@ -31,7 +39,10 @@ class Link(Protocol):
         Raises
         ------
         TimeoutError
-            If there is none within `timeout` seconds.
+            If there is none within `timeout` seconds, or the server cannot be reached; the frame is
+            then sent again.
+        RunAbortedError
+            If the transport knows that the run is over.
         """
         ...
 
@@ -52,6 +63,7 @@ class Rules:
     ) -> None:
         self._once, self._steps = set(once), dict(steps or {})
         self._last: dict[type[Message], int] = {}
+        self._taken: set[type[Message]] = set()
 
     def allow(self, steps: dict[type[Message], int]) -> None:
         """Allow kinds of messages whose number of steps is known only later."""
@@ -73,6 +85,18 @@ class Rules:
                 "run, or was asked before. Nothing was sent"
             )
         self._last[kind] = step
+
+    def receive(self, message: Message) -> None:
+        """Refuse what a server sends once, such as the terms, if it comes again.
+
+        Raises
+        ------
+        ProtocolError
+        """
+        kind = type(message)
+        if kind.declared.when is When.ONCE and kind in self._taken:
+            raise ProtocolError(f"the server sent {kind.__name__} twice")
+        self._taken.add(kind)
 
 
 def take_part(
@@ -125,6 +149,7 @@ def take_part(
                     raise _odd(f"a message for {delivery.receiver!r}", request)
                 if transcript is not None:
                     transcript.record(delivery)
+                rules.receive(delivery)
                 party.take(delivery)
             if (reply.request is None) != (reply.status is Status.DONE):
                 raise _odd("an order that neither goes on nor ends", request)
@@ -137,16 +162,38 @@ def take_part(
 
 
 def _ask(link: Link, frame: Frame, request: Request, limits: Limits) -> Frame:
+    """Send a frame until the server has it, and ask until the reply is there.
+
+    A network that loses a frame or a reply, or is down for a while, costs time and no run.
+    """
     timeout = limits.of(request.kind) + 2 * GRACE
-    try:
-        data = link.exchange(encode(frame), timeout)
-    except TimeoutError as error:
-        raise PartyLostError(
-            f"no reply from the server to {request.kind.__name__} within {timeout:g} s",
-            fix="look at the server's log; once it runs, start the same job again: it resumes from "
-            "the last checkpoint that all nodes have",
-            step=request.step,
-        ) from error
+    deadline = time.monotonic() + timeout
+    data, attempts, reply = encode(frame), 0, None
+    poll = encode(Frame(frame.run, frame.number, status=Status.WAIT))
+    while reply is None or reply.status is Status.WAIT:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise PartyLostError(
+                f"no reply from the server to {request.kind.__name__} within {timeout:g} s, in "
+                f"{attempts} attempts",
+                fix="look at the server's log; once it runs, start the same job again: it resumes "
+                "from the last checkpoint that all nodes have",
+                step=request.step,
+            )
+        attempts += 1
+        try:
+            one = limits.patience + _ON_THE_WAY + len(data) / _SLOWEST
+            answer = link.exchange(data, min(left, one))
+        except TimeoutError as error:
+            logger.debug("%s; sending it again", error)
+            time.sleep(min(left, _PAUSE))
+            continue
+        reply = _read(answer, frame, request, limits)
+        data = poll  # whatever it is, the server has the frame
+    return reply
+
+
+def _read(data: bytes, frame: Frame, request: Request, limits: Limits) -> Frame:
     reply = decode(data, limits.max_bytes)
     if reply.reason is not None:
         why = reply.reason
@@ -180,7 +227,14 @@ def _say_why(
     )
     step = None if request is None else request.step
     reason = Reason(type(error).__name__, text, name, step)
-    try:
-        link.exchange(encode(Frame(run, number, status=Status.ABORT, reason=reason)), GRACE)
-    except (TimeoutError, OSError, VFLSynthError):
-        logger.error("the server could not be told that this site stops")
+    frame = encode(Frame(run, number, status=Status.ABORT, reason=reason))
+    deadline = time.monotonic() + GRACE
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            link.exchange(frame, left / 2)
+            return
+        except TimeoutError:
+            time.sleep(min(left, _PAUSE))
+        except (OSError, VFLSynthError):
+            break
+    logger.error("the server could not be told that this site stops")

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from typing import Any
+
+import pandas as pd
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
 from vflsynth._random import RandomStreams, derive
-from vflsynth.columns import TableTransformer
+from vflsynth.columns import TableTransformer, check_kinds
 from vflsynth.configuration import check_public_types
-from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
 from vflsynth.federation.account import Account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
+from vflsynth.federation.locks import locked
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
-from vflsynth.federation.reports import write_report
+from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import check_party_frames, read_table
@@ -32,13 +34,20 @@ from vflsynth.protocol.messages import (
     EncodedSizes,
     Hello,
     KeysToReblind,
+    MatchProof,
+    MatchProofs,
     ReblindedKeys,
+    ReturnedKeys,
+    Terms,
 )
 from vflsynth.run import Agreed, PartyRun, Seat
 
 logger = logging.getLogger("vflsynth")
 
 ENCODING = "encoding.json"
+RUNS_ALREADY = "this job is running in this folder already. Wait for it, or stop it"
+HOLDER = "active"
+"""What the active party is called while records are matched."""
 
 
 class BlindedRun(PartyRun):
@@ -55,13 +64,20 @@ class BlindedRun(PartyRun):
 
     def __init__(self, seat: Seat, method: Method, job: Job, site: Site) -> None:
         self.job, self.site = job, site
-        self.matching = Matching(seat.name, seat.frame, job.on, site.the_shared)
+        self.matching = Matching(seat.name, seat.frame, job.on, site.the_shared, site.bounds)
         self.tags = Tags(site.the_shared, job.name)
         super().__init__(seat, method)
 
     def facts(self) -> dict[str, Any]:
         """Return what the hello says."""
         return super().facts() | self.matching.facts(self.job.digest)
+
+    @takes(Terms)
+    def take_terms(self, message: Terms) -> None:
+        """Learn of the others, and have every list of keys sealed for these terms."""
+        super().take_terms(message)
+        holders = [HOLDER] if self.job.has_labels else []
+        self.matching.begin(self.agreed, [*self.job.parties, *holders], self.job.digest)
 
     @answers(BlindedKeys)
     def blind(self, step: int) -> Message:
@@ -78,10 +94,26 @@ class BlindedRun(PartyRun):
         """Send them back."""
         return self.matching.answer(ReblindedKeys, step)
 
+    @takes(ReturnedKeys)
+    def take_returned(self, message: ReturnedKeys) -> None:
+        """Take the own keys back, blinded by both of two parties."""
+        self.matching.take(message)
+
     @takes(CommonPositions)
     def take_common(self, message: CommonPositions) -> None:
         """Learn the common records from their places in the blinded list."""
-        self.align(self.matching.common(message))
+        self.matching.take(message)
+
+    @answers(MatchProof)
+    def prove(self, step: int) -> Message:
+        """Prove to the others which records this party was told are common."""
+        return self.matching.answer(MatchProof, step)
+
+    @takes(MatchProofs)
+    def compare(self, message: MatchProofs) -> None:
+        """Go on if all parties were told the same."""
+        self.matching.take(message)
+        self.align(self.matching.notice())
 
     def align(self, message: AlignmentNotice) -> None:
         """Learn the common records; agree on noise, encode, and pay for the first releases."""
@@ -120,21 +152,14 @@ class PartyNode(BlindedRun):
     """
 
     def __init__(self, job: Job, site: Site) -> None:
-        if site.party not in job.parties:
-            raise ParameterError(
-                f"site {site.party!r} is not a party of job {job.name!r}: {', '.join(job.parties)}"
-            )
-        if site.table is None:
-            raise ParameterError(f"site {site.party!r}: the site file names no table")
         method = job.method_for_node()
-        check_site(job, site, method)
+        frame = check_table(job, site, method)
         self.folder = site.folder / job.name
-        frame = read_table(site.table)
-        check_party_frames({site.party: frame}, job.on, allow_empty_columns=method.is_private)
         self.transcript = Transcript()
-        self.rules = Rules({Hello, BlindedKeys, EncodedSize})
-        self.rules.allow({ReblindedKeys: len(job.parties) + 1})
+        self.rules = Rules({Hello, BlindedKeys, MatchProof})
+        self.rules.allow({ReblindedKeys: len(job.parties) + job.has_labels})
         device = resolve_device(site.device)
+        self.checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
             Seat(
                 site.party,
@@ -146,7 +171,7 @@ class PartyNode(BlindedRun):
                 device=device,
                 template=template_of(job, site),
                 schema=site.schema,
-                checkpoints=NodeCheckpoints(self.folder / "checkpoints"),
+                checkpoints=self.checkpoints,
                 identity={"job": job.digest},
             ),
             method,
@@ -156,8 +181,11 @@ class PartyNode(BlindedRun):
 
     def run(self, link: Link) -> None:
         """Take part to the end; save this party's half, and in any case a report."""
-        started = time.strftime("%Y-%m-%dT%H:%M:%S")
-        outcome = "failed"
+        with locked(self.folder / ".lock", RUNS_ALREADY):
+            self._run(link)
+
+    def _run(self, link: Link) -> None:
+        report, failure = Report(self.folder, self.name, self.job), None
         try:
             # The server and as many other parties may share this machine: one thread is fastest.
             with few_threads(0, self.seat.device):
@@ -172,24 +200,19 @@ class PartyNode(BlindedRun):
                 )
             (half,) = self.halves()
             half.save(self.folder / "half")
-            outcome = "finished"
-        except Exception as error:
-            outcome = f"{type(error).__name__}: {error}"
+        except BaseException as error:
+            failure = error
             raise
         finally:
-            more: dict[str, Any] = {}
+            more: dict[str, Any] = {"damaged_checkpoints": self.checkpoints.damaged}
             if isinstance(self.account, Account):
                 more["privacy"] = self.account.close()
-            write_report(
-                self.folder,
-                self.name,
-                self.job,
-                self.transcript,
-                started,
-                outcome,
-                noised(self.method),
-                more,
-            )
+            report.end(failure, self.transcript, noised(self.method), more)
+
+    def align(self, message: AlignmentNotice) -> None:
+        """Learn the common records, and allow the server to ask what comes of them."""
+        super().align(message)
+        self.rules.allow({EncodedSize: 1})
 
     def open_account(self) -> None:
         """Refuse what the site did not agree to, before anything is computed."""
@@ -221,13 +244,21 @@ class PartyNode(BlindedRun):
             return
         super().encode()
         if self.method.is_private:  # before anything computed from it leaves
-            artefacts.replace_json(path, self.party.transformer.to_dict())
+            artefacts.replace_json(path, self.party.transformer.to_dict(), mode=0o600)
 
     # -- training --------------------------------------------------------------------------------
 
     @takes(EncodedSizes)
     def build(self, message: EncodedSizes) -> None:
-        """Make the networks, and allow the server to ask what training needs."""
+        """Make the networks, and allow the server to ask what training needs.
+
+        Raises
+        ------
+        ProtocolError
+            If it was not verified which records are common.
+        """
+        if not self.matching.verified:
+            raise ProtocolError(f"the server skipped the matching of party {self.name!r}")
         super().build(message)
         self.rules.allow(
             {kind: self._times(kind) for kind in self.method.asks if self._times(kind)}
@@ -248,6 +279,28 @@ def template_of(job: Job, site: Site) -> TableTransformer:
     """Return the transformer that a job asks for, with the kinds that a site declares."""
     asked = job.parameters.get("transformer") or {}
     return TableTransformer(**asked | {"kinds": dict(site.column_kinds)})
+
+
+def check_table(job: Job, site: Site, method: Method) -> pd.DataFrame:
+    """Read a site's table, if job and site go together and it can be used.
+
+    Raises
+    ------
+    ParameterError, TableFileError, PartyDataError
+    """
+    if site.party not in job.parties:
+        raise ParameterError(
+            f"site {site.party!r} is not a party of job {job.name!r}: {', '.join(job.parties)}"
+        )
+    if site.table is None:
+        raise ParameterError(f"site {site.party!r}: the site file names no table")
+    job.check_site(site)
+    check_site(job, site, method)
+    frame = read_table(site.table, site.party)
+    check_party_frames({site.party: frame}, job.on, allow_empty_columns=method.is_private)
+    columns = [label for label in frame.columns if label != job.on]
+    check_kinds(dict(site.column_kinds), columns, party=site.party)
+    return frame
 
 
 def check_site(job: Job, site: Site, method: Method) -> None:

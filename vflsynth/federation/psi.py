@@ -1,36 +1,46 @@
 """Private set intersection of record keys, for any number of parties.
 
-Every party blinds its keys with a secret of its own (OpenMined PSI: a key is hashed to a point of
-the curve P-256, which is multiplied by the secret), in random order. The lists go round until every
-list has been blinded by every party. Multiplication commutes, so equal keys have then become equal
-points, which the server finds without having any of the secrets, and each party is told which of
-its own keys they are.
+Every party turns its keys into keyed digests under the parties' secret, so that nobody without it
+can test guesses, and blinds them with a secret of its own (OpenMined PSI: a text is hashed to a
+point of the curve P-256, which is multiplied by the secret), in random order. The lists go round
+until every list has been blinded by every party. Multiplication commutes, so equal keys have then
+become equal points, which the server finds without having any of the secrets, and each party is
+told which of its own keys they are.
 
-What is learned, if nobody colludes and everybody follows the protocol:
+What is learned, if nobody colludes (`vflsynth.federation.matching` has what is done about those who
+deviate):
 
 - a party: the keys that all parties have, which *is* a disclosure (that this person is known to
   every other party), and how many keys every other party has; nothing about other keys;
 - the server: how many keys each party has, and how many each group of parties has in common.
 
-In split learning the active party is the server and has keys of its own in the comparison: with
-several passive parties it also learns which of its own keys each of them has.
+In split learning the active party is the server, has the parties' secret, and keys of its own in
+the comparison: with several passive parties it also learns which of its own keys each of them has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from joblib import cpu_count
 from torch import Tensor
 
 from vflsynth.exceptions import MissingExtraError, ProtocolError
 
 POINT = 33
 """Bytes of a compressed point."""
+
+_CHUNK = 4096
+"""Keys that a thread blinds at a time; the library lets other threads compute meanwhile."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -44,6 +54,8 @@ class KeyBlinder:
         The party's keys, without duplicates.
     order : ndarray of int
         A random permutation: the order in which the keys are shown to others.
+    shared : bytes
+        The secret of all parties, under which keys become digests.
 
     Raises
     ------
@@ -51,18 +63,18 @@ class KeyBlinder:
         If OpenMined PSI is not installed.
     """
 
-    def __init__(self, keys: pd.Index, order: Positions) -> None:
+    def __init__(self, keys: pd.Index, order: Positions, shared: bytes) -> None:
         self._psi = _library()
-        self._keys, self._order = keys, order
-        self._client = self._psi.client.CreateWithNewKey(True)
-        secret = self._client.GetPrivateKeyBytes()
-        # As a server it keeps the order of what it blinds for others.
-        self._server = self._psi.server.CreateFromKey(secret, True)
+        self._keys, self._order, self._shared = keys, order, shared
+        self._secret = self._psi.client.CreateWithNewKey(True).GetPrivateKeyBytes()
 
     def blind(self) -> Tensor:
         """Return the party's own keys, blinded by it alone: uint8, (key, 33)."""
-        texts = [key_text(key) for key in self._keys.take(self._order)]
-        return _to_tensor(self._client.CreateRequest(texts).encrypted_elements)
+        texts = [
+            hmac.digest(self._shared, key_text(key).encode(), hashlib.sha256).hex()
+            for key in self._keys.take(self._order)
+        ]
+        return _to_tensor(_in_threads(self._blind, texts))
 
     def reblind(self, points: Tensor) -> Tensor:
         """Blind other parties' points too, in their order.
@@ -72,24 +84,36 @@ class KeyBlinder:
         ProtocolError
             If they are not points of the curve.
         """
-        request = self._psi.Request()
-        request.reveal_intersection = True
-        request.encrypted_elements.extend(_to_bytes(points))
-        try:
-            response = self._server.ProcessRequest(request)
-        except RuntimeError as error:
-            raise ProtocolError("received blinded keys that are not points of the curve") from error
-        return _to_tensor(response.encrypted_elements)
+        return _to_tensor(_in_threads(self._reblind, _to_bytes(points)))
 
     def common(self, positions: Tensor) -> pd.Index:
         """Return the party's own keys at positions of the list that `blind` returned."""
         found = positions.numpy()
         if (
-            len(np.unique(found)) != len(found)
+            found.dtype != np.int64
+            or found.ndim != 1
+            or len(np.unique(found)) != len(found)
             or not ((found >= 0) & (found < len(self._keys))).all()
         ):
             raise ProtocolError("received positions of common keys that the party does not have")
         return self._keys.take(self._order[found])
+
+    def _blind(self, texts: list[str]) -> Sequence[bytes]:
+        client = self._psi.client.CreateFromKey(self._secret, True)
+        blinded: Sequence[bytes] = client.CreateRequest(texts).encrypted_elements
+        return blinded
+
+    def _reblind(self, points: list[bytes]) -> Sequence[bytes]:
+        # As a server it keeps the order of what it blinds for others.
+        server = self._psi.server.CreateFromKey(self._secret, True)
+        request = self._psi.Request()
+        request.reveal_intersection = True
+        request.encrypted_elements.extend(points)
+        try:
+            blinded: Sequence[bytes] = server.ProcessRequest(request).encrypted_elements
+        except RuntimeError as error:
+            raise ProtocolError("received blinded keys that are not points of the curve") from error
+        return blinded
 
 
 def common_positions(lists: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -140,6 +164,13 @@ def _library() -> Any:
             "matching records across processes", "openmined-psi", "flare"
         ) from error
     return library
+
+
+def _in_threads(work: Callable[[list[Any]], Sequence[bytes]], items: list[Any]) -> list[bytes]:
+    """Do some work on parts of a list, on all cores that this process may use, in order."""
+    parts = [items[i : i + _CHUNK] for i in range(0, len(items), _CHUNK)]
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        return list(chain.from_iterable(pool.map(work, parts)))
 
 
 def _to_tensor(points: Sequence[bytes]) -> Tensor:

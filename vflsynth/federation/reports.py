@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,14 @@ from vflsynth._version import __version__
 from vflsynth.federation.job import Job
 from vflsynth.protocol import Transcript
 
+UNENDED = "did not end: its process was killed, or is still running"
+"""What is to be said of a report without an outcome."""
 
-def write_report(
-    folder: Path,
-    node: str,
-    job: Job,
-    transcript: Transcript,
-    started: str,
-    outcome: str,
-    noised: Collection[str],
-    more: dict[str, Any] | None = None,
-) -> None:
-    """Write the report of one attempt beside those of earlier ones.
+
+class Report:
+    """The report of one attempt, beside those of earlier ones.
+
+    It is there from the beginning, without an outcome, so that a process that is killed leaves one.
 
     Parameters
     ----------
@@ -31,28 +28,45 @@ def write_report(
     node : str
         Party name, or ``"server"``.
     job : Job
-    transcript : Transcript
-    started : str
-        When the attempt began.
-    outcome : str
-        ``"finished"``, or the error.
-    noised : collection of str
-        Kinds of messages in which nothing depends on records but by way of noise.
-    more : dict, optional
-        Further entries, JSON-safe.
     """
-    rows = transcript.to_frame().to_dict("records")
-    for row in rows:
-        row["noised"] = row["message"] in noised
-    content = {
-        "node": node,
-        "job": job.to_dict(),
-        "version": __version__,
-        "started": started,
-        "outcome": outcome,
-        "left": [row for row in rows if row["sender"] == node],
-        "arrived": [row for row in rows if row["receiver"] == node],
-        **(more or {}),
-    }
-    number = 1 + len(list(folder.glob("report-*.json")))
-    artefacts.replace_json(folder / f"report-{number:03d}.json", content)
+
+    def __init__(self, folder: Path, node: str, job: Job) -> None:
+        number = 1 + len(list(folder.glob("report-*.json")))
+        self._path, self._node = folder / f"report-{number:03d}.json", node
+        self._content: dict[str, Any] = {
+            "node": node,
+            "job": job.to_dict(),
+            "version": __version__,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S"),
+        }
+        artefacts.replace_json(self._path, self._content | {"outcome": None, "note": UNENDED})
+
+    def end(
+        self,
+        error: BaseException | None,
+        transcript: Transcript | None = None,
+        noised: Collection[str] = (),
+        more: dict[str, Any] | None = None,
+    ) -> None:
+        """Write how the attempt ended.
+
+        Parameters
+        ----------
+        error : BaseException or None
+            None if the attempt was finished.
+        transcript : Transcript, optional
+        noised : collection of str
+            Kinds of messages in which nothing depends on records but by way of noise.
+        more : dict, optional
+            Further entries, JSON-safe.
+        """
+        rows = [] if transcript is None else transcript.to_frame().to_dict("records")
+        for row in rows:
+            row["noised"] = row["message"] in noised
+        outcome = {
+            "outcome": "finished" if error is None else f"{type(error).__name__}: {error}",
+            "ended": time.strftime("%Y-%m-%dT%H:%M:%S"),
+            "left": [row for row in rows if row["sender"] == self._node],
+            "arrived": [row for row in rows if row["receiver"] == self._node],
+        }
+        artefacts.replace_json(self._path, self._content | outcome | (more or {}))

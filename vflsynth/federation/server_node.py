@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from vflsynth._device import resolve_device
-from vflsynth.exceptions import NoCommonCheckpointError
+from vflsynth.exceptions import NoCommonCheckpointError, ParameterError
 from vflsynth.federation.account import Account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.job import Job
+from vflsynth.federation.locks import lock
 from vflsynth.federation.matching import check_facts, match_blinded
-from vflsynth.federation.party_node import noised
-from vflsynth.federation.reports import write_report
+from vflsynth.federation.party_node import RUNS_ALREADY, noised
+from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.frames import AlignmentReport
 from vflsynth.methods.base import Method
@@ -40,17 +40,19 @@ class ServerNode(ServerRun):
     """
 
     def __init__(self, job: Job, site: Site, method: Method | None = None) -> None:
+        job.check_site(site)
         self.job, self.site = job, site
         self.folder = site.folder / job.name
         self.transcript = Transcript()
         self.remote = RemoteChannel(
             job.parties, job.name, job.limits, self.transcript, self.own_tag()
         )
+        self.node_checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
             method or job.method_for_node(),
             own=[site.own or kept_secret(self.folder / "own-secret")],
             device=resolve_device(site.device),
-            checkpoints=NodeCheckpoints(self.folder / "checkpoints"),
+            checkpoints=self.node_checkpoints,
             checkpoint_every=job.checkpoint_every,
             identity={"job": job.digest},
         )
@@ -69,31 +71,35 @@ class ServerNode(ServerRun):
 
     def run(self) -> None:
         """Run the job; whatever goes wrong, every party gets the reason."""
-        started, outcome = time.strftime("%Y-%m-%dT%H:%M:%S"), "finished"
+        try:
+            own = lock(self.folder / ".lock", RUNS_ALREADY)
+        except ParameterError as error:
+            self.remote.abort(error)
+            raise
+        with own:
+            self._run()
+
+    def _run(self) -> None:
+        report, failure = Report(self.folder, SERVER, self.job), None
         try:
             super().run()
             self.save()
             self.remote.finish()
         except BaseException as error:
             self.remote.abort(error)
-            outcome = f"{type(error).__name__}: {error}"
+            # What was told to the parties names a cause; an interrupt that followed does not.
+            failure = self.remote.failure or error
             raise
         finally:
-            more: dict[str, Any] = {"history": self.history.records}
+            more: dict[str, Any] = {
+                "history": self.history.records,
+                "damaged_checkpoints": self.node_checkpoints.damaged,
+            }
             if hasattr(self, "settings"):
                 more |= {"alignment": asdict(self.alignment), "settings": asdict(self.settings)}
             if isinstance(self.account, Account):
                 more["privacy"] = self.account.close()
-            write_report(
-                self.folder,
-                SERVER,
-                self.job,
-                self.transcript,
-                started,
-                outcome,
-                noised(self.method),
-                more,
-            )
+            report.end(failure, self.transcript, noised(self.method), more)
 
     # -- joining and matching --------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,15 +13,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import MissingExtraError, ProtocolError
+from vflsynth.federation import guardian
 from vflsynth.federation.job import Job
-from vflsynth.federation.kit import ADMIN, PROJECT, prepare, project, write_job
+from vflsynth.federation.kit import ADMIN, PROJECT, hide_keys, prepare, project, write_job
+from vflsynth.federation.locks import locked
+from vflsynth.federation.nodes import server_node
+from vflsynth.federation.party_node import check_table
+from vflsynth.federation.reports import UNENDED
 from vflsynth.federation.site import Site
 
 logger = logging.getLogger("vflsynth")
@@ -28,6 +34,7 @@ logger = logging.getLogger("vflsynth")
 HOST = "localhost"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
+_ATTEMPTS = 3
 
 
 def provision(job: Job, folder: Path, port: int) -> Path:
@@ -36,8 +43,12 @@ def provision(job: Job, folder: Path, port: int) -> Path:
 
 
 def make_kits(project_file: str, folder: Path) -> Path:
-    """Make certificates and start-up kits with FLARE's own tool; return their folder."""
+    """Make certificates and start-up kits with FLARE's own tool; return their folder.
+
+    The tool leaves everybody's private keys for all to read, and all of them in one file more.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
     file = folder / "project.yml"
     file.write_text(project_file)
     command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(file), "-w", str(folder)]
@@ -45,6 +56,7 @@ def make_kits(project_file: str, folder: Path) -> Path:
     kits = folder / PROJECT / "prod_00"
     if done.returncode or not kits.is_dir():
         raise ProtocolError(f"nvflare provision failed: {done.stderr.strip() or done.stdout}")
+    hide_keys(folder)
     return kits
 
 
@@ -101,9 +113,9 @@ class Federation:
         one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         with (kit / "console.txt").open("ab") as console:
             self.processes[name] = subprocess.Popen(
-                command,
+                [sys.executable, "-I", guardian.__file__, *command],
                 cwd=kit,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # closes when this process ends, however it does
                 stdout=console,
                 stderr=console,
                 env=one_thread | os.environ | {"HOME": str(kit)},
@@ -113,28 +125,25 @@ class Federation:
     def kill(self, name: str) -> None:
         """Kill a node and the processes that it started, as a power failure would."""
         self.signal(name, signal.SIGKILL)
-        self.processes.pop(name).wait()
+        self._forget(name)
 
     def signal(self, name: str, number: int) -> None:
         """Send a signal to a node and the processes that it started."""
         process = self.processes[name]
-        for pid in [process.pid, *descendants(process.pid)]:
-            _signal(pid, number)
+        for pid in [process.pid, *guardian.descendants(process.pid)]:
+            guardian.send(pid, number)
 
     def stop(self) -> None:
         """End all processes: parties first."""
         for name in sorted(self.processes, key=lambda name: name == "server"):
-            process = self.processes[name]
-            pids = [process.pid, *descendants(process.pid)]
-            for pid in pids:
-                _signal(pid, signal.SIGCONT)
-                _signal(pid, signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_SECONDS)
-            for pid in pids:
-                _signal(pid, signal.SIGKILL)
-            process.wait()
-        self.processes.clear()
+            guardian.end(self.processes[name], _STOP_SECONDS)
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
 
     @contextmanager
     def running(self) -> Iterator[Federation]:
@@ -153,7 +162,8 @@ class Federation:
         found = {}
         for name, site in self.sites.items():
             reports = sorted((site.folder / self.job.name).glob("report-*.json"))
-            found[name] = json.loads(reports[-1].read_text())["outcome"] if reports else "no report"
+            last = json.loads(reports[-1].read_text()) if reports else {"outcome": "no report"}
+            found[name] = last["outcome"] or UNENDED
         return found
 
     def _wait_for_port(self) -> None:
@@ -261,7 +271,8 @@ def simulate(
     sites : mapping of str to Site
         Of every party, and of the ``"server"``.
     folder : Path
-        For certificates and start-up kits.
+        Gets a folder for the certificates, start-up kits and logs of every attempt, of which the
+        last few are kept.
     seconds : float
         Longest time for the run.
 
@@ -269,14 +280,45 @@ def simulate(
     -------
     dict of str to str
         What every node ended with: ``"finished"`` or its error.
+
+    Raises
+    ------
+    ParameterError
+        If another simulation is going on in the folder.
+    TableFileError, ParameterError
+        If a site's table or file cannot be used: found before any process starts.
     """
     _check_installed()
-    kits = provision(job, folder, free_port())
-    federation = Federation(job, kits, sites)
-    with federation.running():
-        logger.info("server and %d parties are running", len(job.parties))
-        logger.info("FLARE says %s", submit(job, federation.admin, seconds))
+    check_sites(job, sites)
+    with locked(folder / ".lock", "another simulation is going on here. Wait for it, or stop it"):
+        kits = provision(job, _next_attempt(folder), free_port())
+        federation = Federation(job, kits, sites)
+        with federation.running():
+            logger.info("server and %d parties are running", len(job.parties))
+            logger.info("FLARE says %s", submit(job, federation.admin, seconds))
     return federation.outcomes()
+
+
+def check_sites(job: Job, sites: Mapping[str, Site]) -> None:
+    """Find what would stop a run before its processes start: tables above all.
+
+    Raises
+    ------
+    VFLSynthError
+        As the node itself would.
+    """
+    server_node(job, sites["server"])
+    for name in job.parties:
+        check_table(job, sites[name], job.method_for_node())
+
+
+def _next_attempt(folder: Path) -> Path:
+    """Make room for another attempt; those of long ago go, with their certificates."""
+    before = sorted(folder.glob("attempt-[0-9][0-9][0-9]"))
+    for old in before[: max(0, len(before) + 1 - _ATTEMPTS)]:
+        shutil.rmtree(old)
+    number = 1 + (int(before[-1].name.removeprefix("attempt-")) if before else 0)
+    return folder / f"attempt-{number:03d}"
 
 
 def _check_installed() -> None:
@@ -284,25 +326,3 @@ def _check_installed() -> None:
         import nvflare  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("running parties as processes", "nvflare", "flare") from error
-
-
-def descendants(pid: int) -> list[int]:
-    """Find all descendants of a process."""
-    parents: dict[int, list[int]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents.setdefault(int(fields[1]), []).append(int(folder.name))
-    found, waiting = [], [pid]
-    while waiting:
-        children = parents.get(waiting.pop(), [])
-        found += children
-        waiting += children
-    return found
-
-
-def _signal(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)

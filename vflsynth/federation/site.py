@@ -14,12 +14,16 @@ from vflsynth._random import derive
 from vflsynth._validation import Number, check_parameters
 from vflsynth.columns import PublicSchema
 from vflsynth.configuration import known_keys, public_schema, read_toml
-from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth.exceptions import ArtefactError, ParameterError, PayloadRejectedError
+from vflsynth.federation.wire import MAX_BYTES
 
 SITE_FILE = "vflsynth.toml"
 """Name of the site file in the folder ``local`` of a FLARE start-up kit."""
 
 _SECRET_BYTES = 32
+_BOUNDS = ["most_rows", "least_matched"]
+_COUNT, _SIZE = Number(1, whole=True), Number(1 << 16, whole=True)
+_LARGEST = "max_frame_bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,51 @@ class Budget:
             "delta": Number(0, 1, closed=(False, False)),
         }
         check_parameters("privacy", {"epsilon": self.epsilon, "delta": self.delta}, rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a site agrees to when records are matched.
+
+    Parameters
+    ----------
+    most_rows : int, optional
+        Of another party: each of its rows is a guess at one of this site's keys, and a party that
+        makes rows up learns which of its guesses are right.
+    least_matched : int, optional
+        With fewer common records than this, nothing is trained.
+    """
+
+    most_rows: int | None = None
+    least_matched: int | None = None
+
+    def check_rows(self, name: str, rows: int, *, own: bool) -> None:
+        """Refuse a party that declares too many rows.
+
+        Raises
+        ------
+        PayloadRejectedError
+        """
+        if not own and self.most_rows is not None and rows > self.most_rows:
+            raise PayloadRejectedError(
+                f"declares {rows:,} rows; a site file agrees to match at most {self.most_rows:,}",
+                fix="agree on who brings how many records, and set most_rows in [matching]",
+                party=name,
+            )
+
+    def check_matched(self, name: str, matched: int) -> None:
+        """Refuse to train on too few records.
+
+        Raises
+        ------
+        PayloadRejectedError
+        """
+        if self.least_matched is not None and matched < self.least_matched:
+            raise PayloadRejectedError(
+                f"{matched:,} records are common; the site file asks for {self.least_matched:,}",
+                fix="look at how keys are written at the sites, or lower least_matched",
+                party=name,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +116,10 @@ class Site:
         With it the site takes part in private runs only, and only as far as the budget goes.
     schema : PublicSchema
         Bounds and categories of this party's columns that are known without looking at the records.
+    bounds : Bounds
+        What the site agrees to when records are matched.
+    max_frame_bytes : int, default=256 MiB
+        The largest frame that this site takes memory for; jobs that ask for more are refused.
     schedule : bytes, optional
         Only to reproduce a run in one process: the exact secret of batches and latents, which
         otherwise is derived from `shared` and the job's name.
@@ -82,6 +135,8 @@ class Site:
     own: bytes | None = None
     budget: Budget | None = None
     schema: PublicSchema = field(default_factory=PublicSchema)
+    bounds: Bounds = field(default_factory=Bounds)
+    max_frame_bytes: int = MAX_BYTES
     schedule: bytes | None = None
 
     @classmethod
@@ -95,17 +150,22 @@ class Site:
         content = read_toml(path)
         secrets = content.pop("secrets", {})
         privacy = content.pop("privacy", {})
-        known = ["party", "folder", "table", "labels", "column_kinds", "device"]
+        matching = content.pop("matching", {})
+        known = ["party", "folder", "table", "labels", "column_kinds", "device", _LARGEST]
         known_keys(content, known, str(path))
         known_keys(secrets, ["shared", "own", "schedule"], f"{path}: secrets")
         known_keys(privacy, ["epsilon", "delta", "bounds", "categories"], f"{path}: privacy")
+        known_keys(matching, _BOUNDS, f"{path}: matching")
+        check_parameters(f"{path}: matching", matching, dict.fromkeys(matching, _COUNT))
+        check_parameters(str(path), {_LARGEST: content.get(_LARGEST, MAX_BYTES)}, {_LARGEST: _SIZE})
         for name in ("party", "folder"):
             if not isinstance(content.get(name), str):
                 raise ParameterError(f"{path}: {name} must be a text, got {content.get(name)!r}")
         where = path.resolve().parent
         paths = {n: where / content[n] for n in ("folder", "table") if n in content}
         keys = {name: _secret(path, name, text) for name, text in secrets.items()}
-        return cls(**(content | paths | keys | _privacy(path, privacy)))
+        bounds = {"bounds": Bounds(**matching)}
+        return cls(**(content | paths | keys | bounds | _privacy(path, privacy)))
 
     def write(self, path: Path) -> None:
         """Write a site file that only its owner can read."""
@@ -115,7 +175,8 @@ class Site:
             lines.append(f"table = {_quoted(self.table.resolve())}")
         if self.labels is not None:
             lines.append(f"labels = {_quoted(self.labels)}")
-        lines += [f"device = {_quoted(self.device)}", "", "[column_kinds]"]
+        lines += [f"device = {_quoted(self.device)}", f"{_LARGEST} = {self.max_frame_bytes}"]
+        lines += ["", "[column_kinds]"]
         lines += [f"{_quoted(k)} = {_quoted(kind)}" for k, kind in self.column_kinds.items()]
         if self.budget is not None:
             lines += ["", "[privacy]", f"epsilon = {self.budget.epsilon!r}"]
@@ -124,6 +185,9 @@ class Site:
             public = getattr(self.schema, name)
             lines += ["", f"[privacy.{name}]"] if public else []
             lines += [f"{_quoted(k)} = {json.dumps(list(v))}" for k, v in public.items()]
+        lines += ["", "[matching]"]
+        agreed = {name: getattr(self.bounds, name) for name in _BOUNDS}
+        lines += [f"{name} = {n}" for name, n in agreed.items() if n is not None]
         lines += ["", "[secrets]"]
         secrets = {"shared": self.shared, "own": self.own, "schedule": self.schedule}
         lines += [f"{k} = {_quoted(secret.hex())}" for k, secret in secrets.items() if secret]

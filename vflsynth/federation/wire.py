@@ -26,9 +26,11 @@ from torch import Tensor
 from vflsynth.exceptions import PayloadRejectedError, ProtocolMismatchError
 from vflsynth.protocol import MESSAGES, Message
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the frames; nodes that speak another one are refused."""
 
+MAX_BYTES = 1 << 28
+"""Of a frame, unless jobs and sites say otherwise."""
 MAX_HEADER = 1 << 20
 MAX_MESSAGES = 16
 _MAX_TEXT = 4096
@@ -41,9 +43,14 @@ _MESSAGE_KEYS = {"kind", "sender", "receiver", "step", "values"}
 
 
 class Status(StrEnum):
-    """What a frame says beyond its messages."""
+    """What a frame says beyond its messages.
+
+    ``WAIT`` from the server: the party's frame has arrived, its reply is not ready yet; from a
+    party: is it now?
+    """
 
     GO = "go"
+    WAIT = "wait"
     DONE = "done"
     ABORT = "abort"
 
@@ -75,7 +82,8 @@ class Frame:
     run : str
         Identifies the run; frames of another run are refused.
     number : int
-        Counts a party's exchanges from 0; the reply carries the number of its question.
+        Counts a party's exchanges from 0; the reply carries the number of its question. What is
+        sent again has the same number and bytes.
     messages : tuple of Message
     request : Request or None
         In the server's frames, unless the run is over.

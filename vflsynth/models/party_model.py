@@ -96,8 +96,8 @@ class PartyModel:
     # -- saving ----------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save this half alone: a directory of JSON and safetensors."""
-        with artefacts.new_directory(path, PARTY_KIND) as root:
+        """Save this half alone, JSON and safetensors, in a directory for its owner only."""
+        with artefacts.new_directory(path, PARTY_KIND, private=True) as root:
             self.write(root)
 
     @classmethod

@@ -78,7 +78,8 @@ class AlignmentNotice(Message):
 
 _BLINDED = (
     "parties learn the keys that all have and how many the others have; the server learns how many "
-    "keys every group of parties has in common, and no key (`vflsynth.federation.psi`)"
+    "keys every group of parties has in common, and cannot test guesses of keys, which are keyed "
+    "digests under the parties' secret (`vflsynth.federation.psi`)"
 )
 
 
@@ -87,26 +88,32 @@ _BLINDED = (
     made_of=MadeOf.KEYS,
     when=When.ONCE,
     slow=True,
-    contents="record keys as points of a curve, blinded by the party",
+    contents="keyed digests of record keys as points of a curve, blinded by the party; its seal",
     tells=_BLINDED,
 )
 class BlindedKeys(Message):
-    """A party's keys under commutative encryption, uint8 of shape (key, 33)."""
+    """A party's keys under commutative encryption, uint8 of shape (key, 33).
+
+    ``seal``, uint8 of shape (32,): proves to whoever has the parties' secret that these are the
+    points of this party, in this run, blinded by so many; nobody else can make or check it.
+    """
 
     points: Tensor
+    seal: Tensor
 
 
 @message(
     from_party=False,
     made_of=MadeOf.KEYS,
     when=When.STEP,
-    contents="another party's blinded keys",
+    contents="another party's blinded keys, with the seal of the party that blinded them last",
     tells=_BLINDED,
 )
 class KeysToReblind(Message):
     """Another party's blinded keys, for this one to blind too, uint8 of shape (key, 33)."""
 
     points: Tensor
+    seal: Tensor
 
 
 @message(
@@ -114,13 +121,32 @@ class KeysToReblind(Message):
     made_of=MadeOf.KEYS,
     when=When.STEP,
     slow=True,
-    contents="the same, blinded once more",
+    contents="the same, blinded once more, and sealed",
     tells=_BLINDED,
 )
 class ReblindedKeys(Message):
     """Keys that one party more has blinded, uint8 of shape (key, 33)."""
 
     points: Tensor
+    seal: Tensor
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.KEYS,
+    when=When.ONCE,
+    contents="of two parties: the party's own keys, blinded by both, with the other's seal",
+    tells=_BLINDED,
+)
+class ReturnedKeys(Message):
+    """The party's own keys, blinded by all; with them it finds the common ones by itself.
+
+    Of two parties only: with more, lists blinded by all would tell a party which of its keys each
+    of the others has, which only the server learns.
+    """
+
+    points: Tensor
+    seal: Tensor
 
 
 @message(
@@ -134,6 +160,33 @@ class CommonPositions(Message):
     """Positions, int64, in the list of blinded keys that the party sent first."""
 
     positions: Tensor
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.KEYS,
+    when=When.ONCE,
+    slow=True,
+    contents="a keyed digest of the common keys, which only this party can have sent",
+    tells="nothing without the parties' secret",
+)
+class MatchProof(Message):
+    """Proof of what this party was told is common, uint8 of shape (32,)."""
+
+    proof: Tensor
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.KEYS,
+    when=When.ONCE,
+    contents="the proofs of all parties, which every party compares before it goes on",
+    tells="that all parties were told of the same keys, or not",
+)
+class MatchProofs(Message):
+    """Proofs as hexadecimal digits, by party name; JSON values."""
+
+    proofs: dict[str, Any]
 
 
 @message(

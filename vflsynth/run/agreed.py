@@ -17,6 +17,8 @@ class Agreed:
 
     Parameters
     ----------
+    rows : dict of party name to int
+        Numbers of records before matching.
     columns : dict of party name to int
         Numbers of columns, without the key column.
     unlisted : dict of party name to int
@@ -29,6 +31,7 @@ class Agreed:
         Where minted keys start.
     """
 
+    rows: dict[str, int]
     columns: dict[str, int]
     unlisted: dict[str, int]
     nonces: dict[str, str]
@@ -44,6 +47,7 @@ class Agreed:
     ) -> Self:
         """Put together what the parties said of themselves."""
         return cls(
+            rows={name: fact(hello, "rows", int) for name, hello in hellos.items()},
             columns={name: fact(hello, "n_columns", int) for name, hello in hellos.items()},
             unlisted={name: fact(hello, "unlisted", int) for name, hello in hellos.items()},
             nonces={name: fact(hello, "nonce", str) for name, hello in hellos.items()},
@@ -61,6 +65,7 @@ class Agreed:
         """
         try:
             return cls(
+                {str(name): int(n) for name, n in terms["rows"].items()},
                 {str(name): int(n) for name, n in terms["columns"].items()},
                 {str(name): int(n) for name, n in terms["unlisted"].items()},
                 {str(name): str(nonce) for name, nonce in terms["nonces"].items()},

@@ -65,7 +65,7 @@ class CheckpointDirectory:
         self._pending[node] = tensors, fingerprint
         if node != self.server or self._path is None:
             return
-        with artefacts.new_directory(self._path, KIND) as root:
+        with artefacts.new_directory(self._path, KIND, private=True) as root:
             runs = {name: dict(found) for name, (_, found) in self._pending.items()}
             artefacts.write_json(
                 root / "progress.json", {"epoch": epoch, "history": history, "runs": runs}

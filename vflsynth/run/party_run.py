@@ -98,6 +98,7 @@ class PartyRun(Participant):
     def facts(self) -> dict[str, Any]:
         """Return what the hello says."""
         return {
+            "rows": len(self.seat.frame),
             "n_columns": self.n_columns,
             "unlisted": self.n_unlisted,
             "key_offset": str(self.minter.offset),
@@ -114,22 +115,23 @@ class PartyRun(Participant):
         ProtocolError
         """
         agreed = self._agreed = Agreed.of(message.terms)
-        stated = (agreed.columns, agreed.unlisted, agreed.nonces)
+        stated = (agreed.rows, agreed.columns, agreed.unlisted, agreed.nonces)
         if tuple(of.get(self.name) for of in stated) != (
+            len(self.seat.frame),
             self.n_columns,
             self.n_unlisted,
             self.nonce,
         ):
             raise ProtocolError(
-                f"the server's terms misstate the columns of party {self.name!r}, or are of "
+                f"the server's terms misstate the table of party {self.name!r}, or are of "
                 "another attempt"
             )
-        self.seat.checkpoints.forget_after(agreed.epoch)
 
     @takes(AlignmentNotice)
     def align(self, message: AlignmentNotice) -> None:
         """Learn the common records; agree on noise, encode, and pay for the first releases."""
         self.party.align(message)
+        self.seat.checkpoints.forget_after(self.agreed.epoch)
         if not self.seat.has_columns:
             return
         seat, counts = self.seat, self.agreed.counts

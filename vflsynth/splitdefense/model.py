@@ -73,7 +73,7 @@ class _Half(ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save this half alone: a directory of JSON and safetensors."""
-        with artefacts.new_directory(path, self.KIND) as root:
+        with artefacts.new_directory(path, self.KIND, private=True) as root:
             self.write(root)
 
     @classmethod

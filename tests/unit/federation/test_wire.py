@@ -41,6 +41,9 @@ def features(value=1.5, shape=(1, 4, 3)):
     return DiscriminatorFeatures("lab", "server", 7, torch.full(shape, value))
 
 
+SEAL = torch.arange(32, dtype=torch.uint8)
+
+
 def up(message=None, **changes):
     parts = {"run": "r1", "number": 3, "tag": "ab12"}
     return Frame(**parts | {"messages": (message or features(),)} | changes)
@@ -77,7 +80,7 @@ def same(one, other):
         up(Shape("lab", "server", 0, 100, 7, 16)),
         up(Hello("lab", "server", 0, {"version": "1", "rows": 5, "nested": [1, {"a": None}]})),
         up(SelectionNotice("server", "lab", 4, torch.tensor([True]))),
-        up(BlindedKeys("lab", "server", 0, torch.zeros(5, 33, dtype=torch.uint8))),
+        up(BlindedKeys("lab", "server", 0, torch.zeros(5, 33, dtype=torch.uint8), SEAL)),
         up(TrainingReport("lab", "server", 1, torch.ones(1), torch.zeros(1))),
         up(DiscriminatorGradients("server", "lab", 7, torch.randn(1, 0, 3))),
         Frame("r1", 0, request=Request(GeneratorFeatures, 12)),

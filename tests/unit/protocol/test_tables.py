@@ -63,7 +63,7 @@ def test_what_leaves_says_which_entry_pays_and_what_is_refused():
     )
     assert paid.pop("LatentCodes") == "One: without noise, “tree” pays"
     of_keys = {name for name in paid if MESSAGES[name].declared.made_of is MadeOf.KEYS}
-    assert of_keys == {"KeyList", "BlindedKeys", "ReblindedKeys"}
+    assert of_keys == {"KeyList", "BlindedKeys", "ReblindedKeys", "MatchProof"}
     assert all(paid[name].startswith("sent; no ledger counts") for name in of_keys)
     assert {words for name, words in paid.items() if name not in of_keys} == {"refused"}
 

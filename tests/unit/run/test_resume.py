@@ -101,7 +101,7 @@ def test_a_checkpoint_is_never_half_written(make_vflgan, frames, tmp_path, monke
         write(path, tensors)
 
     monkeypatch.setattr(artefacts, "write_tensors", fail_in_the_second)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ArtefactError, match="disk full"):
         make_vflgan().fit(frames, KEY, checkpoint=tmp_path / "run", checkpoint_every=1)
     monkeypatch.undo()
     artefacts.open_directory(tmp_path / "run", KIND)

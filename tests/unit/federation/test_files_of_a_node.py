@@ -1,0 +1,176 @@
+"""What a node writes: who may read it, what happens when it cannot, or when it is damaged."""
+
+import errno
+import json
+import logging
+import stat
+
+import pytest
+
+from tests.unit.federation.trial import Dead, Direct
+from vflsynth import _artefacts as artefacts
+from vflsynth.exceptions import ArtefactError, ParameterError, PartyStoppedError
+from vflsynth.federation.kit import prepare
+from vflsynth.federation.site import Site
+from vflsynth.federation.wire import MAX_BYTES
+
+NODES = ("server", "party_1", "party_2")
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def assert_private(root):
+    found = [root, *root.rglob("*")]
+    assert len(found) > 2
+    for path in found:
+        assert mode(path) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_checkpoints_and_halves_are_their_owners(make_trial):
+    trial = make_trial().run()
+    for node in NODES:
+        for checkpoint in (trial.folder / node / "trial" / "checkpoints").iterdir():
+            assert_private(checkpoint)
+        assert mode(trial.folder / node / "trial" / "report-001.json") & 0o600
+    for party in NODES[1:]:
+        assert_private(trial.folder / party / "trial" / "half")
+
+
+def test_accounts_and_private_encodings_too(make_private_trial):
+    trial = make_private_trial().run()
+    assert trial.outcome["server"] is None
+    for node in NODES:
+        assert mode(trial.folder / node / "privacy-account.json") == 0o600
+    for party in NODES[1:]:
+        assert mode(trial.folder / party / "trial" / "encoding.json") == 0o600
+
+
+def test_parts_of_a_split_classifier_too(make_split_trial):
+    trial = make_split_trial(1, parameters={"epochs": 1}).run()
+    for node in ("server", *trial.sites):
+        assert_private(trial.folder / node / "trial" / "half")
+
+
+def test_a_whole_model_is_for_everybody(tmp_path):
+    with artefacts.new_directory(tmp_path / "model", "kind") as root:
+        artefacts.write_json(root / "a.json", {})
+    assert mode(tmp_path / "model") == 0o755
+
+
+def full(*names):
+    """Make the disk full for files of these names, as the system says it: without a path."""
+
+    def write(path, content):
+        if any(part in path.parts for part in names):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_tensors(path, content)
+
+    write_tensors = artefacts.write_tensors
+    return write
+
+
+def test_a_full_disk_is_named_with_the_path_and_stops_everybody(make_trial, monkeypatch):
+    monkeypatch.setattr(artefacts, "write_tensors", full("party_1"))
+    trial = make_trial().run()
+    error = trial.outcome["party_1"]
+    assert isinstance(error, ArtefactError)
+    assert str(trial.folder / "party_1" / "trial" / "checkpoints" / "epoch-000002") in str(error)
+    assert "No space left on device" in str(error)
+    assert isinstance(trial.outcome["server"], PartyStoppedError)
+    assert trial.outcome["server"].party == "party_1"
+    assert not any((trial.folder / "party_1" / "trial" / "checkpoints").iterdir())
+    monkeypatch.undo()
+    assert set(trial.run().outcome.values()) == {None}
+
+
+def test_a_text_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    def fsync(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    artefacts.replace_text(tmp_path / "account", "before")
+    monkeypatch.setattr(artefacts.os, "fsync", fsync)
+    with pytest.raises(ArtefactError, match=r"account cannot be written: .*No space left"):
+        artefacts.replace_text(tmp_path / "account", "after")
+    assert (tmp_path / "account").read_text() == "before"
+
+
+def test_a_damaged_checkpoint_is_reported(make_trial, caplog):
+    trial = make_trial(checkpoint_every=1).run()
+    damaged = trial.folder / "party_2" / "trial" / "checkpoints" / "epoch-000004"
+    tensors = damaged / "state.safetensors"
+    data = bytearray(tensors.read_bytes())
+    data[-1] ^= 1
+    tensors.write_bytes(bytes(data))
+    with caplog.at_level(logging.WARNING, "vflsynth"):
+        trial.run()
+    assert f"{damaged} is damaged and not used: " in caplog.text
+    assert "its digest differs" in caplog.text
+    assert trial.outcome["server"] is None  # it went on from the one before
+    reports = {
+        node: json.loads((trial.folder / node / "trial" / "report-002.json").read_text())
+        for node in NODES
+    }
+    assert list(reports["party_2"]["damaged_checkpoints"]) == [str(damaged)]
+    assert reports["party_1"]["damaged_checkpoints"] == {}
+
+
+# -- reports --------------------------------------------------------------------------------------
+
+
+def test_a_process_that_is_killed_leaves_a_report_that_says_so(make_trial, monkeypatch):
+    seen = []
+
+    class Looking(Direct):
+        def exchange(self, frame, timeout):
+            seen.append((trial.folder / self._name / "trial" / "report-001.json").read_text())
+            raise Dead
+
+    trial = make_trial()
+    trial.change("party_2", folder=trial.folder / "party_2")
+    trial.job = trial.job.from_dict(trial.job.to_dict() | {"setup_timeout": 1.0})
+    trial.run(Looking)
+    for text in seen:
+        assert json.loads(text)["outcome"] is None
+        assert "its process was killed" in json.loads(text)["note"]
+
+
+# -- limits ---------------------------------------------------------------------------------------
+
+
+def test_a_job_with_larger_frames_than_a_site_takes_is_refused(make_trial):
+    trial = make_trial(max_frame_bytes=MAX_BYTES + 1)
+    trial.change("party_1", max_frame_bytes=MAX_BYTES + 1)
+    trial.server_site = Site(
+        "server", trial.folder / "server", own=bytes(32), max_frame_bytes=MAX_BYTES + 1
+    )
+    trial.job = trial.job.from_dict(trial.job.to_dict() | {"setup_timeout": 1.0})
+    trial.run()
+    assert isinstance(trial.outcome["party_2"], ParameterError)
+    assert "takes frames of at most 268,435,456 bytes" in str(trial.outcome["party_2"])
+
+
+def test_the_transport_refuses_larger_frames_before_it_takes_memory(tmp_path):
+    """FLARE reads a blob's declared size and refuses it; the kit says from which size on."""
+    blob_streamer = pytest.importorskip("nvflare.fuel.f3.streaming.blob_streamer")
+    site = Site("lab", tmp_path / "lab", max_frame_bytes=1 << 20)
+    local = tmp_path / "kit" / "local"
+    local.mkdir(parents=True)
+    for name, content in {
+        "resources": {"components": []},
+        "authorization": {"permissions": {}},
+        "log_config": {"loggers": {"root": {}}},
+    }.items():
+        (local / f"{name}.json.default").write_text(json.dumps(content))
+    prepare(tmp_path / "kit", site)
+    limit = json.loads((local / "comm_config.json").read_text())["streaming_max_blob_size"]
+    assert (1 << 20) < limit < (1 << 20) + (1 << 17)
+
+    class Declared:
+        def get_size(self):
+            return limit + 1
+
+    with pytest.raises(Exception, match="exceeds configured limit"):
+        blob_streamer.BlobTask(None, Declared(), limit)
+    assert Site.read(local / "vflsynth.toml").max_frame_bytes == 1 << 20

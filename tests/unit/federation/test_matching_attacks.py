@@ -1,0 +1,386 @@
+"""What a server, or a party, can make of the matching when it deviates from the protocol."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.unit.federation.trial import Direct
+from vflsynth.exceptions import (
+    MisalignedError,
+    ParameterError,
+    PartyStoppedError,
+    PayloadRejectedError,
+    ProtocolError,
+    RunAbortedError,
+)
+from vflsynth.federation.matching import Matching
+from vflsynth.federation.party_node import PartyNode
+from vflsynth.federation.psi import KeyBlinder
+from vflsynth.federation.site import Bounds, Site
+from vflsynth.federation.wire import Frame, Request, decode, encode
+from vflsynth.protocol import SERVER
+from vflsynth.protocol.messages import (
+    BlindedKeys,
+    CommonPositions,
+    EncodedSize,
+    EncodedSizes,
+    Hello,
+    KeysToReblind,
+    MatchProof,
+    MatchProofs,
+    ReblindedKeys,
+    ReturnedKeys,
+    Shape,
+    Terms,
+)
+
+VICTIM, KEY = "party_1", "record_id"
+GUESSES = pd.RangeIndex(99_000, 101_000)
+BEFORE = {Hello, BlindedKeys, ReblindedKeys, MatchProof}
+"""What may have left when a match is refused."""
+
+
+class LyingServer:
+    """A link to a server that has no other party, and makes the other's part up.
+
+    It has the party blind guesses of keys, and declares all of the party's records matched.
+    """
+
+    seal = torch.zeros(32, dtype=torch.uint8)
+
+    def __init__(self):
+        self.received, self.recovered = [], None
+        self.guesser = KeyBlinder(GUESSES, np.arange(len(GUESSES)), bytes(32))
+
+    def exchange(self, data, timeout):
+        frame = decode(data, 1 << 28)
+        self.received += frame.messages
+        if frame.reason is not None:
+            return b""
+        (message,) = frame.messages
+        kind, step, *answer = self.reply(message)
+        return encode(Frame(frame.run, frame.number, tuple(answer), Request(kind, step)))
+
+    def reply(self, message):
+        match message:
+            case Hello():
+                facts, other = message.facts, "party_2"
+                terms = {
+                    "rows": {VICTIM: facts["rows"], other: len(GUESSES)},
+                    "columns": {VICTIM: facts["n_columns"], other: 4},
+                    "unlisted": {VICTIM: facts["unlisted"], other: 0},
+                    "nonces": {VICTIM: facts["nonce"], other: "00"},
+                    "epoch": 0,
+                    "key_offset": "10000",
+                }
+                return BlindedKeys, 0, Terms(SERVER, VICTIM, 0, terms)
+            case BlindedKeys():
+                self.blinded = message.points
+                guesses = self.guesser.blind()
+                return ReblindedKeys, 1, KeysToReblind(SERVER, VICTIM, 1, guesses, self.seal)
+            case ReblindedKeys():
+                both = {bytes(p): key for p, key in zip(message.points.numpy(), GUESSES)}
+                own = self.guesser.reblind(self.blinded)
+                self.recovered = [both.get(bytes(p)) for p in own.numpy()]
+                everything = torch.arange(len(self.blinded))
+                return (
+                    MatchProof,
+                    0,
+                    ReturnedKeys(SERVER, VICTIM, 0, own, self.seal),
+                    CommonPositions(SERVER, VICTIM, 0, everything),
+                )
+            case MatchProof():
+                proofs = dict.fromkeys(
+                    ["party_1", "party_2"], message.proof.numpy().tobytes().hex()
+                )
+                return EncodedSize, 0, MatchProofs(SERVER, VICTIM, 0, proofs)
+            case EncodedSize():
+                widths = {VICTIM: message.encoded_dim, "party_2": 5}
+                return Shape, 0, EncodedSizes(SERVER, VICTIM, 0, widths)
+        raise AssertionError("the party trains with nobody")
+
+
+def test_a_server_without_the_parties_secret_gets_no_guesses_blinded(make_trial):
+    """Before lists were sealed and keys were digests it recovered every key, and had it train."""
+    trial, server = make_trial(), LyingServer()
+    with pytest.raises(MisalignedError, match="'party_2' has no seal of a holder"):
+        PartyNode(trial.job, trial.sites[VICTIM]).run(server)
+    assert server.recovered is None
+    assert [type(message) for message in server.received] == [Hello, BlindedKeys]
+
+
+def test_guesses_tell_nothing_even_if_somebody_blinds_them(make_trial, monkeypatch):
+    """The second lock: keys are digests under the parties' secret before they are blinded."""
+    monkeypatch.setattr(Matching, "_check_seal", lambda *anything: None)
+    trial, server = make_trial(), LyingServer()
+    with pytest.raises(MisalignedError, match=r"says that 40 records are common; .* 0 are"):
+        PartyNode(trial.job, trial.sites[VICTIM]).run(server)
+    assert set(server.recovered) == {None}
+    # The attack itself works: who has the secret recovers every key.
+    server, init = LyingServer(), KeyBlinder.__init__
+
+    def betrayed(self, keys, order, shared):
+        init(self, keys, order, shared)
+        server.guesser._shared = shared
+
+    monkeypatch.setattr(KeyBlinder, "__init__", betrayed)
+    with pytest.raises(MisalignedError):
+        PartyNode(trial.job, trial.sites[VICTIM]).run(server)
+    assert sorted(server.recovered) == sorted(trial.frames[VICTIM]["record_id"])
+
+
+def relaying(change, outwards=False):
+    """Make links through a server, or from a party if `outwards`, that changes messages."""
+
+    class Relay(Direct):
+        def exchange(self, data, timeout):
+            if outwards:
+                return super().exchange(self.changed(data), timeout)
+            return self.changed(super().exchange(data, timeout))
+
+        def changed(self, data):
+            frame = decode(data, 1 << 28)
+            messages = tuple(change(self._name, message) for message in frame.messages)
+            return encode(replace(frame, messages=messages))
+
+    return Relay
+
+
+def only(kind, change, names=(VICTIM,)):
+    """Change messages of a kind, to or from some parties."""
+    return lambda name, m: change(m) if isinstance(m, kind) and name in names else m
+
+
+def refused(trial, words, kind=MisalignedError, by=VICTIM):
+    """Nobody trains, the party's error says why, and it reaches every other node."""
+    assert isinstance(trial.outcome[by], kind), trial.outcome
+    assert words in str(trial.outcome[by])
+    assert isinstance(trial.outcome["server"], PartyStoppedError)
+    for name, node in trial.nodes.items():
+        assert sent(node) <= {kind.__name__ for kind in BEFORE}
+        if name != by:
+            assert isinstance(trial.outcome[name], RunAbortedError | MisalignedError)
+
+
+def sent(node):
+    table = node.transcript.to_frame()
+    return set(table.loc[table.sender == node.name, "message"])
+
+
+def truncated(message):
+    return replace(message, points=message.points[:1])
+
+
+def with_guesses(message):
+    points = message.points.clone()
+    points[1:] = points[0]
+    return replace(message, points=points)
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "kind"),
+    [
+        (truncated, "sent another number of blinded keys than it declared", PayloadRejectedError),
+        (with_guesses, "'party_2' has no seal", MisalignedError),
+        (lambda m: replace(m, points=m.points[0]), "another number", PayloadRejectedError),
+        (lambda m: replace(m, seal=m.seal[:0]), "'party_2' has no seal", MisalignedError),
+    ],
+)
+def test_a_list_that_was_changed_on_its_way_is_not_blinded(make_trial, change, words, kind):
+    trial = make_trial().run(relaying(only(KeysToReblind, change)))
+    refused(trial, words, kind)
+    assert sent(trial.nodes[VICTIM]) == {"Hello", "BlindedKeys"}
+
+
+def test_a_list_of_an_earlier_run_is_not_blinded(make_trial):
+    kept = []
+
+    def keep(name, message):
+        if isinstance(message, KeysToReblind) and name == VICTIM:
+            kept.append(message)
+            return kept[0]
+        return message
+
+    trial = make_trial()
+    assert set(trial.run(relaying(keep)).outcome.values()) == {None}
+    refused(trial.run(relaying(keep)), "'party_2' has no seal")
+
+
+def test_a_party_does_not_blind_its_own_list_again(make_trial):
+    """Nor another's in a wrong turn: three parties, whose first two turns are swapped."""
+    seen = {}
+
+    def swap(name, message):
+        if isinstance(message, BlindedKeys):
+            seen[name] = message
+        return message
+
+    class Swapping(relaying(swap, outwards=True)):
+        def exchange(self, data, timeout):
+            frame = decode(super().exchange(data, timeout), 1 << 28)
+            messages = [
+                replace(m, points=seen[VICTIM].points, seal=seen[VICTIM].seal)
+                if isinstance(m, KeysToReblind) and self._name == VICTIM
+                else m
+                for m in frame.messages
+            ]
+            return encode(replace(frame, messages=tuple(messages)))
+
+    refused(make_trial(3).run(Swapping), "has no seal")
+
+
+def everything(message):
+    return replace(message, positions=torch.arange(30))
+
+
+def fewer(message):
+    return replace(message, positions=message.positions[1:])
+
+
+@pytest.mark.parametrize("change", [everything, fewer])
+def test_two_parties_find_the_common_records_by_themselves(make_trial, change):
+    def both(name, message):
+        return change(message) if isinstance(message, CommonPositions) else message
+
+    trial = make_trial()
+    for name, frame in trial.frames.items():
+        (frame[:30] if name == VICTIM else frame[10:]).to_parquet(trial.sites[name].table)
+    trial.run(relaying(both))
+    assert {type(e) for n, e in trial.outcome.items() if n != "server"} <= {
+        MisalignedError,
+        RunAbortedError,
+    }
+    by = next(n for n, e in trial.outcome.items() if isinstance(e, MisalignedError))
+    refused(trial, "by the lists that the parties sealed", by=by)
+
+
+def test_three_parties_prove_to_each_other_what_they_were_told(make_trial):
+    """Something else told to one of them, each of whose claims is about records that it has."""
+    trial = make_trial(3).run(relaying(only(CommonPositions, fewer)))
+    blaming = [n for n, e in trial.outcome.items() if isinstance(e, MisalignedError)]
+    assert blaming
+    refused(trial, "no proof from", by=blaming[0])
+
+
+def test_a_server_can_leave_out_a_record_alike_at_three_parties_but_not_below_the_bound(make_trial):
+    """What remains, as docs/organisations.md says, and the bound on it."""
+    alike = relaying(lambda _, m: fewer(m) if isinstance(m, CommonPositions) else m)
+    trial = make_trial(3, parameters={"epochs": 1})
+    trial.run(alike, make_party=PartyNode)
+    assert all("EncodedSize" in sent(node) for node in trial.nodes.values())
+    trial.change(VICTIM, bounds=Bounds(least_matched=40))
+    refused(
+        trial.run(alike), "39 records are common; the site file asks for 40", PayloadRejectedError
+    )
+
+
+def test_terms_that_differ_between_parties_are_noticed(make_trial):
+    """By the numbers of columns joint noise is calibrated: a server cannot misstate them."""
+
+    def misstate(message):
+        columns = message.terms["columns"] | {"party_2": 1}
+        return replace(message, terms=message.terms | {"columns": columns})
+
+    trial = make_trial().run(relaying(only(Terms, misstate)))
+    assert any("has no seal" in str(error) for error in trial.outcome.values())
+    assert not any("EncodedSize" in sent(node) for node in trial.nodes.values())
+
+
+def test_terms_about_other_parties_are_refused(make_trial):
+    def with_another(message):
+        terms = {
+            k: v | {"x": v[VICTIM]} if isinstance(v, dict) else v for k, v in message.terms.items()
+        }
+        return replace(message, terms=terms)
+
+    trial = make_trial().run(relaying(only(Terms, with_another)))
+    refused(trial, "terms are about party_1, party_2, x", ProtocolError)
+
+
+@pytest.mark.parametrize(
+    ("of", "request_", "words"),
+    [
+        (BlindedKeys, (EncodedSize, 0), "asked for EncodedSize of step 0"),
+        (ReblindedKeys, (ReblindedKeys, 1), "asked for ReblindedKeys of step 1"),
+        (ReblindedKeys, (ReblindedKeys, 2), "asked for ReblindedKeys of step 2"),
+        (ReblindedKeys, (Shape, 0), "asked for Shape of step 0"),
+    ],
+)
+def test_a_server_that_skips_or_repeats_is_refused(make_trial, of, request_, words):
+    class Skipping(Direct):
+        def exchange(self, data, timeout):
+            (message,) = decode(data, 1 << 28).messages or [None]
+            reply = decode(super().exchange(data, timeout), 1 << 28)
+            if self._name == VICTIM and isinstance(message, of):
+                reply = replace(reply, messages=(), request=Request(*request_))
+            return encode(reply)
+
+    refused(make_trial().run(Skipping), words, ProtocolError)
+
+
+def test_what_comes_once_is_taken_once(make_trial):
+    class Repeating(Direct):
+        def exchange(self, data, timeout):
+            reply = decode(super().exchange(data, timeout), 1 << 28)
+            once = [m for m in reply.messages if isinstance(m, Terms) and self._name == VICTIM]
+            return encode(replace(reply, messages=(*reply.messages, *once)))
+
+    refused(make_trial().run(Repeating), "the server sent Terms twice", ProtocolError)
+
+
+# -- a party that has the secret, and deviates ----------------------------------------------------
+
+
+def test_a_party_that_brings_more_keys_than_it_declared(make_trial):
+    def more(message):
+        return replace(message, points=message.points.repeat(3, 1))
+
+    trial = make_trial().run(relaying(only(BlindedKeys, more), outwards=True))
+    assert isinstance(trial.outcome["server"], PayloadRejectedError)
+    assert "than it declared" in str(trial.outcome["server"])
+
+
+def test_a_site_bounds_how_many_guesses_another_party_may_bring(make_trial):
+    trial = make_trial()
+    trial.change(VICTIM, bounds=Bounds(most_rows=39))
+    trial.run()
+    refused(trial, "declares 40 rows; a site file agrees to match at most 39", PayloadRejectedError)
+    assert sent(trial.nodes[VICTIM]) == {"Hello"}  # not a point left it
+
+
+def test_a_party_that_blinds_falsely_cannot_prove_records_that_it_does_not_have(
+    make_trial, monkeypatch
+):
+    """It sends its own points back as the other's, so that all records seem to be common."""
+    trial = make_trial()
+    frame = trial.frames["party_2"]
+    frame[KEY] = frame[KEY] + 20  # half of the records are common
+    frame.to_parquet(trial.sites["party_2"].table)
+    blinded_by = KeyBlinder.reblind
+
+    class Cheat(Matching):
+        def reblinded(self, step):
+            twice = blinded_by(self._blinder, self._blinder.blind())
+            self._reblinded[step] = twice
+            return super().reblinded(step)
+
+    def matching(name, *arguments):
+        return (Cheat if name == "party_2" else Matching)(name, *arguments)
+
+    monkeypatch.setattr("vflsynth.federation.party_node.Matching", matching)
+    trial.run()
+    assert all(error is not None for error in trial.outcome.values())
+    assert not any("EncodedSize" in sent(node) for node in trial.nodes.values())
+
+
+def test_the_bounds_are_in_the_site_file(make_trial, tmp_path):
+    site = replace(make_trial().sites[VICTIM], bounds=Bounds(most_rows=500), schedule=None)
+    site.write(tmp_path / "site.toml")
+    assert Site.read(tmp_path / "site.toml").bounds == Bounds(most_rows=500)
+    text = (tmp_path / "site.toml").read_text()
+    (tmp_path / "site.toml").write_text(text.replace("most_rows = 500", "most_rows = 0"))
+    with pytest.raises(ParameterError, match="most_rows must be a whole number ≥ 1"):
+        Site.read(tmp_path / "site.toml")

@@ -1,0 +1,163 @@
+"""What `vflsynth parties simulate` does around its processes; no FLARE is started here."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.unit.federation.trial import Direct
+from vflsynth.cli import main
+from vflsynth.exceptions import ParameterError
+from vflsynth.federation import guardian, locks, simulate
+from vflsynth.federation.locks import locked
+
+pytest.importorskip("nvflare", reason="needs the extra 'flare'")
+
+JOB = 'name = "j"\nparties = ["clinic", "lab"]\non = "patient_id"\n[parameters]\nepochs = 1\n'
+SITE = 'party = "{0}"\ntable = "{1}"\nfolder = "{0}-folder"\n[secrets]\nshared = "{2}"\n'
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A job whose tables are those of the demo."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--only-tables"]) == 0
+    (tmp_path / "job.toml").write_text(JOB)
+    for party, table in {"lab": "lab.csv", "clinic": "clinic.parquet"}.items():
+        text = SITE.format(party, f"demo-output/{table}", "ab" * 32)
+        (tmp_path / f"{party}.toml").write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Attempts that came as far as certificates."""
+    attempts = []
+
+    def provision(job, where, port):
+        attempts.append(where.name)
+        where.mkdir(parents=True)
+        raise ParameterError("far enough")
+
+    monkeypatch.setattr(simulate, "provision", provision)
+    return attempts
+
+
+def test_every_attempt_has_a_folder_and_the_last_few_are_kept(folder, started, capsys):
+    for _ in range(5):
+        assert main(["parties", "simulate", "job.toml"]) == 2
+        assert "far enough" in capsys.readouterr().err
+    assert started == [f"attempt-{i:03d}" for i in range(1, 6)]
+    assert sorted(p.name for p in (folder / "kits").glob("attempt*")) == started[-3:]
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ("table", 3, "there is no file"),
+        ("key", 3, "patient_id"),
+        ("kind", 3, "'nothing'"),
+        ("secret", 2, "secret"),
+        ("labels", 2, "is the site file of 'lab'"),
+    ],
+)
+def test_what_no_node_could_use_is_found_before_any_starts(
+    folder, started, capsys, change, code, words
+):
+    site = folder / "clinic.toml"
+    match change:
+        case "table":
+            (folder / "demo-output" / "clinic.parquet").unlink()
+        case "key":
+            (folder / "job.toml").write_text(JOB.replace("patient_id", "patient"))
+        case "kind":
+            site.write_text(site.read_text() + '[column_kinds]\nnothing = "continuous"\n')
+        case "secret":
+            site.write_text(site.read_text().replace("ab" * 32, "ab"))
+        case "labels":
+            site.write_text(site.read_text().replace('party = "clinic"', 'party = "lab"'))
+    started_at = time.monotonic()
+    assert main(["parties", "simulate", "job.toml"]) == code
+    assert words in capsys.readouterr().err
+    assert not started
+    assert time.monotonic() - started_at < 10
+
+
+def test_one_simulation_at_a_time(folder, started, capsys):
+    with locked(folder / "kits" / ".lock", "the test's"):
+        assert main(["parties", "simulate", "job.toml"]) == 2
+    assert "another simulation is going on here" in capsys.readouterr().err
+    assert not started
+    assert main(["parties", "simulate", "job.toml"]) == 2
+    assert started == ["attempt-001"]
+
+
+def test_the_same_job_does_not_run_twice_in_the_same_folders(make_trial):
+    class Twice(Direct):
+        seen = ()
+
+        def exchange(self, frame, timeout):
+            if not Twice.seen:
+                Twice.seen = ("once",)
+                with pytest.raises(ParameterError, match="running in this folder already"):
+                    trial.nodes[self._name].run(self)
+                with pytest.raises(ParameterError, match="running in this folder already"):
+                    type(trial.server)(trial.job, trial.server_site).run()
+            return super().exchange(frame, timeout)
+
+    trial = make_trial()
+    trial.run(Twice)
+    assert set(trial.outcome.values()) == {None}
+    reports = list((trial.folder / "party_1" / "trial").glob("report-*"))
+    assert len(reports) == 1
+
+
+def test_a_lock_ends_with_its_process(tmp_path):
+    code = (
+        "import fcntl, sys, time\n"
+        f"f = open({str(tmp_path / 'lock')!r}, 'a')\n"
+        "fcntl.flock(f, fcntl.LOCK_EX)\nprint('has it', flush=True)\ntime.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"has it\n"
+        with pytest.raises(ParameterError, match="taken"):
+            locks.lock(tmp_path / "lock", "taken")
+        other.kill()
+    locks.lock(tmp_path / "lock", "taken").close()
+
+
+# -- processes that are left ----------------------------------------------------------------------
+
+SLEEPER = (
+    "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(90)'])"
+)
+STARTER = """
+import subprocess, sys, time
+guarded = subprocess.Popen([sys.executable, "-I", {guardian!r}, sys.executable, "-c", {sleeper!r}],
+                           stdin=subprocess.PIPE)
+print(guarded.pid, flush=True)
+time.sleep(90)
+"""
+
+
+def running_below(pid):
+    return [p for p in [pid, *guardian.descendants(pid)] if os.path.exists(f"/proc/{p}")]
+
+
+def test_nothing_is_left_of_a_simulation_that_is_killed():
+    """Not even what the processes started by it have started."""
+    code = STARTER.format(guardian=guardian.__file__, sleeper=SLEEPER)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as simulation:
+        pid = int(simulation.stdout.readline())
+        deadline = time.monotonic() + 30
+        while len(pids := running_below(pid)) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(pids) == 3
+        os.kill(simulation.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while any(os.path.exists(f"/proc/{p}") for p in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [p for p in pids if os.path.exists(f"/proc/{p}")]

@@ -1,0 +1,42 @@
+"""Locks on folders: one process at a time, and none is left behind by a process that dies."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from vflsynth.exceptions import ParameterError
+
+
+def lock(path: Path, problem: str) -> TextIO:
+    """Lock a file, which is made with its folder; closing it unlocks it.
+
+    Parameters
+    ----------
+    path : Path
+    problem : str
+        What it means if somebody else has it.
+
+    Raises
+    ------
+    ParameterError
+        If another process, or another part of this one, has it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise ParameterError(f"{path.parent}: {problem}") from error
+    return file
+
+
+@contextmanager
+def locked(path: Path, problem: str) -> Iterator[None]:
+    """Hold a lock for a while; see `lock`."""
+    with lock(path, problem):
+        yield
