@@ -16,11 +16,11 @@ from vflsynth.secure.phases import (
     unit,
 )
 from vflsynth.secure.products import Pair, ProductParty, ProductServer, pairs_of
-from vflsynth.secure.ring import BLOCK_ELEMENTS, Masks, Ring, record_blocks, ring_for
+from vflsynth.secure.ring import Arithmetic, Masks, record_blocks
 
 __all__ = [
-    "BLOCK_ELEMENTS",
     "RADIUS",
+    "Arithmetic",
     "Masks",
     "Opening",
     "Pair",
@@ -28,11 +28,9 @@ __all__ = [
     "PhaseServer",
     "ProductParty",
     "ProductServer",
-    "Ring",
     "angles_of",
     "circle",
     "pairs_of",
     "record_blocks",
-    "ring_for",
     "unit",
 ]

@@ -13,8 +13,8 @@ server lacks, and of a block of records:
 2. Party i, whose angles are a_i, sends ``a_i + m_i`` to the server. The server adds them up: s =
    a + m, where a is the joint angle.
 3. The server looks up U = G[s], draws a seed for each party but one, the *opener*, and sends these
-   their seeds and the opener ``U - sum of P_i``, where P_i is what a seed stands for, uniform modulo
-   2^32 or 2^64. So the parties have additive shares of U.
+   their seeds and the opener ``U - sum of P_i``, where P_i is what a seed stands for, uniform
+   modulo 2^32 or 2^64. So the parties have additive shares of U.
 4. Every party multiplies its share of U by ``conj G[m]``, which all of them know, and adds over
    records.
 
@@ -29,9 +29,9 @@ whoever knows them.
 
 Who sees what, if everybody follows the protocol and no party tells the server the secret:
 
-- The server: all ``a_i + m_i``, uniform and independent of each other and of all records; shares, of
-  which all but one are uniform and independent too, and the last is what the noisy sum leaves for
-  it. Whoever has masked angles and noisy sum can therefore draw what the server saw.
+- The server: all ``a_i + m_i``, uniform and independent of each other and of all records; shares,
+  of which all but one are uniform and independent too, and the last is what the noisy sum leaves
+  for it. Whoever has masked angles and noisy sum can therefore draw what the server saw.
 - A party: a seed, or what is opened to it, uniform as long as one other party's seed is
   unknown. The opener changes from block to block, which divides the traffic evenly. Several parties
   together, all but one, see as little: they lack a seed or what was opened.
@@ -56,12 +56,12 @@ from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
 from vflsynth.secure.ring import (
+    Arithmetic,
     Elements,
     Masks,
     Ring,
     elements_of,
     record_blocks,
-    signed,
     tensor_of,
     to_ring,
 )
@@ -79,7 +79,8 @@ def circle() -> npt.NDArray[np.complex128]:
     """Return G, complex128 of shape (2^16,), with whole real and imaginary parts."""
     turns = np.arange(_N_ANGLES) / _N_ANGLES
     points = (RADIUS - math.sqrt(0.5)) * np.exp(2j * np.pi * turns)
-    return np.round(points.real) + 1j * np.round(points.imag)
+    rounded: npt.NDArray[np.complex128] = np.round(points.real) + 1j * np.round(points.imag)
+    return rounded
 
 
 @cache
@@ -130,21 +131,26 @@ class PhaseParty:
         All parties.
     secret : bytes
         What the parties share and the server lacks, new in every run.
-    ring : Ring
+    arithmetic : Arithmetic
+        Units are those of products of two points of `circle`.
     """
 
     def __init__(
-        self, name: str, angles: Elements, names: Sequence[str], secret: bytes, ring: Ring
+        self,
+        name: str,
+        angles: Elements,
+        names: Sequence[str],
+        secret: bytes,
+        arithmetic: Arithmetic,
     ) -> None:
-        self.name, self.angles, self.ring = name, angles, ring
+        self.name, self.angles, self.arithmetic = name, angles, arithmetic
         self._names = sorted(names)
         self._rank = self._names.index(name)
         self._masks = Masks(secret)
         self._blocks = record_blocks(len(angles), 2 * angles.shape[1])
-        self._sums: Elements | None = np.zeros((2, angles.shape[1]), ring)
+        self._sums: Elements | None = np.zeros((2, angles.shape[1]), arithmetic.ring)
         self._sent = self._taken = 0
-        points = circle()
-        self._table = to_ring(points.real, ring), to_ring(points.imag, ring)
+        self._table = _table(arithmetic.ring)
 
     def mask(self, block: int) -> Tensor:
         """Return the masked angles of the next block, int16 of shape (record, frequency).
@@ -177,12 +183,12 @@ class PhaseParty:
         """
         if block != self._taken or self._sent != self._taken + 1:
             raise ProtocolError(f"party {self.name!r} got block {block}, which it did not send")
-        shape = self.angles[self._blocks[block]].shape
+        shape, ring = self.angles[self._blocks[block]].shape, self.arithmetic.ring
         if block % len(self._names) == self._rank:
             what = f"the server opened block {block} to party {self.name!r}"
-            share = elements_of(opening.opened, (2, *shape), self.ring, what)
+            share = elements_of(opening.opened, (2, *shape), what, ring)
         else:
-            share = _expand(opening.seed, (2, *shape), self.ring, self.name)
+            share = _expand(opening.seed, (2, *shape), ring, self.name)
         mask = self._joint_mask(block, shape)
         real, imaginary = (part[mask] for part in self._table)
         assert self._sums is not None, "no block comes after the shares"
@@ -196,7 +202,7 @@ class PhaseParty:
         Parameters
         ----------
         noise : int64 array, shape (2 * frequency,)
-            The party's own, in full.
+            The party's own, in full, in steps.
 
         Raises
         ------
@@ -209,8 +215,8 @@ class PhaseParty:
                 "or twice"
             )
         sums, self._sums = self._sums.ravel(), None
-        zero = self._masks.zero_share("sums", len(self._names), self._rank, sums.shape, self.ring)
-        return tensor_of(sums + zero + to_ring(noise, self.ring))
+        zero = self._masks.zero_share("sums", len(self._names), self._rank, sums.shape)
+        return self.arithmetic.share(sums, zero, noise)
 
     def _joint_mask(self, block: int, shape: Sequence[int]) -> Elements:
         return self._masks.draw(f"joint angles|{block}", shape, _ANGLES)
@@ -224,14 +230,16 @@ class PhaseServer:
     names : sequence of str
         All parties.
     n_records, n_frequencies : int
-    ring : Ring
+    arithmetic : Arithmetic
     """
 
-    def __init__(self, names: Sequence[str], n_records: int, n_frequencies: int, ring: Ring):
-        self.names, self.ring, self.n_frequencies = sorted(names), ring, n_frequencies
+    def __init__(
+        self, names: Sequence[str], n_records: int, n_frequencies: int, arithmetic: Arithmetic
+    ) -> None:
+        self.names, self.n_frequencies = sorted(names), n_frequencies
+        self.arithmetic = arithmetic
         self.blocks = record_blocks(n_records, 2 * n_frequencies)
-        points = circle()
-        self._table = np.stack([to_ring(points.real, ring), to_ring(points.imag, ring)])
+        self._table = _table(arithmetic.ring)
 
     def open(self, block: int, masked: Mapping[str, Tensor]) -> dict[str, Opening]:
         """Share the points of a block's joint masked angles among the parties.
@@ -242,10 +250,10 @@ class PhaseServer:
             If a party sent what it must not, naming it.
         """
         shape = self.blocks[block].stop - self.blocks[block].start, self.n_frequencies
-        joint = np.zeros(shape, _ANGLES)
+        joint: Elements = np.zeros(shape, _ANGLES)
         for name in self.names:
-            joint += elements_of(
-                masked.get(name), shape, _ANGLES, f"party {name!r} sent masked angles"
+            joint = joint + elements_of(
+                masked.get(name), shape, f"party {name!r} sent masked angles", _ANGLES
             )
         left = self._table[:, joint]
         opener = self.names[block % len(self.names)]
@@ -253,24 +261,29 @@ class PhaseServer:
         for name in self.names:
             if name != opener:
                 seed = torch.frombuffer(bytearray(os.urandom(_SEED_BYTES)), dtype=torch.uint8)
-                left -= _expand(seed, left.shape, self.ring, name)
+                left -= _expand(seed, left.shape, self.arithmetic.ring, name)
                 openings[name] = Opening(seed, tensor_of(left[:, :0]))
         openings[opener] = Opening(torch.zeros(0, dtype=torch.uint8), tensor_of(left))
         return openings
 
     def totals(self, shares: Mapping[str, Tensor]) -> npt.NDArray[np.int64]:
-        """Return the noisy sums, real parts first, shape (2 * frequency,).
+        """Return the noisy sums in steps, real parts first, shape (2 * frequency,).
 
         Raises
         ------
         ProtocolError
             If a party sent what it must not, naming it.
         """
-        shape = (2 * self.n_frequencies,)
-        total = np.zeros(shape, self.ring)
+        total = np.zeros(2 * self.n_frequencies, np.uint64)
         for name in self.names:
-            total += elements_of(shares.get(name), shape, self.ring, f"party {name!r} sent shares")
-        return signed(total)
+            total += elements_of(shares.get(name), total.shape, f"party {name!r} sent shares")
+        return self.arithmetic.signed(total)
+
+
+def _table(ring: Ring) -> Elements:
+    """Return real and imaginary parts of all points, shape (2, 2^16)."""
+    points = circle()
+    return to_ring(np.stack([points.real, points.imag]), ring)
 
 
 def _expand(seed: Tensor, shape: Sequence[int], ring: Ring, name: str) -> Elements:

@@ -47,13 +47,12 @@ from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
 from vflsynth.secure.ring import (
+    Arithmetic,
     Elements,
     Masks,
-    Ring,
     column_products,
     elements_of,
     record_blocks,
-    signed,
     tensor_of,
     to_ring,
 )
@@ -78,7 +77,8 @@ class ProductParty:
         Columns of all parties' matrices.
     secret : bytes
         What the parties share and the server lacks, new in every run.
-    ring : Ring
+    arithmetic : Arithmetic
+        Units are those of the products.
     """
 
     def __init__(
@@ -87,15 +87,17 @@ class ProductParty:
         matrix: npt.NDArray[np.int64],
         widths: Mapping[str, int],
         secret: bytes,
-        ring: Ring,
+        arithmetic: Arithmetic,
     ) -> None:
-        self.name, self.matrix, self.widths, self.ring = name, matrix, dict(widths), ring
+        self.name, self.matrix, self.widths = name, matrix, dict(widths)
+        self.arithmetic = arithmetic
         self.pairs = [pair for pair in pairs_of(widths) if name in pair]
         self._ranks = {party: rank for rank, party in enumerate(sorted(widths))}
         self._masks, self._done = Masks(secret), 0
         self._blocks = record_blocks(len(matrix), max(widths.values()))
         self._corrections = [
-            np.zeros((widths[first], widths[second]), ring) for first, second in self.pairs
+            np.zeros((widths[first], widths[second]), arithmetic.ring)
+            for first, second in self.pairs
         ]
 
     def mask(self, block: int) -> Tensor:
@@ -111,7 +113,7 @@ class ProductParty:
                 f"party {self.name!r} was asked for block {block} of its records; it has sent "
                 f"{self._done} of {len(self._blocks)}"
             )
-        own = to_ring(self.matrix[self._blocks[block]], self.ring)
+        own = to_ring(self.matrix[self._blocks[block]], self.arithmetic.ring)
         masked = own + self._mask(self.name, block, len(own))
         for correction, (first, second) in zip(self._corrections, self.pairs, strict=True):
             if first == self.name:
@@ -127,7 +129,7 @@ class ProductParty:
         Parameters
         ----------
         noise : int64 array
-            The party's own, in full, for every cell.
+            The party's own, in full, for every cell, in steps.
 
         Raises
         ------
@@ -139,21 +141,19 @@ class ProductParty:
                 f"party {self.name!r} was asked for its shares before it had sent all records, or "
                 "twice"
             )
-        parts = [
-            correction + self._zero_share(pair, correction.shape)
-            for pair, correction in zip(self.pairs, self._corrections, strict=True)
-        ]
+        corrections = [correction.ravel() for correction in self._corrections]
+        zeros = [self._zero_share(pair, c.shape) for pair, c in zip(self.pairs, corrections)]
         self._corrections = []
-        return tensor_of(np.concatenate([p.ravel() for p in parts]) + to_ring(noise, self.ring))
+        return self.arithmetic.share(np.concatenate(corrections), np.concatenate(zeros), noise)
 
     def _mask(self, party: str, block: int, n_rows: int) -> Elements:
         shape = n_rows, self.widths[party]
-        return self._masks.draw(f"matrix|{self._ranks[party]}|{block}", shape, self.ring)
+        return self._masks.draw(f"matrix|{self._ranks[party]}|{block}", shape, self.arithmetic.ring)
 
     def _zero_share(self, pair: Pair, shape: tuple[int, ...]) -> Elements:
         first, second = (self._ranks[party] for party in pair)
         part = pair.index(self.name)
-        return self._masks.zero_share(f"products|{first}|{second}", 2, part, shape, self.ring)
+        return self._masks.zero_share(f"products|{first}|{second}", 2, part, shape)
 
 
 class ProductServer:
@@ -163,15 +163,14 @@ class ProductServer:
     ----------
     widths : mapping of party name to int
     n_records : int
-    ring : Ring
+    arithmetic : Arithmetic
     """
 
-    def __init__(self, widths: Mapping[str, int], n_records: int, ring: Ring) -> None:
-        self.widths, self.ring = dict(widths), ring
+    def __init__(self, widths: Mapping[str, int], n_records: int, arithmetic: Arithmetic) -> None:
+        self.widths, self.arithmetic = dict(widths), arithmetic
         self.blocks = record_blocks(n_records, max(widths.values()))
-        self._n_records = n_records
         self._products = {
-            (first, second): np.zeros((widths[first], widths[second]), ring)
+            (first, second): np.zeros((widths[first], widths[second]), arithmetic.ring)
             for first, second in pairs_of(widths)
         }
 
@@ -183,10 +182,10 @@ class ProductServer:
         ProtocolError
             If a party sent what it must not, naming it.
         """
-        rows = self.blocks[block].stop - self.blocks[block].start
+        rows, ring = self.blocks[block].stop - self.blocks[block].start, self.arithmetic.ring
         found = {
             name: elements_of(
-                masked.get(name), (rows, width), self.ring, f"party {name!r} sent a masked matrix"
+                masked.get(name), (rows, width), f"party {name!r} sent a masked matrix", ring
             )
             for name, width in self.widths.items()
         }
@@ -194,19 +193,18 @@ class ProductServer:
             product += column_products(found[first], found[second])
 
     def totals(self, shares: Mapping[str, Tensor]) -> dict[Pair, npt.NDArray[np.int64]]:
-        """Return the noisy product of every pair.
+        """Return the noisy product of every pair, in steps.
 
         Raises
         ------
         ProtocolError
             If a party sent what it must not, naming it.
         """
+        totals = {pair: self.arithmetic.in_steps(p) for pair, p in self._products.items()}
         for name in self.widths:
-            own = [pair for pair in self._products if name in pair]
-            sizes = [self._products[pair].size for pair in own]
-            found = elements_of(
-                shares.get(name), (sum(sizes),), self.ring, f"party {name!r} sent shares"
-            )
+            own = [pair for pair in totals if name in pair]
+            sizes = [totals[pair].size for pair in own]
+            found = elements_of(shares.get(name), (sum(sizes),), f"party {name!r} sent shares")
             for pair, part in zip(own, np.split(found, np.cumsum(sizes)[:-1]), strict=True):
-                self._products[pair] += part.reshape(self._products[pair].shape)
-        return {pair: signed(product) for pair, product in self._products.items()}
+                totals[pair] += part.reshape(totals[pair].shape)
+        return {pair: self.arithmetic.signed(total) for pair, total in totals.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,13 +23,13 @@ from torch import Tensor
 from vflsynth._random import derive
 from vflsynth.exceptions import ParameterError, ProtocolError
 
-Elements: TypeAlias = npt.NDArray[np.uint16 | np.uint32 | np.uint64]
+Elements: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 """Numbers of one ring; numpy adds and multiplies them modulo its size."""
 
-Ring: TypeAlias = "np.dtype[np.uint16] | np.dtype[np.uint32] | np.dtype[np.uint64]"
+Ring: TypeAlias = "np.dtype[np.unsignedinteger[Any]]"
 
-RINGS: tuple[Ring, ...] = (np.dtype(np.uint32), np.dtype(np.uint64))
-"""Those that sums are in."""
+_RINGS: tuple[Ring, ...] = (np.dtype(np.uint32), np.dtype(np.uint64))
+_WIDE: Ring = np.dtype(np.uint64)
 
 BLOCK_ELEMENTS = 1 << 22
 """Numbers of a record block in one message, 16 MiB of four bytes each."""
@@ -60,7 +61,7 @@ class Masks:
         return drawn.reshape(shape)
 
     def zero_share(
-        self, label: str, n_parts: int, part: int, shape: Sequence[int], ring: Ring
+        self, label: str, n_parts: int, part: int, shape: Sequence[int], ring: Ring = _WIDE
     ) -> Elements:
         """Return one of several parts of zero.
 
@@ -71,30 +72,87 @@ class Masks:
         return own - self.draw(f"{label}|{(part + 1) % n_parts}", shape, ring)
 
 
-def ring_for(largest: float) -> Ring:
-    """Return the smallest ring in which whole numbers up to a size, of either sign, are different.
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What sums are computed in: a ring for what is masked, and the steps that noise is drawn in.
 
-    Raises
-    ------
-    ParameterError
-        If there is none.
+    Sums are of whole units, and noise of whole steps, 2^shift of which are a unit. Numbers that are
+    equal modulo 2^b are equal modulo 2^(b + shift) when both are multiplied by 2^shift: so masked
+    records travel in few bits, and only sums in many.
+
+    Parameters
+    ----------
+    ring : Ring
+        Of what is masked.
+    shift : int
+        From 0.
     """
-    for ring in RINGS:
-        if largest < 2.0 ** (8 * ring.itemsize - 1):
-            return ring
-    raise ParameterError(
-        f"sums of up to {largest:.3g} units do not fit into 64 bits: ask for less noise"
-    )
+
+    ring: Ring
+    shift: int
+
+    @classmethod
+    def of(cls, largest: float, shift: int) -> Arithmetic:
+        """Choose the smallest ring in which sums cannot be mistaken.
+
+        Parameters
+        ----------
+        largest : float
+            Size of the largest sum, noise included, in units.
+        shift : int
+
+        Raises
+        ------
+        ParameterError
+            If there is none.
+        """
+        for ring in _RINGS:
+            found = cls(ring, shift)
+            if shift >= 0 and math.ldexp(largest, shift) < 2.0 ** (found.n_bits - 1):
+                return found
+        raise ParameterError(
+            f"sums of up to {largest:.3g} units of 2^{shift} steps do not fit into 64 bits: ask "
+            "for less noise"
+        )
+
+    @property
+    def n_bits(self) -> int:
+        """Bits of a sum in steps."""
+        return min(64, 8 * self.ring.itemsize + self.shift)
+
+    def in_steps(self, units: Elements) -> Elements:
+        """Turn a sum in units, or a share of one, into one in steps, uint64."""
+        return units.astype(np.uint64) << np.uint64(self.shift)
+
+    def share(self, units: Elements, zero: Elements, noise: npt.NDArray[np.int64]) -> Tensor:
+        """Return a party's share of sums in steps, with its noise, for a message.
+
+        Parameters
+        ----------
+        units : array
+            The party's share of the sums in units.
+        zero : uint64 array
+            Its part of zero.
+        noise : int64 array
+            In steps.
+
+        Notes
+        -----
+        Bits beyond `n_bits` are dropped. Those of the sum of all shares would tell how often shares
+        in units went around their ring, which depends on masks that the server does not know.
+        """
+        wide = self.in_steps(units.ravel()) + zero.ravel() + to_ring(noise.ravel())
+        return tensor_of(wide & np.uint64((1 << self.n_bits) - 1))
+
+    def signed(self, steps: Elements) -> npt.NDArray[np.int64]:
+        """Return the sums, of either sign, that shares in steps add up to."""
+        spare = 64 - self.n_bits
+        return (steps << np.uint64(spare)).astype(np.int64) >> np.int64(spare)
 
 
-def to_ring(values: npt.NDArray[Any], ring: Ring) -> Elements:
+def to_ring(values: npt.NDArray[Any], ring: Ring = _WIDE) -> Elements:
     """Take whole numbers of either sign modulo the ring's size."""
     return values.astype(np.int64).astype(ring)
-
-
-def signed(elements: Elements) -> npt.NDArray[np.int64]:
-    """Return the numbers of either sign that are nearest to zero."""
-    return elements.view(f"i{elements.itemsize}").astype(np.int64)
 
 
 def column_products(one: Elements, other: Elements) -> Elements:
@@ -152,7 +210,9 @@ def tensor_of(elements: Elements) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(elements).view(f"i{elements.itemsize}"))
 
 
-def elements_of(tensor: Tensor, shape: Sequence[int], ring: Ring, what: str) -> Elements:
+def elements_of(
+    tensor: Tensor | None, shape: Sequence[int], what: str, ring: Ring = _WIDE
+) -> Elements:
     """Return the ring elements of a message, which may come from anybody.
 
     Parameters
@@ -161,9 +221,9 @@ def elements_of(tensor: Tensor, shape: Sequence[int], ring: Ring, what: str) -> 
         None if there is none.
     shape : sequence of int
         What it must be.
-    ring : Ring
     what : str
         Whose numbers and which, for the error.
+    ring : Ring, default=uint64
 
     Raises
     ------
