@@ -37,7 +37,8 @@ def write_report(
     outcome : str
         ``"finished"``, or the error.
     noised : collection of str
-        Kinds of messages in which nothing depends on records but by way of noise.
+        Kinds of messages in which nothing depends on records but by way of noise, or of a mask that
+        the receiver does not know.
     more : dict, optional
         Further entries, JSON-safe.
     """

@@ -26,7 +26,7 @@ from torch import Tensor
 from vflsynth.exceptions import PayloadRejectedError, ProtocolMismatchError
 from vflsynth.protocol import MESSAGES, Message
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the frames; nodes that speak another one are refused."""
 
 MAX_HEADER = 1 << 20
@@ -35,7 +35,15 @@ _MAX_TEXT = 4096
 _MAX_INTEGER = 1 << 53
 _MAGIC = b"VFLS"
 _PREFIX = struct.Struct("<4sBI")
-_DTYPES = {torch.float32, torch.float64, torch.int64, torch.bool, torch.uint8}
+_DTYPES = {
+    torch.float32,
+    torch.float64,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+    torch.uint8,
+}
 _HEADER_KEYS = {"run", "number", "status", "tag", "request", "reason", "messages"}
 _MESSAGE_KEYS = {"kind", "sender", "receiver", "step", "values"}
 

@@ -100,8 +100,13 @@ class ProductParty:
             for first, second in self.pairs
         ]
 
+    @property
+    def n_shares(self) -> int:
+        """Cells of the products that this party takes part in."""
+        return sum(self.widths[first] * self.widths[second] for first, second in self.pairs)
+
     def mask(self, block: int) -> Tensor:
-        """Return Y of the next block of records, and forget the block after the last one.
+        """Return Y of the next block of records.
 
         Raises
         ------
