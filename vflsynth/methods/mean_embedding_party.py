@@ -17,7 +17,7 @@ from vflsynth.mechanisms import MeanEmbeddingPlan
 from vflsynth.methods.gan_party import GANParty
 from vflsynth.methods.settings import Settings
 from vflsynth.networks import sample_encoded
-from vflsynth.privacy.mean_embedding import random_frequencies
+from vflsynth.privacy.mean_embedding import project_records, random_frequencies
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import (
     FakeProjections,
@@ -85,11 +85,11 @@ class MeanEmbeddingParty(GANParty):
     @answers(NoisyHistograms)
     def noisy_histograms(self, step: int) -> NoisyHistograms:
         """Hand over the published histograms."""
-        counts = [histogram.counts for histogram in self.transformer.histograms_.values()]
-        sizes = torch.tensor([len(column) for column in counts])
-        return NoisyHistograms(
-            self.name, SERVER, step, torch.from_numpy(np.concatenate(counts)), sizes
-        )
+        histograms = list(self.transformer.histograms_.values())
+        counts = torch.from_numpy(np.concatenate([histogram.steps for histogram in histograms]))
+        sizes = torch.tensor([len(histogram.counts) for histogram in histograms])
+        exponents = torch.tensor([histogram.exponent for histogram in histograms])
+        return NoisyHistograms(self.name, SERVER, step, counts, sizes, exponents)
 
     @answers(IndependentProjections)
     def independent_projections(self, step: int) -> IndependentProjections:
@@ -102,7 +102,7 @@ class MeanEmbeddingParty(GANParty):
     @answers(RecordProjections)
     def record_projections(self, step: int) -> RecordProjections:
         """Project every record, x_i @ W_i, once: the encoded records are dropped afterwards."""
-        projections = self.records @ self.frequencies
+        projections = project_records(self.records, self.frequencies)
         del self.records
         return RecordProjections(self.name, SERVER, step, projections)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ProtocolError
 from vflsynth.privacy.events import NeighbouringRelation
-from vflsynth.privacy.mean_embedding import feature_sum, random_features, release_mean_embedding
+from vflsynth.privacy.mean_embedding import feature_sum, random_features
+from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import (
@@ -70,20 +73,15 @@ class MeanEmbeddingServer:
         """Release the mean embedding, once; a second release would cost a second budget."""
         if self.released is not None:
             raise ProtocolError("the mean embedding has already been released")
-        total = feature_sum([projections[name].projections for name in sorted(projections)])
+        grid = Grid.of(self.noise_std)
+        total = feature_sum([projections[name].projections for name in sorted(projections)], grid)
         if self.relation is NeighbouringRelation.REPLACE_ONE:
             n_records = float(len(projections[min(projections)].projections))
         else:
             n_records = estimate_n_records(
-                [
-                    column.numpy()
-                    for message in histograms.values()
-                    for column in torch.split(message.counts.cpu(), message.n_cells.tolist())
-                ]
+                [column for message in histograms.values() for column in _counts(message)]
             )
-        released = release_mean_embedding(
-            total, noise_std=self.noise_std, n_records=n_records, rng=self._noise
-        )
+        released = torch.from_numpy(grid.release(total, rng=self._noise).values) / n_records
         mean, covariance = feature_moments(
             [independent[name].projections for name in sorted(independent)]
         )
@@ -139,3 +137,12 @@ class MeanEmbeddingServer:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state`."""
         self.released, self.target = state["released"], state["target"]
+
+
+def _counts(message: NoisyHistograms) -> list[npt.NDArray[np.float64]]:
+    """Noisy counts of each column."""
+    steps = torch.split(message.counts.cpu(), message.n_cells.tolist())
+    return [
+        np.ldexp(column.numpy().astype(np.float64), exponent)
+        for column, exponent in zip(steps, message.exponents.tolist(), strict=True)
+    ]

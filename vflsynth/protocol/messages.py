@@ -378,14 +378,18 @@ class SummedBackboneGradients(Message):
     made_of=MadeOf.RECORDS,
     when=When.ONCE,
     slow=True,
-    contents="counts of the cells of all columns, with Gaussian noise",
+    contents="counts of the cells of all columns, with discrete Gaussian noise, in whole steps",
     tells="published; the privacy ledger counts it",
 )
 class NoisyHistograms(Message):
-    """Published counts of a party's columns, one after the other, and their numbers of cells."""
+    """Published counts of a party's columns, one after the other, and their numbers of cells.
+
+    Counts are whole numbers of steps; those of column i are ``2**exponents[i]``.
+    """
 
     counts: Tensor
     n_cells: Tensor
+    exponents: Tensor
 
 
 @message(
