@@ -91,11 +91,11 @@ class MeanEmbeddingParty(GANParty):
     @answers(NoisyHistograms)
     def noisy_histograms(self, step: int) -> NoisyHistograms:
         """Hand over the published histograms."""
-        counts = [histogram.counts for histogram in self.transformer.histograms_.values()]
-        sizes = torch.tensor([len(column) for column in counts])
-        return NoisyHistograms(
-            self.name, SERVER, step, torch.from_numpy(np.concatenate(counts)), sizes
-        )
+        histograms = list(self.transformer.histograms_.values())
+        counts = torch.from_numpy(np.concatenate([histogram.steps for histogram in histograms]))
+        sizes = torch.tensor([len(histogram.counts) for histogram in histograms])
+        exponents = torch.tensor([histogram.exponent for histogram in histograms])
+        return NoisyHistograms(self.name, SERVER, step, counts, sizes, exponents)
 
     @answers(IndependentProjections)
     def independent_projections(self, step: int) -> IndependentProjections:

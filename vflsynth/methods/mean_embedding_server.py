@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -90,11 +92,7 @@ class MeanEmbeddingServer:
             n_records = float(self.features.n_records)
         else:
             n_records = estimate_n_records(
-                [
-                    column.numpy()
-                    for message in histograms.values()
-                    for column in torch.split(message.counts.cpu(), message.n_cells.tolist())
-                ]
+                [column for message in histograms.values() for column in _counts(message)]
             )
         released = self.features.features(total) / n_records
         mean, covariance = feature_moments(
@@ -156,3 +154,12 @@ class MeanEmbeddingServer:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state`."""
         self.released, self.target = state["released"], state["target"]
+
+
+def _counts(message: NoisyHistograms) -> list[npt.NDArray[np.float64]]:
+    """Noisy counts of each column."""
+    steps = torch.split(message.counts.cpu(), message.n_cells.tolist())
+    return [
+        np.ldexp(column.numpy().astype(np.float64), exponent)
+        for column, exponent in zip(steps, message.exponents.tolist(), strict=True)
+    ]

@@ -27,13 +27,18 @@ from torch import Tensor
 
 from vflsynth.exceptions import PrivacyParameterError, ProtocolError
 from vflsynth.privacy.events import NeighbouringRelation
-from vflsynth.privacy.noise import gaussian_noise
+from vflsynth.privacy.releases import Grid, Ints
 
-_BLOCK = 4096  # records whose features are in memory at once
+_BLOCK = 1024  # records whose features are in memory at once
+
+_LARGEST_ENCODED = 16.0  # encoded numbers are within ±12, other encoded columns within ±1
+
+# Squares of a cosine and a sine that were rounded add up to more than 1 by less than this.
+_ROUNDING_MARGIN = 2.0**-40
 
 
 def mean_embedding_sensitivity(relation: NeighbouringRelation) -> float:
-    """L2 sensitivity of the feature sum: every record's feature vector has norm exactly 1.
+    """L2 sensitivity of the feature sum: no record's vector on the grid is longer than 1.
 
     Returns
     -------
@@ -78,6 +83,37 @@ def random_frequencies(
     return torch.from_numpy(rng.standard_normal((encoded_dim, n_features // 2)) / scales)
 
 
+def project_records(records: Tensor, frequencies: Tensor) -> Tensor:
+    """Project encoded records on the frequencies, each as if it were alone.
+
+    Parameters
+    ----------
+    records : Tensor, shape (record, encoded)
+        A party's; numbers beyond ±16 count as ±16.
+    frequencies : Tensor, shape (encoded, n_features / 2)
+
+    Returns
+    -------
+    Tensor, shape (record, n_features / 2)
+        float32, on the CPU.
+
+    Notes
+    -----
+    Both factors are rounded to about 22 bits, so that doubles hold all products and sums exactly.
+    In floating point the last bits of a record's projections could depend on the order of summation
+    and with it on the number of records, and the sum over records would change by more than the
+    sensitivity when one is added.
+    """
+    bits = 52 - max(1, records.shape[1]).bit_length()
+    for_records, for_frequencies = bits - bits // 2, bits // 2
+    limit = 2.0**for_records
+    x = (records.to("cpu", torch.float64) * (limit / _LARGEST_ENCODED)).round().clamp(-limit, limit)
+    largest = math.frexp(float(frequencies.abs().max()))[1] if frequencies.numel() else 0
+    w = torch.ldexp(frequencies.to("cpu", torch.float64), torch.tensor(for_frequencies - largest))
+    scale = _LARGEST_ENCODED / limit * 2.0 ** (largest - for_frequencies)
+    return (x @ w.round() * scale).float()
+
+
 def random_features(projections: Tensor) -> Tensor:
     """Map summed projections to random Fourier features.
 
@@ -96,7 +132,10 @@ def random_features(projections: Tensor) -> Tensor:
 
 
 def feature_blocks(projections: Sequence[Tensor], dtype: torch.dtype) -> Iterator[Tensor]:
-    """Compute the random features of all records, some thousands at a time, on the CPU.
+    """Compute the random features of all records, a block at a time, on the CPU.
+
+    Every block has as many rows, so that each record's features are computed alike, to the last
+    bit, whatever its place and however many others there are.
 
     Parameters
     ----------
@@ -120,61 +159,40 @@ def feature_blocks(projections: Sequence[Tensor], dtype: torch.dtype) -> Iterato
             f"Projections of the parties have different shapes: {sorted(shapes)}. "
             "Fix: all parties must use the same records and the same number of features."
         )
+    block = torch.empty((_BLOCK, projections[0].shape[1]), dtype=dtype)
     for start in range(0, len(projections[0]), _BLOCK):
-        parts = [part[start : start + _BLOCK].to("cpu", dtype) for part in projections]
-        block = torch.stack(parts).sum(0)
+        block.zero_()
+        for part in projections:
+            own = part[start : start + _BLOCK].to("cpu", dtype)
+            block[: len(own)] += own
         if not block.isfinite().all():
             raise ProtocolError("A party sent projections that are not finite. Fix: its encoding.")
-        yield random_features(block)
+        yield random_features(block)[: len(own)]
 
 
-def feature_sum(projections: Sequence[Tensor]) -> Tensor:
-    """Sum the random features of all records.
+def feature_sum(projections: Sequence[Tensor], grid: Grid) -> Ints:
+    """Sum the random features of all records, each rounded to the grid before.
 
     Parameters
     ----------
     projections : sequence of Tensor, each (record, n_features / 2)
         One per party, rows aligned.
+    grid : Grid
+        Of the release: the noise multiplier times `mean_embedding_sensitivity`.
 
     Returns
     -------
-    Tensor, shape (n_features,)
-        float64. Without noise: not for publication.
+    int64 array, shape (n_features,)
+        In steps, exact. Without noise: not for publication. Published and divided by a number of
+        records it is the mean embedding; under ``add_or_remove_one`` the true number is private and
+        `estimate_n_records` of published counts takes its place.
 
     Raises
     ------
     ProtocolError
         As `feature_blocks`.
     """
-    total = torch.zeros(2 * projections[0].shape[1], dtype=torch.float64)
+    total = np.zeros(2 * projections[0].shape[1], dtype=np.int64)
     for features in feature_blocks(projections, torch.float64):
-        total += features.sum(0)
+        total += grid.truncate(features.numpy() * (1.0 - _ROUNDING_MARGIN)).sum(0)
     return total
-
-
-def release_mean_embedding(
-    total: Tensor,
-    *,
-    noise_std: float,
-    n_records: float,
-    rng: torch.Generator | None = None,
-) -> Tensor:
-    """Publish the mean embedding: noise on the sum, divided by a public number of records.
-
-    Parameters
-    ----------
-    total : Tensor, shape (n_features,)
-        From `feature_sum`.
-    noise_std : float
-        The noise multiplier times `mean_embedding_sensitivity`.
-    n_records : float
-        The true number under ``replace_one``; under ``add_or_remove_one`` that number is private
-        and `estimate_n_records` of published counts takes its place.
-    rng : torch.Generator, optional
-        For tests only; see `gaussian_noise`.
-
-    Returns
-    -------
-    Tensor, shape (n_features,)
-    """
-    return (total + gaussian_noise(total.shape, noise_std, rng=rng)) / n_records

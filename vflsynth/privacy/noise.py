@@ -54,7 +54,7 @@ SMOOTHING_VARIANCE = 16
 BLOCKS = 16
 """Standard deviations are a multiple of so many steps."""
 
-LARGEST_SIGMA = 2**35
+LARGEST_SIGMA = 2**36 - BLOCKS
 """In steps; twenty of it fit many times into 64 bits."""
 
 _CHUNK = 1 << 16  # draws at a time: what they need stays in the cache
@@ -132,7 +132,8 @@ def _propose(count: int, width: int, rng: torch.Generator | None) -> _Ints:
     zero_twice = negative & (blocks == 0) & (places == 0)
     kept = accepted & even & ~zero_twice
     magnitudes = blocks[kept] * width + places[kept].astype(np.int64)
-    return np.where(negative[kept], -magnitudes, magnitudes)
+    signed: _Ints = np.where(negative[kept], -magnitudes, magnitudes)
+    return signed
 
 
 def _accept(
@@ -196,7 +197,8 @@ def _words(count: int, rng: torch.Generator | None) -> _Words:
     if rng is None:
         return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
     drawn = torch.randint(256, (8 * count,), generator=rng, dtype=torch.uint8, device=rng.device)
-    return drawn.cpu().numpy().view(np.uint64)
+    words: _Words = drawn.cpu().numpy().view(np.uint64)
+    return words
 
 
 def _block_table() -> npt.NDArray[np.int64]:
@@ -214,23 +216,3 @@ _SURE = np.array(
     dtype=np.uint64,
 )
 _EXP31 = np.array([exp_bounds(Fraction(a, 256), 31)[0] for a in range(256)], dtype=np.uint64)
-
-
-def gaussian_noise(
-    shape: Sequence[int],
-    std: float,
-    *,
-    rng: torch.Generator | None = None,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str = "cpu",
-) -> torch.Tensor:
-    """Draw floating-point noise. To be removed: every release goes through `releases`."""
-    from scipy.special import ndtri
-
-    if rng is not None:
-        noise = torch.randn(tuple(shape), generator=rng, dtype=torch.float64, device=rng.device)
-    else:
-        count = int(np.prod(shape, dtype=np.int64))
-        bits = np.frombuffer(os.urandom(8 * count), dtype=np.uint64) >> np.uint64(12)
-        noise = torch.from_numpy(ndtri((bits + 0.5) * 2.0**-52)).reshape(tuple(shape))
-    return (noise * std).to(device=device, dtype=dtype)

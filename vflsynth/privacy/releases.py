@@ -19,12 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from vflsynth.exceptions import PrivacyParameterError, ProtocolError
 from vflsynth.privacy.noise import BLOCKS, LARGEST_SIGMA, discrete_gaussian
 
 RESOLUTION = 30
-"""A standard deviation of noise has from 2**30 to 2**31 steps."""
+"""A standard deviation of noise has from 2**30 to 2**31 steps, if nothing else is said."""
 
 _LARGEST_SUM = 2**62
 
@@ -69,7 +70,7 @@ class Grid:
             )
 
     @classmethod
-    def of(cls, noise_std: float) -> Grid:
+    def of(cls, noise_std: float, resolution: int = RESOLUTION) -> Grid:
         """Choose the grid by the noise that a release is accounted for with.
 
         Parameters
@@ -77,6 +78,8 @@ class Grid:
         noise_std : float
             Of the continuous Gaussian that the accountant was asked about, in units of what is
             published.
+        resolution : int, default=30
+            Binary digits of the standard deviation before the point, in steps.
 
         Returns
         -------
@@ -87,8 +90,8 @@ class Grid:
         """
         if not (math.isfinite(noise_std) and noise_std > 0.0):
             raise PrivacyParameterError("noise_std", noise_std, "a positive finite number")
-        exponent = math.frexp(noise_std)[1] - 1 - RESOLUTION
-        steps = math.ldexp(noise_std, -exponent)  # exact, in [2**30, 2**31)
+        exponent = math.frexp(noise_std)[1] - 1 - resolution
+        steps = math.ldexp(noise_std, -exponent)  # exact, at least 2**resolution
         return cls(exponent, BLOCKS * (math.ceil(steps / BLOCKS) + 1))
 
     @property
@@ -170,6 +173,24 @@ class Grid:
         if total.size and max(-int(total.min()), int(total.max())) > _LARGEST_SUM:
             raise ProtocolError("a sum over records is too large for its noise to be added")
         return Release(total + self.noise(total.shape, rng=rng), self)
+
+    def release_tensor(self, vector: Tensor, *, rng: torch.Generator | None = None) -> Tensor:
+        """Publish one bounded vector that is not a sum over records, rounded to the grid.
+
+        Parameters
+        ----------
+        vector : Tensor, of any shape
+            Clipped as a whole: rounding towards zero makes it no longer.
+        rng : torch.Generator, optional
+            For tests only; see `discrete_gaussian`.
+
+        Returns
+        -------
+        Tensor, as ``vector``
+            Published and then rounded to the tensor's type.
+        """
+        published = self.release(self.truncate(vector.detach().cpu().numpy()), rng=rng)
+        return torch.from_numpy(published.values).to(vector)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

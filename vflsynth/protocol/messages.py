@@ -381,8 +381,8 @@ _UNIFORM = "nothing: uniformly random to its receiver, whatever the records are"
     when=When.BLOCK,
     slow=True,
     masked=True,
-    contents="angles w_i^k x_i of the block's records in 2^16ths of a turn (b, K), each with a mask "
-    "that is drawn of the shared secret",
+    contents="angles w_i^k x_i of the block's records in 2^16ths of a turn (b, K), each with a "
+    "mask that is drawn of the shared secret",
     tells=_UNIFORM + " (`vflsynth.secure.phases`)",
 )
 class MaskedAngles(Message):
@@ -396,8 +396,8 @@ class MaskedAngles(Message):
     made_of=MadeOf.RECORDS,
     when=When.BLOCK,
     masked=True,
-    contents="an additive share of cosines and sines of the block's masked joint angles (2, b, K); at "
-    "all parties but one a seed of it",
+    contents="an additive share of cosines and sines of the block's masked joint angles (2, b, K); "
+    "at all parties but one a seed of it",
     tells=_UNIFORM + " (`vflsynth.secure.phases`)",
 )
 class SharedPoints(Message):
@@ -413,8 +413,8 @@ class SharedPoints(Message):
     when=When.BLOCK,
     slow=True,
     masked=True,
-    contents="one-hot latent states of the block's records (b, states), each number with a mask that "
-    "is drawn of the shared secret",
+    contents="one-hot latent states of the block's records (b, states), each number with a mask "
+    "that is drawn of the shared secret",
     tells=_UNIFORM + " (`vflsynth.secure.products`)",
 )
 class MaskedStates(Message):
@@ -429,8 +429,8 @@ class MaskedStates(Message):
     when=When.ONCE,
     slow=True,
     masked=True,
-    contents="a share of sums over records, with the party's own noise in full and a part of zero that "
-    "is drawn of the shared secret",
+    contents="a share of sums over records, with the party's own noise in full and a part of zero "
+    "that is drawn of the shared secret",
     tells="all parties' shares together: the published sums with every party's noise, which the "
     "privacy ledger counts; fewer are uniformly random (`vflsynth.secure`)",
 )
@@ -448,14 +448,18 @@ class SumShares(Message):
     made_of=MadeOf.RECORDS,
     when=When.ONCE,
     slow=True,
-    contents="counts of the cells of all columns, with Gaussian noise",
+    contents="counts of the cells of all columns, with discrete Gaussian noise, in whole steps",
     tells="published; the privacy ledger counts it",
 )
 class NoisyHistograms(Message):
-    """Published counts of a party's columns, one after the other, and their numbers of cells."""
+    """Published counts of a party's columns, one after the other, and their numbers of cells.
+
+    Counts are whole numbers of steps; those of column i are ``2**exponents[i]``.
+    """
 
     counts: Tensor
     n_cells: Tensor
+    exponents: Tensor
 
 
 @message(
@@ -507,8 +511,8 @@ class ProjectionGradients(Message):
     made_of=MadeOf.RECORDS,
     when=When.ONCE,
     slow=True,
-    contents="counts of all pairs of the party's latent states, with discrete Gaussian noise, in whole "
-    "steps, and numbers of states (groups,)",
+    contents="counts of all pairs of the party's latent states, with discrete Gaussian noise, in "
+    "whole steps, and numbers of states (groups,)",
     tells="published; the privacy ledger counts it",
 )
 class LatentTables(Message):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from tests import planted
 from vflsynth import VFLGANSynthesizer
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth.columns.histograms import estimate_n_records
@@ -17,9 +18,10 @@ from vflsynth.methods import mean_embedding_server as server_module
 from vflsynth.methods.mean_embedding_server import MeanEmbeddingServer
 from vflsynth.privacy import NeighbouringRelation, PublicSchema
 from vflsynth.privacy import histograms as histograms_module
-from vflsynth.privacy import mean_embedding as mean_embedding_module
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.histograms import SUPPORT_SHARE, exact_histograms
+from vflsynth.privacy.mean_embedding import project_records
+from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import SERVER, Transcript
 from vflsynth.protocol.messages import (
@@ -129,10 +131,9 @@ def exact_sum(parties, encoded):
 def assert_release_is_the_noisy_sum(frames):
     server, parties, plan, encoded = release(frames)
     total = exact_sum(parties, encoded)
-    added = torch.randn(total.shape, generator=noise(2), dtype=torch.float64)
-    torch.testing.assert_close(
-        sum_of(server, parties), total + added * plan.noise_multiplier, atol=1e-3, rtol=1e-4
-    )
+    grid = Grid.of(plan.noise_multiplier)
+    added = torch.from_numpy(grid.noise(tuple(total.shape), rng=noise(2)) * grid.step)
+    torch.testing.assert_close(sum_of(server, parties), total + added, atol=1e-3, rtol=1e-4)
 
 
 def test_the_release_is_the_noisy_sum_over_the_joint_records(frames):
@@ -185,7 +186,7 @@ def noise_of_histograms(frames):
 
     def kept(*args, **rest):
         made = honest(*args, **rest)
-        if rest.get("supports") is None:
+        if rest.get("supports") is None and not {"smoker", "grade"} & made.keys():
             first_round.append(made)
         return made
 
@@ -202,14 +203,18 @@ def noise_of_histograms(frames):
 def noise_of_one_release(party, wide, once):
     message = party.noisy_histograms(0)
     published = torch.split(message.counts, message.n_cells.tolist())
+    published = [
+        counts.numpy() * 2.0**exponent
+        for counts, exponent in zip(published, message.exponents.tolist(), strict=True)
+    ]
     histograms = party.transformer.histograms_
     supports = {n: h.support for n, h in histograms.items() if h.support is not None}
     broad, exact = (exact_histograms(party.matched(), SCHEMA, 8, s) for s in ({}, supports))
     cells = []
     for name, counts in zip(histograms, published, strict=True):
-        numeric = name in supports  # categories are the average of both rounds
+        numeric = name in supports  # categories are published once
         std = once / (1.0 - SUPPORT_SHARE) ** 0.5 if numeric else once
-        cells.append((counts.numpy() - exact[name]) / std)
+        cells.append((counts - exact[name]) / std)
         if numeric:
             cells.append((wide[name].counts - broad[name]) / (once / SUPPORT_SHARE**0.5))
     return np.concatenate(cells)
@@ -224,7 +229,7 @@ def noise_of_feature_sums(frames):
     independent = {party.name: party.independent_projections(0) for party in parties}
     projections = {
         party.name: RecordProjections(
-            party.name, SERVER, 0, encoded[party.name].float() @ party.frequencies
+            party.name, SERVER, 0, project_records(encoded[party.name], party.frequencies)
         )
         for party in parties
     }
@@ -257,28 +262,8 @@ def test_every_feature_has_independent_noise(frames):
     assert_noise_is_claimed(noise_of_feature_sums(frames))
 
 
-def with_noise(patch, module, changed):
-    """Let `changed` call the honest `gaussian_noise` of a module."""
-    honest = module.gaussian_noise
-    patch.setattr(
-        module, "gaussian_noise", lambda shape, std, **rest: changed(honest, shape, std, **rest)
-    )
-
-
-def drop_noise(patch, module):
-    with_noise(patch, module, lambda honest, shape, std, **rest: honest(shape, 0.0, **rest))
-
-
-def plant_no_noise(patch):
-    drop_noise(patch, histograms_module)
-
-
 def plant_scalar_per_column(patch):
-    with_noise(
-        patch,
-        histograms_module,
-        lambda honest, shape, std, **rest: honest((1,), std, **rest).expand(shape),
-    )
+    planted.in_noise(patch, lambda draw, shape: draw((1,)))
 
 
 def plant_forgotten_party(patch):
@@ -287,17 +272,17 @@ def plant_forgotten_party(patch):
     def histograms(self, party, *rest):
         with pytest.MonkeyPatch.context() as inner:
             if party == "bank":
-                drop_noise(inner, histograms_module)
+                planted.no_noise(inner)
             return honest(self, party, *rest)
 
     patch.setattr(PublicEncoding, "histograms", histograms)
 
 
 def plant_forgotten_column(patch):
-    def changed(honest, shape, std, **rest):
-        return honest(shape, 0.0 if tuple(shape) == (4,) else std, **rest)  # grade
+    def changed(draw, shape):
+        return draw(shape, 0.0 if shape == (4,) else 1.0)  # grade
 
-    with_noise(patch, histograms_module, changed)
+    planted.in_noise(patch, changed)
 
 
 def plant_round_without_noise(patch, which):
@@ -306,7 +291,7 @@ def plant_round_without_noise(patch, which):
     def release_histograms(*args, supports=None, **rest):
         with pytest.MonkeyPatch.context() as inner:
             if (supports is None) == (which == "first"):
-                drop_noise(inner, histograms_module)
+                planted.no_noise(inner)
             return honest(*args, supports=supports, **rest)
 
     patch.setattr(histograms_module, "release_histograms", release_histograms)
@@ -333,7 +318,7 @@ def plant_noise_of_one_partys_columns(patch):
 @pytest.mark.parametrize(
     "plant",
     [
-        plant_no_noise,
+        planted.no_noise,
         plant_scalar_per_column,
         plant_forgotten_party,
         plant_forgotten_column,
@@ -349,45 +334,27 @@ def test_planted_bugs_in_the_noise_of_histograms_are_noticed(frames, plant, monk
         assert_noise_is_claimed(found)
 
 
-def plant_sum_without_noise(patch):
-    drop_noise(patch, mean_embedding_module)
-
-
-def plant_scalar_on_the_sum(patch):
-    with_noise(
-        patch,
-        mean_embedding_module,
-        lambda honest, shape, std, **rest: honest((1,), std, **rest).expand(shape),
-    )
-
-
 def plant_cosines_without_noise(patch):
-    def changed(honest, shape, std, **rest):
-        noise = honest(shape, std, **rest)
-        return torch.where(torch.arange(len(noise)) < len(noise) // 2, 0.0, noise)
+    def changed(draw, shape):
+        return np.where(np.arange(*shape) < shape[0] // 2, 0, draw(shape))
 
-    with_noise(patch, mean_embedding_module, changed)
+    planted.in_noise(patch, changed)
 
 
 def plant_noise_on_the_mean(patch):
-    honest = server_module.release_mean_embedding
-    patch.setattr(
-        server_module,
-        "release_mean_embedding",
-        lambda total, *, n_records, **rest: honest(total / n_records, n_records=1.0, **rest),
-    )
+    planted.in_noise(patch, lambda draw, shape: draw(shape, 1.0 / 60.0))
 
 
 def plant_party_missing_from_the_sum(patch):
     honest = server_module.feature_sum
-    patch.setattr(server_module, "feature_sum", lambda parts: honest(parts[:1]))
+    patch.setattr(server_module, "feature_sum", lambda parts, grid: honest(parts[:1], grid))
 
 
 @pytest.mark.parametrize(
     "plant",
     [
-        plant_sum_without_noise,
-        plant_scalar_on_the_sum,
+        planted.no_noise,
+        planted.one_scalar,
         plant_cosines_without_noise,
         plant_noise_on_the_mean,
         plant_party_missing_from_the_sum,
