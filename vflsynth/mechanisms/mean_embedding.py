@@ -22,6 +22,7 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import GaussianRelease, Sampler
 from vflsynth.privacy.ledger import LedgerEntry
 from vflsynth.privacy.mean_embedding import mean_embedding_sensitivity
+from vflsynth.privacy.secure_sums import check_feature_noise
 from vflsynth.registry import register
 
 _COVERS = {
@@ -116,8 +117,12 @@ class MeanEmbedding(HistogramMechanism):
         self.check()
         share, relation, holder = self.preprocessing_share, self.relation, asked.holder
         noise = split_budget(self, columns, {"histograms": share, "features": 1.0 - share})
+        check_feature_noise(
+            noise["features"] * mean_embedding_sensitivity(relation), self.n_features
+        )
         features = GaussianRelease(
-            released=f"sum of {self.n_features} random Fourier features of the joint records",
+            released=f"sum of {self.n_features} random Fourier features of the joint records, with "
+            "this noise of every party",
             party=holder or SERVER,
             noise_multiplier=noise["features"],
             sensitivity=mean_embedding_sensitivity(relation),

@@ -1,19 +1,13 @@
-"""A noisy kernel mean embedding of the joint table, computed party by party.
+"""Random features whose mean over the joint records is their kernel mean embedding.
 
 The mean of random Fourier features (Rahimi and Recht 2007) of all records determines their joint
 distribution as far as the kernel can see; published once with noise (DP-MERF, Harder et al. 2021)
 it can be learned from for as long and as often as one likes. What is learned is not the release
 itself but the estimate that `vflsynth.privacy.shrinkage` makes of it.
 
-Who sends what: party i sends the projections ``x_i @ W_i`` of each record's encoded columns, shape
-(record, n_features / 2). The server adds the parties' projections, takes cosine and sine, sums over
-records and adds noise. The server must be trusted not to look: it sees per-record projections, as
-VFLGAN's server sees per-record features. Recipients of the noisy mean see nothing else. Parties see
-nothing of each other.
-
-Since ``cos(a + b) = cos a cos b - sin a sin b`` (likewise for the sine), the sum over records is an
-inner product of vectors that each party can compute alone: what secure aggregation or a two-party
-inner product would need, so that the server sees sums only.
+Party i projects each record's encoded columns, ``x_i @ W_i`` of shape (record, n_features / 2). The
+features are cosine and sine of all parties' projections, added. Nobody adds them for a record:
+`vflsynth.secure.phases` sums features over records such that no projection is seen.
 """
 
 from __future__ import annotations
@@ -27,18 +21,14 @@ from torch import Tensor
 
 from vflsynth.exceptions import PrivacyParameterError, ProtocolError
 from vflsynth.privacy.events import NeighbouringRelation
-from vflsynth.privacy.releases import Grid, Ints
 
-_BLOCK = 1024  # records whose features are in memory at once
+_BLOCK = 4096  # records whose features are in memory at once
 
 _LARGEST_ENCODED = 16.0  # encoded numbers are within ±12, other encoded columns within ±1
 
-# Squares of a cosine and a sine that were rounded add up to more than 1 by less than this.
-_ROUNDING_MARGIN = 2.0**-40
-
 
 def mean_embedding_sensitivity(relation: NeighbouringRelation) -> float:
-    """L2 sensitivity of the feature sum: no record's vector on the grid is longer than 1.
+    """L2 sensitivity of the feature sum, where no record's features have a norm above 1.
 
     Returns
     -------
@@ -101,8 +91,8 @@ def project_records(records: Tensor, frequencies: Tensor) -> Tensor:
     -----
     Both factors are rounded to about 22 bits, so that doubles hold all products and sums exactly.
     In floating point the last bits of a record's projections could depend on the order of summation
-    and with it on the number of records, and the sum over records would change by more than the
-    sensitivity when one is added.
+    and with it on the number of records: other records' angles would be rounded otherwise when one
+    is added, and the sum would change by more than the sensitivity.
     """
     bits = 52 - max(1, records.shape[1]).bit_length()
     for_records, for_frequencies = bits - bits // 2, bits // 2
@@ -132,67 +122,33 @@ def random_features(projections: Tensor) -> Tensor:
 
 
 def feature_blocks(projections: Sequence[Tensor], dtype: torch.dtype) -> Iterator[Tensor]:
-    """Compute the random features of all records, a block at a time, on the CPU.
-
-    Every block has as many rows, so that each record's features are computed alike, to the last
-    bit, whatever its place and however many others there are.
+    """Compute the random features of joint fakes, some thousands at a time, on the CPU.
 
     Parameters
     ----------
-    projections : sequence of Tensor, each (record, n_features / 2)
+    projections : sequence of Tensor, each (fake, n_features / 2)
         One per party, rows aligned.
     dtype : torch.dtype
         To compute in.
 
     Yields
     ------
-    Tensor, shape (some records, n_features)
+    Tensor, shape (some fakes, n_features)
 
     Raises
     ------
     ProtocolError
-        If shapes differ or a projection is not finite, which would void the sensitivity.
+        If shapes differ or a projection is not finite.
     """
     shapes = {tuple(part.shape) for part in projections}
     if len(shapes) != 1:
         raise ProtocolError(
             f"Projections of the parties have different shapes: {sorted(shapes)}. "
-            "Fix: all parties must use the same records and the same number of features."
+            "Fix: all parties must draw as many fakes and use the same number of features."
         )
-    block = torch.empty((_BLOCK, projections[0].shape[1]), dtype=dtype)
     for start in range(0, len(projections[0]), _BLOCK):
-        block.zero_()
-        for part in projections:
-            own = part[start : start + _BLOCK].to("cpu", dtype)
-            block[: len(own)] += own
+        parts = [part[start : start + _BLOCK].to("cpu", dtype) for part in projections]
+        block = torch.stack(parts).sum(0)
         if not block.isfinite().all():
             raise ProtocolError("A party sent projections that are not finite. Fix: its encoding.")
-        yield random_features(block)[: len(own)]
-
-
-def feature_sum(projections: Sequence[Tensor], grid: Grid) -> Ints:
-    """Sum the random features of all records, each rounded to the grid before.
-
-    Parameters
-    ----------
-    projections : sequence of Tensor, each (record, n_features / 2)
-        One per party, rows aligned.
-    grid : Grid
-        Of the release: the noise multiplier times `mean_embedding_sensitivity`.
-
-    Returns
-    -------
-    int64 array, shape (n_features,)
-        In steps, exact. Without noise: not for publication. Published and divided by a number of
-        records it is the mean embedding; under ``add_or_remove_one`` the true number is private and
-        `estimate_n_records` of published counts takes its place.
-
-    Raises
-    ------
-    ProtocolError
-        As `feature_blocks`.
-    """
-    total = np.zeros(2 * projections[0].shape[1], dtype=np.int64)
-    for features in feature_blocks(projections, torch.float64):
-        total += grid.truncate(features.numpy() * (1.0 - _ROUNDING_MARGIN)).sum(0)
-    return total
+        yield random_features(block)

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.privacy.releases import RESOLUTION, Grid, Ints, Release
 from vflsynth.secure import RADIUS, Arithmetic, unit
 
 _FINEST = 20  # a unit has at most 2**20 steps, so that 64 bits hold more records than there are
+_LARGEST = 35  # noise of at most 2**35 steps can be drawn
 _TAIL = 20  # standard deviations of noise that there is room for; more are for once in 10^88 draws
 
 
@@ -36,11 +38,26 @@ def unit_grid(noise_std: float) -> Grid:
     Raises
     ------
     PrivacyParameterError
-        If there is so much noise that 64 bits do not hold it.
+        If there is more noise than can be drawn.
     """
     binary = math.frexp(noise_std)[1] - 1
     exponent = min(0, max(-_FINEST, binary - RESOLUTION))
     return Grid.of(noise_std, binary - exponent)
+
+
+def check_feature_noise(noise_std: float, n_features: int) -> None:
+    """Check that there is a grid for the noise of a `FeatureSum`, before anything is released.
+
+    Raises
+    ------
+    PrivacyParameterError
+        If there is so much noise that 64 bits do not hold it.
+    """
+    most = 2.0**_LARGEST / _record_norm(n_features)
+    if noise_std > most:
+        raise PrivacyParameterError(
+            "noise_multiplier", noise_std, f"less than {most:.3g} for {n_features} features"
+        )
 
 
 def unit_arithmetic(largest: float, grid: Grid, n_noises: int) -> Arithmetic:
@@ -84,7 +101,7 @@ class FeatureSum:
     @property
     def grid(self) -> Grid:
         """Of each party's noise, in units."""
-        return unit_grid(self.noise_std * RADIUS**2 * math.sqrt(self.n_features / 2))
+        return unit_grid(self.noise_std * _record_norm(self.n_features))
 
     @property
     def arithmetic(self) -> Arithmetic:
@@ -105,5 +122,10 @@ class FeatureSum:
 
     @property
     def _feature(self) -> float:
-        """What a unit is of a feature."""
+        """What a unit is of a feature, rounding undone."""
         return 1.0 / (unit() * math.sqrt(self.n_features / 2))
+
+
+def _record_norm(n_features: int) -> float:
+    """Return the most that a record adds to a sum of features, in units."""
+    return RADIUS**2 * math.sqrt(n_features / 2)

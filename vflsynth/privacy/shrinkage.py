@@ -86,7 +86,7 @@ def shrink_mean_embedding(
     Parameters
     ----------
     released : Tensor, shape (n_features,)
-        The noisy `feature_sum` over the number of records.
+        The noisy sum of features over the number of records.
     mean, covariance : Tensor, shapes (n_features,) and (n_features, n_features)
         u and C, from `feature_moments` of records with independent columns.
     noise_std, n_records : float

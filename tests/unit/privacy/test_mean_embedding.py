@@ -9,45 +9,87 @@ from hypothesis import strategies as st
 from vflsynth.exceptions import PrivacyParameterError, ProtocolError
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.mean_embedding import (
-    feature_sum,
+    feature_blocks,
     mean_embedding_sensitivity,
     project_records,
     random_features,
     random_frequencies,
 )
-from vflsynth.privacy.releases import Grid
+from vflsynth.privacy.secure_sums import FeatureSum, check_feature_noise
+from vflsynth.secure import RADIUS, PhaseParty, PhaseServer, angles_of
 
 ADD, REPLACE = NeighbouringRelation
 FREQUENCIES = random_frequencies(5, 40, (2.0, 4.0), np.random.default_rng(0))
 
-GRID = Grid.of(3.0)
-
 coordinates = st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=5)
 
 
-def steps(rows):
-    """Sum for a table whose columns 0-1 are one party's and 2-4 another's, in steps."""
+def units(projections):
+    """Sum of parties' records, exactly, without noise; the k-th record has the k-th masks."""
+    n_records, n_frequencies = projections[0].shape
+    arithmetic = FeatureSum(1.0, 2 * n_frequencies, len(projections), n_records).arithmetic
+    names = [str(i) for i in range(len(projections))]
+    parties = [
+        PhaseParty(name, angles_of(own), names, b"secret", arithmetic)
+        for name, own in zip(names, projections, strict=True)
+    ]
+    server = PhaseServer(names, n_records, n_frequencies, arithmetic)
+    for block in range(len(server.blocks)):
+        opened = server.open(block, {p.name: p.mask(block) for p in parties})
+        for party in parties:
+            party.take(block, opened[party.name])
+    none = np.zeros(2 * n_frequencies, np.int64)
+    return server.totals({p.name: p.shares(none) for p in parties}) >> arithmetic.shift
+
+
+def of_table(rows):
+    """For a table whose columns 0-1 are one party's and 2-4 another's."""
     table = torch.tensor(rows, dtype=torch.float64).reshape(-1, 5)
     parts = [(table[:, :2], FREQUENCIES[:2]), (table[:, 2:], FREQUENCIES[2:])]
-    return feature_sum([project_records(own, of) for own, of in parts], GRID)
+    return units([project_records(own, of) for own, of in parts])
 
 
-def total(rows):
-    return torch.from_numpy(steps(rows) * GRID.step)
+def features(in_units, n_features=40):
+    """Sum of features from exact units."""
+    made = FeatureSum(1.0, n_features, 1, 1)
+    return made.features(in_units << made.arithmetic.shift)
+
+
+LONGEST = RADIUS**2 * math.sqrt(20)
 
 
 @given(st.lists(coordinates, max_size=5), coordinates)
 def test_adding_any_record_moves_the_sum_by_at_most_one(rows, record):
     """Exactly at most 1, in whole numbers, and next to 1."""
-    moved = sum(int(d) ** 2 for d in steps([*rows, record]) - steps(rows))
-    longest = mean_embedding_sensitivity(ADD) / GRID.step
-    assert 0.999999 * longest**2 < moved <= longest**2
+    moved = sum(int(d) ** 2 for d in of_table([*rows, record]) - of_table(rows))
+    longest = mean_embedding_sensitivity(ADD) * LONGEST
+    assert (0.975 * longest) ** 2 < moved <= longest**2
 
 
 @given(st.lists(coordinates, max_size=5), coordinates, coordinates)
 def test_replacing_any_record_stays_within_the_sensitivity(rows, record, other):
-    moved = sum(int(d) ** 2 for d in steps([*rows, record]) - steps([*rows, other]))
-    assert moved <= (mean_embedding_sensitivity(REPLACE) / GRID.step) ** 2
+    moved = sum(int(d) ** 2 for d in of_table([*rows, record]) - of_table([*rows, other]))
+    assert moved <= (mean_embedding_sensitivity(REPLACE) * LONGEST) ** 2
+
+
+def test_the_grid_accounts_for_the_noise_of_one_party():
+    """Noise over sensitivity, both in units, is what the ledger has, to 3 in 10^5 above it."""
+    for multiplier in (0.01, 0.7, 3.0, 200.0):
+        for relation in (ADD, REPLACE):
+            sensitivity = mean_embedding_sensitivity(relation)
+            made = FeatureSum(multiplier * sensitivity, 40, 3, 1000)
+            ratio = made.grid.noise_std / (sensitivity * LONGEST)
+            assert multiplier < ratio < multiplier * (1 + 2e-4)
+            assert made.grid.per_unit == 2**made.arithmetic.shift
+            expected = ratio * sensitivity * 3**0.5 * RADIUS**2
+            assert 1.0 < made.joint_noise_std * RADIUS**2 / expected < 1.02
+
+
+def test_more_noise_than_64_bits_hold_is_refused():
+    check_feature_noise(6e4, 2000)
+    FeatureSum(6e4, 2000, 5, 10**6).arithmetic  # noqa: B018
+    with pytest.raises(PrivacyParameterError, match="noise_multiplier"):
+        check_feature_noise(7e4, 2000)
 
 
 def test_a_record_contributes_the_same_whatever_the_others_are():
@@ -58,8 +100,7 @@ def test_a_record_contributes_the_same_whatever_the_others_are():
     whole = project_records(table, frequencies)
     for rows in (slice(0, 1), slice(1, 4), slice(1, 2100), slice(1023, 1026), slice(77, 1500)):
         assert torch.equal(project_records(table[rows], frequencies), whole[rows])
-    single = sum(feature_sum([whole[k : k + 1]], GRID) for k in range(900, 1150))
-    assert np.array_equal(feature_sum([whole[900:1150]], GRID), single)
+        assert (angles_of(whole)[rows] == angles_of(whole[rows])).all()
 
 
 def test_projections_are_those_of_the_records():
@@ -73,10 +114,10 @@ def test_projections_are_those_of_the_records():
 
 def test_opposite_records_reach_the_sensitivity_under_replacement():
     """Projections that differ by π in every frequency: cos and sin change sign."""
-    one = feature_sum([torch.zeros(1, 20)], GRID)
-    other = feature_sum([torch.full((1, 20), math.pi, dtype=torch.float64)], GRID)
-    moved = np.linalg.norm((one - other) * GRID.step)
-    assert moved == pytest.approx(mean_embedding_sensitivity(REPLACE))
+    one = units([torch.zeros(1, 20)])
+    other = units([torch.full((1, 20), math.pi, dtype=torch.float64)])
+    moved = np.linalg.norm(one - other) / (mean_embedding_sensitivity(REPLACE) * LONGEST)
+    assert 0.975 < moved <= 1.0
 
 
 def test_sum_equals_the_features_of_the_joint_table_one_by_one():
@@ -87,13 +128,14 @@ def test_sum_equals_the_features_of_the_joint_table_one_by_one():
             angle = sum(row[j] * FREQUENCIES[j, k].item() for j in range(5))
             expected[k] += math.sqrt(2 / 40) * math.cos(angle)
             expected[20 + k] += math.sqrt(2 / 40) * math.sin(angle)
-    np.testing.assert_allclose(total(rows.tolist()).numpy(), expected, atol=1e-4)
+    found = features(of_table(rows.tolist())).numpy()
+    np.testing.assert_allclose(found, expected, atol=5 * 3 / RADIUS / math.sqrt(6 * 20))
 
 
-def test_sum_in_blocks_equals_sum_at_once():
+def test_blocks_of_features_are_the_features():
     projections = torch.from_numpy(np.random.default_rng(2).normal(size=(9001, 8)))
-    found = torch.from_numpy(feature_sum([projections], GRID) * GRID.step)
-    torch.testing.assert_close(found, random_features(projections).sum(0), atol=1e-4, rtol=0.0)
+    found = torch.cat(list(feature_blocks([projections, projections], torch.float64)))
+    torch.testing.assert_close(found, random_features(2 * projections))
 
 
 def test_features_approximate_the_mixture_of_gaussian_kernels():
@@ -119,17 +161,19 @@ def test_cross_party_structure_is_in_the_sum():
         return left, np.hstack([left, rng.normal(size=(5000, 1))])
 
     left, right = parties()
-    aligned = total(np.hstack([left, right]).tolist())
-    redrawn = total(np.hstack(parties()).tolist())
-    shuffled = total(np.hstack([left, rng.permutation(right)]).tolist())
+    shuffled = [left, rng.permutation(right)]
+    aligned, redrawn, shuffled = (
+        features(of_table(np.hstack(parts).tolist()))
+        for parts in ([left, right], parties(), shuffled)
+    )
     assert (aligned - shuffled).norm() > 3.0 * (aligned - redrawn).norm()
 
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ProtocolError, match="shapes"):
-        feature_sum([torch.zeros(3, 4), torch.zeros(2, 4)], GRID)
+        list(feature_blocks([torch.zeros(3, 4), torch.zeros(2, 4)], torch.float32))
     with pytest.raises(ProtocolError, match="finite"):
-        feature_sum([torch.zeros(3, 4), torch.full((3, 4), math.nan)], GRID)
+        list(feature_blocks([torch.zeros(3, 4), torch.full((3, 4), math.nan)], torch.float32))
     rng = np.random.default_rng(0)
     for n_features, bandwidths in ((7, (1.0,)), (0, (1.0,)), (8, ()), (8, (1.0, 0.0))):
         with pytest.raises(PrivacyParameterError):
