@@ -10,6 +10,7 @@ from vflsynth.mechanisms.base import Asked, Cover, HistogramMechanism, Plan
 from vflsynth.mechanisms.discriminators import SERVER
 from vflsynth.mechanisms.planning import (
     IN_LEAGUE,
+    KNOWN_ANYWAY,
     RECIPIENTS,
     SERVER_AND_PARTIES,
     histogram_event,
@@ -114,7 +115,7 @@ class LatentTree(HistogramMechanism):
                 entries,
                 words="differentially private latent tree (DPLT), with Gaussian noise",
                 protected_against=(RECIPIENTS, SERVER_AND_PARTIES),
-                not_protected_against=(IN_LEAGUE,),
+                not_protected_against=(IN_LEAGUE, KNOWN_ANYWAY),
                 public=("numbers of states and of latent states",),
             ),
             histogram_noise_multiplier=noise["preprocessing"],

@@ -11,6 +11,7 @@ from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism,
 from vflsynth.mechanisms.discriminators import SERVER
 from vflsynth.mechanisms.planning import (
     IN_LEAGUE,
+    KNOWN_ANYWAY,
     RECIPIENTS,
     SERVER_AND_PARTIES,
     WHO_JOINS,
@@ -137,7 +138,7 @@ class MeanEmbedding(HistogramMechanism):
                 [LedgerEntry("preprocessing", histograms), LedgerEntry("mean embedding", features)],
                 words="noisy histograms and kernel mean embedding (one-shot)",
                 protected_against=(RECIPIENTS,) if holder else (RECIPIENTS, SERVER_AND_PARTIES),
-                not_protected_against=(WHO_JOINS,) if holder else (IN_LEAGUE,),
+                not_protected_against=(WHO_JOINS,) if holder else (IN_LEAGUE, KNOWN_ANYWAY),
                 public=("random frequencies",),
             ),
             histogram_noise_multiplier=noise["histograms"],

@@ -39,6 +39,10 @@ Who sees what, if everybody follows the protocol and no party tells the server t
   subtract theirs, and what is left has the noise of one.
 
 A single party, the holder of a joined table, is opened its own angles.
+
+A server that does not follow the protocol can do more: were it to share the point of one record
+enlarged and zeros for all others, that record would stand out of the noise. Products of matrices
+(`vflsynth.secure.products`), in which parties take nothing from the server, do not have this.
 """
 
 from __future__ import annotations

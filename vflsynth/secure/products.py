@@ -174,9 +174,10 @@ class ProductServer:
     def __init__(self, widths: Mapping[str, int], n_records: int, arithmetic: Arithmetic) -> None:
         self.widths, self.arithmetic = dict(widths), arithmetic
         self.blocks = record_blocks(n_records, max(widths.values()))
+        self.pairs = pairs_of(widths)
         self._products = {
             (first, second): np.zeros((widths[first], widths[second]), arithmetic.ring)
-            for first, second in pairs_of(widths)
+            for first, second in self.pairs
         }
 
     def add(self, block: int, masked: Mapping[str, Tensor]) -> None:
