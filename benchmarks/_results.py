@@ -41,6 +41,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "mnist_mechanisms": ("row",),
     "penalties": ("settings", "gradient_penalty", "seed"),
     "sampling": (),
+    "secure_sums": ("sum", "records", "parties"),
     "split_defences": ("data", "parties", "method"),
     "split_dimip": ("data", "family", "row"),
     "split_marvell": ("data", "width", "point"),

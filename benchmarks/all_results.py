@@ -290,6 +290,11 @@ SECTIONS: tuple[Section, ...] = (
         lambda: [*_of_audits(), *_of_table3(), "audit_tables"],
         lambda: show("audit_tables"),
     ),
+    (
+        "Sums over records that nobody sees",
+        only("secure_sums run"),
+        lambda: show("secure_sums", "show"),
+    ),
     ("What audits cost", lambda: _of_audits(jobs=True), audit_speed),
     (
         "GAFM Table 1, and all defences against all attacks",

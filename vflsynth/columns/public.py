@@ -169,8 +169,9 @@ class PublicTransformer(ColumnTransformer):
             public["support"] = histogram.support.to_json()
         if histogram.quantile_map is not None:
             public["quantile_map"] = [knots.tolist() for knots in histogram.quantile_map]
-        noise_std = float(histogram.noise_std)
-        return {**public, "counts": histogram.counts.tolist(), "noise_std": noise_std}
+        noise_std, exponent = float(histogram.noise_std), histogram.exponent
+        counts = histogram.steps.tolist()  # whole numbers, as they were released
+        return {**public, "counts": counts, "exponent": exponent, "noise_std": noise_std}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         self._kind = str(state["declared"])
@@ -185,7 +186,16 @@ class PublicTransformer(ColumnTransformer):
             axis_of(column, self.dtype_)
         else:
             column = Categories(tuple(scalar_from_json(value) for value in state["categories"]))
-        counts = np.array(state["counts"], dtype=np.float64)
+        if "exponent" not in state:
+            raise ValueError(
+                "its noisy counts have all the digits of floating-point numbers, which tell the "
+                "true ones; no model of this version has them. Fix: fit again"
+            )
+        exponent = int(state["exponent"])
+        steps = np.array(state["counts"], dtype=np.int64)
+        if steps.tolist() != state["counts"]:
+            raise ValueError("counts are whole numbers of steps")
+        counts = np.ldexp(steps.astype(np.float64), exponent)
         quantile_map = None
         if "quantile_map" in state:
             before, after = (np.array(knots, dtype=np.float64) for knots in state["quantile_map"])
@@ -193,5 +203,5 @@ class PublicTransformer(ColumnTransformer):
                 raise ValueError("a quantile map needs as many values after as before")
             quantile_map = before, after
         self.histogram_ = NoisyHistogram(
-            column, counts, float(state["noise_std"]), support, quantile_map
+            column, counts, float(state["noise_std"]), support, quantile_map, exponent
         )

@@ -25,7 +25,7 @@ from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import check_party_frames, read_table
 from vflsynth.methods.base import Method
-from vflsynth.protocol import MadeOf, Message, Schedule, Transcript, When, answers, takes
+from vflsynth.protocol import MESSAGES, MadeOf, Message, Schedule, Transcript, When, answers, takes
 from vflsynth.protocol.messages import (
     AlignmentNotice,
     BlindedKeys,
@@ -272,7 +272,9 @@ class PartyNode(BlindedRun):
         if declared.when is When.EPOCH:
             return self.duration.n_epochs + 1
         # The server has what was released: asking again would cost again.
-        return 0 if again and declared.made_of in (MadeOf.RECORDS, MadeOf.NETWORKS) else 1
+        if again and declared.made_of in (MadeOf.RECORDS, MadeOf.NETWORKS):
+            return 0
+        return self.method.n_blocks(self.settings) if declared.when is When.BLOCK else 1
 
 
 def template_of(job: Job, site: Site) -> TableTransformer:
@@ -328,6 +330,8 @@ def check_site(job: Job, site: Site, method: Method) -> None:
 
 
 def noised(method: Method) -> frozenset[str]:
-    """Return the kinds of messages that are noisy themselves."""
+    """Return the kinds of messages that are noisy themselves, or masked."""
     covers = {} if method.plan is None else method.plan.covers
-    return frozenset(name for name, cover in covers.items() if cover.noised)
+    return frozenset(
+        name for name, cover in covers.items() if cover.noised or MESSAGES[name].declared.masked
+    )

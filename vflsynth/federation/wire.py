@@ -37,7 +37,15 @@ _MAX_TEXT = 4096
 _MAX_INTEGER = 1 << 53
 _MAGIC = b"VFLS"
 _PREFIX = struct.Struct("<4sBI")
-_DTYPES = {torch.float32, torch.float64, torch.int64, torch.bool, torch.uint8}
+_DTYPES = {
+    torch.float32,
+    torch.float64,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+    torch.uint8,
+}
 _HEADER_KEYS = {"run", "number", "status", "tag", "request", "reason", "messages"}
 _MESSAGE_KEYS = {"kind", "sender", "receiver", "step", "values"}
 

@@ -75,8 +75,8 @@ class Cover:
     purpose : str
         That of an entry of the ledger.
     noised : bool
-        Whether the message itself is noisy or computed from what is. False where a trusted server
-        receives it in the clear, and the noise is in what the server computes from it.
+        Whether the message itself is noisy or computed from what is. False where the noise is in
+        what the server computes from it: it receives it masked, or in the clear and is trusted.
     """
 
     purpose: str

@@ -26,6 +26,11 @@ from vflsynth.privacy.histograms import SUPPORT_SHARE, histogram_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 
 RECIPIENTS = "recipients of the synthetic data and of the generators"
+SERVER_AND_PARTIES = (
+    "the server and the other parties: they see uniformly random numbers and noisy releases"
+)
+IN_LEAGUE = "a party and the server together: the parties' secret takes the masks off all records"
+KNOWN_ANYWAY = "a party: it knows its own records and whose records the other parties have, too"
 WHO_JOINS = "whoever joins the tables and trains: it sees all parties' records as they are"
 SERVER_SEES_FEATURES = (
     "the server: it sees intermediate features of every record in a batch without noise"

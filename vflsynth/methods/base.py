@@ -13,7 +13,7 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from vflsynth._random import RandomStreams
+from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import PublicSchema, TableTransformer, check_public
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import KeyMinter, learn_key_minters, public_key_minters
@@ -124,6 +124,8 @@ class Method(ABC):
         Calibrated noise and ledger, after `agree`.
     columns : mapping of party name to ColumnCounts
         What it was agreed for.
+    n_records : int
+        Matched records, likewise.
     """
 
     party: ClassVar[type[Party]] = Party
@@ -144,6 +146,7 @@ class Method(ABC):
         self.parameters, self.privacy, self.noise = parameters, privacy, noise
         self.plan: Plan | None = None
         self.columns: Mapping[str, ColumnCounts] = {}
+        self.n_records = 0
 
     # -- before and while records are matched -----------------------------------------------------
 
@@ -192,7 +195,7 @@ class Method(ABC):
         """
         if self.privacy is not None and self.plan is None:
             self.plan = self.privacy.plan(columns, self._asked(columns, n_records, holder))
-        self.columns = columns
+        self.columns, self.n_records = columns, n_records
 
     def _asked(
         self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None
@@ -251,8 +254,8 @@ class Method(ABC):
         streams : RandomStreams
             From the secret that the parties share.
         sampling : sequence of bytes
-            One secret per replica, new in every attempt, for samples of records whose chance the
-            privacy account counts on.
+            One secret per replica, new in every attempt, for masks, and for samples of records
+            whose chance the privacy account counts on.
         n_records : int
         settings : as `settings` returns
         replica_rows : Tensor of int64, shape (replica, record), optional
@@ -272,7 +275,12 @@ class Method(ABC):
             latent_dim=getattr(settings, "latent_dim", 0),
             replica_rows=replica_rows,
         )
+        made.attempt = derive(sampling[0], "masks")
         return made
+
+    def n_blocks(self, settings: Any) -> int:
+        """Return how many blocks of records there are messages of, at most."""
+        return 0
 
     def build(self, party: Any, settings: Any, schedule: Schedule, streams: RandomStreams) -> None:
         """Make a party's networks."""

@@ -423,6 +423,76 @@ class SummedBackboneGradients(Message):
     gradients: Tensor
 
 
+# -- secure sums, whatever the method -------------------------------------------------------------
+
+_UNIFORM = "nothing: uniformly random to its receiver, whatever the records are"
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.BLOCK,
+    slow=True,
+    masked=True,
+    contents="angles w_i^k x_i of the block's records in 2^16ths of a turn (b, K), each with a "
+    "mask that is drawn of the shared secret",
+    tells=_UNIFORM + " (`vflsynth.secure.phases`)",
+)
+class MaskedAngles(Message):
+    """Masked angles of a block of records, int16 of shape (record, frequency)."""
+
+    angles: Tensor
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.RECORDS,
+    when=When.BLOCK,
+    masked=True,
+    contents="an additive share of cosines and sines of the block's masked joint angles (2, b, K); "
+    "at all parties but one a seed of it",
+    tells=_UNIFORM + " (`vflsynth.secure.phases`)",
+)
+class SharedPoints(Message):
+    """A party's share of the points that joint masked angles stand for: `seed` or `opened`."""
+
+    seed: Tensor
+    opened: Tensor
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.BLOCK,
+    slow=True,
+    masked=True,
+    contents="one-hot latent states of the block's records (b, states), each number with a mask "
+    "that is drawn of the shared secret",
+    tells=_UNIFORM + " (`vflsynth.secure.products`)",
+)
+class MaskedStates(Message):
+    """Masked one-hot codes of a block of records, shape (record, state)."""
+
+    states: Tensor
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.ONCE,
+    slow=True,
+    masked=True,
+    contents="a share of sums over records, with the party's own noise in full and a part of zero "
+    "that is drawn of the shared secret",
+    tells="all parties' shares together: the published sums with every party's noise, which the "
+    "privacy ledger counts; fewer are uniformly random (`vflsynth.secure`)",
+)
+class SumShares(Message):
+    """A party's share of noisy sums, int64, one after the other."""
+
+    shares: Tensor
+
+
 # -- kernel mean embedding ------------------------------------------------------------------------
 
 
@@ -431,14 +501,18 @@ class SummedBackboneGradients(Message):
     made_of=MadeOf.RECORDS,
     when=When.ONCE,
     slow=True,
-    contents="counts of the cells of all columns, with Gaussian noise",
+    contents="counts of the cells of all columns, with discrete Gaussian noise, in whole steps",
     tells="published; the privacy ledger counts it",
 )
 class NoisyHistograms(Message):
-    """Published counts of a party's columns, one after the other, and their numbers of cells."""
+    """Published counts of a party's columns, one after the other, and their numbers of cells.
+
+    Counts are whole numbers of steps; those of column i are ``2**exponents[i]``.
+    """
 
     counts: Tensor
     n_cells: Tensor
+    exponents: Tensor
 
 
 @message(
@@ -451,24 +525,6 @@ class NoisyHistograms(Message):
 )
 class IndependentProjections(Message):
     """Projections of records with independent columns, shape (record, frequency)."""
-
-    projections: Tensor
-
-
-@message(
-    from_party=True,
-    made_of=MadeOf.RECORDS,
-    when=When.ONCE,
-    slow=True,
-    contents="w_i^k x_i of every record (n, K), in the clear",
-    tells="K linear functions of every record's encoded columns, without noise. The server does "
-    "not know the frequencies w, which the party draws, but with that many projections of each "
-    "record nothing is hidden from it: **the server sees the records in the clear** and must be "
-    "trusted to add noise and to forget. It needs only the sums over records of cos and sin of the "
-    "parties' added projections, which secure aggregation can give it",
-)
-class RecordProjections(Message):
-    """Projections of every record's encoded columns, shape (record, frequency)."""
 
     projections: Tensor
 
@@ -508,18 +564,18 @@ class ProjectionGradients(Message):
     made_of=MadeOf.RECORDS,
     when=When.ONCE,
     slow=True,
-    contents="every record's latent states (n, groups), in the clear",
-    tells="a few discrete functions of every record's columns, without noise, such as which of "
-    "eight classes of laboratory values a patient is in. The server counts pairs of them, which "
-    "secure aggregation can give it",
+    contents="counts of all pairs of the party's latent states, with discrete Gaussian noise, in "
+    "whole steps, and numbers of states (groups,)",
+    tells="published; the privacy ledger counts it",
 )
-class LatentCodes(Message):
-    """Latent state of every record in each of a party's groups of columns, and how many there are.
+class LatentTables(Message):
+    """Published tables of pairs of a party's own latent attributes, one after the other.
 
-    `codes` has shape (record, group), `sizes` (group,).
+    `counts` are whole numbers of steps, int64; `sizes` are the attributes' numbers of states,
+    shape (group,).
     """
 
-    codes: Tensor
+    counts: Tensor
     sizes: Tensor
 
 

@@ -29,7 +29,15 @@ class Schedule:
         0 where nothing is generated.
     replica_rows : Tensor of int64, shape (replica, n_records), optional
         Positions of each replica's training records; by default all replicas use all records.
+
+    Attributes
+    ----------
+    attempt : bytes
+        A secret of the parties that is new in every attempt, for masks: what is masked twice alike
+        shows its difference.
     """
+
+    attempt: bytes
 
     def __init__(
         self,

@@ -13,8 +13,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests import planted
 from vflsynth._random import secret_from
-from vflsynth.mechanisms import noisy_descent as dpsgd_module
 from vflsynth.methods.base import Algorithm, Duration
 from vflsynth.privacy import PublicSchema
 from vflsynth.run import Options, PartyRun, local, server_run
@@ -112,10 +112,7 @@ def sessions_of(monkeypatch, synthesizer):
 
 def without_noise(patch):
     """Leave the noise of DP-SGD out."""
-    honest = dpsgd_module.noisy_mean
-    patch.setattr(
-        dpsgd_module, "noisy_mean", lambda t, **rest: honest(t, **rest | {"noise_multiplier": 0.0})
-    )
+    planted.no_noise(patch)
 
 
 def score(party, record):

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.base import clone
 
+from tests import planted
 from tests.unit.synthesizers.private_steps import (
     BATCH,
     RECORDS,
@@ -319,13 +320,7 @@ def test_every_coordinate_of_every_owner_has_independent_noise(frames, session_o
 
 
 def plant_scalar_noise(patch):
-    honest = dpsgd_module.noisy_mean
-
-    def scalar(total, **rest):
-        one = honest(torch.zeros(1), **rest)
-        return honest(total, **rest | {"noise_multiplier": 0.0}) + one
-
-    patch.setattr(dpsgd_module, "noisy_mean", scalar)
+    planted.one_scalar(patch)
 
 
 def plant_forgotten_party(patch):
@@ -344,20 +339,12 @@ def plant_forgotten_party(patch):
 
 
 def plant_layer_without_noise(patch):
-    honest = dpsgd_module.noisy_mean
-
-    def raw(total, **rest):
-        exact = total.shape[-1] == 1  # the last layers
-        return honest(total, **rest | ({"noise_multiplier": 0.0} if exact else {}))
-
-    patch.setattr(dpsgd_module, "noisy_mean", raw)
+    # The last layers.
+    planted.in_noise(patch, lambda draw, shape: draw(shape, 0.0 if shape[-1] == 1 else 1.0))
 
 
 def plant_sensitivity_of_one_owner(patch):
-    honest = dpsgd_module.noisy_mean
-    patch.setattr(
-        dpsgd_module, "noisy_mean", lambda t, **rest: honest(t, **rest | {"sensitivity": 0.3})
-    )
+    planted.in_noise(patch, lambda draw, shape: draw(shape, 1.0 / math.sqrt(3.0)))
 
 
 @pytest.mark.parametrize(
@@ -482,7 +469,7 @@ def test_a_party_refuses_what_the_ledger_has_no_entry_for(frames, session_of):
 
 def test_the_history_is_computed_from_fakes(frames, session_of, monkeypatch):
     """Reports are equal for two tables when everything that they should depend on is."""
-    monkeypatch.setattr(dpsgd_module, "noisy_mean", lambda total, **rest: torch.zeros_like(total))
+    monkeypatch.setattr(dpsgd_module, "noisy_mean", lambda total, *_, **rest: total.double() * 0)
     reports = []
     for table in (frames, make_frames(seed=9)):
         session = session_of(table)
@@ -662,33 +649,13 @@ def test_first_layer_changes_the_gradient_of_the_first_layer_alone(frames, sessi
     assert_first_layer_is_equations_20_and_21(session_of, frames)
 
 
-def with_first_layer_noise(patch, changed):
-    """Let `changed` call the honest `gaussian_noise` for a tensor (replica, in, out)."""
-    honest = first_layer_mechanism.gaussian_noise
-    patch.setattr(
-        first_layer_mechanism,
-        "gaussian_noise",
-        lambda shape, std, **rest: changed(honest, shape, std, **rest),
-    )
-
-
-def plant_first_layer_no_noise(patch):
-    with_first_layer_noise(patch, lambda honest, shape, std, **rest: honest(shape, 0.0, **rest))
-
-
 def plant_first_layer_scalar(patch):
     """What the paper's red-wine scripts do: one number for a whole matrix."""
-    with_first_layer_noise(
-        patch,
-        lambda honest, shape, std, **rest: honest((shape[0], 1, 1), std, **rest).expand(shape),
-    )
+    planted.in_noise(patch, lambda draw, shape: draw((shape[0], 1, 1)))
 
 
 def plant_first_layer_same_for_all_models(patch):
-    with_first_layer_noise(
-        patch,
-        lambda honest, shape, std, **rest: honest((1, *shape[1:]), std, **rest).expand(shape),
-    )
+    planted.in_noise(patch, lambda draw, shape: draw((1, *shape[1:])))
 
 
 def plant_first_layer_forgotten_party(patch):
@@ -703,17 +670,11 @@ def plant_first_layer_forgotten_party(patch):
 
 
 def plant_first_layer_bias_without_noise(patch):
-    def changed(honest, shape, std, **rest):
-        return honest(shape, 0.0 if shape[1] == 1 else std, **rest)
-
-    with_first_layer_noise(patch, changed)
+    planted.in_noise(patch, lambda draw, shape: draw(shape, 0.0 if shape[1] == 1 else 1.0))
 
 
 def plant_first_layer_weight_without_noise(patch):
-    def changed(honest, shape, std, **rest):
-        return honest(shape, std if shape[1] == 1 else 0.0, **rest)
-
-    with_first_layer_noise(patch, changed)
+    planted.in_noise(patch, lambda draw, shape: draw(shape, 1.0 if shape[1] == 1 else 0.0))
 
 
 def plant_noise_on_the_second_layer(patch):
@@ -732,7 +693,7 @@ def plant_first_layer_sensitivity_of_removal(patch):
 @pytest.mark.parametrize(
     "plant",
     [
-        plant_first_layer_no_noise,
+        planted.no_noise,
         plant_first_layer_scalar,
         plant_first_layer_same_for_all_models,
         plant_first_layer_forgotten_party,
