@@ -75,11 +75,10 @@ class VertiGANSynthesizer(GANSynthesizer):
     privacy : Mechanism, optional
         Differential privacy (Notes): `DPSGD` or `FirstLayer` of `vflsynth.mechanisms`.
         `MeanEmbedding` has no discriminators and so nothing of VertiGAN. With `DPSGD` nothing is
-        evaluated: `model_selection`, `evaluate_every` and `calibrate_marginals` have no effect and are
-        refused if they are
-        not the default, `batch_size` is the expected number of real records in a batch,
-        `learning_rate` is that of the generators and a tenth of the discriminators', and the
-        default is about 3,000 steps. With `FirstLayer` all parameters are as without.
+        evaluated: `model_selection`, `evaluate_every` and `calibrate_marginals` have no effect and
+        are refused if they are not the default, `batch_size` is the expected number of real records
+        in a batch, `learning_rate` is that of the generators and a tenth of the discriminators',
+        and the default is about 3,000 steps. With `FirstLayer` all parameters are as without.
 
     Attributes
     ----------

@@ -88,8 +88,8 @@ class VFLGANSynthesizer(GANSynthesizer):
         evaluation, `learning_rate`, `betas` and `generator_average` have none; an epoch is 100
         steps (default 25) with batches of 512 fakes. With `DPSGD` nothing is evaluated either:
         `model_selection`, `evaluate_every` and `calibrate_marginals` have none, `batch_size` is the
-        expected number of real records in a batch, `learning_rate` is that of the generators and a tenth of the
-        discriminators', and the default is about 3,000 steps. In our experiments
+        expected number of real records in a batch, `learning_rate` is that of the generators and a
+        tenth of the discriminators', and the default is about 3,000 steps. In our experiments
         ``discriminator_steps=2`` and ``max_grad_norm=2`` did best. With `FirstLayer` all parameters
         are as without.
 

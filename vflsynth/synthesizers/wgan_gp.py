@@ -31,9 +31,10 @@ transformer, memory_limit, device, random_state, verbose
         change its parameters alike; there is one discriminator to clip, not one per party and one
         shared. `DPSGDGAN` and `GSWGAN` are the published ones: `model_selection`,
         `evaluate_every` and `calibrate_marginals` have no effect with them, as no record is read.
-        With `DPSGDGAN` the default is about 3,000 steps with an eighth of the records. With `GSWGAN` `batch_size` is
-        also the number of fakes whose gradients are released at each generator step; default: the
-        largest power of two that is at most a shard's number of records, between 8 and 32.
+        With `DPSGDGAN` the default is about 3,000 steps with an eighth of the records. With
+        `GSWGAN` `batch_size` is also the number of fakes whose gradients are released at each
+        generator step; default: the largest power of two that is at most a shard's number of
+        records, between 8 and 32.
 
     Attributes
     ----------
