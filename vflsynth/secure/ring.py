@@ -31,8 +31,8 @@ Ring: TypeAlias = "np.dtype[np.unsignedinteger[Any]]"
 _RINGS: tuple[Ring, ...] = (np.dtype(np.uint32), np.dtype(np.uint64))
 _WIDE: Ring = np.dtype(np.uint64)
 
-BLOCK_ELEMENTS = 1 << 22
-"""Numbers of a record block in one message, 16 MiB of four bytes each."""
+BLOCK_ELEMENTS = 1 << 20
+"""Numbers of a record block in one message, 4 MiB of four bytes each."""
 
 _LIMB = 16  # bits; products of two limbs, added 2^21 times, are exact in float64
 _LIMB_ROWS = 1 << 21
