@@ -126,7 +126,8 @@ class MeanEmbeddingParty(GANParty):
     def masked_angles(self, step: int) -> MaskedAngles:
         """Mask a block's angles; the first time, all records are turned into them and dropped."""
         if self._angles is None:
-            parts = [project_records(p, self.frequencies) for p in self.records.split(_ROWS)]
+            rows = torch.split(self.records, _ROWS)
+            parts = [project_records(part, self.frequencies) for part in rows]
             angles = angles_of(torch.cat(parts))
             del self.records
             self._angles = PhaseParty(
