@@ -157,5 +157,10 @@ def show() -> None:
         print(f"{row['party_bytes_down'] / 1e6:>8.1f}")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Do what the command line says."""
     {"run": run, "show": show}[_commands.parser(__doc__, "run", "show").parse_args().action]()
+
+
+if __name__ == "__main__":
+    main()

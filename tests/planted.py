@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from vflsynth.privacy import releases
+from vflsynth.mechanisms import noisy_descent
+from vflsynth.privacy import dpsgd, releases
 
 
 def in_noise(patch, changed):
@@ -27,3 +28,25 @@ def no_noise(patch):
 def one_scalar(patch):
     """What the reference code's red-wine scripts do."""
     in_noise(patch, lambda draw, shape: draw((1,) * len(shape)))
+
+
+def no_clipping(patch):
+    """Let a record's gradient be a thousand times as long as it may be."""
+    honest = noisy_descent.rounded_gradient_sum
+    patch.setattr(
+        noisy_descent,
+        "rounded_gradient_sum",
+        lambda terms, bound, grid, *counted: honest(terms, 1e3 * bound, grid, *counted),
+    )
+
+
+def clipping_of_the_whole_batch(patch):
+    """Scale all records of a batch alike, by their mean norm."""
+    honest = dpsgd.clip_factors
+
+    def clip_factors(norms, bound):
+        return honest(norms.mean(1, keepdim=True).expand_as(norms), bound)
+
+    for module in (dpsgd, noisy_descent):
+        patch.setattr(module, "clip_factors", clip_factors)
+    patch.setattr(dpsgd, "_within", lambda layers, _: layers[0][0][0].isfinite().all(-1))

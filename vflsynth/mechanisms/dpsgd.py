@@ -12,6 +12,7 @@ from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism,
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.mechanisms.lengths import Length, default_epochs, power_of_two
 from vflsynth.mechanisms.planning import (
+    ARITHMETIC,
     PARTIES_KNOW_BATCHES,
     RECIPIENTS,
     SERVER_SEES_FEATURES,
@@ -179,6 +180,7 @@ class DPSGD(HistogramMechanism):
                 words="DP-SGD on all discriminator parameters",
                 protected_against=(RECIPIENTS, *((_SERVER_SEES_RELEASES,) if private else ())),
                 not_protected_against=_NOT_PROTECTED[asked.owners],
+                not_covered=(ARITHMETIC,),
                 public=("rough number of records", "sample rate and number of steps"),
             ),
             histogram_noise_multiplier=histogram_noise,

@@ -27,7 +27,7 @@ from vflsynth.registry import register
 _COVERS = {
     "LatentTables": Cover("latent tree", noised=True),
     "MaskedStates": Cover("latent tree", noised=False),
-    "SumShares": Cover("latent tree", noised=True),
+    "SumShares": Cover("latent tree", noised=False),
     "LatentTree": Cover("latent tree", noised=True),
 }
 

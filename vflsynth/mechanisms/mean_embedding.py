@@ -23,7 +23,6 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import GaussianRelease, Sampler
 from vflsynth.privacy.ledger import LedgerEntry
 from vflsynth.privacy.mean_embedding import mean_embedding_sensitivity
-from vflsynth.privacy.secure_sums import check_feature_noise
 from vflsynth.registry import register
 
 _COVERS = {
@@ -31,7 +30,7 @@ _COVERS = {
     "IndependentProjections": Cover("preprocessing", noised=True),
     "MaskedAngles": Cover("mean embedding", noised=False),
     "SharedPoints": Cover("mean embedding", noised=False),
-    "SumShares": Cover("mean embedding", noised=True),
+    "SumShares": Cover("mean embedding", noised=False),
     "FakeProjections": Cover("mean embedding", noised=True),
     "ProjectionGradients": Cover("mean embedding", noised=True),
 }
@@ -118,9 +117,6 @@ class MeanEmbedding(HistogramMechanism):
         self.check()
         share, relation, holder = self.preprocessing_share, self.relation, asked.holder
         noise = split_budget(self, columns, {"histograms": share, "features": 1.0 - share})
-        check_feature_noise(
-            noise["features"] * mean_embedding_sensitivity(relation), self.n_features
-        )
         features = GaussianRelease(
             released=f"sum of {self.n_features} random Fourier features of the joint records, with "
             "this noise of every party",

@@ -38,7 +38,15 @@ SERVER_SEES_FEATURES = (
 PARTIES_KNOW_BATCHES = (
     "the other parties: they know the batches and see protocol messages without noise"
 )
-FLOATING_POINT = "rounding of floating-point numbers: ε is computed for real numbers"
+DISCRETE_NOISE = (
+    "discrete Gaussian, drawn exactly from the operating system's generator; what is released are "
+    "whole numbers of steps of public grids. ε is computed for continuous noise that is smaller by "
+    "less than 1 in 10⁷, which bounds it up to less than 10⁻¹⁰⁰ (vflsynth.privacy.noise)"
+)
+ARITHMETIC = (
+    "that networks compute a record's gradient alike, to the last bit, whatever other records are "
+    "in its batch: tested, but no theorem about the libraries and machines that compute it"
+)
 
 
 def ledger_of(
@@ -57,7 +65,7 @@ def ledger_of(
     `words` are the field's name of the mechanism. `public` and `not_covered` come besides what
     holds for every such run.
     """
-    times = "running times of epochs in the history, which depend a little on the batches"
+    times = "running times in logs and of the whole run, which depend a little on the batches"
     trains = any(entry.purpose == "training" for entry in entries)
     return PrivacyLedger(
         mechanism=words,
@@ -77,8 +85,8 @@ def ledger_of(
             "alignment report, transcript and log of a fit: they tell numbers of records, which a "
             "saved model holds only under replace_one",
             *((times,) if trains else ()),
-            FLOATING_POINT,
         ),
+        noise=DISCRETE_NOISE,
         public=(*_public_columns(mechanism, columns), *public),
     )
 

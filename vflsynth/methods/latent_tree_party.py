@@ -230,9 +230,8 @@ class LatentTreeParty(Party):
     def latent_tables(self, step: int) -> LatentTables:
         """Publish the tables of pairs of the party's own latent attributes, once."""
         tables, self._own_tables = self._own_tables, []
-        per_unit = self._grid.per_unit
         steps = [
-            self._grid.release((table * per_unit).ravel(), rng=self._noise).steps
+            self._grid.release(self._grid.count(table.ravel()), rng=self._noise).steps
             for table in tables
         ]
         counts = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *steps]))

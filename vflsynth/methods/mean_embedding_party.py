@@ -34,6 +34,8 @@ from vflsynth.secure import Opening, PhaseParty, angles_of
 FINAL_LEARNING_RATE = 0.02
 """Learning rate at the end of training, as a share of that at the beginning."""
 
+_ROWS = 4096  # records that are projected at a time
+
 DRAWN_RECORDS = 20_000
 """Records that tell a distribution: of independent columns, and of what generators have learned."""
 
@@ -124,7 +126,9 @@ class MeanEmbeddingParty(GANParty):
     def masked_angles(self, step: int) -> MaskedAngles:
         """Mask a block's angles; the first time, all records are turned into them and dropped."""
         if self._angles is None:
-            angles = angles_of(project_records(self.records, self.frequencies))
+            rows = torch.split(self.records, _ROWS)
+            parts = [project_records(part, self.frequencies) for part in rows]
+            angles = angles_of(torch.cat(parts))
             del self.records
             self._angles = PhaseParty(
                 self.name, angles, self._names, self.schedule.attempt, self._features.arithmetic

@@ -67,6 +67,6 @@ def release_tables(
         return []
     grid = Grid.of(noise_std)
     return [
-        grid.release(table * grid.per_unit, rng=rng).values
+        grid.release(grid.count(table), rng=rng).values
         for table in exact_tables(one, other, shapes)
     ]

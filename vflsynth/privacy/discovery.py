@@ -241,7 +241,7 @@ def discover_column(
     cells = range_cells(column, edges, origin)
     grid = Grid.of(discovery.noise_std)
     exact = np.bincount(cells[cells >= 0], minlength=len(edges) - 1).astype(np.int64)
-    counts = grid.release(exact * grid.per_unit, rng=rng).values
+    counts = grid.release(grid.count(exact), rng=rng).values
     there = np.flatnonzero(counts > _SIGNIFICANT * discovery.noise_std)
     if not len(there):  # too little budget to see anything: the most likely cell
         there = np.array([counts.argmax()])
@@ -280,7 +280,7 @@ def _frequent_values(
     keys = sorted(counts, key=lambda key: (key[0], repr(key[1])))  # not in the records' order
     grid = Grid.of(discovery.noise_std)
     exact = np.array([counts[key] for key in keys], dtype=np.int64)
-    noisy = grid.release(exact * grid.per_unit, rng=rng).values
+    noisy = grid.release(grid.count(exact), rng=rng).values
     found = [key[1] for key, count in zip(keys, noisy, strict=True) if count > discovery.threshold]
     if not found:
         raise CardinalityError(

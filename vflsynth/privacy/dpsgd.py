@@ -45,7 +45,7 @@ _EXACT = 2.0**53
 # Several outer products may cancel, and then roundings of each count for more: their sum is clipped
 # to so much less. What is longer on the grid all the same is left out, and so is what has a term
 # that is so many times longer than the bound.
-_SUM_MARGIN, _LONGEST_TERM = 2.0**-8, 64.0
+_SUM_MARGIN, _LONGEST_TERM = 2.0**-10, 64.0
 _NORM_MARGIN = 2.0**-38  # relative error of a squared norm that is computed in doubles: 2**-43
 
 

@@ -105,7 +105,7 @@ def release_histograms(
     grid = Grid.of(noise_std)
     released: dict[Hashable, NoisyHistogram] = {}
     for name, counts in exact_histograms(frame, columns, n_bins, supports).items():
-        noisy = grid.release(counts * grid.per_unit, rng=rng)
+        noisy = grid.release(grid.count(counts), rng=rng)
         released[name] = NoisyHistogram(
             columns[name],
             noisy.values,

@@ -104,20 +104,27 @@ class Grid:
         """Standard deviation of the noise that is drawn, in units of what is published."""
         return math.ldexp(float(self.sigma), self.exponent)
 
-    @property
-    def per_unit(self) -> int:
-        """Steps in 1: what a record adds to a count.
+    def count(self, counts: Ints) -> Ints:
+        """Turn numbers of records into steps.
+
+        Parameters
+        ----------
+        counts : int64 array, of any shape
+
+        Returns
+        -------
+        int64 array, shaped like ``counts``
+            Exact; zeros if the noise is above 2**31, of which one step is more than a record.
 
         Raises
         ------
-        PrivacyParameterError
-            If the noise is so large that 1 is less than a step.
+        ProtocolError
+            If there are so many records, for so little noise, that they cannot be added up.
         """
-        if self.exponent > 0:
-            raise PrivacyParameterError(
-                "noise_std", self.noise_std, f"below {2 ** (RESOLUTION + 1)} for counts"
-            )
-        return 1 << -self.exponent
+        per_record = 1 << -self.exponent if self.exponent <= 0 else 0
+        if counts.size and int(counts.max()) * per_record > _LARGEST_SUM:
+            raise ProtocolError("counts are too large for their noise. Fix: use more noise")
+        return counts * np.int64(per_record)
 
     def truncate(self, values: npt.ArrayLike) -> Ints:
         """Round numbers to the grid towards zero, so that no vector becomes longer.
@@ -155,7 +162,7 @@ class Grid:
         Parameters
         ----------
         total : int64 array, of any shape
-            In steps: an exact sum of what `truncate` returned, or counts times `per_unit`.
+            In steps: an exact sum of what `truncate` returned, or what `count` did.
         rng : torch.Generator, optional
             For tests only; see `discrete_gaussian`.
 

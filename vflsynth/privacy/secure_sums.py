@@ -13,17 +13,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.privacy.releases import RESOLUTION, Grid, Ints, Release
 from vflsynth.secure import RADIUS, Arithmetic, unit
 
 _FINEST = 20  # a unit has at most 2**20 steps, so that 64 bits hold more records than there are
-_LARGEST = 35  # noise of at most 2**35 steps can be drawn
+_LARGEST = 36  # binary digits of the largest noise that can be drawn, in steps
 _TAIL = 20  # standard deviations of noise that there is room for; more are for once in 10^88 draws
 
 
 def unit_grid(noise_std: float) -> Grid:
-    """Choose a grid that has all whole numbers of units, by the noise that each party adds.
+    """Choose the grid of a sum of whole units, by the noise that each party adds.
 
     Parameters
     ----------
@@ -33,31 +32,13 @@ def unit_grid(noise_std: float) -> Grid:
     Returns
     -------
     Grid
-        A unit is from 1 to 2^20 of its steps.
-
-    Raises
-    ------
-    PrivacyParameterError
-        If there is more noise than can be drawn.
+        A unit is from 1 to 2^20 steps; less than one, and so nothing, beside noise above 2^36.
     """
     binary = math.frexp(noise_std)[1] - 1
-    exponent = min(0, max(-_FINEST, binary - RESOLUTION))
+    exponent = max(-_FINEST, binary - RESOLUTION)
+    if binary < _LARGEST:
+        exponent = min(0, exponent)
     return Grid.of(noise_std, binary - exponent)
-
-
-def check_feature_noise(noise_std: float, n_features: int) -> None:
-    """Check that there is a grid for the noise of a `FeatureSum`, before anything is released.
-
-    Raises
-    ------
-    PrivacyParameterError
-        If there is so much noise that 64 bits do not hold it.
-    """
-    most = 2.0**_LARGEST / _record_norm(n_features)
-    if noise_std > most:
-        raise PrivacyParameterError(
-            "noise_multiplier", noise_std, f"less than {most:.3g} for {n_features} features"
-        )
 
 
 def unit_arithmetic(largest: float, grid: Grid, n_noises: int) -> Arithmetic:

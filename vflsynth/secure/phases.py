@@ -76,6 +76,7 @@ RADIUS = 128
 _ANGLES = np.dtype(np.uint16)
 _N_ANGLES = 1 << 16
 _SEED_BYTES = 32
+_ROWS = 1024  # rounded at a time
 
 
 @cache
@@ -104,8 +105,12 @@ def angles_of(projections: Tensor) -> Elements:
     """
     if not bool(projections.isfinite().all()):
         raise ProtocolError("projections of records are not finite. Fix: the party's encoding")
-    turned = (projections.detach().cpu().double() * (_N_ANGLES / (2.0 * math.pi))).round()
-    return turned.numpy().astype(np.int64).astype(_ANGLES)
+    angles = np.empty(tuple(projections.shape), _ANGLES)
+    for start in range(0, len(angles), _ROWS):
+        rows = projections[start : start + _ROWS].detach().cpu().double()
+        turned = (rows * (_N_ANGLES / (2.0 * math.pi))).round().numpy()
+        angles[start : start + _ROWS] = turned.astype(np.int64)
+    return angles
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ Ring: TypeAlias = "np.dtype[np.unsignedinteger[Any]]"
 _RINGS: tuple[Ring, ...] = (np.dtype(np.uint32), np.dtype(np.uint64))
 _WIDE: Ring = np.dtype(np.uint64)
 
-BLOCK_ELEMENTS = 1 << 22
-"""Numbers of a record block in one message, 16 MiB of four bytes each."""
+BLOCK_ELEMENTS = 1 << 20
+"""Numbers of a record block in one message, 4 MiB of four bytes each."""
 
 _LIMB = 16  # bits; products of two limbs, added 2^21 times, are exact in float64
 _LIMB_ROWS = 1 << 21
@@ -85,7 +85,7 @@ class Arithmetic:
     ring : Ring
         Of what is masked.
     shift : int
-        From 0.
+        Below 0 where a unit is less than a step: then sums are of noise alone.
     """
 
     ring: Ring
@@ -108,20 +108,22 @@ class Arithmetic:
         """
         for ring in _RINGS:
             found = cls(ring, shift)
-            if shift >= 0 and math.ldexp(largest, shift) < 2.0 ** (found.n_bits - 1):
+            if math.ldexp(largest, shift) < 2.0 ** (found.n_bits - 1):
                 return found
         raise ParameterError(
-            f"sums of up to {largest:.3g} units of 2^{shift} steps do not fit into 64 bits: ask "
-            "for less noise"
+            f"sums of up to {largest:.3g} units of 2^{shift} steps do not fit into 64 bits: use "
+            "fewer records, or a larger epsilon"
         )
 
     @property
     def n_bits(self) -> int:
         """Bits of a sum in steps."""
-        return min(64, 8 * self.ring.itemsize + self.shift)
+        return min(64, 8 * self.ring.itemsize + max(0, self.shift))
 
     def in_steps(self, units: Elements) -> Elements:
         """Turn a sum in units, or a share of one, into one in steps, uint64."""
+        if self.shift < 0:
+            return np.zeros(units.shape, np.uint64)
         return units.astype(np.uint64) << np.uint64(self.shift)
 
     def share(self, units: Elements, zero: Elements, noise: npt.NDArray[np.int64]) -> Tensor:

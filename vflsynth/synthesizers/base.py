@@ -153,7 +153,10 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         for replica, model in enumerate(models):
             model.parties_ = {name: found[replica] for name, found in halves.items()}
             model.alignment_ = run.alignment
-            model.history_ = run.history.to_frame(replica)
+            history = run.history.to_frame(replica)
+            if ledger is not None and ledger.covers_synthetic_data:  # times depend on batches
+                history = history.drop(columns="seconds", errors="ignore")
+            model.history_ = history
             model.settings_ = method.reported(run.settings, run.duration)
             model.device_, model.interrupted_ = str(run.device), run.interrupted
             model.transcript_ = None if transcript is None else transcript.to_frame()

@@ -15,7 +15,7 @@ from vflsynth.privacy.mean_embedding import (
     random_features,
     random_frequencies,
 )
-from vflsynth.privacy.secure_sums import FeatureSum, check_feature_noise
+from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.secure import RADIUS, PhaseParty, PhaseServer, angles_of
 
 ADD, REPLACE = NeighbouringRelation
@@ -80,16 +80,19 @@ def test_the_grid_accounts_for_the_noise_of_one_party():
             made = FeatureSum(multiplier * sensitivity, 40, 3, 1000)
             ratio = made.grid.noise_std / (sensitivity * LONGEST)
             assert multiplier < ratio < multiplier * (1 + 2e-4)
-            assert made.grid.per_unit == 2**made.arithmetic.shift
+            assert made.grid.step * 2**made.arithmetic.shift == 1.0
             expected = ratio * sensitivity * 3**0.5 * RADIUS**2
             assert 1.0 < made.joint_noise_std * RADIUS**2 / expected < 1.02
 
 
-def test_more_noise_than_64_bits_hold_is_refused():
-    check_feature_noise(6e4, 2000)
-    FeatureSum(6e4, 2000, 5, 10**6).arithmetic  # noqa: B018
-    with pytest.raises(PrivacyParameterError, match="noise_multiplier"):
-        check_feature_noise(7e4, 2000)
+@pytest.mark.parametrize("multiplier", [1e-9, 1e-3, 6e4, 7e4, 1e5, 1e12])
+def test_sums_fit_however_much_noise_there_is(multiplier):
+    made = FeatureSum(multiplier, 2000, 5, 10**6)
+    arithmetic, norm = made.arithmetic, RADIUS**2 * math.sqrt(1000)
+    assert made.grid.sigma**2 >= (multiplier * norm / made.grid.step) ** 2 + 16
+    assert (arithmetic.shift < 0) == (multiplier * norm >= 2.0**36)
+    unit = arithmetic.in_steps(np.ones(1, np.uint64))
+    assert unit.tolist() == [int(1 / made.grid.step)]
 
 
 def test_a_record_contributes_the_same_whatever_the_others_are():

@@ -34,7 +34,7 @@ def test_no_vector_becomes_longer(values, noise_std):
 
 def test_a_release_is_the_exact_sum_and_whole_noise():
     grid = Grid.of(3.0)
-    total = np.array([[5, 0], [7, 2]]) * grid.per_unit
+    total = grid.count(np.array([[5, 0], [7, 2]]))
     release = grid.release(total, rng=torch.Generator().manual_seed(5))
     noise = grid.noise(total.shape, rng=torch.Generator().manual_seed(5))
     assert np.array_equal(release.steps, total + noise)
@@ -58,10 +58,16 @@ def test_impossible_grids(exponent, sigma):
         Grid(exponent, sigma)
 
 
-def test_counts_need_a_step_of_at_most_one():
-    assert Grid.of(2.0**30).per_unit == 1
-    with pytest.raises(PrivacyParameterError, match="for counts"):
-        _ = Grid.of(2.0**31).per_unit
+def test_a_record_counts_for_whole_steps_of_the_grid():
+    counts = np.array([0, 3])
+    found = [Grid.of(std).count(counts).tolist() for std in (1.0, 2.0**30, 2.0**31)]
+    assert found == [[0, 3 * 2**30], [0, 3], [0, 0]]
+
+
+def test_counts_that_would_overflow_are_refused():
+    assert Grid.of(2.0**-30).count(np.array([2, 1])).max() == 2**61
+    with pytest.raises(ProtocolError, match="too large for their noise"):
+        Grid.of(2.0**-30).count(np.array([5, 1]))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e15])

@@ -54,7 +54,13 @@ def test_the_ring_holds_the_largest_sum(largest, shift, ring, n_bits):
     ]
 
 
-@pytest.mark.parametrize(("largest", "shift"), [(2.0**63, 0), (2.0**23, 40), (1.0, -1)])
+def test_a_unit_of_less_than_a_step_is_nothing():
+    found = Arithmetic.of(2.0**50, -3)
+    assert found.n_bits == 64
+    assert not found.in_steps(to_ring(np.array([7, -(2**40)]), found.ring)).any()
+
+
+@pytest.mark.parametrize(("largest", "shift"), [(2.0**63, 0), (2.0**23, 40), (2.0**67, -4)])
 def test_what_does_not_fit_is_refused(largest, shift):
     with pytest.raises(ParameterError, match="64 bits"):
         Arithmetic.of(largest, shift)

@@ -18,6 +18,7 @@ from tests.unit.synthesizers.private_steps import (
     expected_gradients,
     fit_with_noise,
     make_frames,
+    rounding,
     sessions_of,
     stopped_before_training,
     with_one_more,
@@ -113,7 +114,11 @@ def assert_step_is_the_clipped_sum(name, session, bound):
     }
     for (owner, key), actual in step_of(session).items():
         torch.testing.assert_close(
-            actual, expected[owner][key], atol=2e-5, rtol=5e-4, msg=f"{name} {owner} {key}"
+            actual,
+            expected[owner][key],
+            atol=rounding(bound),
+            rtol=5e-4,
+            msg=f"{name} {owner} {key}",
         )
 
 
@@ -132,10 +137,7 @@ def test_every_party_clips_one_record_at_a_time(
 
 def test_clipping_of_the_whole_batch_is_noticed(frames, session_of, monkeypatch):
     without_noise(monkeypatch)
-    honest = dpsgd_module.clip_factors
-    monkeypatch.setattr(
-        dpsgd_module, "clip_factors", lambda n, c: honest(n.mean(1, keepdim=True).expand_as(n), c)
-    )
+    planted.clipping_of_the_whole_batch(monkeypatch)
     with pytest.raises(AssertionError):
         assert_step_is_the_clipped_sum("dpsgd", session_of(frames), BOUND)
 
@@ -274,7 +276,7 @@ def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
 
 
 def test_a_party_that_does_not_clip_would_be_noticed(session_of, monkeypatch):
-    monkeypatch.setattr(dpsgd_module, "clip_factors", lambda n, c: torch.ones_like(n))
+    planted.no_clipping(monkeypatch)
     record = {"age": 40, "smoker": "no", "income": 9.0, "grade": 1}
     with pytest.raises(AssertionError):
         assert_sensitivity(session_of, monkeypatch, record, 0, "dpsgd", 2)
