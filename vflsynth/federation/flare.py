@@ -39,6 +39,7 @@ from vflsynth.federation.job import Job
 from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.reports import Report
+from vflsynth.federation.server_node import ServerNode
 from vflsynth.federation.site import SITE_FILE, Site
 
 logger = logging.getLogger("vflsynth")
@@ -164,6 +165,7 @@ class ServerController(Controller):  # type: ignore[misc]
     def __init__(self, job: str) -> None:
         super().__init__(task_check_period=0.1)
         self._job = Job.from_dict(json.loads(job))
+        self._started: ServerNode | None = None
         self._ended = threading.Event()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -171,7 +173,7 @@ class ServerController(Controller):  # type: ignore[misc]
         forget_imports()
         site = _site(fl_ctx)
         with reported(site, self._job):
-            self._node = server_node(self._job, site)
+            self._started = server_node(self._job, site)
         fl_ctx.get_engine().register_aux_message_handler(
             topic=TOPIC, message_handle_func=self._on_frame
         )
@@ -204,9 +206,15 @@ class ServerController(Controller):  # type: ignore[misc]
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Let nobody wait."""
-        self._node.remote.abort(
-            RunAbortedError("the server stopped the job", fix="look at the server's log")
-        )
+        if self._started is not None:
+            self._started.remote.abort(
+                RunAbortedError("the server stopped the job", fix="look at the server's log")
+            )
+
+    @property
+    def _node(self) -> ServerNode:
+        assert self._started is not None, "FLARE runs no controller that did not start"
+        return self._started
 
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: Any
