@@ -8,6 +8,8 @@ from pathlib import Path
 
 from vflsynth.cli.console import say
 from vflsynth.exceptions import ParameterError, ProtocolError
+from vflsynth.federation.consent import FILE as APPROVED
+from vflsynth.federation.consent import approve, describe, withdraw
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import prepare, project
 from vflsynth.federation.sampling import draw_part, join_parts
@@ -33,6 +35,7 @@ examples, really apart:
   nvflare provision -p project.yml -w kits
   vflsynth parties prepare kits/vflsynth/prod_00/lab lab.toml       # at every site
   kits/vflsynth/prod_00/lab/startup/start.sh                        # at every site
+  vflsynth parties approve job.toml lab.toml                        # at every party, once read
   vflsynth parties submit job.toml --admin kits/vflsynth/prod_00/admin@vflsynth.org
   vflsynth parties sample job.toml lab.toml -n 5000 --request one -o lab.parquet   # at every party
   vflsynth parties join lab.parquet clinic.parquet -o synthetic.parquet
@@ -77,6 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("kit", metavar="KIT", type=Path, help="folder made by nvflare")
     one.add_argument("site", metavar="SITE", type=Path, help="site file")
 
+    one = actions.add_parser("approve", help="take part in a job: show it, and write down consent")
+    _job(one)
+    one.add_argument("site", metavar="SITE", type=Path, help="site file")
+    one.add_argument("--withdraw", action="store_true", help="take the consent back")
+    one.add_argument("--show", action="store_true", help="only show what would be agreed to")
+
     one = actions.add_parser("submit", help="start a job and wait for its end")
     _job(one)
     one.add_argument(
@@ -108,6 +117,8 @@ def run(options: argparse.Namespace) -> int:
         case "prepare":
             prepare(options.kit, Site.read(options.site))
             say(f"{options.kit}: prepared; start it with {options.kit}/startup/start.sh")
+        case "approve":
+            _approve(Job.read(options.job), Site.read(options.site), options)
         case "submit":
             status = submit(Job.read(options.job), options.admin, options.timeout)
             say(
@@ -148,6 +159,17 @@ def _simulate(options: argparse.Namespace) -> int:
         )
         raise ProtocolError(failed)
     return 0
+
+
+def _approve(job: Job, site: Site, options: argparse.Namespace) -> None:
+    if options.withdraw:
+        was = "withdrawn" if withdraw(job, site) else "was not approved"
+        say(f"{site.party}: job {job.name!r} {was}")
+        return
+    say(describe(job))
+    if not options.show:
+        approve(job, site)
+        say(f"{site.party}: approved; {site.folder / APPROVED}")
 
 
 def _write(table: object, path: Path) -> None:

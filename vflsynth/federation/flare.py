@@ -35,8 +35,10 @@ from vflsynth.exceptions import (
     PartyStoppedError,
     RunAbortedError,
 )
+from vflsynth.federation.consent import check_consent
 from vflsynth.federation.job import Job
 from vflsynth.federation.nodes import server_node
+from vflsynth.federation.participant import say_why
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.reports import Report
 from vflsynth.federation.server_node import ServerNode
@@ -142,10 +144,15 @@ class PartyExecutor(Executor):  # type: ignore[misc]
             fl_ctx.get_engine().register_aux_message_handler(
                 topic=ALIVE, message_handle_func=_answer
             )
-            job = Job.from_dict(json.loads(self._job))
-            with reported(site, job):
-                node = PartyNode(job, site)
-            node.run(FlareLink(fl_ctx, abort_signal))
+            job, link = Job.from_dict(json.loads(self._job)), FlareLink(fl_ctx, abort_signal)
+            try:
+                with reported(site, job):
+                    check_consent(job, site)
+                    node = PartyNode(job, site)
+            except Exception as error:
+                say_why(link, job.name, 0, site.party, None, error)
+                raise
+            node.run(link)
         except Exception as error:
             # Its text may show values of the table, so it stays here.
             logger.error("%s: %s", type(error).__name__, error)
@@ -173,6 +180,7 @@ class ServerController(Controller):  # type: ignore[misc]
         forget_imports()
         site = _site(fl_ctx)
         with reported(site, self._job):
+            check_consent(self._job, site)
             self._started = server_node(self._job, site)
         fl_ctx.get_engine().register_aux_message_handler(
             topic=TOPIC, message_handle_func=self._on_frame

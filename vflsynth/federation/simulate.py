@@ -292,7 +292,9 @@ def simulate(
     check_sites(job, sites)
     with locked(folder / ".lock", "another simulation is going on here. Wait for it, or stop it"):
         kits = provision(job, _next_attempt(folder), free_port())
-        federation = Federation(job, kits, sites)
+        # Whoever runs a simulation has all the sites, and starts this job only.
+        willing = {name: replace(site, jobs="any") for name, site in sites.items()}
+        federation = Federation(job, kits, willing)
         with federation.running():
             logger.info("server and %d parties are running", len(job.parties))
             logger.info("FLARE says %s", submit(job, federation.admin, seconds))
