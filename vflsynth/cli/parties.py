@@ -12,6 +12,7 @@ from vflsynth.federation.consent import FILE as APPROVED
 from vflsynth.federation.consent import approve, describe, withdraw
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import prepare, project
+from vflsynth.federation.progress import status
 from vflsynth.federation.sampling import draw_part, join_parts
 from vflsynth.federation.simulate import reproducible, simulate, submit
 from vflsynth.federation.site import Site
@@ -86,6 +87,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--withdraw", action="store_true", help="take the consent back")
     one.add_argument("--show", action="store_true", help="only show what would be agreed to")
 
+    one = actions.add_parser("status", help="say how a job is going at a site, or how it ended")
+    _job(one)
+    one.add_argument("site", metavar="SITE", type=Path, help="site file")
+
+    one = actions.add_parser("logs", help="show the end of a site's logs")
+    one.add_argument("kit", metavar="KIT", type=Path, help="start-up kit of the site")
+    one.add_argument("-n", type=int, default=20, metavar="N", help="lines of each (default: 20)")
+
     one = actions.add_parser("submit", help="start a job and wait for its end")
     _job(one)
     one.add_argument(
@@ -119,13 +128,18 @@ def run(options: argparse.Namespace) -> int:
             say(f"{options.kit}: prepared; start it with {options.kit}/startup/start.sh")
         case "approve":
             _approve(Job.read(options.job), Site.read(options.site), options)
+        case "status":
+            site, job = Site.read(options.site), Job.read(options.job)
+            say(f"{site.party}: {status(site.folder, job)}")
+        case "logs":
+            _logs(options.kit, options.n)
         case "submit":
-            status = submit(Job.read(options.job), options.admin, options.timeout)
+            ended = submit(Job.read(options.job), options.admin, options.timeout)
             say(
-                f"FLARE says {status}; the folder of every node that began has a report of the "
+                f"FLARE says {ended}; the folder of every node that began has a report of the "
                 "run, and the server's kit a log.txt"
             )
-            return 0 if status.endswith("COMPLETED") else 1
+            return 0 if ended.endswith("COMPLETED") else 1
         case "sample":
             site, job = Site.read(options.site), Job.read(options.job)
             part = draw_part(job, site, options.n, options.request, keys=options.keys)
@@ -170,6 +184,17 @@ def _approve(job: Job, site: Site, options: argparse.Namespace) -> None:
     if not options.show:
         approve(job, site)
         say(f"{site.party}: approved; {site.folder / APPROVED}")
+
+
+def _logs(kit: Path, n: int) -> None:
+    """Show FLARE's own log and that of the job that ran last."""
+    own = kit / "log.txt"
+    if not own.exists():
+        raise ParameterError(f"{kit} has no log.txt: nothing was started from it")
+    jobs = sorted(kit.glob("*/log.txt"), key=lambda path: path.stat().st_mtime)
+    for path in [own, *jobs[-1:]]:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        say("\n".join([f"{path}:", *lines[-n:]]))
 
 
 def _write(table: object, path: Path) -> None:
