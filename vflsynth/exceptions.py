@@ -207,6 +207,10 @@ class RunAbortedError(ExchangeError):
     """Another node stopped the run; the message has its reason."""
 
 
+class ConsentError(ExchangeError):
+    """A site was asked to take part in a job that nobody there approved."""
+
+
 class NoCommonCheckpointError(ExchangeError):
     """The nodes have no checkpoint of the same epoch of this run."""
 

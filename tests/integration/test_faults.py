@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,7 @@ def test_a_killed_process_is_named_in_every_report(running):
     assert "its process was killed" in json.loads(path.read_text())["note"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_process_that_is_killed_before_anything_ran_is_named_in_the_servers_log(running):
     """FLARE then kills the server's own process of the job, whose report has no outcome."""
@@ -138,3 +140,18 @@ def test_a_process_that_is_killed_before_anything_ran_is_named_in_the_servers_lo
     log = (running.federation.kits["server"] / "log.txt").read_text()
     assert re.search(rf"Failing job {running.job_id} due to reported failure from party_2", log)
     assert "finished" not in outcomes.values()
+
+
+@pytest.mark.timeout(300)
+def test_a_job_that_nobody_approved_is_refused_and_says_so_everywhere(running):
+    site = replace(running.sites["party_2"], jobs="approved")
+    local = running.federation.kits["party_2"] / "local" / "vflsynth.toml"
+    site.write(local)
+    job = running.job("unapproved", epochs=1)
+    try:
+        assert running.administrator.wait(running.submit(job), 120) != "FINISHED:COMPLETED"
+        for node in running.sites:
+            said = running.outcome(node, job.name)
+            assert f"job 'unapproved' with digest {job.digest} is not approved" in said, node
+    finally:
+        running.sites["party_2"].write(local)

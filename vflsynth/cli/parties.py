@@ -8,8 +8,11 @@ from pathlib import Path
 
 from vflsynth.cli.console import say
 from vflsynth.exceptions import ParameterError, ProtocolError
+from vflsynth.federation.consent import FILE as APPROVED
+from vflsynth.federation.consent import approve, describe, withdraw
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import prepare, project
+from vflsynth.federation.progress import status
 from vflsynth.federation.sampling import draw_part, join_parts
 from vflsynth.federation.simulate import reproducible, simulate, submit
 from vflsynth.federation.site import Site
@@ -33,6 +36,7 @@ examples, really apart:
   nvflare provision -p project.yml -w kits
   vflsynth parties prepare kits/vflsynth/prod_00/lab lab.toml       # at every site
   kits/vflsynth/prod_00/lab/startup/start.sh                        # at every site
+  vflsynth parties approve job.toml lab.toml                        # at every party, once read
   vflsynth parties submit job.toml --admin kits/vflsynth/prod_00/admin@vflsynth.org
   vflsynth parties sample job.toml lab.toml -n 5000 --request one -o lab.parquet   # at every party
   vflsynth parties join lab.parquet clinic.parquet -o synthetic.parquet
@@ -77,6 +81,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("kit", metavar="KIT", type=Path, help="folder made by nvflare")
     one.add_argument("site", metavar="SITE", type=Path, help="site file")
 
+    one = actions.add_parser("approve", help="take part in a job: show it, and write down consent")
+    _job(one)
+    one.add_argument("site", metavar="SITE", type=Path, help="site file")
+    one.add_argument("--withdraw", action="store_true", help="take the consent back")
+    one.add_argument("--show", action="store_true", help="only show what would be agreed to")
+
+    one = actions.add_parser("status", help="say how a job is going at a site, or how it ended")
+    _job(one)
+    one.add_argument("site", metavar="SITE", type=Path, help="site file")
+
+    one = actions.add_parser("logs", help="show the end of a site's logs")
+    one.add_argument("kit", metavar="KIT", type=Path, help="start-up kit of the site")
+    one.add_argument("-n", type=int, default=20, metavar="N", help="lines of each (default: 20)")
+
     one = actions.add_parser("submit", help="start a job and wait for its end")
     _job(one)
     one.add_argument(
@@ -108,13 +126,20 @@ def run(options: argparse.Namespace) -> int:
         case "prepare":
             prepare(options.kit, Site.read(options.site))
             say(f"{options.kit}: prepared; start it with {options.kit}/startup/start.sh")
+        case "approve":
+            _approve(Job.read(options.job), Site.read(options.site), options)
+        case "status":
+            site, job = Site.read(options.site), Job.read(options.job)
+            say(f"{site.party}: {status(site.folder, job)}")
+        case "logs":
+            _logs(options.kit, options.n)
         case "submit":
-            status = submit(Job.read(options.job), options.admin, options.timeout)
+            ended = submit(Job.read(options.job), options.admin, options.timeout)
             say(
-                f"FLARE says {status}; the folder of every node that began has a report of the "
+                f"FLARE says {ended}; the folder of every node that began has a report of the "
                 "run, and the server's kit a log.txt"
             )
-            return 0 if status.endswith("COMPLETED") else 1
+            return 0 if ended.endswith("COMPLETED") else 1
         case "sample":
             site, job = Site.read(options.site), Job.read(options.job)
             part = draw_part(job, site, options.n, options.request, keys=options.keys)
@@ -148,6 +173,28 @@ def _simulate(options: argparse.Namespace) -> int:
         )
         raise ProtocolError(failed)
     return 0
+
+
+def _approve(job: Job, site: Site, options: argparse.Namespace) -> None:
+    if options.withdraw:
+        was = "withdrawn" if withdraw(job, site) else "was not approved"
+        say(f"{site.party}: job {job.name!r} {was}")
+        return
+    say(describe(job))
+    if not options.show:
+        approve(job, site)
+        say(f"{site.party}: approved; {site.folder / APPROVED}")
+
+
+def _logs(kit: Path, n: int) -> None:
+    """Show FLARE's own log and that of the job that ran last."""
+    own = kit / "log.txt"
+    if not own.exists():
+        raise ParameterError(f"{kit} has no log.txt: nothing was started from it")
+    jobs = sorted(kit.glob("*/log.txt"), key=lambda path: path.stat().st_mtime)
+    for path in [own, *jobs[-1:]]:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        say("\n".join([f"{path}:", *lines[-n:]]))
 
 
 def _write(table: object, path: Path) -> None:

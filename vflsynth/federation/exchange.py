@@ -95,6 +95,8 @@ class RemoteChannel:
         Records every message.
     own_tag : callable, optional
         At an active party, which is the server and shares the secret: its own tag.
+    note : callable, optional
+        Is told what is asked of the parties.
 
     Notes
     -----
@@ -110,7 +112,9 @@ class RemoteChannel:
         limits: Limits | None = None,
         transcript: Transcript | None = None,
         own_tag: Callable[[type[Message], int], str] | None = None,
+        note: Callable[[type[Message], int], None] | None = None,
     ) -> None:
+        self._note = note
         self._own_tag = own_tag
         self._seats = {name: _Seat() for name in sorted(names)}
         self._run, self._transcript = run, transcript
@@ -153,6 +157,8 @@ class RemoteChannel:
             If a party's frame was refused, or a party stopped.
         """
         request = Request(kind, step)
+        if self._note is not None:
+            self._note(kind, step)
         with self._changed:
             if self._opened:
                 self._release(request)

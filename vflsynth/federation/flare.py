@@ -35,10 +35,13 @@ from vflsynth.exceptions import (
     PartyStoppedError,
     RunAbortedError,
 )
+from vflsynth.federation.consent import check_consent
 from vflsynth.federation.job import Job
 from vflsynth.federation.nodes import server_node
+from vflsynth.federation.participant import say_why
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.reports import Report
+from vflsynth.federation.server_node import ServerNode
 from vflsynth.federation.site import SITE_FILE, Site
 
 logger = logging.getLogger("vflsynth")
@@ -141,10 +144,15 @@ class PartyExecutor(Executor):  # type: ignore[misc]
             fl_ctx.get_engine().register_aux_message_handler(
                 topic=ALIVE, message_handle_func=_answer
             )
-            job = Job.from_dict(json.loads(self._job))
-            with reported(site, job):
-                node = PartyNode(job, site)
-            node.run(FlareLink(fl_ctx, abort_signal))
+            job, link = Job.from_dict(json.loads(self._job)), FlareLink(fl_ctx, abort_signal)
+            try:
+                with reported(site, job):
+                    check_consent(job, site)
+                    node = PartyNode(job, site)
+            except Exception as error:
+                say_why(link, job.name, 0, site.party, None, error)
+                raise
+            node.run(link)
         except Exception as error:
             # Its text may show values of the table, so it stays here.
             logger.error("%s: %s", type(error).__name__, error)
@@ -164,6 +172,7 @@ class ServerController(Controller):  # type: ignore[misc]
     def __init__(self, job: str) -> None:
         super().__init__(task_check_period=0.1)
         self._job = Job.from_dict(json.loads(job))
+        self._started: ServerNode | None = None
         self._ended = threading.Event()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -171,7 +180,8 @@ class ServerController(Controller):  # type: ignore[misc]
         forget_imports()
         site = _site(fl_ctx)
         with reported(site, self._job):
-            self._node = server_node(self._job, site)
+            check_consent(self._job, site)
+            self._started = server_node(self._job, site)
         fl_ctx.get_engine().register_aux_message_handler(
             topic=TOPIC, message_handle_func=self._on_frame
         )
@@ -204,9 +214,15 @@ class ServerController(Controller):  # type: ignore[misc]
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Let nobody wait."""
-        self._node.remote.abort(
-            RunAbortedError("the server stopped the job", fix="look at the server's log")
-        )
+        if self._started is not None:
+            self._started.remote.abort(
+                RunAbortedError("the server stopped the job", fix="look at the server's log")
+            )
+
+    @property
+    def _node(self) -> ServerNode:
+        assert self._started is not None, "FLARE runs no controller that did not start"
+        return self._started
 
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: Any

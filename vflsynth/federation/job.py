@@ -168,9 +168,9 @@ class Job:
 
     @property
     def digest(self) -> str:
-        """Short digest of everything that sites must agree on."""
+        """Digest of everything that sites must agree on."""
         text = json.dumps(self.to_dict(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def limits(self) -> Limits:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from vflsynth.exceptions import ParameterError
+
+_PATIENCE = 0.5
+"""Seconds: whoever asks whether a folder is in use has its lock for a moment."""
 
 
 def lock(path: Path, problem: str) -> TextIO:
@@ -27,12 +31,27 @@ def lock(path: Path, problem: str) -> TextIO:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.close()
-        raise ParameterError(f"{path.parent}: {problem}") from error
-    return file
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                file.close()
+                raise ParameterError(f"{path.parent}: {problem}") from error
+            time.sleep(_PATIENCE / 10)
+        else:
+            return file
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody has a lock at this moment."""
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
 
 
 @contextmanager

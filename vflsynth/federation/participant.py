@@ -157,7 +157,7 @@ def take_part(
     except (RunAbortedError, PartyLostError):
         raise
     except Exception as error:
-        _say_why(link, run, number, party.name, request, error)
+        say_why(link, run, number, party.name, request, error)
         raise
 
 
@@ -215,10 +215,23 @@ def _odd(what: str, request: Request) -> PayloadRejectedError:
     )
 
 
-def _say_why(
+def say_why(
     link: Link, run: str, number: int, name: str, request: Request | None, error: Exception
 ) -> None:
-    """Tell the server that this party stops; details, which may hold data, stay in its own log."""
+    """Tell the server that this party stops; details, which may hold data, stay in its own log.
+
+    Parameters
+    ----------
+    link : Link
+    run : str
+    number : int
+        Of the exchange that it stops at.
+    name : str
+        The party.
+    request : Request or None
+        What it was asked for.
+    error : Exception
+    """
     logger.error("%s", error)
     text = (
         error.problem

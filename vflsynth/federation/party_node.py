@@ -20,6 +20,7 @@ from vflsynth.federation.job import Job
 from vflsynth.federation.locks import locked
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
+from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
 from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
@@ -45,7 +46,6 @@ from vflsynth.run import Agreed, PartyRun, Seat
 logger = logging.getLogger("vflsynth")
 
 ENCODING = "encoding.json"
-RUNS_ALREADY = "this job is running in this folder already. Wait for it, or stop it"
 HOLDER = "active"
 """What the active party is called while records are matched."""
 
@@ -156,6 +156,7 @@ class PartyNode(BlindedRun):
         frame = check_table(job, site, method)
         self.folder = site.folder / job.name
         self.transcript = Transcript()
+        self.progress = Progress(self.folder, site.party, lambda: self.duration, self.transcript)
         self.rules = Rules({Hello, BlindedKeys, MatchProof})
         self.rules.allow({ReblindedKeys: len(job.parties) + job.has_labels})
         device = resolve_device(site.device)
@@ -179,9 +180,14 @@ class PartyNode(BlindedRun):
             site,
         )
 
+    def answer(self, kind: type[Message], step: int) -> Message:
+        """Compute the message of this kind for `step`, and say so in the site's folder."""
+        self.progress.note(kind, step)
+        return super().answer(kind, step)
+
     def run(self, link: Link) -> None:
         """Take part to the end; save this party's half, and in any case a report."""
-        with locked(self.folder / ".lock", RUNS_ALREADY):
+        with locked(self.folder / LOCK, RUNS_ALREADY):
             self._run(link)
 
     def _run(self, link: Link) -> None:

@@ -15,7 +15,8 @@ from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.job import Job
 from vflsynth.federation.locks import lock
 from vflsynth.federation.matching import check_facts, match_blinded
-from vflsynth.federation.party_node import RUNS_ALREADY, noised
+from vflsynth.federation.party_node import noised
+from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
 from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.frames import AlignmentReport
@@ -44,8 +45,14 @@ class ServerNode(ServerRun):
         self.job, self.site = job, site
         self.folder = site.folder / job.name
         self.transcript = Transcript()
+        self.progress = Progress(self.folder, SERVER, lambda: self.duration, self.transcript)
         self.remote = RemoteChannel(
-            job.parties, job.name, job.limits, self.transcript, self.own_tag()
+            job.parties,
+            job.name,
+            job.limits,
+            self.transcript,
+            self.own_tag(),
+            self.progress.note,
         )
         self.node_checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
@@ -72,7 +79,7 @@ class ServerNode(ServerRun):
     def run(self) -> None:
         """Run the job; whatever goes wrong, every party gets the reason."""
         try:
-            own = lock(self.folder / ".lock", RUNS_ALREADY)
+            own = lock(self.folder / LOCK, RUNS_ALREADY)
         except ParameterError as error:
             self.remote.abort(error)
             raise

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from vflsynth.federation.kit import ADMIN, PROJECT, hide_keys, prepare, project,
 from vflsynth.federation.locks import locked
 from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import check_table
+from vflsynth.federation.progress import status
 from vflsynth.federation.reports import UNENDED
 from vflsynth.federation.site import Site
 
@@ -35,6 +36,7 @@ HOST = "localhost"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _ATTEMPTS = 3
+_SPOKEN_EVERY = 3.0
 
 
 def provision(job: Job, folder: Path, port: int) -> Path:
@@ -228,12 +230,13 @@ class Administrator:
         """Return FLARE's status of a job."""
         return str(self.details(job_id).get("status"))
 
-    def wait(self, job_id: str, seconds: float) -> str:
-        """Wait for the end of a job; return its status."""
+    def wait(self, job_id: str, seconds: float, watch: Callable[[], None] = lambda: None) -> str:
+        """Wait for the end of a job, calling `watch` all the while; return its status."""
         deadline = time.monotonic() + seconds
         while not (status := self.status(job_id)).startswith(("FINISHED", "FAILED")):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"job {job_id} is still {status} after {seconds:g} s")
+            watch()
             time.sleep(0.5)
         return status
 
@@ -242,13 +245,23 @@ class Administrator:
         self._session.close()
 
 
-def submit(job: Job, admin: Path, seconds: float) -> str:
-    """Submit a job, wait for its end and return FLARE's status of it."""
+def submit(job: Job, admin: Path, seconds: float, watch: Callable[[], None] = lambda: None) -> str:
+    """Submit a job, wait for its end and return FLARE's status of it.
+
+    Parameters
+    ----------
+    job : Job
+    admin : Path
+        The administrator's start-up kit.
+    seconds : float
+    watch : callable, optional
+        Called all the while.
+    """
     administrator = Administrator(admin, job.parties)
     try:
         with tempfile.TemporaryDirectory() as folder:
             job_id = administrator.submit(write_job(job, Path(folder)))
-        return administrator.wait(job_id, seconds)
+        return administrator.wait(job_id, seconds, watch)
     finally:
         administrator.close()
 
@@ -292,11 +305,37 @@ def simulate(
     check_sites(job, sites)
     with locked(folder / ".lock", "another simulation is going on here. Wait for it, or stop it"):
         kits = provision(job, _next_attempt(folder), free_port())
-        federation = Federation(job, kits, sites)
+        # Whoever runs a simulation has all the sites, and starts this job only.
+        willing = {name: replace(site, jobs="any") for name, site in sites.items()}
+        federation = Federation(job, kits, willing)
         with federation.running():
             logger.info("server and %d parties are running", len(job.parties))
-            logger.info("FLARE says %s", submit(job, federation.admin, seconds))
+            watch = Watch(sites["server"].folder, job)
+            logger.info("FLARE says %s", submit(job, federation.admin, seconds, watch))
     return federation.outcomes()
+
+
+class Watch:
+    """Says how the server's node is getting on, now and then.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the server's site.
+    job : Job
+    """
+
+    def __init__(self, folder: Path, job: Job) -> None:
+        self._folder, self._job, self._spoken, self._last = folder, job, 0.0, ""
+
+    def __call__(self) -> None:
+        """Say what is new, if the last words are some seconds old."""
+        if time.monotonic() - self._spoken < _SPOKEN_EVERY:
+            return
+        text = status(self._folder, self._job)
+        if text.startswith("running") and text != self._last:
+            logger.info("%s", text)
+            self._spoken, self._last = time.monotonic(), text
 
 
 def check_sites(job: Job, sites: Mapping[str, Site]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import derive
-from vflsynth._validation import Number, check_parameters
+from vflsynth._validation import Choice, Number, Rule, check_parameters
 from vflsynth.columns import PublicSchema
 from vflsynth.configuration import known_keys, public_schema, read_toml
 from vflsynth.exceptions import ArtefactError, ParameterError, PayloadRejectedError
@@ -120,6 +120,9 @@ class Site:
         What the site agrees to when records are matched.
     max_frame_bytes : int, default=256 MiB
         The largest frame that this site takes memory for; jobs that ask for more are refused.
+    jobs : {"any", "approved"}
+        Which jobs it takes part in: all, or those that were approved there, see
+        `vflsynth.federation.consent`. In a site file the default is "approved".
     schedule : bytes, optional
         Only to reproduce a run in one process: the exact secret of batches and latents, which
         otherwise is derived from `shared` and the job's name.
@@ -137,6 +140,7 @@ class Site:
     schema: PublicSchema = field(default_factory=PublicSchema)
     bounds: Bounds = field(default_factory=Bounds)
     max_frame_bytes: int = MAX_BYTES
+    jobs: str = "any"
     schedule: bytes | None = None
 
     @classmethod
@@ -151,13 +155,16 @@ class Site:
         secrets = content.pop("secrets", {})
         privacy = content.pop("privacy", {})
         matching = content.pop("matching", {})
-        known = ["party", "folder", "table", "labels", "column_kinds", "device", _LARGEST]
+        known = ["party", "folder", "table", "labels", "column_kinds", "device", _LARGEST, "jobs"]
+        content.setdefault("jobs", "approved")
         known_keys(content, known, str(path))
         known_keys(secrets, ["shared", "own", "schedule"], f"{path}: secrets")
         known_keys(privacy, ["epsilon", "delta", "bounds", "categories"], f"{path}: privacy")
         known_keys(matching, _BOUNDS, f"{path}: matching")
         check_parameters(f"{path}: matching", matching, dict.fromkeys(matching, _COUNT))
-        check_parameters(str(path), {_LARGEST: content.get(_LARGEST, MAX_BYTES)}, {_LARGEST: _SIZE})
+        rules: dict[str, Rule] = {_LARGEST: _SIZE, "jobs": Choice(("any", "approved"))}
+        given = {_LARGEST: content.get(_LARGEST, MAX_BYTES), "jobs": content["jobs"]}
+        check_parameters(str(path), given, rules)
         for name in ("party", "folder"):
             if not isinstance(content.get(name), str):
                 raise ParameterError(f"{path}: {name} must be a text, got {content.get(name)!r}")
@@ -176,6 +183,7 @@ class Site:
         if self.labels is not None:
             lines.append(f"labels = {_quoted(self.labels)}")
         lines += [f"device = {_quoted(self.device)}", f"{_LARGEST} = {self.max_frame_bytes}"]
+        lines.append(f"jobs = {_quoted(self.jobs)}")
         lines += ["", "[column_kinds]"]
         lines += [f"{_quoted(k)} = {_quoted(kind)}" for k, kind in self.column_kinds.items()]
         if self.budget is not None:

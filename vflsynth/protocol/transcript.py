@@ -44,6 +44,12 @@ class Transcript:
         if self.messages is not None:
             self.messages.append(message)
 
+    def bytes_of(self, node: str) -> tuple[int, int]:
+        """Return how many bytes a node sent and received."""
+        sent = sum(t.n_bytes for (_, sender, _), t in self._totals.items() if sender == node)
+        got = sum(t.n_bytes for (_, _, receiver), t in self._totals.items() if receiver == node)
+        return sent, got
+
     def to_frame(self) -> pd.DataFrame:
         """One row per kind of message and boundary: how many, how many bytes, which shapes."""
         rows = [

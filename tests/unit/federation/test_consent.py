@@ -1,0 +1,94 @@
+"""A site takes part in the jobs that were approved there, and in no others."""
+
+import json
+import stat
+from dataclasses import replace
+
+import pytest
+
+from vflsynth.cli import main
+from vflsynth.exceptions import ConsentError, ParameterError
+from vflsynth.federation import consent
+from vflsynth.federation.job import Job
+from vflsynth.federation.site import Site
+
+JOB = 'name = "j"\nparties = ["clinic", "lab"]\non = "id"\n[parameters]\nepochs = 1\n'
+SITE = 'party = "lab"\ntable = "lab.csv"\nfolder = "lab-folder"\n'
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.toml").write_text(JOB)
+    (tmp_path / "lab.toml").write_text(SITE)
+    return tmp_path
+
+
+def refused(job, site):
+    with pytest.raises(ConsentError, match=f"{job.digest} is not approved at this site"):
+        consent.check_consent(job, site)
+
+
+def test_a_job_is_approved_by_hand_and_only_as_it_was_read(folder, capsys):
+    job, site = Job.read(folder / "job.toml"), Site.read(folder / "lab.toml")
+    refused(job, site)
+    assert main(["parties", "approve", "job.toml", "lab.toml"]) == 0
+    shown = capsys.readouterr().out
+    for words in (
+        job.digest,
+        '"epochs": 1',
+        "DiscriminatorFeatures, every step, made of records. Tells: one vec",
+    ):
+        assert words in shown
+    consent.check_consent(job, site)
+    path = folder / "lab-folder" / consent.FILE
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(json.loads(path.read_text())) == [job.digest]
+    for change in (
+        {"parameters": {"epochs": 2}},
+        {"method": "GaussianCopulaSynthesizer", "parameters": {}},
+        {"parties": ["lab", "other"]},
+        {"exchange_timeout": 61.0},
+    ):
+        refused(Job.from_dict(job.to_dict() | change), site)
+    assert main(["parties", "approve", "job.toml", "lab.toml", "--withdraw"]) == 0
+    refused(job, site)
+
+
+def test_showing_is_not_approving(folder, capsys):
+    assert main(["parties", "approve", "job.toml", "lab.toml", "--show"]) == 0
+    assert "leaves every party" in capsys.readouterr().out
+    refused(Job.read(folder / "job.toml"), Site.read(folder / "lab.toml"))
+
+
+def test_that_a_job_is_private_is_said(folder, capsys):
+    privacy = '[parameters.privacy]\nmechanism = "dpsgd"\nepsilon = 1\ndelta = 1e-4\n'
+    text = JOB.replace("[par", 'method = "VertiGANSynthesizer"\n[par') + privacy
+    (folder / "job.toml").write_text(text)
+    assert main(["parties", "approve", "job.toml", "lab.toml", "--show"]) == 0
+    shown = capsys.readouterr().out
+    assert "only what the privacy ledger counts leaves" in shown
+    assert '"epsilon": 1' in shown
+
+
+def test_a_site_can_agree_to_every_job(folder):
+    job = Job.read(folder / "job.toml")
+    (folder / "lab.toml").write_text('jobs = "any"\n' + SITE)
+    consent.check_consent(job, Site.read(folder / "lab.toml"))
+    (folder / "lab.toml").write_text('jobs = "some"\n' + SITE)
+    with pytest.raises(ParameterError, match="jobs must be 'any' or 'approved'"):
+        Site.read(folder / "lab.toml")
+
+
+def test_a_server_without_records_needs_no_consent(folder):
+    consent.check_consent(
+        Job.read(folder / "job.toml"), Site("server", folder / "server", jobs="approved")
+    )
+
+
+def test_the_policy_is_in_what_is_written(folder):
+    site = replace(Site.read(folder / "lab.toml"), shared=bytes(32))
+    site.write(folder / "written.toml")
+    assert Site.read(folder / "written.toml").jobs == "approved"
+    replace(site, jobs="any").write(folder / "written.toml")
+    assert Site.read(folder / "written.toml").jobs == "any"

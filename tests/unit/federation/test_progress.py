@@ -1,0 +1,156 @@
+"""How a job is going, at a site."""
+
+import json
+
+import pytest
+
+from tests.unit.federation.trial import Direct
+from vflsynth.cli import main
+from vflsynth.federation import progress
+from vflsynth.federation.progress import Progress, duration_text, sentence, status
+from vflsynth.federation.simulate import Watch
+from vflsynth.federation.wire import decode
+from vflsynth.methods.base import Duration
+from vflsynth.protocol import SERVER, Transcript
+from vflsynth.protocol.messages import BlindedKeys, DiscriminatorFeatures, Hello
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = 1000.0
+
+        def monotonic(self):
+            return self.now
+
+        def time(self):
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def test_what_is_written_and_how_long_it_will_take(tmp_path, clock):
+    of_training = Duration(0, 0)
+    noted = Progress(tmp_path, "lab", lambda: of_training, Transcript())
+
+    def found():
+        return json.loads((tmp_path / progress.FILE).read_text())
+
+    noted.note(Hello, 0)
+    assert found()["phase"] == "joining"
+    noted.note(BlindedKeys, 0)  # another phase is written at once
+    assert found()["phase"] == "matching"
+    of_training = Duration(n_epochs=10, steps_per_epoch=6)
+    noted.note(DiscriminatorFeatures, 12)  # resumed at the third epoch
+    assert (found()["epoch"], found()["n_epochs"], found()["seconds_left"]) == (3, 10, None)
+    clock.now += 0.5
+    noted.note(DiscriminatorFeatures, 13)
+    assert found()["seconds_left"] is None  # not more than once a second
+    clock.now += 7.5
+    noted.note(DiscriminatorFeatures, 20)  # a second for a step, 40 to go
+    assert found()["epoch"] == 4
+    assert found()["seconds_left"] == pytest.approx(40)
+    assert sentence(found()).startswith("training, epoch 4 of 10, about 40 s left; 0.0 MB sent")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3, "3 s"), (99, "99 s"), (150, "2 min"), (7200, "2.0 h")]
+)
+def test_times_are_readable(seconds, text):
+    assert duration_text(seconds) == text
+
+
+def test_every_node_says_what_it_does_and_how_it_ended(make_trial, caplog):
+    seen = {}
+
+    class Looking(Direct):
+        def exchange(self, frame, timeout):
+            for message in decode(frame, 1 << 28).messages:
+                if isinstance(message, DiscriminatorFeatures) and message.step == 5:
+                    for node in ("server", self._name):
+                        seen[node] = status(trial.folder / node, trial.job)
+            return super().exchange(frame, timeout)
+
+    trial = make_trial()
+    assert status(trial.folder / "server", trial.job) == "no attempt yet"
+    trial.run(Looking)
+    assert seen.keys() == {"server", "party_1", "party_2"}
+    for text in seen.values():
+        assert text.startswith("running: ")
+        assert " MB sent, " in text
+    for node in seen:
+        assert status(trial.folder / node, trial.job).endswith(": finished")
+        content = json.loads((trial.folder / node / "trial" / progress.FILE).read_text())
+        assert content["phase"] == "training"
+        assert content["sent_bytes"] > 0
+        assert content["received_bytes"] > 0
+
+
+def test_a_process_that_was_killed_is_not_running(make_trial, monkeypatch):
+    trial = make_trial().run()
+    path = trial.folder / "party_1" / "trial" / "report-002.json"
+    path.write_text(json.dumps({"outcome": None, "started": "2020-02-29T00:00:00"}))
+    text = status(trial.folder / "party_1", trial.job)
+    assert (
+        text == "not running; attempt 2 of 2020-02-29T00:00:00: did not end: its process was killed"
+    )
+
+
+def test_the_commands(make_trial, tmp_path, capsys):
+    trial = make_trial(parameters={"epochs": 1})
+    trial.sites["party_1"].write(tmp_path / "party_1.toml")
+    content = trial.job.to_dict() | {"parameters": {"epochs": 1}}
+    lines = [f"{k} = {json.dumps(v)}" for k, v in content.items() if not isinstance(v, dict)]
+    (tmp_path / "job.toml").write_text("\n".join(lines))
+    arguments = ["parties", "status", str(tmp_path / "job.toml"), str(tmp_path / "party_1.toml")]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == "party_1: no attempt yet\n"
+    trial.run()
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.endswith(": finished\n")
+    kit = tmp_path / "kit"
+    (kit / "some-job").mkdir(parents=True)
+    assert main(["parties", "logs", str(kit)]) == 2
+    (kit / "log.txt").write_text("1\n2\n3\n")
+    (kit / "some-job" / "log.txt").write_text("of the job\n")
+    assert main(["parties", "logs", str(kit), "-n", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "log.txt:\n2\n3\n" in shown
+    assert "of the job" in shown
+
+
+def test_whoever_waits_is_told_what_is_new(make_trial, caplog, monkeypatch):
+    monkeypatch.setattr("vflsynth.federation.simulate._SPOKEN_EVERY", 0.0)
+    trial = make_trial()
+    watch = Watch(trial.folder / SERVER, trial.job)
+
+    class Watching(Direct):
+        def exchange(self, frame, timeout):
+            if self._name == "party_1":
+                watch()
+            return super().exchange(frame, timeout)
+
+    caplog.set_level("INFO", "vflsynth")
+    watch()
+    trial.run(Watching)
+    watch()
+    told = [r.getMessage() for r in caplog.records if r.getMessage().startswith("running: ")]
+    assert any(text.startswith("running: joining") for text in told)
+    assert len(told) > 2
+
+
+def test_asking_does_not_keep_a_node_from_starting(make_trial):
+    """A question takes the lock for a moment."""
+    trial = make_trial(parameters={"epochs": 1})
+    trial.run()
+    for _ in range(50):
+        status(trial.folder / "party_1", trial.job)
+
+    class Asking(Direct):
+        def exchange(self, frame, timeout):
+            status(trial.folder / self._name, trial.job)
+            return super().exchange(frame, timeout)
+
+    assert set(trial.run(Asking).outcome.values()) <= {None}

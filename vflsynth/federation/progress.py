@@ -1,0 +1,140 @@
+"""What a node is doing now, in a file beside its reports."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from vflsynth.federation.job import Job
+from vflsynth.federation.locks import is_locked
+from vflsynth.methods.base import Duration
+from vflsynth.protocol import Message, Transcript, When
+from vflsynth.protocol.messages import (
+    BlindedKeys,
+    EncodedSize,
+    Hello,
+    MatchProof,
+    ReblindedKeys,
+)
+
+logger = logging.getLogger("vflsynth")
+
+FILE = "progress.json"
+LOCK = ".lock"
+RUNS_ALREADY = "this job is running in this folder already. Wait for it, or stop it"
+_PHASES: dict[type[Message], str] = {
+    Hello: "joining",
+    BlindedKeys: "matching",
+    ReblindedKeys: "matching",
+    MatchProof: "matching",
+    EncodedSize: "encoding",
+}
+_EVERY, _SPOKEN_EVERY = 1.0, 30.0
+"""Seconds between writings, and between lines in the log."""
+
+
+class Progress:
+    """Writes down what a node is asked for, or asks for; at most once a second.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the node for the job.
+    node : str
+    duration : callable
+        Returns how long training is, once that is known.
+    transcript : Transcript
+    """
+
+    def __init__(
+        self, folder: Path, node: str, duration: Callable[[], Duration], transcript: Transcript
+    ) -> None:
+        self._folder, self._node, self._duration = folder, node, duration
+        self._transcript = transcript
+        self._began: tuple[float, int] | None = None  # training: when, and at which step
+        self._phase, self._written, self._spoken = "", -_EVERY, 0.0
+
+    def note(self, kind: type[Message], step: int) -> None:
+        """Take note of a message that is due."""
+        now, phase = time.monotonic(), _PHASES.get(kind, "training")
+        if phase == self._phase and now - self._written < _EVERY:
+            return
+        found: dict[str, Any] = {"node": self._node, "pid": os.getpid(), "phase": phase}
+        found |= {"updated": time.time(), "sent_bytes": 0, "received_bytes": 0}
+        found |= self._of_training(kind, step, now)
+        sent, received = self._transcript.bytes_of(self._node)
+        found |= {"sent_bytes": sent, "received_bytes": received}
+        self._folder.mkdir(parents=True, exist_ok=True)
+        side = self._folder / f".{FILE}"
+        side.write_text(json.dumps(found), encoding="utf-8")
+        side.rename(self._folder / FILE)  # not synced: it is of no use after a power failure
+        if phase != self._phase or now - self._spoken > _SPOKEN_EVERY:
+            logger.info("%s: %s", self._node, sentence(found))
+            self._spoken = now
+        self._phase, self._written = phase, now
+
+    def _of_training(self, kind: type[Message], step: int, now: float) -> dict[str, Any]:
+        duration = self._duration()
+        if kind.declared.when is not When.STEP or kind in _PHASES or not duration.n_steps:
+            return {}
+        if self._began is None:
+            self._began = now, step
+        since, first = self._began
+        left = None
+        if step > first:
+            left = (now - since) / (step - first) * (duration.n_steps - step)
+        return {
+            "epoch": min(step // max(1, duration.steps_per_epoch) + 1, duration.n_epochs),
+            "n_epochs": duration.n_epochs,
+            "seconds_left": left,
+        }
+
+
+def sentence(found: dict[str, Any]) -> str:
+    """Say in words what `Progress` wrote."""
+    text = str(found["phase"])
+    if "epoch" in found:
+        text += f", epoch {found['epoch']} of {found['n_epochs']}"
+    if found.get("seconds_left") is not None:
+        text += f", about {duration_text(found['seconds_left'])} left"
+    megabytes = [found[name] / 1e6 for name in ("sent_bytes", "received_bytes")]
+    return f"{text}; {megabytes[0]:.1f} MB sent, {megabytes[1]:.1f} MB received"
+
+
+def duration_text(seconds: float) -> str:
+    """Write seconds as a person would."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def status(folder: Path, job: Job) -> str:
+    """Say how a job is going at a node, or how its last attempt ended.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the site.
+    job : Job
+    """
+    own = folder / job.name
+    reports = sorted(own.glob("report-*.json"))
+    if not reports:
+        return "no attempt yet"
+    if is_locked(own / LOCK):
+        try:
+            found = json.loads((own / FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return "running"
+        ago = duration_text(max(0.0, time.time() - found["updated"]))
+        return f"running: {sentence(found)} ({ago} ago)"
+    last = json.loads(reports[-1].read_text(encoding="utf-8"))
+    outcome = last["outcome"] or "did not end: its process was killed"
+    return f"not running; attempt {len(reports)} of {last['started']}: {outcome}"
