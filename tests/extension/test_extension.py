@@ -1,16 +1,14 @@
 """A package that is installed beside vflsynth adds classes of its own, found by name alone."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import vflsynth
+from tests.extension.fresh import run_python
 
 PACKAGE = Path(__file__).parent / "package"
 ROOT = Path(vflsynth.__file__).parents[1]
@@ -46,15 +44,9 @@ def python(site, models):
 
     def run(*arguments, installed=True, code=0):
         paths = [str(site), str(ROOT)] if installed else [str(ROOT)]
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-            cwd=models,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        found, said = run_python(arguments, paths, models)
+        assert found == code, said
+        return said
 
     return run
 
