@@ -2,7 +2,16 @@
 
 import pytest
 
-from vflsynth.mechanisms import DPSGD, DPSGDGAN, GSWGAN, FirstLayer, LatentTree, MeanEmbedding
+from vflsynth.mechanisms import (
+    DPSGD,
+    DPSGDGAN,
+    GSWGAN,
+    FirstLayer,
+    LatentTree,
+    MeanEmbedding,
+    gs_wgan,
+)
+from vflsynth.methods import mean_embedding
 from vflsynth.privacy import PLDAccountant, RDPAccountant
 from vflsynth.synthesizers import (
     DPLTSynthesizer,
@@ -82,6 +91,15 @@ def rdp_only():
             "_epsilon",
             lambda _, parts, delta: RDPAccountant()._epsilon(parts, delta),
         )
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short():
+    """Take few steps where their number is no parameter; `test_combinations` takes all of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gs_wgan, "PRETRAINING_STEPS", 10)
+        patch.setattr(mean_embedding, "STEPS_PER_EPOCH", 10)
         yield
 
 

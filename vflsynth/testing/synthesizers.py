@@ -61,6 +61,18 @@ class SynthesizerCase:
         """The synthesizer, fitted to `zoo`."""
         return self.make().fit(zoo())
 
+    @cached_property
+    def zoo_sample(self) -> pd.DataFrame:
+        """The first sample of a fit to `zoo`, of 20 rows."""
+        sample: pd.DataFrame = self.make().fit(zoo()).sample(20)
+        return sample
+
+    @cached_property
+    def small_sample(self) -> pd.DataFrame:
+        """The first sample of a fit to `small`, of 20 rows."""
+        sample: pd.DataFrame = self.fit_small().sample(20)
+        return sample
+
     def fit_small(self, **parameters: Any) -> Any:
         """Return a clone that is fitted to `small`."""
         return self.make(**parameters).fit(small(), on=KEY)
@@ -144,10 +156,9 @@ def same_random_state_same_bytes(case: SynthesizerCase) -> None:
     again = case.make().fit(zoo())
     one, other = (s.history_.drop(columns="seconds", errors="ignore") for s in (again, case.fitted))
     equal(one, other, "the history of a second fit")
-    first = case.make().fit(zoo()).sample(20)
-    equal(again.sample(20), first, "the sample of a second fit")
+    equal(again.sample(20), case.zoo_sample, "the sample of a second fit")
     differs = case.make(random_state=1).fit(zoo()).sample(20)
-    require(not differs.equals(first), "random states 0 and 1 give the same sample")
+    require(not differs.equals(case.zoo_sample), "random states 0 and 1 give the same sample")
 
 
 def generators_are_random_states(case: SynthesizerCase) -> None:
@@ -181,8 +192,7 @@ def global_random_state_is_neither_read_nor_changed(case: SynthesizerCase) -> No
 
 def the_order_of_the_parties_changes_no_value(case: SynthesizerCase) -> None:
     """Only that of the columns."""
-    frames = zoo()
-    table = case.make().fit(frames).sample(20)
+    frames, table = zoo(), case.zoo_sample
     other = case.make().fit(dict(reversed(frames.items()))).sample(20)
     columns = [label for frame in reversed(frames.values()) for label in frame]
     same(other.columns.tolist(), columns, "the columns of parties in another order")
@@ -193,7 +203,7 @@ def the_order_of_rows_changes_no_value(case: SynthesizerCase) -> None:
     """Records are matched by key."""
     shuffled = {party: f.sample(frac=1, random_state=9) for party, f in small().items()}
     other = case.make().fit(shuffled, on=KEY).sample(20)
-    equal(other, case.fit_small().sample(20), "a sample of shuffled tables")
+    equal(other, case.small_sample, "a sample of shuffled tables")
 
 
 def names_of_columns_change_no_value(case: SynthesizerCase) -> None:
@@ -204,7 +214,7 @@ def names_of_columns_change_no_value(case: SynthesizerCase) -> None:
     }
     other = case.make().fit(renamed, on=KEY).sample(20)
     other = other.rename(columns=lambda label: label.removesuffix(" renamed"))
-    equal(other, case.fit_small().sample(20), "a sample of renamed columns")
+    equal(other, case.small_sample, "a sample of renamed columns")
 
 
 def no_two_private_fits_are_alike(case: SynthesizerCase) -> None:
