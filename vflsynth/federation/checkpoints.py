@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from vflsynth.exceptions import ArtefactError
 from vflsynth.run.checkpoints import check_same_run
 
 KIND = "vflsynth checkpoint of one site"
+_PAUSE = 5.0
+"""Seconds between two collections of garbage, which takes long beside a short epoch."""
 _KEPT = 2  # a node that is killed while it writes still has the one that all others have too
 
 
@@ -30,6 +33,7 @@ class NodeCheckpoints:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._collected = time.monotonic()
 
     def epochs(self) -> list[int]:
         """Return the epochs after which there is a complete checkpoint, in order."""
@@ -56,7 +60,9 @@ class NodeCheckpoints:
             artefacts.write_tensors(root / "state.safetensors", tensors)
         for old in self.epochs()[:-_KEPT]:
             shutil.rmtree(self._path(old))
-        _return_freed_memory()
+        if time.monotonic() - self._collected > _PAUSE:
+            _return_freed_memory()
+            self._collected = time.monotonic()
 
     def load(
         self, epoch: int, fingerprint: Mapping[str, Any], device: torch.device
