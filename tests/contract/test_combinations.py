@@ -25,7 +25,11 @@ TINY = {
     "verbose": 0,
 }
 NOISE = {"noise_multiplier": 2.0, "delta": 1e-3}  # needs no calibration
-OF_MECHANISM = {"dpsgd": {"n_records": 40}, "gs_wgan": {"n_shards": 2}}
+OF_MECHANISM = {
+    "dpsgd": {"n_records": 40},
+    "gs_wgan": {"n_shards": 2},
+    "kernel_mean_embedding": {"n_features": 50},
+}
 RUNS = {
     "VFLGANSynthesizer": {None, "kernel_mean_embedding", "dpsgd", "first_layer"},
     "VertiGANSynthesizer": {None, "dpsgd", "first_layer"},
