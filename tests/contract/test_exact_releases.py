@@ -14,6 +14,8 @@ import torch
 from scipy.special import ndtr, ndtri
 
 from tests.contract.test_combinations import KEY, MECHANISMS, RUNS, frames, make
+from vflsynth.exceptions import ArtefactError
+from vflsynth.models import Source, number_sources
 from vflsynth.privacy import NeighbouringRelation, histograms
 from vflsynth.privacy.events import sampled_releases
 from vflsynth.privacy.releases import Grid, Release
@@ -76,6 +78,7 @@ def fitted(synthesizer, mechanism, tables, relation, tape, folder):
             if (cover := covers.get(type(m).__name__)) is not None and cover.noised
         ],
         "model": synth,
+        "folder": folder,
     }
 
 
@@ -171,6 +174,41 @@ def test_a_leak_beside_the_releases_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(histograms, "release_histograms", leak)
     with pytest.raises(AssertionError, match="json"):
         assert_same(*fits("DPLTSynthesizer", "latent_tree", REPLACE, tmp_path)[2:])
+
+
+# -- where the numbers of a saved model come from --------------------------------------------------
+
+
+def test_every_number_of_a_saved_model_has_a_source(pair):
+    """And those that are called released are on the tape of the releases, to the digit."""
+    tape, _, one, _ = pair
+    found = number_sources(one["folder"])
+    assert {"public", "released", "computed from these", "drawn"} <= {n.source for n in found}
+    assert Source.RECORDS not in {n.source for n in found}
+    on_tape = {int(step) for release in tape.releases for step in release.steps.ravel()}
+    counts = {count for count, _, _ in saved_counts(one["folder"], one["model"].parties_)}
+    assert sum(n.n for n in found if n.source is Source.RELEASED) >= len(counts) > 0
+    assert counts <= on_tape
+
+
+def test_numbers_that_nobody_accounted_for_are_noticed(tmp_path):
+    synth = make("DPLTSynthesizer", "latent_tree").fit(tables(), KEY)
+    _, half = next(iter(synth.parties_.items()))
+    half.save(tmp_path)
+    assert number_sources(tmp_path)
+    saved = json.loads((tmp_path / "party.json").read_text())
+    for hide in (lambda: saved.update(mean=2.5), lambda: saved["transformer"].update(n=["40"])):
+        hide()
+        (tmp_path / "party.json").write_text(json.dumps(saved))
+        with pytest.raises(ArtefactError, match="nothing is known about where they come from"):
+            number_sources(tmp_path)
+
+
+def test_a_model_without_a_guarantee_says_so(tmp_path):
+    make("IndependentSynthesizer", None).fit(tables(), KEY).save(tmp_path / "model")
+    found = number_sources(tmp_path / "model")
+    assert Source.RECORDS in {n.source for n in found}
+    assert not {"released", "computed from these"} & {n.source for n in found}
 
 
 # -- the attack ------------------------------------------------------------------------------------
