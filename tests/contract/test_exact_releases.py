@@ -14,7 +14,7 @@ import torch
 from scipy.special import ndtr, ndtri
 
 from tests.contract.test_combinations import KEY, MECHANISMS, RUNS, frames, make
-from vflsynth.exceptions import ArtefactError
+from vflsynth.exceptions import ArtefactError, PartyDataError
 from vflsynth.models import Source, number_sources
 from vflsynth.privacy import NeighbouringRelation, histograms
 from vflsynth.privacy.events import sampled_releases
@@ -48,10 +48,12 @@ class Tape:
         return found
 
 
-def fitted(synthesizer, mechanism, tables, relation, tape, folder):
+def fitted(synthesizer, mechanism, tables, relation, tape, folder, schema=None):
     """Fit with given releases and given batches; return all that anybody sees, by where it is."""
     synth = make(synthesizer, mechanism)
     synth.privacy.set_params(neighbouring_relation=str(relation))
+    if schema is not None:
+        synth.privacy.set_params(public_schema=schema)
     if mechanism == "kernel_mean_embedding":
         synth.privacy.set_params(n_features=100)
     spoken = Transcript(keep_messages=True)
@@ -159,6 +161,34 @@ def test_no_release_moves_by_more_than_its_sensitivity(pair):
     event = one["model"].privacy_ledger_.event
     allowed = sum(p.steps / p.joint_noise_multiplier**2 for p in sampled_releases(event))
     assert 0.0 < moved <= allowed
+
+
+def in_whole_numbers(tables):
+    """The measures of the first party rounded: what a csv file of grades is read as."""
+    name = min(tables)
+    whole = tables[name].assign(measure_1=tables[name]["measure_1"].round().astype("int64"))
+    return tables | {name: whole}
+
+
+def test_one_blank_changes_no_type_that_is_published(tmp_path):
+    """It turns integers to floats where types are inferred; here types are those of the schema."""
+    tables_ = in_whole_numbers(tables())
+    blank = {name: table.copy() for name, table in tables_.items()}
+    column = blank["party_1"]["measure_1"].astype(float)
+    blank["party_1"]["measure_1"] = column.where(np.arange(len(column)) != 3)
+    assert str(blank["party_1"]["measure_1"].dtype) == "float64"
+    dtypes = {KEY: "int64", "measure_1": "Int64", "measure_2": "float64"}
+    dtypes |= {"flag_1": "boolean", "flag_2": "boolean"}
+    synth = make("DPLTSynthesizer", "latent_tree")
+    schema = replace(synth.privacy.public_schema, dtypes=dtypes)
+    case = "DPLTSynthesizer", "latent_tree"
+    one = fitted(*case, tables_, REPLACE, tape := Tape(), tmp_path / "one", schema=schema)
+    two = fitted(*case, blank, REPLACE, Tape(tape), tmp_path / "two", schema=schema)
+    assert_same(one, two)
+    assert str(one["model"].sample(3)["measure_1"].dtype) == "Int64"
+    for table in (tables_, blank):
+        with pytest.raises(PartyDataError, match=r"PublicSchema\(dtypes="):
+            fitted(*case, table, REPLACE, Tape(), tmp_path / "3", schema=replace(schema, dtypes={}))
 
 
 def test_a_leak_beside_the_releases_is_noticed(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth._version import __version__
 from vflsynth._warnings import warn_user
 from vflsynth.columns import TableTransformer
+from vflsynth.columns.types import with_public_types
 from vflsynth.exceptions import ArtefactError, NoPrivacyWarning
 from vflsynth.frames import AlignmentReport, check_party_frames
 from vflsynth.mechanisms import Mechanism
@@ -175,6 +176,11 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         """Check the tables, and seat the parties."""
         device = resolve_device(self.device)
         frames = check_party_frames(party_frames, on, allow_empty_columns=method.is_private)
+        if method.is_private:
+            frames = {
+                party: with_public_types(frame, method.public_schema, party=party)
+                for party, frame in frames.items()
+            }
         return (JoinedRun if self.joins else LocalRun)(
             method,
             frames,
