@@ -11,7 +11,8 @@ from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import TableTransformer
-from vflsynth.configuration import check_public_types
+from vflsynth.columns.types import with_public_types
+from vflsynth.configuration import schema_of_files
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.federation.account import Account
 from vflsynth.federation.checkpoints import NodeCheckpoints
@@ -131,6 +132,10 @@ class PartyNode(BlindedRun):
         self.folder = site.folder / job.name
         frame = read_table(site.table)
         check_party_frames({site.party: frame}, job.on, allow_empty_columns=method.is_private)
+        schema = site.schema
+        if method.is_private:
+            schema = schema_of_files(schema, {site.party: site.table})
+            frame = with_public_types(frame, schema, party=site.party)
         self.transcript = Transcript()
         self.rules = Rules({Hello, BlindedKeys, EncodedSize})
         self.rules.allow({ReblindedKeys: len(job.parties) + 1})
@@ -145,7 +150,7 @@ class PartyNode(BlindedRun):
                 fingerprint=derive(site.the_shared, "fingerprint"),
                 device=device,
                 template=template_of(job, site),
-                schema=site.schema,
+                schema=schema,
                 checkpoints=NodeCheckpoints(self.folder / "checkpoints"),
                 identity={"job": job.digest},
             ),
@@ -273,7 +278,7 @@ def check_site(job: Job, site: Site, method: Method) -> None:
             "how much the site agrees to: [privacy] epsilon = ..., delta = ..."
         )
     if method.is_private and site.table is not None:
-        check_public_types(site.table, f"site {site.party!r}: job {job.name!r}")
+        schema_of_files(site.schema, {f"site {site.party!r}: job {job.name!r}": site.table})
 
 
 def noised(method: Method) -> frozenset[str]:

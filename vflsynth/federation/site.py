@@ -66,7 +66,8 @@ class Site:
     budget : Budget, optional
         With it the site takes part in private runs only, and only as far as the budget goes.
     schema : PublicSchema
-        Bounds and categories of this party's columns that are known without looking at the records.
+        Bounds, categories and types of this party's columns that are known without looking at the
+        records. A parquet file fixes types, a csv file does not.
     schedule : bytes, optional
         Only to reproduce a run in one process: the exact secret of batches and latents, which
         otherwise is derived from `shared` and the job's name.
@@ -98,7 +99,9 @@ class Site:
         known = ["party", "folder", "table", "labels", "column_kinds", "device"]
         known_keys(content, known, str(path))
         known_keys(secrets, ["shared", "own", "schedule"], f"{path}: secrets")
-        known_keys(privacy, ["epsilon", "delta", "bounds", "categories"], f"{path}: privacy")
+        known_keys(
+            privacy, ["epsilon", "delta", "bounds", "categories", "dtypes"], f"{path}: privacy"
+        )
         for name in ("party", "folder"):
             if not isinstance(content.get(name), str):
                 raise ParameterError(f"{path}: {name} must be a text, got {content.get(name)!r}")
@@ -124,6 +127,9 @@ class Site:
             public = getattr(self.schema, name)
             lines += ["", f"[privacy.{name}]"] if public else []
             lines += [f"{_quoted(k)} = {json.dumps(list(v))}" for k, v in public.items()]
+        if isinstance(dtypes := self.schema.dtypes, Mapping) and dtypes:  # others are the file's
+            lines += ["", "[privacy.dtypes]"]
+            lines += [f"{_quoted(k)} = {_quoted(str(v))}" for k, v in dtypes.items()]
         lines += ["", "[secrets]"]
         secrets = {"shared": self.shared, "own": self.own, "schedule": self.schedule}
         lines += [f"{k} = {_quoted(secret.hex())}" for k, secret in secrets.items() if secret]
