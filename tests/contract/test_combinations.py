@@ -59,7 +59,8 @@ def frames():
 def schema():
     columns = [c for table in frames().values() for c in table]
     bounds = {c: (-5, 5) for c in columns if c.startswith("measure")}
-    return PublicSchema(bounds, {c: (False, True) for c in columns if c.startswith("flag")})
+    flags = {c: (False, True) for c in columns if c.startswith("flag")}
+    return PublicSchema(bounds, flags, dtypes="given")
 
 
 def parameters(synthesizer):

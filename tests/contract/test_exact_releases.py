@@ -14,6 +14,8 @@ import torch
 from scipy.special import ndtr, ndtri
 
 from tests.contract.test_combinations import KEY, MECHANISMS, RUNS, frames, make
+from vflsynth.exceptions import ArtefactError, PartyDataError
+from vflsynth.models import Source, number_sources
 from vflsynth.privacy import NeighbouringRelation, histograms
 from vflsynth.privacy.events import sampled_releases
 from vflsynth.privacy.noise import discrete_gaussian
@@ -57,10 +59,12 @@ class Tape:
         return self.release(self.grid, total).steps
 
 
-def fitted(synthesizer, mechanism, tables, relation, tape, folder):
+def fitted(synthesizer, mechanism, tables, relation, tape, folder, schema=None):
     """Fit with given releases and given batches; return all that anybody sees, by where it is."""
     synth = make(synthesizer, mechanism)
     synth.privacy.set_params(neighbouring_relation=str(relation))
+    if schema is not None:
+        synth.privacy.set_params(public_schema=schema)
     if mechanism == "kernel_mean_embedding":
         synth.privacy.set_params(n_features=100)
     spoken = Transcript(keep_messages=True)
@@ -90,6 +94,7 @@ def fitted(synthesizer, mechanism, tables, relation, tape, folder):
             if (cover := covers.get(type(m).__name__)) is not None and cover.noised
         ],
         "model": synth,
+        "folder": folder,
     }
 
 
@@ -172,6 +177,34 @@ def test_no_release_moves_by_more_than_its_sensitivity(pair):
     assert 0.0 < moved <= allowed
 
 
+def in_whole_numbers(tables):
+    """The measures of the first party rounded: what a csv file of grades is read as."""
+    name = min(tables)
+    whole = tables[name].assign(measure_1=tables[name]["measure_1"].round().astype("int64"))
+    return tables | {name: whole}
+
+
+def test_one_blank_changes_no_type_that_is_published(tmp_path):
+    """It turns integers to floats where types are inferred; here types are those of the schema."""
+    tables_ = in_whole_numbers(tables())
+    blank = {name: table.copy() for name, table in tables_.items()}
+    column = blank["party_1"]["measure_1"].astype(float)
+    blank["party_1"]["measure_1"] = column.where(np.arange(len(column)) != 3)
+    assert str(blank["party_1"]["measure_1"].dtype) == "float64"
+    dtypes = {KEY: "int64", "measure_1": "Int64", "measure_2": "float64"}
+    dtypes |= {"flag_1": "boolean", "flag_2": "boolean"}
+    synth = make("DPLTSynthesizer", "latent_tree")
+    schema = replace(synth.privacy.public_schema, dtypes=dtypes)
+    case = "DPLTSynthesizer", "latent_tree"
+    one = fitted(*case, tables_, REPLACE, tape := Tape(), tmp_path / "one", schema=schema)
+    two = fitted(*case, blank, REPLACE, Tape(tape), tmp_path / "two", schema=schema)
+    assert_same(one, two)
+    assert str(one["model"].sample(3)["measure_1"].dtype) == "Int64"
+    for table in (tables_, blank):
+        with pytest.raises(PartyDataError, match=r"PublicSchema\(dtypes="):
+            fitted(*case, table, REPLACE, Tape(), tmp_path / "3", schema=replace(schema, dtypes={}))
+
+
 def test_a_leak_beside_the_releases_is_noticed(tmp_path, monkeypatch):
     """Of a column's sum, in the last digits of what a model says about its noise."""
     honest = histograms.release_histograms
@@ -185,6 +218,41 @@ def test_a_leak_beside_the_releases_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(histograms, "release_histograms", leak)
     with pytest.raises(AssertionError, match="json"):
         assert_same(*fits("DPLTSynthesizer", "latent_tree", REPLACE, tmp_path)[2:])
+
+
+# -- where the numbers of a saved model come from --------------------------------------------------
+
+
+def test_every_number_of_a_saved_model_has_a_source(pair):
+    """And those that are called released are on the tape of the releases, to the digit."""
+    tape, _, one, _ = pair
+    found = number_sources(one["folder"])
+    assert {"public", "released", "computed from these", "drawn"} <= {n.source for n in found}
+    assert Source.RECORDS not in {n.source for n in found}
+    on_tape = {int(step) for release in tape.releases for step in release.steps.ravel()}
+    counts = {count for count, _, _ in saved_counts(one["folder"], one["model"].parties_)}
+    assert sum(n.n for n in found if n.source is Source.RELEASED) >= len(counts) > 0
+    assert counts <= on_tape
+
+
+def test_numbers_that_nobody_accounted_for_are_noticed(tmp_path):
+    synth = make("DPLTSynthesizer", "latent_tree").fit(tables(), KEY)
+    _, half = next(iter(synth.parties_.items()))
+    half.save(tmp_path)
+    assert number_sources(tmp_path)
+    saved = json.loads((tmp_path / "party.json").read_text())
+    for hide in (lambda: saved.update(mean=2.5), lambda: saved["transformer"].update(n=["40"])):
+        hide()
+        (tmp_path / "party.json").write_text(json.dumps(saved))
+        with pytest.raises(ArtefactError, match="nothing is known about where they come from"):
+            number_sources(tmp_path)
+
+
+def test_a_model_without_a_guarantee_says_so(tmp_path):
+    make("IndependentSynthesizer", None).fit(tables(), KEY).save(tmp_path / "model")
+    found = number_sources(tmp_path / "model")
+    assert Source.RECORDS in {n.source for n in found}
+    assert not {"released", "computed from these"} & {n.source for n in found}
 
 
 # -- the attack ------------------------------------------------------------------------------------

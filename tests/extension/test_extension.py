@@ -175,7 +175,7 @@ for number, (method, parameters) in enumerate(
     folder.mkdir()
     trial = Trial(folder.resolve(), frames, job)
     if parameters:
-        schema = PublicSchema({"measure_1": (-9, 9), "measure_2": (-9, 9)})
+        schema = PublicSchema({"measure_1": (-9, 9), "measure_2": (-9, 9)}, dtypes="given")
         for name in frames:
             trial.change(name, budget=Budget(1e3, 1e-3), schema=schema)
     print(method, set(trial.run().outcome.values()))

@@ -206,7 +206,7 @@ def _first_layer_step(inside: bool) -> np.ndarray:
     return noisy.flatten().numpy()
 
 
-_SCHEMA = PublicSchema(bounds={"a": (0.0, 8.0), "b": (0.0, 8.0)})
+_SCHEMA = PublicSchema(dtypes="given", bounds={"a": (0.0, 8.0), "b": (0.0, 8.0)})
 
 
 def _histogram_step(inside: bool) -> np.ndarray:

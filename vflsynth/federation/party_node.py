@@ -11,8 +11,9 @@ import pandas as pd
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
 from vflsynth._random import RandomStreams, derive
-from vflsynth.columns import TableTransformer, check_kinds
-from vflsynth.configuration import check_public_types
+from vflsynth.columns import PublicSchema, TableTransformer, check_kinds
+from vflsynth.columns.types import with_public_types
+from vflsynth.configuration import schema_of_files
 from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
 from vflsynth.federation.account import Account
 from vflsynth.federation.checkpoints import NodeCheckpoints
@@ -153,7 +154,7 @@ class PartyNode(BlindedRun):
 
     def __init__(self, job: Job, site: Site) -> None:
         method = job.method_for_node()
-        frame = check_table(job, site, method)
+        frame, schema = check_table(job, site, method)
         self.folder = site.folder / job.name
         self.transcript = Transcript()
         self.progress = Progress(self.folder, site.party, lambda: self.duration, self.transcript)
@@ -171,7 +172,7 @@ class PartyNode(BlindedRun):
                 fingerprint=derive(site.the_shared, "fingerprint"),
                 device=device,
                 template=template_of(job, site),
-                schema=site.schema,
+                schema=schema,
                 checkpoints=self.checkpoints,
                 identity={"job": job.digest},
             ),
@@ -289,8 +290,15 @@ def template_of(job: Job, site: Site) -> TableTransformer:
     return TableTransformer(**asked | {"kinds": dict(site.column_kinds)})
 
 
-def check_table(job: Job, site: Site, method: Method) -> pd.DataFrame:
+def check_table(job: Job, site: Site, method: Method) -> tuple[pd.DataFrame, PublicSchema]:
     """Read a site's table, if job and site go together and it can be used.
+
+    Returns
+    -------
+    table : DataFrame
+        Under privacy with the types that are public.
+    schema : PublicSchema
+        The site's, with these types.
 
     Raises
     ------
@@ -306,9 +314,13 @@ def check_table(job: Job, site: Site, method: Method) -> pd.DataFrame:
     check_site(job, site, method)
     frame = read_table(site.table, site.party)
     check_party_frames({site.party: frame}, job.on, allow_empty_columns=method.is_private)
+    schema = site.schema
+    if method.is_private:
+        schema = schema_of_files(schema, {site.party: site.table})
+        frame = with_public_types(frame, schema, party=site.party)
     columns = [label for label in frame.columns if label != job.on]
     check_kinds(dict(site.column_kinds), columns, party=site.party)
-    return frame
+    return frame, schema
 
 
 def check_site(job: Job, site: Site, method: Method) -> None:
@@ -332,7 +344,7 @@ def check_site(job: Job, site: Site, method: Method) -> None:
             "how much the site agrees to: [privacy] epsilon = ..., delta = ..."
         )
     if method.is_private and site.table is not None:
-        check_public_types(site.table, f"site {site.party!r}: job {job.name!r}")
+        schema_of_files(site.schema, {f"site {site.party!r}: job {job.name!r}": site.table})
 
 
 def noised(method: Method) -> frozenset[str]:

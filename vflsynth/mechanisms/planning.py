@@ -82,8 +82,8 @@ def ledger_of(
         not_covered=(
             *not_covered,
             "which individuals the parties have in common",
-            "alignment report, transcript and log of a fit: they tell numbers of records, which a "
-            "saved model holds only under replace_one",
+            "alignment report, transcript and log of a fit: they tell numbers of records, which no "
+            "saved model holds",
             *((times,) if trains else ()),
         ),
         noise=DISCRETE_NOISE,

@@ -156,6 +156,12 @@ class Method(ABC):
         return self.privacy is not None and self.privacy.protects_synthetic_data
 
     @property
+    def public_schema(self) -> PublicSchema | None:
+        """What is public about the columns, of a mechanism that takes such a schema."""
+        found: PublicSchema | None = getattr(self.privacy, "public_schema", None)
+        return found
+
+    @property
     def private_plan(self) -> Plan:
         """The plan of a private run.
 

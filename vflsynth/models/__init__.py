@@ -8,12 +8,16 @@ from vflsynth.models.samplers import (
     MarginalSampler,
     RowSampler,
 )
+from vflsynth.models.sources import Numbers, Source, number_sources
 
 __all__ = [
     "GeneratorSampler",
     "GeneratorSpec",
     "LatentTreeSampler",
     "MarginalSampler",
+    "Numbers",
     "PartyModel",
     "RowSampler",
+    "Source",
+    "number_sources",
 ]

@@ -8,6 +8,7 @@ threshold. Afterwards the column is like one that was listed.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping
@@ -18,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from pandas.api.types import is_hashable, is_scalar
+from pandas.api.types import is_scalar
 from scipy.stats import norm
 
 from vflsynth.columns.arrays import read_numbers
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.categorical import CategoricalTransformer
+from vflsynth.columns.codec import scalar_from_json, scalar_to_json
 from vflsynth.columns.kinds import check_kinds, public_columns
 from vflsynth.columns.numeric import NumericTransformer
 from vflsynth.columns.schema import Categories, PublicColumn, PublicSchema
@@ -264,8 +266,19 @@ def range_cells(
     return np.where(np.isnan(numbers), -1, cells)
 
 
-def _is_value(value: Any) -> bool:
-    return not (is_scalar(value) and pd.isna(value)) and is_hashable(value)
+def _spelling(value: Any) -> str | None:
+    """Text that two values share only if nobody can tell them apart; None for no value.
+
+    1, 1.0 and True are equal, and so are 0.0 and -0.0, or one time in two zones. Which of them
+    stands for all must not depend on one record: they are counted apart, and if several are
+    frequent, the first of them in the order of these texts is the label.
+    """
+    if is_scalar(value) and pd.isna(value):
+        return None
+    try:
+        return json.dumps(scalar_to_json(value))
+    except TypeError:  # of a type that no label can have
+        return None
 
 
 def _frequent_values(
@@ -275,13 +288,13 @@ def _frequent_values(
     rng: torch.Generator | None,
 ) -> Categories:
     """Values whose noisy count exceeds the threshold, in an order that tells nothing."""
-    # 1, 1.0 and True are equal, and which of them stands for all must not depend on one record.
-    counts = Counter((type(v).__name__, v) for v in column.astype(object) if _is_value(v))
-    keys = sorted(counts, key=lambda key: (key[0], repr(key[1])))  # not in the records' order
+    counts = Counter(map(_spelling, column.astype(object)))
+    keys = sorted(key for key in counts if key is not None)  # not in the records' order
     grid = Grid.of(discovery.noise_std)
     exact = np.array([counts[key] for key in keys], dtype=np.int64)
     noisy = grid.release(grid.count(exact), rng=rng).values
-    found = [key[1] for key, count in zip(keys, noisy, strict=True) if count > discovery.threshold]
+    frequent = [key for key, n in zip(keys, noisy, strict=True) if n > discovery.threshold]
+    found = [scalar_from_json(json.loads(key)) for key in frequent]
     if not found:
         raise CardinalityError(
             "no value of this column is frequent enough to be published within the privacy budget "

@@ -66,7 +66,7 @@ def test_it_prints_a_conclusion_and_writes_a_page(command, small_frames, tmp_pat
 
 @pytest.mark.usefixtures("small_forest")
 def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, capsys):
-    schema = PublicSchema(bounds=dict.fromkeys("abcd", (-4.0, 4.0)))
+    schema = PublicSchema(dtypes="given", bounds=dict.fromkeys("abcd", (-4.0, 4.0)))
     privacy = LatentTree(epsilon=9.0, delta=1e-3, public_schema=schema, n_bins=4)
     frames = {name: frame.rename_axis("id").reset_index() for name, frame in number_frames.items()}
     for name, frame in frames.items():

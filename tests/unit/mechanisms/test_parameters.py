@@ -14,7 +14,7 @@ from vflsynth.mechanisms import (
 )
 from vflsynth.privacy import NeighbouringRelation, PublicSchema, Sampler
 
-SCHEMA = PublicSchema(bounds={"x": (0, 1)})
+SCHEMA = PublicSchema(dtypes="given", bounds={"x": (0, 1)})
 VALID = {"epsilon": 10.0, "delta": 5e-4}
 ALL = (DPSGD, DPSGDGAN, FirstLayer, GSWGAN, LatentTree, MeanEmbedding)
 

@@ -42,7 +42,7 @@ from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.events import gaussian_releases
 from vflsynth.privacy.gaussian_dp import epsilon_of_gaussian
 
-NOBODY = PublicSchema()
+NOBODY = PublicSchema(dtypes="given")
 COLUMNS = {"lab": ColumnCounts(5, 2), "clinic": ColumnCounts(4, 1)}
 ASKED = Asked(n_records=500, owners=Discriminators.LOCAL_AND_SHARED, batch_size=50, epochs=5)
 
@@ -267,7 +267,7 @@ def test_kinds_say_what_has_to_be_discovered():
     ]:
         with pytest.raises(ColumnKindError, match=words):
             count_columns(table, "id", None, kinds)
-    schema = PublicSchema(bounds={"code": (0, 99)})
+    schema = PublicSchema(dtypes="given", bounds={"code": (0, 99)})
     with pytest.raises(ColumnKindError, match=r"party 'lab', column 'code'.*bounds.*Fix: list"):
         count_columns(table, "id", schema, {"code": "categorical"})
 
@@ -345,7 +345,7 @@ def test_relations_survive_without_a_schema():
 
 
 def test_part_of_a_schema_is_taken_as_given():
-    schema = PublicSchema(bounds={"age": (0, 120)})
+    schema = PublicSchema(dtypes="given", bounds={"age": (0, 120)})
     counts = count_columns(frames(), "id", schema)
     assert counts == {"lab": ColumnCounts(2, 1), "clinic": ColumnCounts(1, 1)}
     privacy = MeanEmbedding(epsilon=8.0, delta=1e-3, public_schema=schema, n_features=200)
@@ -359,6 +359,6 @@ def test_neither_a_schema_nor_a_share_is_refused():
     privacy = DPSGD(epsilon=8.0, delta=1e-3, n_records=600, preprocessing_share=0)
     with pytest.raises(ParameterError, match="public_schema"):
         VFLGANSynthesizer(privacy=privacy).fit(frames(), on="id")
-    half = privacy.set_params(public_schema=PublicSchema(bounds={"age": (0, 120)}))
+    half = privacy.set_params(public_schema=PublicSchema(dtypes="given", bounds={"age": (0, 120)}))
     with pytest.raises(PartyDataError, match="public_schema says nothing about this"):
         VFLGANSynthesizer(privacy=half).fit(frames(), on="id")

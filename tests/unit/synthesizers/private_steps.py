@@ -20,6 +20,7 @@ from vflsynth.privacy import PublicSchema
 from vflsynth.run import Options, PartyRun, local, server_run
 
 SCHEMA = PublicSchema(
+    dtypes="given",
     bounds={"age": (0, 100), "income": (0.0, 10.0)},
     categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
 )

@@ -28,6 +28,7 @@ from vflsynth.protocol.messages import LatentTables, MaskedReal
 from vflsynth.run import Options, local
 
 SCHEMA = PublicSchema(
+    dtypes="given",
     bounds={"age": (0, 100), "income": (0.0, 40.0), "debt": (0.0, 400.0)},
     categories={"smoker": ("no", "yes"), "grade": (1, 2, 3), "ill": (False, True)},
 )
@@ -148,7 +149,9 @@ def test_what_is_saved_tells_neither_the_number_of_records_nor_any_of_them(frame
 @pytest.mark.parametrize("n_parties", [1, 2, 4])
 def test_any_number_of_parties_and_of_columns(n_parties):
     columns = {f"p{i}": [f"x{i}{j}" for j in range(i + 1)] for i in range(n_parties)}
-    schema = PublicSchema(bounds={c: (0, 1) for own in columns.values() for c in own})
+    schema = PublicSchema(
+        dtypes="given", bounds={c: (0, 1) for own in columns.values() for c in own}
+    )
     rng = np.random.default_rng(0)
     frames = {
         party: pd.DataFrame({c: rng.random(300) for c in own}) for party, own in columns.items()

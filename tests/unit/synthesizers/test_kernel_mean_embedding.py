@@ -35,6 +35,7 @@ from vflsynth.run import Options, local, server_run
 from vflsynth.secure import RADIUS, Masks, PhaseServer, angles_of, circle, unit
 
 SCHEMA = PublicSchema(
+    dtypes="given",
     bounds={"age": (0, 100), "income": (0.0, 10.0)},
     categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
 )
@@ -608,7 +609,7 @@ def test_a_column_that_cannot_hold_its_public_categories_is_named(frames):
 @pytest.mark.parametrize("bounds", [(0, 300), (-1, 100), (0, 2**63)])
 def test_integers_that_cannot_hold_their_bounds_are_named(frames, bounds):
     frames["clinic"]["age"] = pd.Series(range(len(frames["clinic"])), dtype="uint8")
-    schema = PublicSchema(SCHEMA.bounds | {"age": bounds}, SCHEMA.categories)
+    schema = PublicSchema(SCHEMA.bounds | {"age": bounds}, SCHEMA.categories, "given")
     with pytest.raises(ColumnKindError, match="'clinic', column 'age'"):
         fit(frames, clone(PRIVACY).set_params(public_schema=schema))
 
