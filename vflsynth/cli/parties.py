@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 from pathlib import Path
 
 from vflsynth.cli.console import say
 from vflsynth.exceptions import ParameterError, ProtocolError
+from vflsynth.federation import trail
 from vflsynth.federation.consent import FILE as APPROVED
 from vflsynth.federation.consent import approve, describe, withdraw
 from vflsynth.federation.job import Job
@@ -91,6 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _job(one)
     one.add_argument("site", metavar="SITE", type=Path, help="site file")
 
+    one = actions.add_parser("trail", help="show a site's audit trail, and check that it is whole")
+    one.add_argument("site", metavar="SITE", type=Path, help="site file")
+
     one = actions.add_parser("logs", help="show the end of a site's logs")
     one.add_argument("kit", metavar="KIT", type=Path, help="start-up kit of the site")
     one.add_argument("-n", type=int, default=20, metavar="N", help="lines of each (default: 20)")
@@ -131,6 +136,8 @@ def run(options: argparse.Namespace) -> int:
         case "status":
             site, job = Site.read(options.site), Job.read(options.job)
             say(f"{site.party}: {status(site.folder, job)}")
+        case "trail":
+            _trail(Site.read(options.site))
         case "logs":
             _logs(options.kit, options.n)
         case "submit":
@@ -184,6 +191,13 @@ def _approve(job: Job, site: Site, options: argparse.Namespace) -> None:
     if not options.show:
         approve(job, site)
         say(f"{site.party}: approved; {site.folder / APPROVED}")
+
+
+def _trail(site: Site) -> None:
+    n, last = trail.verify(site.folder)
+    for line in trail.lines(site.folder):
+        say(f"{line['time']} {line['event']} {json.dumps(line['details'])}")
+    say(f"{site.party}: {n} lines, whole; the last digest is {last}")
 
 
 def _logs(kit: Path, n: int) -> None:

@@ -14,6 +14,7 @@ from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import TableTransformer, check_kinds
 from vflsynth.configuration import check_public_types
 from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
+from vflsynth.federation import trail
 from vflsynth.federation.account import Account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
@@ -217,6 +218,15 @@ class PartyNode(BlindedRun):
 
     def align(self, message: AlignmentNotice) -> None:
         """Learn the common records, and allow the server to ask what comes of them."""
+        trail.append(
+            self.site.folder,
+            "matched",
+            {
+                "job": self.job.name,
+                "records": len(message.common_keys),
+                "rows": self.agreed.rows,
+            },
+        )
         super().align(message)
         self.rules.allow({EncodedSize: 1})
 
