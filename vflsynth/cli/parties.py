@@ -16,7 +16,7 @@ from vflsynth.federation.job import Job
 from vflsynth.federation.kit import prepare, project
 from vflsynth.federation.progress import status
 from vflsynth.federation.sampling import draw_part, join_parts
-from vflsynth.federation.simulate import reproducible, simulate, submit
+from vflsynth.federation.simulate import DONE, reproducible, simulate, submit
 from vflsynth.federation.site import Site
 from vflsynth.frames import read_table, write_table
 
@@ -105,6 +105,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument(
         "--admin", required=True, metavar="KIT", type=Path, help="start-up kit of the administrator"
     )
+    one.add_argument(
+        "--attempts",
+        type=int,
+        default=1,
+        metavar="N",
+        help="submit it again, up to N times in all, while it fails (default: 1)",
+    )
     _timeout(one)
 
     one = actions.add_parser("sample", help="draw one party's part of a sample")
@@ -141,12 +148,14 @@ def run(options: argparse.Namespace) -> int:
         case "logs":
             _logs(options.kit, options.n)
         case "submit":
-            ended = submit(Job.read(options.job), options.admin, options.timeout)
+            ended = submit(
+                Job.read(options.job), options.admin, options.timeout, attempts=options.attempts
+            )
             say(
                 f"FLARE says {ended}; the folder of every node that began has a report of the "
                 "run, and the server's kit a log.txt"
             )
-            return 0 if ended.endswith("COMPLETED") else 1
+            return 0 if ended.endswith(DONE) else 1
         case "sample":
             site, job = Site.read(options.site), Job.read(options.job)
             part = draw_part(job, site, options.n, options.request, keys=options.keys)

@@ -181,6 +181,24 @@ class PartyNode(BlindedRun):
             site,
         )
 
+    @takes(Terms)
+    def take_terms(self, message: Terms) -> None:
+        """Learn of the others, and where to go on.
+
+        Raises
+        ------
+        ProtocolError
+            If more than the last checkpoint would be lost: an honest server stops then.
+        """
+        super().take_terms(message)
+        latest = max(self.checkpoints.epochs(), default=0)
+        if latest - self.agreed.epoch > self.job.checkpoint_every:
+            raise ProtocolError(
+                f"party {self.name!r} has a checkpoint of epoch {latest}, and the server would go "
+                f"on from epoch {self.agreed.epoch}. Nothing was deleted. To start anew, give the "
+                "job another name"
+            )
+
     def answer(self, kind: type[Message], step: int) -> Message:
         """Compute the message of this kind for `step`, and say so in the site's folder."""
         self.progress.note(kind, step)

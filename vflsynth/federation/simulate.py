@@ -37,6 +37,10 @@ _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _ATTEMPTS = 3
 _SPOKEN_EVERY = 3.0
+_PAUSE, _LONGEST_PAUSE = 5.0, 60.0
+"""Seconds between attempts: more each time."""
+DONE = "COMPLETED"
+"""What FLARE's status of a job that was finished ends with."""
 
 
 def provision(job: Job, folder: Path, port: int) -> Path:
@@ -245,7 +249,13 @@ class Administrator:
         self._session.close()
 
 
-def submit(job: Job, admin: Path, seconds: float, watch: Callable[[], None] = lambda: None) -> str:
+def submit(
+    job: Job,
+    admin: Path,
+    seconds: float,
+    watch: Callable[[], None] = lambda: None,
+    attempts: int = 1,
+) -> str:
     """Submit a job, wait for its end and return FLARE's status of it.
 
     Parameters
@@ -254,9 +264,23 @@ def submit(job: Job, admin: Path, seconds: float, watch: Callable[[], None] = la
     admin : Path
         The administrator's start-up kit.
     seconds : float
+        Longest time for an attempt.
     watch : callable, optional
         Called all the while.
+    attempts : int, default=1
+        Times to submit it, if it fails: it then goes on from the last common checkpoint.
     """
+    for attempt in range(1, attempts + 1):
+        ended = _submit_once(job, admin, seconds, watch)
+        if ended.endswith(DONE):
+            break
+        if attempt < attempts:
+            logger.warning("attempt %d of %d ended as %s", attempt, attempts, ended)
+            time.sleep(min(_LONGEST_PAUSE, _PAUSE * attempt))
+    return ended
+
+
+def _submit_once(job: Job, admin: Path, seconds: float, watch: Callable[[], None]) -> str:
     administrator = Administrator(admin, job.parties)
     try:
         with tempfile.TemporaryDirectory() as folder:

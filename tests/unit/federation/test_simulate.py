@@ -129,6 +129,38 @@ def test_a_lock_ends_with_its_process(tmp_path):
     locks.lock(tmp_path / "lock", "taken").close()
 
 
+class Failing:
+    """An administrator whose jobs fail until the third."""
+
+    submitted = 0
+
+    def __init__(self, *anything):
+        pass
+
+    def submit(self, folder):
+        assert (folder / "meta.json").is_file()
+        Failing.submitted += 1
+        return str(Failing.submitted)
+
+    def wait(self, job_id, *anything):
+        return "FINISHED:COMPLETED" if job_id == "3" else "FINISHED:EXECUTION_EXCEPTION"
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(("attempts", "code", "submitted"), [(1, 1, 1), (2, 1, 2), (5, 0, 3)])
+def test_a_job_that_fails_is_submitted_again_as_often_as_asked(
+    folder, monkeypatch, attempts, code, submitted
+):
+    Failing.submitted = 0
+    monkeypatch.setattr(simulate, "Administrator", Failing)
+    monkeypatch.setattr(simulate, "_PAUSE", 0.0)
+    command = ["parties", "submit", "job.toml", "--admin", "kit", "--attempts", str(attempts)]
+    assert main(command) == code
+    assert Failing.submitted == submitted
+
+
 # -- processes that are left ----------------------------------------------------------------------
 
 SLEEPER = (
