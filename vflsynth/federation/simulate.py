@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsynth._random import derive, secret_from
+from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import MissingExtraError, ProtocolError
 from vflsynth.federation import guardian
 from vflsynth.federation.job import Job
@@ -226,6 +227,10 @@ class Administrator:
         """Submit a job's folder; return FLARE's name for it."""
         return str(self._session.submit_job(str(folder)))
 
+    def abort(self, job_id: str) -> None:
+        """Stop a job."""
+        self._session.abort_job(job_id)
+
     def details(self, job_id: str) -> dict[str, Any]:
         """Return what FLARE says of a job."""
         return dict(self._session.get_job_meta(job_id))
@@ -269,7 +274,13 @@ def submit(
         Called all the while.
     attempts : int, default=1
         Times to submit it, if it fails: it then goes on from the last common checkpoint.
+
+    Raises
+    ------
+    TimeoutError
+        If an attempt takes longer; it is stopped.
     """
+    check_parameters("submit", {"attempts": attempts}, {"attempts": Number(1, whole=True)})
     for attempt in range(1, attempts + 1):
         ended = _submit_once(job, admin, seconds, watch)
         if ended.endswith(DONE):
@@ -285,7 +296,11 @@ def _submit_once(job: Job, admin: Path, seconds: float, watch: Callable[[], None
     try:
         with tempfile.TemporaryDirectory() as folder:
             job_id = administrator.submit(write_job(job, Path(folder)))
-        return administrator.wait(job_id, seconds, watch)
+        try:
+            return administrator.wait(job_id, seconds, watch)
+        except TimeoutError:
+            administrator.abort(job_id)  # else all would train on, and nobody would wait
+            raise
     finally:
         administrator.close()
 
@@ -373,6 +388,7 @@ def check_sites(job: Job, sites: Mapping[str, Site]) -> None:
     server_node(job, sites["server"])
     for name in job.parties:
         check_table(job, sites[name], job.method_for_node())
+        _ = sites[name].the_shared  # an error, if there is none
 
 
 def _next_attempt(folder: Path) -> Path:
