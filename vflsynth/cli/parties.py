@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 from pathlib import Path
 
 from vflsynth.cli.console import say
 from vflsynth.exceptions import ParameterError, ProtocolError
+from vflsynth.federation import trail
 from vflsynth.federation.consent import FILE as APPROVED
 from vflsynth.federation.consent import approve, describe, withdraw
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import prepare, project
 from vflsynth.federation.progress import status
 from vflsynth.federation.sampling import draw_part, join_parts
-from vflsynth.federation.simulate import reproducible, simulate, submit
+from vflsynth.federation.simulate import DONE, reproducible, simulate, submit
 from vflsynth.federation.site import Site
 from vflsynth.frames import read_table, write_table
 
@@ -91,6 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _job(one)
     one.add_argument("site", metavar="SITE", type=Path, help="site file")
 
+    one = actions.add_parser("trail", help="show a site's audit trail, and check that it is whole")
+    one.add_argument("site", metavar="SITE", type=Path, help="site file")
+
     one = actions.add_parser("logs", help="show the end of a site's logs")
     one.add_argument("kit", metavar="KIT", type=Path, help="start-up kit of the site")
     one.add_argument("-n", type=int, default=20, metavar="N", help="lines of each (default: 20)")
@@ -99,6 +104,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _job(one)
     one.add_argument(
         "--admin", required=True, metavar="KIT", type=Path, help="start-up kit of the administrator"
+    )
+    one.add_argument(
+        "--attempts",
+        type=int,
+        default=1,
+        metavar="N",
+        help="submit it again, up to N times in all, while it fails (default: 1)",
     )
     _timeout(one)
 
@@ -131,15 +143,19 @@ def run(options: argparse.Namespace) -> int:
         case "status":
             site, job = Site.read(options.site), Job.read(options.job)
             say(f"{site.party}: {status(site.folder, job)}")
+        case "trail":
+            _trail(Site.read(options.site))
         case "logs":
             _logs(options.kit, options.n)
         case "submit":
-            ended = submit(Job.read(options.job), options.admin, options.timeout)
+            ended = submit(
+                Job.read(options.job), options.admin, options.timeout, attempts=options.attempts
+            )
             say(
                 f"FLARE says {ended}; the folder of every node that began has a report of the "
                 "run, and the server's kit a log.txt"
             )
-            return 0 if ended.endswith("COMPLETED") else 1
+            return 0 if ended.endswith(DONE) else 1
         case "sample":
             site, job = Site.read(options.site), Job.read(options.job)
             part = draw_part(job, site, options.n, options.request, keys=options.keys)
@@ -184,6 +200,13 @@ def _approve(job: Job, site: Site, options: argparse.Namespace) -> None:
     if not options.show:
         approve(job, site)
         say(f"{site.party}: approved; {site.folder / APPROVED}")
+
+
+def _trail(site: Site) -> None:
+    n, last = trail.verify(site.folder)
+    for line in trail.lines(site.folder):
+        say(f"{line['time']} {line['event']} {json.dumps(line['details'])}")
+    say(f"{site.party}: {n} lines, whole; the last digest is {last}")
 
 
 def _logs(kit: Path, n: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError, ConsentError
+from vflsynth.federation import trail
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Site
 
@@ -45,6 +46,7 @@ def approve(job: Job, site: Site) -> None:
     found = _read(site)
     found[job.digest] = {"job": job.to_dict(), "approved": time.strftime("%Y-%m-%dT%H:%M:%S")}
     artefacts.replace_json(site.folder / FILE, found, mode=0o600)
+    trail.append(site.folder, "approved", {"job": job.name, "digest": job.digest})
 
 
 def withdraw(job: Job, site: Site) -> bool:
@@ -52,6 +54,7 @@ def withdraw(job: Job, site: Site) -> bool:
     found = _read(site)
     there = found.pop(job.digest, None) is not None
     artefacts.replace_json(site.folder / FILE, found, mode=0o600)
+    trail.append(site.folder, "withdrawn", {"job": job.name, "digest": job.digest})
     return there
 
 

@@ -227,7 +227,8 @@ class RemoteChannel:
             frame = Frame(
                 self._run, seat.number, tuple(seat.outgoing), request=request, status=status
             )
-            seat.reply, seat.answer, seat.outgoing = encode(frame), None, []
+            seat.reply = encode(frame, self.limits.max_bytes)
+            seat.answer, seat.outgoing = None, []
         if request is not None:
             self._request, self._asked = request, time.monotonic()
         self._changed.notify_all()

@@ -50,9 +50,9 @@ TOPIC = "vflsynth.exchange"
 ALIVE = "vflsynth.alive"
 TASK = "take_part"
 _FRAME = "frame"
-_LAST_WORDS = 6.0
-"""Seconds after FLARE aborts a job in which a party still asks the server why; FLARE ends its
-process after ten."""
+_LAST_WORDS = 3.0
+"""Seconds for which a party still asks the server why, after FLARE has aborted the job and the
+attempt that was under way has ended; FLARE ends its process after ten."""
 _KNOCK = 2.0
 """Seconds in which a process that lives answers."""
 _GONE = {ReturnCode.TIMEOUT, ReturnCode.COMMUNICATION_ERROR, ReturnCode.ERROR}
@@ -91,6 +91,8 @@ class FlareLink:
 
     def exchange(self, frame: bytes, timeout: float) -> bytes:
         """Send a frame to the server and return its reply."""
+        if self._abort_signal.triggered:
+            timeout = min(timeout, _LAST_WORDS)
         request = Shareable()
         request[_FRAME] = frame
         replies = self._engine.send_aux_request(
@@ -107,7 +109,7 @@ class FlareLink:
             return data
         if self._abort_signal.triggered:
             self._aborted = min(self._aborted, time.monotonic())
-            if time.monotonic() - self._aborted > _LAST_WORDS - timeout:
+            if time.monotonic() - self._aborted > _LAST_WORDS / 2:
                 raise RunAbortedError(
                     "FLARE stopped this run, and the server did not say why",
                     fix="look at the server's log and report",

@@ -15,7 +15,7 @@ _PATIENCE = 0.5
 """Seconds: whoever asks whether a folder is in use has its lock for a moment."""
 
 
-def lock(path: Path, problem: str) -> TextIO:
+def lock(path: Path, problem: str, patience: float = _PATIENCE) -> TextIO:
     """Lock a file, which is made with its folder; closing it unlocks it.
 
     Parameters
@@ -23,6 +23,8 @@ def lock(path: Path, problem: str) -> TextIO:
     path : Path
     problem : str
         What it means if somebody else has it.
+    patience : float, default=0.5
+        Seconds to wait for it.
 
     Raises
     ------
@@ -31,7 +33,7 @@ def lock(path: Path, problem: str) -> TextIO:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a")
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + patience
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -39,7 +41,7 @@ def lock(path: Path, problem: str) -> TextIO:
             if time.monotonic() > deadline:
                 file.close()
                 raise ParameterError(f"{path.parent}: {problem}") from error
-            time.sleep(_PATIENCE / 10)
+            time.sleep(0.02)
         else:
             return file
 
@@ -55,7 +57,7 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def locked(path: Path, problem: str) -> Iterator[None]:
+def locked(path: Path, problem: str, patience: float = _PATIENCE) -> Iterator[None]:
     """Hold a lock for a while; see `lock`."""
-    with lock(path, problem):
+    with lock(path, problem, patience):
         yield

@@ -168,7 +168,7 @@ def _ask(link: Link, frame: Frame, request: Request, limits: Limits) -> Frame:
     """
     timeout = limits.of(request.kind) + 2 * GRACE
     deadline = time.monotonic() + timeout
-    data, attempts, reply = encode(frame), 0, None
+    data, attempts, reply = encode(frame, limits.max_bytes), 0, None
     poll = encode(Frame(frame.run, frame.number, status=Status.WAIT))
     while reply is None or reply.status is Status.WAIT:
         left = deadline - time.monotonic()

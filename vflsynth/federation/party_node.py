@@ -15,6 +15,7 @@ from vflsynth.columns import PublicSchema, TableTransformer, check_kinds
 from vflsynth.columns.types import with_public_types
 from vflsynth.configuration import schema_of_files
 from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
+from vflsynth.federation import trail
 from vflsynth.federation.account import Account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
@@ -181,6 +182,24 @@ class PartyNode(BlindedRun):
             site,
         )
 
+    @takes(Terms)
+    def take_terms(self, message: Terms) -> None:
+        """Learn of the others, and where to go on.
+
+        Raises
+        ------
+        ProtocolError
+            If more than the last checkpoint would be lost: an honest server stops then.
+        """
+        super().take_terms(message)
+        latest = max(self.checkpoints.epochs(), default=0)
+        if latest - self.agreed.epoch > self.job.checkpoint_every:
+            raise ProtocolError(
+                f"party {self.name!r} has a checkpoint of epoch {latest}, and the server would go "
+                f"on from epoch {self.agreed.epoch}. Nothing was deleted. To start anew, give the "
+                "job another name"
+            )
+
     def answer(self, kind: type[Message], step: int) -> Message:
         """Compute the message of this kind for `step`, and say so in the site's folder."""
         self.progress.note(kind, step)
@@ -218,6 +237,15 @@ class PartyNode(BlindedRun):
 
     def align(self, message: AlignmentNotice) -> None:
         """Learn the common records, and allow the server to ask what comes of them."""
+        trail.append(
+            self.site.folder,
+            "matched",
+            {
+                "job": self.job.name,
+                "records": len(message.common_keys),
+                "rows": self.agreed.rows,
+            },
+        )
         super().align(message)
         self.rules.allow({EncodedSize: 1})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._version import __version__
+from vflsynth.federation import trail
 from vflsynth.federation.job import Job
 from vflsynth.protocol import Transcript
 
@@ -20,6 +22,7 @@ class Report:
     """The report of one attempt, beside those of earlier ones.
 
     It is there from the beginning, without an outcome, so that a process that is killed leaves one.
+    Beginning and end are in the site's audit trail, with the digest of the report.
 
     Parameters
     ----------
@@ -40,6 +43,7 @@ class Report:
             "started": time.strftime("%Y-%m-%dT%H:%M:%S"),
         }
         artefacts.replace_json(self._path, self._content | {"outcome": None, "note": UNENDED})
+        self._trace("began", {"job": job.name, "digest": job.digest})
 
     def end(
         self,
@@ -71,3 +75,9 @@ class Report:
             "arrived": [row for row in rows if row["receiver"] == self._node],
         }
         artefacts.replace_json(self._path, self._content | outcome | (more or {}))
+        written = hashlib.sha256(self._path.read_bytes()).hexdigest()
+        self._trace("ended", {"outcome": outcome["outcome"], "sha256": written})
+
+    def _trace(self, event: str, details: dict[str, Any]) -> None:
+        name = f"{self._path.parent.name}/{self._path.name}"
+        trail.append(self._path.parent.parent, event, {"report": name, **details})

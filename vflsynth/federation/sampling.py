@@ -10,6 +10,7 @@ import pandas as pd
 
 from vflsynth._random import derive
 from vflsynth.exceptions import MisalignedError, SharedColumnError
+from vflsynth.federation import trail
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Site
 from vflsynth.models import PartyModel
@@ -48,6 +49,8 @@ def draw_part(job: Job, site: Site, n: int, request: str, *, keys: bool = False)
     part = half.sample_from_secret(n, secret)
     if keys:
         part = half.add_keys(part)
+    drawn = {"job": job.name, "request": request, "rows": n, "keys": keys}
+    trail.append(site.folder, "sampled", drawn)
     part.attrs[MARK] = hmac.new(secret, str(n).encode(), hashlib.sha256).hexdigest()[:16]
     return part
 

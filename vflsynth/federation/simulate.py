@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsynth._random import derive, secret_from
+from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import MissingExtraError, ProtocolError
 from vflsynth.federation import guardian
 from vflsynth.federation.job import Job
@@ -37,6 +38,10 @@ _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _ATTEMPTS = 3
 _SPOKEN_EVERY = 3.0
+_PAUSE, _LONGEST_PAUSE = 5.0, 60.0
+"""Seconds between attempts: more each time."""
+DONE = "COMPLETED"
+"""What FLARE's status of a job that was finished ends with."""
 
 
 def provision(job: Job, folder: Path, port: int) -> Path:
@@ -222,6 +227,10 @@ class Administrator:
         """Submit a job's folder; return FLARE's name for it."""
         return str(self._session.submit_job(str(folder)))
 
+    def abort(self, job_id: str) -> None:
+        """Stop a job."""
+        self._session.abort_job(job_id)
+
     def details(self, job_id: str) -> dict[str, Any]:
         """Return what FLARE says of a job."""
         return dict(self._session.get_job_meta(job_id))
@@ -245,7 +254,13 @@ class Administrator:
         self._session.close()
 
 
-def submit(job: Job, admin: Path, seconds: float, watch: Callable[[], None] = lambda: None) -> str:
+def submit(
+    job: Job,
+    admin: Path,
+    seconds: float,
+    watch: Callable[[], None] = lambda: None,
+    attempts: int = 1,
+) -> str:
     """Submit a job, wait for its end and return FLARE's status of it.
 
     Parameters
@@ -254,14 +269,38 @@ def submit(job: Job, admin: Path, seconds: float, watch: Callable[[], None] = la
     admin : Path
         The administrator's start-up kit.
     seconds : float
+        Longest time for an attempt.
     watch : callable, optional
         Called all the while.
+    attempts : int, default=1
+        Times to submit it, if it fails: it then goes on from the last common checkpoint.
+
+    Raises
+    ------
+    TimeoutError
+        If an attempt takes longer; it is stopped.
     """
+    check_parameters("submit", {"attempts": attempts}, {"attempts": Number(1, whole=True)})
+    for attempt in range(1, attempts + 1):
+        ended = _submit_once(job, admin, seconds, watch)
+        if ended.endswith(DONE):
+            break
+        if attempt < attempts:
+            logger.warning("attempt %d of %d ended as %s", attempt, attempts, ended)
+            time.sleep(min(_LONGEST_PAUSE, _PAUSE * attempt))
+    return ended
+
+
+def _submit_once(job: Job, admin: Path, seconds: float, watch: Callable[[], None]) -> str:
     administrator = Administrator(admin, job.parties)
     try:
         with tempfile.TemporaryDirectory() as folder:
             job_id = administrator.submit(write_job(job, Path(folder)))
-        return administrator.wait(job_id, seconds, watch)
+        try:
+            return administrator.wait(job_id, seconds, watch)
+        except TimeoutError:
+            administrator.abort(job_id)  # else all would train on, and nobody would wait
+            raise
     finally:
         administrator.close()
 
@@ -349,6 +388,7 @@ def check_sites(job: Job, sites: Mapping[str, Site]) -> None:
     server_node(job, sites["server"])
     for name in job.parties:
         check_table(job, sites[name], job.method_for_node())
+        _ = sites[name].the_shared  # an error, if there is none
 
 
 def _next_attempt(folder: Path) -> Path:

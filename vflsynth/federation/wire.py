@@ -111,8 +111,20 @@ class Frame:
     reason: Reason | None = None
 
 
-def encode(frame: Frame) -> bytes:
-    """Write a frame."""
+def encode(frame: Frame, max_bytes: int | None = None) -> bytes:
+    """Write a frame.
+
+    Parameters
+    ----------
+    frame : Frame
+    max_bytes : int, optional
+        What the other node takes.
+
+    Raises
+    ------
+    PayloadRejectedError
+        If it is larger.
+    """
     tensors: dict[str, Tensor] = {}
     messages = []
     for i, message in enumerate(frame.messages):
@@ -145,6 +157,13 @@ def encode(frame: Frame) -> bytes:
         allow_nan=False,
     ).encode()
     body = dump_tensors(tensors) if tensors else b""
+    size = _PREFIX.size + len(header) + len(body)
+    if max_bytes is not None and size > max_bytes:
+        kinds = ", ".join(type(message).__name__ for message in frame.messages)
+        raise PayloadRejectedError(
+            f"a frame with {kinds} would have {size:,} bytes; at most {max_bytes:,} are taken",
+            fix="a larger max_frame_bytes in the job and in every site file",
+        )
     return _PREFIX.pack(_MAGIC, PROTOCOL, len(header)) + header + body
 
 

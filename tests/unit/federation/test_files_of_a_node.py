@@ -4,15 +4,24 @@ import errno
 import json
 import logging
 import stat
+import threading
 
 import pytest
+import torch
 
 from tests.unit.federation.trial import Dead, Direct
 from vflsynth import _artefacts as artefacts
-from vflsynth.exceptions import ArtefactError, ParameterError, PartyStoppedError
+from vflsynth.exceptions import (
+    ArtefactError,
+    ParameterError,
+    PartyStoppedError,
+    PayloadRejectedError,
+)
+from vflsynth.federation.exchange import Limits, RemoteChannel
 from vflsynth.federation.kit import prepare
 from vflsynth.federation.site import Site
-from vflsynth.federation.wire import MAX_BYTES
+from vflsynth.federation.wire import MAX_BYTES, Frame, encode
+from vflsynth.protocol.messages import Hello, KeysToReblind
 
 NODES = ("server", "party_1", "party_2")
 
@@ -149,6 +158,30 @@ def test_a_job_with_larger_frames_than_a_site_takes_is_refused(make_trial):
     trial.run()
     assert isinstance(trial.outcome["party_2"], ParameterError)
     assert "takes frames of at most 268,435,456 bytes" in str(trial.outcome["party_2"])
+
+
+def test_who_would_send_a_frame_that_is_too_large_says_so(make_trial):
+    trial = make_trial(max_frame_bytes=1 << 16, n_records=2_500)
+    trial.run()
+    errors = [trial.outcome[name] for name in trial.sites]
+    too_large = next(e for e in errors if isinstance(e, PayloadRejectedError))
+    assert "a frame with BlindedKeys would have 82," in str(too_large)
+    assert "at most 65,536 are taken" in str(trial.outcome["server"])
+    assert "max_frame_bytes in the job and in every site file" in str(too_large)
+
+
+def test_a_server_that_would_send_too_large_a_frame_says_so():
+    channel = RemoteChannel(["a"], "r", Limits(5, 5, max_bytes=1 << 10))
+    hello = encode(Frame("r", 0, (Hello("a", "server", 0, {}),)))
+    party = threading.Thread(target=channel.exchange, args=("a", hello))
+    party.start()
+    channel.gather(Hello, 0)
+    keys = torch.zeros(100, 33, dtype=torch.uint8)
+    channel.scatter({"a": KeysToReblind("server", "a", 1, keys, keys[0].clone())})
+    with pytest.raises(PayloadRejectedError, match="a frame with KeysToReblind would have"):
+        channel.gather(Hello, 1)
+    channel.abort(RuntimeError())
+    party.join(5)
 
 
 def test_the_transport_refuses_larger_frames_before_it_takes_memory(tmp_path):

@@ -61,6 +61,7 @@ def test_every_attempt_has_a_folder_and_the_last_few_are_kept(folder, started, c
         ("key", 3, "patient_id"),
         ("kind", 3, "'nothing'"),
         ("secret", 2, "secret"),
+        ("no secret", 2, "no shared secret"),
         ("labels", 2, "is the site file of 'lab'"),
     ],
 )
@@ -77,6 +78,8 @@ def test_what_no_node_could_use_is_found_before_any_starts(
             site.write_text(site.read_text() + '[column_kinds]\nnothing = "continuous"\n')
         case "secret":
             site.write_text(site.read_text().replace("ab" * 32, "ab"))
+        case "no secret":
+            site.write_text(site.read_text().partition("[secrets]")[0])
         case "labels":
             site.write_text(site.read_text().replace('party = "clinic"', 'party = "lab"'))
     started_at = time.monotonic()
@@ -127,6 +130,57 @@ def test_a_lock_ends_with_its_process(tmp_path):
             locks.lock(tmp_path / "lock", "taken")
         other.kill()
     locks.lock(tmp_path / "lock", "taken").close()
+
+
+class Failing:
+    """An administrator whose jobs fail until the third."""
+
+    submitted = 0
+
+    def __init__(self, *anything):
+        pass
+
+    def submit(self, folder):
+        assert (folder / "meta.json").is_file()
+        Failing.submitted += 1
+        return str(Failing.submitted)
+
+    def wait(self, job_id, *anything):
+        return "FINISHED:COMPLETED" if job_id == "3" else "FINISHED:EXECUTION_EXCEPTION"
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(("attempts", "code", "submitted"), [(1, 1, 1), (2, 1, 2), (5, 0, 3)])
+def test_a_job_that_fails_is_submitted_again_as_often_as_asked(
+    folder, monkeypatch, attempts, code, submitted
+):
+    Failing.submitted = 0
+    monkeypatch.setattr(simulate, "Administrator", Failing)
+    monkeypatch.setattr(simulate, "_PAUSE", 0.0)
+    command = ["parties", "submit", "job.toml", "--admin", "kit", "--attempts", str(attempts)]
+    assert main(command) == code
+    assert Failing.submitted == submitted
+
+
+def test_a_job_that_takes_too_long_is_stopped(folder, monkeypatch, capsys):
+    stopped = []
+
+    class Slow(Failing):
+        def wait(self, job_id, seconds, *anything):
+            raise TimeoutError(f"job {job_id} is still RUNNING after {seconds:g} s")
+
+        def abort(self, job_id):
+            stopped.append(job_id)
+
+    Failing.submitted = 0
+    monkeypatch.setattr(simulate, "Administrator", Slow)
+    command = ["parties", "submit", "job.toml", "--admin", "kit", "--timeout", "5"]
+    assert main(command) == 1
+    assert stopped == ["1"]
+    assert "is still RUNNING after 5 s" in capsys.readouterr().err
+    assert main([*command, "--attempts", "0"]) == 2
 
 
 # -- processes that are left ----------------------------------------------------------------------

@@ -1,0 +1,108 @@
+"""The audit trail of a site holds together, and says when it does not."""
+
+import hashlib
+import json
+import stat
+import threading
+
+import pytest
+
+from vflsynth.cli import main
+from vflsynth.exceptions import ArtefactError
+from vflsynth.federation import consent, trail
+from vflsynth.federation.sampling import draw_part
+
+
+def write(folder, n=4):
+    for i in range(n):
+        trail.append(folder, "attempt", {"job": "j", "number": i})
+    return folder / trail.FILE
+
+
+def test_what_is_written_can_be_verified(tmp_path):
+    assert trail.verify(tmp_path) == (0, "0" * 64)
+    path = write(tmp_path)
+    n, last = trail.verify(tmp_path)
+    assert n == 4
+    assert json.loads(path.read_text().splitlines()[-1])["digest"] == last
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def swapped(lines):
+    return [lines[0], lines[2], lines[1], lines[3]]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda lines: [lines[0].replace('"number": 0', '"number": 9'), *lines[1:]], 1),
+        (lambda lines: [lines[0], *lines[2:]], 2),
+        (lambda lines: lines[1:], 1),
+        (swapped, 2),
+        (lambda lines: [*lines, lines[-1]], 5),
+        (lambda lines: [*lines, "{}"], 5),
+        (lambda lines: [*lines, "not JSON"], 5),
+        (lambda lines: [*lines, "[1]"], 5),
+        (lambda lines: [*lines[:3], lines[3][:-20]], 4),
+    ],
+)
+def test_whatever_is_changed_is_found_and_nothing_is_added_to_it(tmp_path, change, line):
+    path = write(tmp_path)
+    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
+    with pytest.raises(ArtefactError, match=f"line {line}: is not what was written"):
+        trail.verify(tmp_path)
+    with pytest.raises(ArtefactError, match=f"line {line}"):
+        write(tmp_path, 1)
+
+
+def test_a_line_of_ones_own_with_a_right_digest_does_not_fit_in(tmp_path):
+    """Digests are public: the chain tells, not a secret."""
+    path = write(tmp_path)
+    lines = path.read_text().splitlines()
+    forged = json.loads(lines[1]) | {"details": {"job": "another"}}
+    del forged["digest"]
+    forged["digest"] = trail._digest(forged)
+    path.write_text("\n".join([lines[0], json.dumps(forged), *lines[2:]]) + "\n")
+    with pytest.raises(ArtefactError, match="line 3"):
+        trail.verify(tmp_path)
+
+
+def test_two_nodes_of_a_site_add_lines_one_after_the_other(tmp_path):
+    threads = [threading.Thread(target=write, args=(tmp_path, 5)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert trail.verify(tmp_path)[0] == 15
+
+
+def events(folder):
+    trail.verify(folder)
+    return [(line["event"], line["details"]) for line in trail.lines(folder)]
+
+
+def test_a_run_is_in_the_trail_of_every_site(make_trial, tmp_path, capsys):
+    trial = make_trial(parameters={"epochs": 1})
+    site = trial.sites["party_1"]
+    consent.approve(trial.job, site)
+    trial.run()
+    draw_part(trial.job, site, 5, "first")
+    found = dict(events(site.folder))
+    assert [event for event, _ in events(site.folder)] == [
+        "approved", "began", "matched", "ended", "sampled",
+    ]  # fmt: skip
+    assert found["approved"]["digest"] == found["began"]["digest"] == trial.job.digest
+    assert found["matched"]["records"] == 40
+    assert found["matched"]["rows"] == {"party_1": 40, "party_2": 40}
+    report = site.folder / found["ended"]["report"]
+    assert found["ended"]["outcome"] == "finished"
+    assert found["ended"]["sha256"] == hashlib.sha256(report.read_bytes()).hexdigest()
+    assert found["sampled"] == {"job": "trial", "request": "first", "rows": 5, "keys": False}
+    assert [event for event, _ in events(trial.folder / "server")] == ["began", "ended"]
+    site.write(tmp_path / "site.toml")
+    assert main(["parties", "trail", str(tmp_path / "site.toml")]) == 0
+    assert "party_1: 5 lines, whole; the last digest is " in capsys.readouterr().out
+    path = site.folder / trail.FILE
+    path.write_text(path.read_text().replace("finished", "Finished"))
+    assert main(["parties", "trail", str(tmp_path / "site.toml")]) == 4
+    assert "line 4" in capsys.readouterr().err
