@@ -76,6 +76,7 @@ class _Seat:
     received: bytes = b""
     first: bytes = b""  # digest of its hello
     since: float = 0.0  # when the exchange began
+    told: bool = False  # why the run was stopped
     answer: tuple[Message, str] | None = None
     outgoing: list[Message] = field(default_factory=list)
     reply: bytes | None = None
@@ -135,6 +136,11 @@ class RemoteChannel:
         """Why the run was stopped, if it was."""
         with self._changed:
             return self._failure
+
+    @property
+    def all_told(self) -> bool:
+        """Whether every party has heard why the run was stopped."""
+        return all(seat.told for seat in self._seats.values())
 
     @property
     def step(self) -> int:
@@ -287,7 +293,7 @@ class RemoteChannel:
             logger.error("%s", error)
             if sender in self._seats and not isinstance(error, RunAbortedError):
                 self.abort(error)
-            return self._refusal(error)
+            return self._tell(sender, error)
         return self._await_reply(sender, number)
 
     def _accept(self, sender: str, data: bytes) -> int:
@@ -369,7 +375,7 @@ class RemoteChannel:
             enough = min(over, now + self.limits.patience)
             while seat.reply is None and seat.number == number:
                 if self._failure is not None:
-                    return self._refusal(self._failure)
+                    return self._tell(sender, self._failure)
                 left = enough - time.monotonic()
                 if left <= 0:
                     break
@@ -384,6 +390,11 @@ class RemoteChannel:
                 fix="look at the server's log",
             )
         )
+
+    def _tell(self, sender: str, error: VFLSynthError) -> bytes:
+        if sender in self._seats:
+            self._seats[sender].told = True
+        return self._refusal(error)
 
     def _refusal(self, error: VFLSynthError) -> bytes:
         party, step = getattr(error, "party", None), getattr(error, "step", None)

@@ -53,6 +53,8 @@ _FRAME = "frame"
 _LAST_WORDS = 3.0
 """Seconds for which a party still asks the server why, after FLARE has aborted the job and the
 attempt that was under way has ended; FLARE ends its process after ten."""
+_TELLING = 8.0
+"""Seconds for which a server that stops waits for parties that do not know why."""
 _KNOCK = 2.0
 """Seconds in which a process that lives answers."""
 _GONE = {ReturnCode.TIMEOUT, ReturnCode.COMMUNICATION_ERROR, ReturnCode.ERROR}
@@ -201,8 +203,8 @@ class ServerController(Controller):  # type: ignore[misc]
             self._node.run()
         except Exception as error:
             logger.error("%s: %s", type(error).__name__, error)
-            # Parties that ask within a moment still get the reason itself.
-            abort_signal_wait(abort_signal, 1.0)
+            # Parties that are slow to join, or compute, still get the reason itself.
+            self._wait_until_told(abort_signal)
             self.system_panic(f"{type(error).__name__}: {error}", fl_ctx)
             return
         finally:
@@ -255,6 +257,14 @@ class ServerController(Controller):  # type: ignore[misc]
                 )
             )
 
+    def _wait_until_told(self, abort_signal: Signal) -> None:
+        """Wait for parties that have not asked yet, but not once the job is being aborted."""
+        pause, deadline = threading.Event(), time.monotonic() + _TELLING
+        while time.monotonic() < deadline and not abort_signal.triggered:
+            if self._node.remote.all_told:
+                return
+            pause.wait(0.1)
+
     def _watch(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Say why FLARE aborts the job, which it does not: most likely a process has died."""
         while not self._ended.wait(0.2):
@@ -300,15 +310,6 @@ def reported(site: Site, job: Job) -> Iterator[None]:
     except Exception as error:
         Report(site.folder / job.name, site.party, job).end(error)
         raise
-
-
-def abort_signal_wait(abort_signal: Signal, seconds: float) -> None:
-    """Wait, but not once the job is being aborted."""
-    pause = threading.Event()
-    for _ in range(int(seconds * 10)):
-        if abort_signal.triggered:
-            return
-        pause.wait(0.1)
 
 
 def _site(fl_ctx: FLContext) -> Site:

@@ -105,6 +105,17 @@ def gather_next(channel):
         channel.gather(Shape, 0)
 
 
+def test_who_was_told_why_a_run_was_stopped_is_known():
+    channel = RemoteChannel(["a", "b"], "r", Limits(4, 5))
+    channel.abort(RuntimeError())
+    assert not channel.all_told
+    for name in "ab":
+        assert not channel.all_told
+        data = encode(Frame("r", 0, (Hello(name, "server", 0, {}),)))
+        assert decode(channel.exchange(name, data), 1 << 20).reason is not None
+    assert channel.all_told
+
+
 def test_a_question_for_what_was_never_sent_is_refused():
     channel = RemoteChannel(["a"], "r", Limits(4, 5))
     assert "expected frame 0" in decode(channel.exchange("a", poll(3)), 1 << 20).reason.text
