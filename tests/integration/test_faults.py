@@ -99,10 +99,11 @@ def job_process(running, party):
 @pytest.mark.timeout(300)
 def test_connections_that_are_reset_end_no_run(running):
     """And the models are those of a run in one process, byte for byte."""
-    job = running.job("resets", epochs=120)
+    job = running.job("resets", epochs=40)
     job_id = running.submit(job)
     running.wait_for(trains(running, "resets"), 120)
     for _ in range(2):
+        assert running.outcome("server", "resets") is None
         assert running.proxy.reset() >= 2
         time.sleep(3)
     assert running.administrator.wait(job_id, 200) == "FINISHED:COMPLETED"
