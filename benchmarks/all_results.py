@@ -276,12 +276,12 @@ SECTIONS: tuple[Section, ...] = (
         lambda: show("dp", "show"),
     ),
     (
-        "Mechanisms for a joined table",
+        "Mechanisms for a joined table (ε of gs_wgan is conditional)",
         lambda: _of_private("wgan_mechanisms"),
         lambda: show("wgan_mechanisms", "show"),
     ),
     (
-        "The same on MNIST (VFLGAN §5.2.1)",
+        "The same on MNIST (VFLGAN §5.2.1; ε of gs_wgan is conditional)",
         only("mnist_mechanisms run"),
         lambda: show("mnist_mechanisms", "show"),
     ),
@@ -307,7 +307,7 @@ SECTIONS: tuple[Section, ...] = (
         only("split_dimip run"),
         lambda: show("split_dimip", "show"),
     ),
-    ("Accounting", only("accountants"), accountants.show),
+    ("Accounting (ε of GS-WGAN is conditional)", only("accountants"), accountants.show),
     ("A training step", only("step_time"), step_time),
     ("Encoding and decoding", only("transformers"), transformers),
     ("Sampling", only("sampling --rows 200000"), sampling),

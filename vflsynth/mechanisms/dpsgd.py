@@ -144,7 +144,7 @@ class DPSGD(HistogramMechanism):
     def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> DPSGDPlan:
         """Calibrate the noise for all owners together; see `Mechanism.plan`."""
         self.check()
-        n_records = self._public_number(asked.n_records)
+        n_records = self.public_number(asked.n_records)
         length = noisy_length(n_records, asked)
         sample_rate = length.batch_size / n_records
         relation, bound = self.relation, self.max_grad_norm
@@ -194,12 +194,17 @@ class DPSGD(HistogramMechanism):
             penalty_at_records=at_records,
         )
 
-    def _public_number(self, n_records: int) -> int:
-        """Return the number of records that sample rate and steps may be computed from."""
-        if self.n_records is not None:
-            return self.n_records
-        if self.relation is NeighbouringRelation.REPLACE_ONE:
-            return n_records
+    def public_number(self, n_records: int) -> int:
+        """Return the number of records that sample rate and steps may be computed from.
+
+        Raises
+        ------
+        PrivacyParameterError
+            If nobody stated one, and the true one is private.
+        """
+        public = self.n_records or super().public_number(n_records)
+        if public is not None:
+            return public
         raise PrivacyParameterError(
             "n_records",
             None,

@@ -59,6 +59,7 @@ def ledger_of(
     public: tuple[str, ...],
     protected_against: tuple[str, ...] = (RECIPIENTS,),
     not_covered: tuple[str, ...] = (),
+    condition: str = "",
 ) -> PrivacyLedger:
     """Write the ledger of a run that protects the synthetic data.
 
@@ -87,6 +88,7 @@ def ledger_of(
             *((times,) if trains else ()),
         ),
         noise=DISCRETE_NOISE,
+        condition=condition,
         public=(*_public_columns(mechanism, columns), *public),
     )
 

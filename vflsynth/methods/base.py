@@ -200,6 +200,7 @@ class Method(ABC):
             Who holds the joined table, if anybody does.
         """
         if self.privacy is not None and self.plan is None:
+            self.privacy.check_delta(n_records)
             self.plan = self.privacy.plan(columns, self._asked(columns, n_records, holder))
         self.columns, self.n_records = columns, n_records
 

@@ -308,6 +308,7 @@ class PLDAccountant(Accountant):
     ----------
     value_discretization_interval : float, default=1e-4
         Width of a bin of privacy loss, in nats. Always rounded to the safe side; wider is faster.
+        With noise multipliers below 0.5, whose losses are large, bins are wider, in proportion.
 
     Notes
     -----
@@ -350,9 +351,12 @@ class PLDAccountant(Accountant):
 
     def _epsilon(self, parts: Sequence[SampledRelease], delta: float) -> float:
         dp_accounting = _dp_accounting(self.name)
+        # Without this 3,000 steps at 0.02 take hours; ε, a six-figure number, is .3% higher.
+        least = min(part.joint_noise_multiplier for part in parts)
+        width = _COARSE / least**2 if least < _LITTLE_NOISE else 0.0
         accountant = dp_accounting.pld.PLDAccountant(
             neighboring_relation=_dp_accounting_relation(parts[0]),
-            value_discretization_interval=self.value_discretization_interval,
+            value_discretization_interval=max(self.value_discretization_interval, width),
         )
         for part in parts:
             noise_multiplier = part.joint_noise_multiplier
@@ -366,6 +370,9 @@ class PLDAccountant(Accountant):
                 event = dp_accounting.PoissonSampledDpEvent(part.sample_rate, event)
             accountant.compose(event, part.steps)
         return float(accountant.get_epsilon(delta))
+
+
+_LITTLE_NOISE, _COARSE = 0.5, 0.005
 
 
 ACCOUNTANTS: tuple[Accountant, ...] = (

@@ -76,6 +76,8 @@ class PrivacyLedger:
         What was taken as public knowledge.
     noise : str, optional
         How the noise is drawn, and what that adds to ε.
+    condition : str, optional
+        What ε depends on beyond theorems; said wherever it is printed.
 
     Examples
     --------
@@ -109,6 +111,7 @@ class PrivacyLedger:
     not_covered: tuple[str, ...] = ()
     public: tuple[str, ...] = ()
     noise: str = ""
+    condition: str = ""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.delta < 1.0:
@@ -211,6 +214,7 @@ class PrivacyLedger:
             "not_covered": list(self.not_covered),
             "public": list(self.public),
             "noise": self.noise,
+            "condition": self.condition,
             "reported": {
                 # JSON has no infinity.
                 "epsilon": {
@@ -256,6 +260,7 @@ class PrivacyLedger:
                 not_covered=data["not_covered"],
                 public=data["public"],
                 noise=data.get("noise", ""),
+                condition=data.get("condition", ""),
             )
         except (KeyError, TypeError, AttributeError, PrivacyParameterError) as error:
             raise ArtefactError(f"Not a privacy ledger: {error}") from error
@@ -272,8 +277,10 @@ class PrivacyLedger:
         epsilons = self.epsilons()
         best = min(epsilons, key=lambda name: epsilons[name])
         target = "" if self.target_epsilon is None else f"; asked for: {self.target_epsilon:g}"
+        condition = f"; {self.condition.upper()}" if self.condition else ""
         lines += _row(
-            "Spent, all parties", f"ε = {_number(epsilons[best])} at δ = {self.delta:g}{target}"
+            "Spent, all parties",
+            f"ε = {_number(epsilons[best])} at δ = {self.delta:g}{target}{condition}",
         )
         lines += _row(
             "By every valid accountant",
