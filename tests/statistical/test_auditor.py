@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,7 +24,8 @@ from vflsynth.audit import (
 from vflsynth.audit.intervals import auc_interval
 from vflsynth.privacy import PublicSchema, dpsgd, first_layer, histograms, mean_embedding
 from vflsynth.privacy.gaussian_dp import delta_of_gaussian, epsilon_of_gaussian
-from vflsynth.privacy.releases import Grid
+from vflsynth.privacy.secure_sums import FeatureSum
+from vflsynth.secure import PhaseParty, PhaseServer, angles_of
 
 QUICK = RegularisedLogistic(inverse_penalties=(1.0,), n_folds=3)
 """A cheap adversary, for audits by the hundred."""
@@ -221,13 +224,26 @@ def _histogram_step(inside: bool) -> np.ndarray:
 
 
 def _mean_embedding_step(inside: bool) -> np.ndarray:
-    """A noisy sum of random features of two parties' records; every record's have norm 1."""
+    """What a party sees of the noisy sum of joint features: its own noise is no secret to it."""
     rng = np.random.default_rng(0)
     records = torch.from_numpy(rng.normal(size=(9, 5)))[: 8 + inside]
     frequencies = mean_embedding.random_frequencies(5, 20, (2.0,), rng)
-    projections = [records[:, :2] @ frequencies[:2], records[:, 2:] @ frequencies[2:]]
-    grid = Grid.of(1.0)
-    return grid.release(mean_embedding.feature_sum(projections, grid)).values / 9.0
+    columns = {"a": slice(0, 2), "b": slice(2, 5)}
+    made = FeatureSum(1.0, 20, n_parties=2, n_records=len(records))
+    secret = os.urandom(32)
+    parties = {
+        name: PhaseParty(
+            name, angles_of(records[:, own] @ frequencies[own]), "ab", secret, made.arithmetic
+        )
+        for name, own in columns.items()
+    }
+    server = PhaseServer("ab", len(records), 10, made.arithmetic)
+    opened = server.open(0, {name: party.mask(0) for name, party in parties.items()})
+    for name, party in parties.items():
+        party.take(0, opened[name])
+    noise = {"a": np.zeros(20, np.int64), "b": made.grid.noise((20,))}
+    shares = {name: party.shares(noise[name]) for name, party in parties.items()}
+    return made.features(server.totals(shares)).numpy()
 
 
 STEPS = {
