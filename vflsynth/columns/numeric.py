@@ -56,11 +56,14 @@ class NumericTransformer(ColumnTransformer):
 
     Parameters
     ----------
-    scaling : {"standard", "quantile"}, default "standard"
-        Standardisation (Eq. 22), or the normal score of the value's rank.
+    scaling : {"standard", "quantile", "ranks"}, default "standard"
+        Standardisation (Eq. 22), or the normal score of the value's rank, with repeated values in
+        cells of their own ("ranks", `vflsynth.columns.scaling.Ranks`) or not.
     spike_share : float or None, default 0.1
         A value that at least this share of all records holds (and at least 10 records) is a spike.
         None turns spikes off.
+    max_levels : int, default 0
+        A column with at most this many distinct values has all of them as spikes.
 
     Attributes
     ----------
@@ -81,9 +84,16 @@ class NumericTransformer(ColumnTransformer):
     ranges: ClassVar[NumberRanges | TimeRanges]
     """What a public range means for a column of this kind, and where one is looked for."""
 
-    def __init__(self, scaling: Scaling = "standard", *, spike_share: float | None = 0.1) -> None:
+    def __init__(
+        self,
+        scaling: Scaling = "standard",
+        *,
+        spike_share: float | None = 0.1,
+        max_levels: int = 0,
+    ) -> None:
         self.scaling = scaling
         self.spike_share = spike_share
+        self.max_levels = max_levels
 
     @property
     def tolerance_(self) -> float:
@@ -113,9 +123,11 @@ class NumericTransformer(ColumnTransformer):
             one_hot(states, out[:, n_values:])
 
     def check_parameters(self) -> None:
-        """Raise ParameterError unless `scaling` and `spike_share` are what they may be."""
+        """Raise ParameterError unless the parameters are what they may be."""
         if self.scaling not in SCALERS:
             raise ParameterError(f"scaling must be one of {list(SCALERS)}, got {self.scaling!r}")
+        if not isinstance(self.max_levels, int) or self.max_levels < 0:
+            raise ParameterError(f"max_levels must be a whole number ≥ 0, got {self.max_levels!r}")
         if self.spike_share is not None:
             check_share("spike_share", self.spike_share)
 
@@ -127,8 +139,8 @@ class NumericTransformer(ColumnTransformer):
             raise EmptyColumnError(
                 "the column has no value", fix="drop the column", column=column.name
             )
-        spikes: list[Any] = []
-        if self.spike_share is not None:
+        spikes: list[Any] = _levels(ordered, self.max_levels)
+        if not spikes and self.spike_share is not None:
             least = max(math.ceil(self.spike_share * len(raw)), _SMALLEST_SPIKE)
             spikes = _frequent_values(ordered, least)
         for spike in spikes:
@@ -315,6 +327,12 @@ class DatetimeTransformer(NumericTransformer):
 
     def _write(self, raw: npt.NDArray[Any], missing: Flags) -> pd.Series[Any]:
         return write_times(raw, missing, self.dtype_, self.name_)
+
+
+def _levels(ordered: npt.NDArray[Any], most: int) -> list[Any]:
+    """All distinct values of a sorted array, if there are several and at most `most`."""
+    values = np.unique(ordered)
+    return list(values) if 1 < len(values) <= most else []
 
 
 def _frequent_values(ordered: npt.NDArray[Any], least: int) -> list[Any]:

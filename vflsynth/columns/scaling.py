@@ -13,12 +13,19 @@ from scipy.special import ndtri
 
 from vflsynth.columns.axes import Floats
 
-Scaling = Literal["standard", "quantile"]
+Scaling = Literal["standard", "quantile", "ranks"]
 
 # Half a unit in the last place of float32: the matrix rounds every scaled number by at most this
 # factor.
 _FLOAT32_ROUNDING = 2.0**-24
 _MOST_KNOTS = 1000
+
+# A column that repeats its values at least so often on average, and has at most so many of them,
+# takes no others.
+_FEWEST_REPEATS, _MOST_LISTED = 2.0, 5000
+
+# Scores of neighbouring values are at least this far apart, or float32 might confuse them.
+_SMALLEST_GAP = 1e-5
 
 
 class Scaler(Protocol):
@@ -146,6 +153,57 @@ class NormalScores:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Ranks(NormalScores):
+    """`NormalScores` that returns nothing between the values of a column that repeats them.
+
+    Codes, digit preference, multiples of ten: where a column of n records has at most n / 2 and at
+    most 5,000 distinct values, every value is a *cell*, the interval of scores that its records
+    share, and any score decodes to the value in whose cell it falls. Standard normal scores decode
+    to exactly the column's distribution. Other columns are scaled as by `NormalScores`.
+
+    Parameters
+    ----------
+    knots, scores : list of float
+        As of `NormalScores`; all distinct values where they are listed.
+    cumulative : list of float or None
+        Share of the records below each listed value, and 1 at the end; None if none are listed.
+    """
+
+    cumulative: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        super(Ranks, self).__post_init__()
+        if self.cumulative is not None and (
+            len(self.cumulative) != len(self.knots) + 1 or not np.all(np.diff(self.cumulative) > 0)
+        ):
+            raise ValueError("shares of the listed values must rise, one step per value")
+
+    @classmethod
+    def fit(cls, ordered: Floats) -> Self:
+        """Learn the listed values and their shares, or knots and scores."""
+        n_records = len(ordered)
+        starts = np.flatnonzero(np.diff(ordered, prepend=np.nan) != 0.0)
+        if len(starts) * _FEWEST_REPEATS <= n_records and len(starts) <= _MOST_LISTED:
+            cumulative = np.append(starts, n_records) / n_records
+            scores = ndtri((cumulative[:-1] + cumulative[1:]) / 2.0)
+            if np.diff(scores).min() > _SMALLEST_GAP:
+                return cls(ordered[starts].tolist(), scores.tolist(), cumulative.tolist())
+        return super().fit(ordered)
+
+    def unscale(self, scaled: npt.NDArray[Any]) -> Floats:
+        """Undo `scale`."""
+        if self.cumulative is None:
+            return super().unscale(scaled)
+        edges = ndtri(np.array(self.cumulative[1:-1]))
+        found: Floats = np.array(self.knots)[np.searchsorted(edges, scaled, side="right")]
+        return found
+
+    def error(self, lower: float, upper: float) -> float:
+        """Return 0 where values are listed."""
+        return super().error(lower, upper) if self.cumulative is None else 0.0
+
+
 def _interpolate(points: Floats, starts: list[float], values: list[float]) -> Floats:
     """Piecewise linear interpolation, constant outside.
 
@@ -164,4 +222,5 @@ def _interpolate(points: Floats, starts: list[float], values: list[float]) -> Fl
 SCALERS: Mapping[str, type[Standardizer] | type[NormalScores]] = {
     "standard": Standardizer,
     "quantile": NormalScores,
+    "ranks": Ranks,
 }

@@ -50,9 +50,10 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Column label to kind, for columns whose kind should not be inferred: "continuous",
         "integer", "boolean", "categorical", "ordered" or "datetime". For the rules see
         `vflsynth.columns.kinds.infer_kind`.
-    continuous : {"standard", "quantile"}, default "standard"
+    continuous : {"standard", "quantile", "ranks"}, default "standard"
         How continuous, integer and datetime values are scaled: standardised (VFLGAN Eq. 22), or
-        replaced by the normal score of their rank, which suits long tails.
+        replaced by the normal score of their rank, which suits long tails; "ranks" moreover decodes
+        to nothing between the values of a column that repeats them.
     max_categories : int, default 256
         Largest number of distinct values of a categorical column.
     rare_threshold : float, default 0.001
@@ -60,6 +61,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     spike_share : float or None, default 0.1
         Numbers held by at least this share of the records become states of their own. None for
         none; ``spike_share=None, rare_threshold=0`` is the paper's encoding.
+    max_levels : int, default 0
+        All numbers of a column with at most this many distinct ones are states of their own.
 
     Attributes
     ----------
@@ -109,12 +112,14 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         max_categories: int = 256,
         rare_threshold: float = 0.001,
         spike_share: float | None = 0.1,
+        max_levels: int = 0,
     ) -> None:
         self.kinds = kinds
         self.continuous = continuous
         self.max_categories = max_categories
         self.rare_threshold = rare_threshold
         self.spike_share = spike_share
+        self.max_levels = max_levels
 
     def fit(self, frame: pd.DataFrame, y: object = None, *, party: str | None = None) -> Self:
         """Learn the encoding of every column.
@@ -466,6 +471,7 @@ _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
     "max_categories": ((256,), "the public list, or the noise, says which categories there are"),
     "rare_threshold": ((0.001, 0), "the noise of their counts says which categories are encoded"),
     "spike_share": ((0.1, None), "frequent single numbers would be read off the records"),
+    "max_levels": ((0,), "the numbers that there are would be read off the records"),
 }
 
 
