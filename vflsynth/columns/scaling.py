@@ -24,6 +24,9 @@ _MOST_KNOTS = 1000
 # takes no others.
 _FEWEST_REPEATS, _MOST_LISTED = 2.0, 5000
 
+# Multiples of it, modulo 1, are spread more evenly than any others.
+_GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
+
 # Scores of neighbouring values are at least this far apart, or float32 might confuse them.
 _SMALLEST_GAP = 1e-5
 
@@ -198,6 +201,34 @@ class Ranks(NormalScores):
         edges = ndtri(np.array(self.cumulative[1:-1]))
         found: Floats = np.array(self.knots)[np.searchsorted(edges, scaled, side="right")]
         return found
+
+    def spread(self, scores: npt.NDArray[Any]) -> Floats:
+        """Move encoded values within their cells, so that they follow the normal distribution.
+
+        Parameters
+        ----------
+        scores : array, shape (record,)
+            As `scale` returns them.
+
+        Returns
+        -------
+        float64 array, shape (record,)
+            Decodes to the same. The k-th record of a cell gets the k-th place of a sequence that
+            fills it evenly: nothing is drawn, and records that follow each other are far apart.
+        """
+        if self.cumulative is None:
+            return scores.astype(np.float64)
+        shares = np.array(self.cumulative)
+        cells = np.searchsorted(ndtri(shares[1:-1]), scores, side="right")
+        order = np.argsort(cells, kind="stable")
+        counts = np.bincount(cells, minlength=len(self.knots))
+        nth = np.empty(len(cells))
+        nth[order] = np.arange(len(cells)) - np.repeat(np.cumsum(counts) - counts, counts)
+        places = (0.5 + nth * _GOLDEN_RATIO) % 1.0
+        least = 0.25 / max(len(cells), 1)
+        shares = np.clip(shares[cells] + places * np.diff(shares)[cells], least, 1.0 - least)
+        spread: Floats = ndtri(shares)
+        return spread
 
     def error(self, lower: float, upper: float) -> float:
         """Return 0 where values are listed."""

@@ -29,7 +29,7 @@ from vflsynth.columns.codec import (
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.kinds import check_kinds, column_kind, infer_kind
 from vflsynth.columns.public import PublicTransformer
-from vflsynth.columns.scaling import SCALERS, Scaling
+from vflsynth.columns.scaling import SCALERS, Ranks, Scaling
 from vflsynth.exceptions import (
     ColumnKindError,
     ColumnMismatchError,
@@ -218,6 +218,28 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for label, transformer, place in self._placed():
             with naming(self.party_, label):
                 transformer.encode_into(frame[label], matrix[:, place])
+        return matrix
+
+    def spread(self, matrix: Matrix) -> Matrix:
+        """Move scores of listed values within their cells, see `vflsynth.columns.scaling.Ranks`.
+
+        Parameters
+        ----------
+        matrix : ndarray of float32, shape (record, width_)
+            As `transform` returns it; changed in place.
+
+        Returns
+        -------
+        ndarray of float32
+            The same. Decodes to the same table; scores are normally distributed where they were
+            those of a few values.
+        """
+        for _, transformer, place in self._placed():
+            scaler = getattr(transformer, "scaler_", None)
+            if isinstance(scaler, Ranks):
+                span, block = transformer.spans_[0], matrix[:, place]
+                present = slice(None) if span.gate is None else block[:, span.gate] == 1
+                block[present, 0] = scaler.spread(block[present, 0])
         return matrix
 
     @property

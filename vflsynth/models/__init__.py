@@ -1,6 +1,7 @@
 """Fitted models: each party's half, how it samples, and how it is saved."""
 
-from vflsynth.models.party_model import PartyModel
+from vflsynth.models.autoregressive import AutoregressiveSampler
+from vflsynth.models.party_model import PartyModel, sample_parties
 from vflsynth.models.samplers import (
     GeneratorSampler,
     GeneratorSpec,
@@ -10,10 +11,12 @@ from vflsynth.models.samplers import (
 )
 
 __all__ = [
+    "AutoregressiveSampler",
     "GeneratorSampler",
     "GeneratorSpec",
     "LatentTreeSampler",
     "MarginalSampler",
     "PartyModel",
     "RowSampler",
+    "sample_parties",
 ]

@@ -64,7 +64,7 @@ def run(
                 epoch, duration.n_epochs, duration.steps_per_epoch, history.records[-1]
             )
             stops = [callback.on_epoch_end(state) for callback in callbacks]  # all see the epoch
-            if any(stops):
+            if any(stops) or algorithm.finished:
                 break
             if interrupted.is_set():
                 return True
