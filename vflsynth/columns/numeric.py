@@ -47,9 +47,6 @@ from vflsynth.exceptions import (
     UnseenValueError,
 )
 
-# Fewer equal values than this are a coincidence of a small table rather than a spike.
-_SMALLEST_SPIKE = 10
-
 
 class NumericTransformer(ColumnTransformer):
     """What continuous, integer and datetime columns share.
@@ -60,10 +57,12 @@ class NumericTransformer(ColumnTransformer):
         Standardisation (Eq. 22), or the normal score of the value's rank, with repeated values in
         cells of their own ("ranks", `vflsynth.columns.scaling.Ranks`) or not.
     spike_share : float or None, default 0.1
-        A value that at least this share of all records holds (and at least 10 records) is a spike.
-        None turns spikes off.
+        A value that at least this share of all records holds is a spike. None turns spikes off.
     max_levels : int, default 0
         A column with at most this many distinct values has all of them as spikes.
+    spike_records : int, default 10
+        Fewest records of a spike; with `max_levels`, fewest on average. Less is a coincidence of a
+        small table.
 
     Attributes
     ----------
@@ -90,10 +89,12 @@ class NumericTransformer(ColumnTransformer):
         *,
         spike_share: float | None = 0.1,
         max_levels: int = 0,
+        spike_records: int = 10,
     ) -> None:
         self.scaling = scaling
         self.spike_share = spike_share
         self.max_levels = max_levels
+        self.spike_records = spike_records
 
     @property
     def tolerance_(self) -> float:
@@ -126,8 +127,10 @@ class NumericTransformer(ColumnTransformer):
         """Raise ParameterError unless the parameters are what they may be."""
         if self.scaling not in SCALERS:
             raise ParameterError(f"scaling must be one of {list(SCALERS)}, got {self.scaling!r}")
-        if not isinstance(self.max_levels, int) or self.max_levels < 0:
-            raise ParameterError(f"max_levels must be a whole number ≥ 0, got {self.max_levels!r}")
+        for name, least in (("max_levels", 0), ("spike_records", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ParameterError(f"{name} must be a whole number ≥ {least}, got {value!r}")
         if self.spike_share is not None:
             check_share("spike_share", self.spike_share)
 
@@ -139,9 +142,9 @@ class NumericTransformer(ColumnTransformer):
             raise EmptyColumnError(
                 "the column has no value", fix="drop the column", column=column.name
             )
-        spikes: list[Any] = _levels(ordered, self.max_levels)
+        spikes = _levels(ordered, min(self.max_levels, len(ordered) // self.spike_records))
         if not spikes and self.spike_share is not None:
-            least = max(math.ceil(self.spike_share * len(raw)), _SMALLEST_SPIKE)
+            least = max(math.ceil(self.spike_share * len(raw)), self.spike_records)
             spikes = _frequent_values(ordered, least)
         for spike in spikes:
             ordered = ordered[ordered != spike]

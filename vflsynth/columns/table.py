@@ -63,6 +63,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         none; ``spike_share=None, rare_threshold=0`` is the paper's encoding.
     max_levels : int, default 0
         All numbers of a column with at most this many distinct ones are states of their own.
+    spike_records : int, default 10
+        Fewest records of such a state; with `max_levels`, fewest on average.
 
     Attributes
     ----------
@@ -113,6 +115,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         rare_threshold: float = 0.001,
         spike_share: float | None = 0.1,
         max_levels: int = 0,
+        spike_records: int = 10,
     ) -> None:
         self.kinds = kinds
         self.continuous = continuous
@@ -120,6 +123,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.rare_threshold = rare_threshold
         self.spike_share = spike_share
         self.max_levels = max_levels
+        self.spike_records = spike_records
 
     def fit(self, frame: pd.DataFrame, y: object = None, *, party: str | None = None) -> Self:
         """Learn the encoding of every column.
@@ -494,6 +498,7 @@ _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
     "rare_threshold": ((0.001, 0), "the noise of their counts says which categories are encoded"),
     "spike_share": ((0.1, None), "frequent single numbers would be read off the records"),
     "max_levels": ((0,), "the numbers that there are would be read off the records"),
+    "spike_records": ((10,), "frequent single numbers would be read off the records"),
 }
 
 

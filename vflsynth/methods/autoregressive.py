@@ -38,7 +38,7 @@ from vflsynth.protocol.messages import (
     SenderWeights,
 )
 
-ENCODING = {"continuous": "ranks", "spike_share": 0.01, "max_levels": 60}
+ENCODING = {"continuous": "ranks", "spike_share": 0.01, "max_levels": 60, "spike_records": 100}
 """How numbers are encoded unless a transformer is given: values stay on the column's own grid."""
 
 _EPOCHS = 500

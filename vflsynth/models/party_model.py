@@ -93,7 +93,7 @@ class PartyModel:
         random_state : int, numpy Generator, RandomState or None
             Parties that use the same integer get rows that belong together.
         received : mapping of party name to array, optional
-            What the parties of `after` passed on, see `sample_and_pass_on`.
+            What the parties of `after` passed on, see `pass_on`.
 
         Returns
         -------
@@ -106,6 +106,27 @@ class PartyModel:
             If what a party before this one passed on is missing, or of other rows.
         """
         return self.sample_and_pass_on(n, secret_from(random_state), received)[0]
+
+    def pass_on(
+        self,
+        n: int,
+        random_state: RandomState = None,
+        *,
+        received: PassedOn | None = None,
+    ) -> dict[str, npt.NDArray[np.float32]]:
+        """Compute what later parties need to draw rows that belong to this party's.
+
+        Parameters
+        ----------
+        n, random_state, received
+            As of `sample`, and the same.
+
+        Returns
+        -------
+        dict of party name to float32 array, shape (n, number)
+            Made of synthetic rows only; empty if nobody comes after this party.
+        """
+        return self.sample_and_pass_on(n, secret_from(random_state), received)[1]
 
     def sample_and_pass_on(
         self, n: int, secret: bytes, received: PassedOn | None = None
@@ -123,7 +144,7 @@ class PartyModel:
         -------
         table : DataFrame, shape (n, column)
         passed_on : dict of party name to float32 array, shape (n, number)
-            What later parties need to draw rows that belong to these: made of synthetic rows only.
+            See `pass_on`.
         """
         sampler = self.sampler
         given = self._check_received(n, received or {})

@@ -73,7 +73,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     ----------
     parties_ : dict of str to PartyModel
         Each party's half of the model. A later party's half draws given what the halves of earlier
-        ones pass on of their synthetic rows, see `PartyModel.sample_and_pass_on`.
+        ones pass on of their synthetic rows, see `PartyModel.pass_on`.
     alignment_ : AlignmentReport
         Matched, dropped and duplicated records per party.
     history_ : DataFrame
