@@ -54,8 +54,8 @@ class NumericTransformer(ColumnTransformer):
     Parameters
     ----------
     scaling : {"standard", "quantile", "ranks"}, default "standard"
-        Standardisation (Eq. 22), or the normal score of the value's rank, with repeated values in
-        cells of their own ("ranks", `vflsynth.columns.scaling.Ranks`) or not.
+        Standardisation (Eq. 22), or the normal score of the value's rank, with intervals of scores
+        for repeated values ("ranks", `vflsynth.columns.scaling.Ranks`) or without.
     spike_share : float or None, default 0.1
         A value that at least this share of all records holds is a spike. None turns spikes off.
     max_levels : int, default 0

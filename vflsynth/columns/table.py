@@ -52,8 +52,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         `vflsynth.columns.kinds.infer_kind`.
     continuous : {"standard", "quantile", "ranks"}, default "standard"
         How continuous, integer and datetime values are scaled: standardised (VFLGAN Eq. 22), or
-        replaced by the normal score of their rank, which suits long tails; "ranks" moreover decodes
-        to nothing between the values of a column that repeats them.
+        replaced by the normal score of their rank, which suits long tails; "ranks" moreover keeps
+        values that several records share, and takes no others in columns that repeat all of them.
     max_categories : int, default 256
         Largest number of distinct values of a categorical column.
     rare_threshold : float, default 0.001
@@ -225,7 +225,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return matrix
 
     def spread(self, matrix: Matrix) -> Matrix:
-        """Move scores of listed values within their cells, see `vflsynth.columns.scaling.Ranks`.
+        """Move scores of repeated values within their intervals; `vflsynth.columns.scaling.Ranks`.
 
         Parameters
         ----------

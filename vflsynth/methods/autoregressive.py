@@ -38,7 +38,7 @@ from vflsynth.protocol.messages import (
     SenderWeights,
 )
 
-ENCODING = {"continuous": "ranks", "spike_share": 0.01, "max_levels": 60, "spike_records": 100}
+ENCODING = {"continuous": "ranks", "spike_share": 0.01, "max_levels": 60, "spike_records": 300}
 """How numbers are encoded unless a transformer is given: values stay on the column's own grid."""
 
 _EPOCHS = 500
@@ -134,13 +134,22 @@ class TrainAlone(Algorithm):
             )
 
     def state(self) -> dict[str, Tensor]:
-        """Return the server's networks."""
-        return labelled("server", self.server.state_dict())
+        """Return the server's networks, and whether there is more to learn."""
+        finished = {"finished": torch.tensor(self._finished)}
+        return finished | labelled("server", self.server_state())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state`."""
-        self.server.load_state_dict(section(state, "server"))
-        self._resumed = True
+        self._finished, self._resumed = bool(state["finished"]), True
+        self.load_server_state(section(state, "server"))
+
+    def server_state(self) -> dict[str, Tensor]:
+        """Return the networks that make synthetic contexts."""
+        return dict(self.server.state_dict())
+
+    def load_server_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `server_state`."""
+        self.server.load_state_dict(dict(state))
 
 
 class RelayFeatures(TrainAlone):
@@ -224,14 +233,13 @@ class TrainTogether(TrainAlone):
             self.server.choose()
         super().end(epoch)
 
-    def state(self) -> dict[str, Tensor]:
+    def server_state(self) -> dict[str, Tensor]:
         """Return networks, optimiser and features."""
-        return labelled("training", self.server.training_state())
+        return self.server.training_state()
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore `state`."""
-        self.server.load_training_state(section(state, "training"))
-        self._resumed = True
+    def load_server_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `server_state`."""
+        self.server.load_training_state(state)
 
 
 class AutoregressiveMethod(Method):
@@ -323,6 +331,10 @@ class AutoregressiveMethod(Method):
         """Multiply-adds of the first layer of all columns on a batch, roughly."""
         widest = max(widths.values(), default=1)
         return settings.batch_size * widest * settings.hidden * max(1, widest // 8)
+
+    def finish(self, party: AutoregressiveParty) -> None:
+        """Calibrate."""
+        party.finish()
 
     def samplers(
         self, party: AutoregressiveParty, settings: AutoregressiveSettings

@@ -14,7 +14,7 @@ from vflsynth.methods.autoregressive_settings import AutoregressiveSettings
 from vflsynth.methods.party import TrainableParty
 from vflsynth.methods.settings import RunningMeans, labelled, section
 from vflsynth.networks.adam import FlatAdam
-from vflsynth.networks.conditional import ConditionalNetwork, Layout
+from vflsynth.networks.conditional import ConditionalNetwork, Layout, network_of
 from vflsynth.networks.contexts import FixedFeatures, Sender
 from vflsynth.protocol import SERVER, HeldOutSchedule, answers, takes
 from vflsynth.protocol.messages import (
@@ -35,6 +35,9 @@ _LARGEST_GRADIENT = 5.0
 _SMALLEST_IMPROVEMENT = 1e-3
 _CHUNK = 4096
 """Held-out records that are looked at at once."""
+
+_MOST_CALIBRATED = 1 << 14
+"""Records that are drawn to calibrate the biases."""
 
 
 class AutoregressiveParty(TrainableParty):
@@ -270,6 +273,40 @@ class AutoregressiveParty(TrainableParty):
     def select(self, message: SelectionNotice) -> None:
         """Keep the weights of the replicas that the server names."""
         self.keep(message.keep)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Give drawn records the codes' shares that the training records have.
+
+        Columns are drawn given the contexts of real records, and output biases moved one column
+        after the other. Parties that were led by the server have no contexts of all records, and
+        leave their biases as they are.
+        """
+        if self.network is None or self.settings.protocol == "trained":
+            return
+        n = min(self.codes.shape[1], _MOST_CALIBRATED)
+        n_columns, n_numbers = len(self.layout.columns), len(self.layout.numeric)
+        streams, start = self.streams.child("calibration"), 0
+        uniforms = streams.uniform("codes", 0, (2, n, n_columns))
+        normals = streams.normal("numbers", 0, (n, n_numbers))
+        own = self.codes[:, self.settings.n_held_out :]
+        biases = []
+        for replica in range(len(own)):
+            network = network_of(self.layout, self.weights(replica))
+            assert network is not None
+            shares = [
+                torch.bincount(own[replica, :, i].long(), minlength=column.n_codes) / own.shape[1]
+                for i, column in enumerate(self.layout.columns)
+            ]
+            context = self.contexts[replica : replica + 1, -n:]
+            network.draw(context, uniforms[replica], normals[replica], shares)
+            biases.append(network.last_bias.detach())
+        for name, parameter in self.network.named_parameters():
+            if name == "last_bias":
+                place = slice(start, start + parameter.numel())
+                self.selected[place] = torch.cat(biases).flatten()
+            start += parameter.numel()
 
     # -- state -----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.models.samplers import RowSampler
-from vflsynth.networks.conditional import ConditionalNetwork, Layout
+from vflsynth.networks.conditional import ConditionalNetwork, Layout, network_of
 from vflsynth.networks.contexts import FixedFeatures, Sender
 from vflsynth.networks.layers import one_replica
 
@@ -79,7 +79,7 @@ class AutoregressiveSampler(RowSampler):
         **passing
             As of the class.
         """
-        network = _network(Layout(spans), weights)
+        network = network_of(Layout(spans), weights)
         one = None if sender is None else one_replica(sender, replica)
         return cls(spans, network, one_replica(features, replica), one, **passing)
 
@@ -187,7 +187,7 @@ class AutoregressiveSampler(RowSampler):
             sender.load_state_dict(weights)
         return cls(
             spans,
-            _network(layout, _section(tensors, "network")),
+            network_of(layout, _section(tensors, "network")),
             features,
             sender,
             senders=list(content["senders"]),
@@ -195,20 +195,6 @@ class AutoregressiveSampler(RowSampler):
             noise_std=float(content["noise_std"]),
             passes_features=bool(content["passes_features"]),
         )
-
-
-def _network(layout: Layout, weights: Mapping[str, Tensor]) -> ConditionalNetwork | None:
-    """Make a network of one replica of weights; None if there are no columns."""
-    if not layout.columns:
-        return None
-    hidden, in_dim = weights["second"].shape[-1], weights["first"].shape[1]
-    streams = RandomStreams([b""], weights["first"].device)
-    context_dim = in_dim - ConditionalNetwork.own_inputs(layout)
-    if context_dim < 0:
-        raise ValueError(f"a first layer of {in_dim} inputs is too narrow for the columns")
-    network = ConditionalNetwork(layout, context_dim, hidden, streams)
-    network.load_state_dict(dict(weights), strict=True)
-    return network
 
 
 def _section(tensors: Mapping[str, Tensor], label: str) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ states (an ordinary value, missing, spikes) and, where ordinary, a mixture of Ga
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +28,7 @@ _VALUE_FEATURES = 1 + len(_CENTRES)
 _SMALLEST_DEVIATION = 0.01
 _LOG_ROOT_TAU = 0.5 * math.log(2.0 * math.pi)
 _IMPOSSIBLE = -1e9
+_CALIBRATION_ROUNDS, _LARGEST_SHIFT = 10, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +332,11 @@ class ConditionalNetwork(nn.Module):
 
     @torch.no_grad()
     def draw(
-        self, context: Tensor, uniforms: Tensor, normals: Tensor
+        self,
+        context: Tensor,
+        uniforms: Tensor,
+        normals: Tensor,
+        shares: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Draw records, column by column.
 
@@ -341,6 +346,9 @@ class ConditionalNetwork(nn.Module):
         uniforms : Tensor, shape (2, record, column)
             Choose codes and components of mixtures.
         normals : Tensor, shape (record, numeric column)
+        shares : sequence of Tensor, each (code,), optional
+            Distributions of the columns' codes: output biases are changed, column by column, so
+            that the drawn records have them.
 
         Returns
         -------
@@ -355,6 +363,10 @@ class ConditionalNetwork(nn.Module):
         places = {column: k for k, column in enumerate(self.layout.numeric)}
         for column in range(n_columns):
             logits, mixture = self.column_outputs(inputs, column)
+            if shares is not None:
+                shift = _shift_to(logits[0], shares[column])
+                logits = logits + shift
+                self.last_bias[0, column, 0, : self.n_codes] += shift
             codes[0, :, column] = pick(logits[0].softmax(-1), uniforms[0, :, column])
             if (k := places.get(column)) is not None:
                 weights, means, deviations = mixture_parameters(mixture[0])
@@ -372,8 +384,46 @@ class ConditionalNetwork(nn.Module):
         return torch.ones_like(self.mask[:, 0], dtype=torch.bool)
 
 
+def _shift_to(logits: Tensor, shares: Tensor) -> Tensor:
+    """Find what to add to logits, (record, code), for their mean softmax to be these shares."""
+    wanted = logits.new_zeros(logits.shape[1])
+    wanted[: len(shares)] = shares
+    shift, there = torch.zeros_like(wanted), wanted > 0.0
+    for _ in range(_CALIBRATION_ROUNDS):
+        found = (logits + shift).softmax(-1).mean(0)
+        step = (wanted[there] / found[there].clamp_min(1e-9)).log()
+        shift[there] += step.clamp(-_LARGEST_SHIFT, _LARGEST_SHIFT)
+    return shift
+
+
 def _embedding_widths(layout: Layout) -> list[int]:
     return [min(16, math.ceil(2.0 * column.n_codes**0.35)) for column in layout.columns]
+
+
+def network_of(layout: Layout, weights: Mapping[str, Tensor]) -> ConditionalNetwork | None:
+    """Make a network of one replica of weights; None if there are no columns.
+
+    Parameters
+    ----------
+    layout : Layout
+    weights : mapping of str to Tensor
+        All sizes are those of the weights.
+
+    Raises
+    ------
+    ValueError
+        If they are too few for the columns.
+    """
+    if not layout.columns:
+        return None
+    hidden, in_dim = weights["second"].shape[-1], weights["first"].shape[1]
+    streams = RandomStreams([b""], weights["first"].device)
+    context_dim = in_dim - ConditionalNetwork.own_inputs(layout)
+    if context_dim < 0:
+        raise ValueError(f"a first layer of {in_dim} inputs is too narrow for the columns")
+    network = ConditionalNetwork(layout, context_dim, hidden, streams)
+    network.load_state_dict(dict(weights), strict=True)
+    return network
 
 
 def mixture_parameters(mixture: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -47,6 +47,8 @@ def run(
     with _interruptible() as interrupted:
         algorithm.begin()
         for epoch in range(done + 1, duration.n_epochs + 1):
+            if algorithm.finished:
+                break
             started = time.perf_counter()
             for step in range(
                 (epoch - 1) * duration.steps_per_epoch, epoch * duration.steps_per_epoch
@@ -64,7 +66,7 @@ def run(
                 epoch, duration.n_epochs, duration.steps_per_epoch, history.records[-1]
             )
             stops = [callback.on_epoch_end(state) for callback in callbacks]  # all see the epoch
-            if any(stops) or algorithm.finished:
+            if any(stops):
                 break
             if interrupted.is_set():
                 return True

@@ -58,8 +58,9 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     column_kinds : mapping, optional
         Column label to kind, over all parties. Default: inferred.
     transformer : TableTransformer, optional
-        Cloned for every party. Default: numbers by ranks (`vflsynth.columns.scaling.Ranks`), with
-        all values of columns of at most 60 and those of one record in a hundred as states.
+        Cloned for every party. Default: numbers by ranks (`vflsynth.columns.scaling.Ranks`); values
+        of at least 300 records and one in a hundred, and all values of columns that have at most
+        60 and 300 records for each on average, are states.
     device : str, default="auto"
         "auto" takes a GPU when there is one; else a torch device.
     random_state : int, numpy Generator, RandomState or None, default=None
@@ -116,6 +117,12 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     """
 
     methods: ClassVar = {None: AutoregressiveMethod}
+
+    not_private_because: ClassVar[str] = (
+        "its descent clips no record's gradient, and values, held-out likelihoods and features "
+        "are read off the records"
+    )
+    """Why a mechanism is refused, see `vflsynth.synthesizers.combinations`."""
 
     _rules: ClassVar[Mapping[str, Rule]] = {
         "protocol": Choice(("bounded", "trained", "one_message")),
