@@ -2,6 +2,7 @@
 
 from vflsynth.models.autoregressive import AutoregressiveSampler
 from vflsynth.models.party_model import PartyModel, sample_parties
+from vflsynth.models.passing import draw_with_files
 from vflsynth.models.samplers import (
     GeneratorSampler,
     GeneratorSpec,
@@ -18,5 +19,6 @@ __all__ = [
     "MarginalSampler",
     "PartyModel",
     "RowSampler",
+    "draw_with_files",
     "sample_parties",
 ]
