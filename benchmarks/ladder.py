@@ -92,8 +92,10 @@ RULES: dict[str, dict[str, Callable[[pd.DataFrame], Any]]] = {
     "adult": {
         "a husband is a man": lambda t: (t["relationship"] != "Husband") | (t["sex"] == "Male"),
         "a wife is a woman": lambda t: (t["relationship"] != "Wife") | (t["sex"] == "Female"),
-        "a spouse is married": lambda t: ~t["relationship"].isin(["Husband", "Wife"])
-        | t["marital-status"].str.startswith("Married"),
+        "a spouse is married": lambda t: (
+            ~t["relationship"].isin(["Husband", "Wife"])
+            | t["marital-status"].str.startswith("Married")
+        ),
         "education has its number": lambda t: t["education"].map(_EDUCATION) == t["education-num"],
     }
 }

@@ -325,12 +325,12 @@ def _shapes(encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame) 
     rows = []
     for column in encoder.columns:
         if isinstance(column, NumericColumn):
-            values = [_present(column.standardised(frame)) for frame in (real, synthetic)]
-            enough = all(map(len, values))
-            value = 1.0 - float(ks_2samp(*values).statistic) if enough else np.nan
+            one, other = (_present(column.standardised(frame)) for frame in (real, synthetic))
+            enough = bool(len(one) and len(other))
+            value = 1.0 - float(ks_2samp(one, other).statistic) if enough else np.nan
         else:
-            codes, size = zip(*(_labels(column, frame) for frame in (real, synthetic)))
-            value = 1.0 - _total_variation(*codes, max(size))
+            first, second = _labels(column, real), _labels(column, synthetic)
+            value = 1.0 - _total_variation(first, second, len(column.labels))
         rows.append({"column": column.name, "value": value})
     return pd.DataFrame(rows)
 
@@ -375,18 +375,15 @@ def _pair_codes(
     return binned[0], binned[1], BINS + 1
 
 
-def _labels(column: CategoricalColumn, frame: pd.DataFrame) -> tuple[Integers, int]:
-    present = frame[frame[column.name].notna().to_numpy()]
-    return column.codes(present), len(column.labels)
+def _labels(column: CategoricalColumn, frame: pd.DataFrame) -> Integers:
+    return column.codes(frame[frame[column.name].notna().to_numpy()])
 
 
 def _codes(encoder: TableEncoder, frame: pd.DataFrame) -> Floats:
     """One feature per column, as trees like it: the number, or the code of the label."""
     return np.column_stack(
         [
-            column.standardised(frame)
-            if isinstance(column, NumericColumn)
-            else column.codes(frame)
+            column.standardised(frame) if isinstance(column, NumericColumn) else column.codes(frame)
             for column in encoder.columns
         ]
     ).astype(np.float64)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from sklearn.base import clone
@@ -247,7 +248,7 @@ class AutoregressiveMethod(Method):
 
     party = AutoregressiveParty
 
-    _ALGORITHMS = {
+    _ALGORITHMS: ClassVar = {
         "bounded": (TrainAlone, ContextServer),
         "trained": (TrainTogether, TrainedContextServer),
         "one_message": (RelayFeatures, ContextServer),
@@ -280,7 +281,7 @@ class AutoregressiveMethod(Method):
         bits = float(parameters.bits_per_record) if bounded else None
         context_dim = parameters.context_dim
         if context_dim is None:
-            context_dim = 32 if bits is None else round(min(64, max(4, 2 * bits)))
+            context_dim = 32 if bits is None else max(2, round(2.0 * math.sqrt(bits)))
         return AutoregressiveSettings(
             protocol=parameters.protocol,
             order=tuple(name for name in sorted(widths) if widths[name]),

@@ -104,15 +104,8 @@ class AutoregressiveParty(TrainableParty):
             return
         self.network = ConditionalNetwork(self.layout, self.context_dim, settings.hidden, streams)
         self.network.start_from(self.codes[:, settings.n_held_out :])
-        self.optimizer = FlatAdam(
-            self.network, learning_rate=settings.learning_rate, betas=_BETAS
-        )
+        self.optimizer = FlatAdam(self.network, learning_rate=settings.learning_rate, betas=_BETAS)
         self.average, self.selected = self.optimizer.flat.clone(), self.optimizer.flat.clone()
-        replica_of = [
-            torch.arange(replicas).repeat_interleave(p[0].numel())
-            for p in self.optimizer.parameters
-        ]
-        self._replica_of = torch.cat(replica_of).to(streams.device)
 
     # -- contexts --------------------------------------------------------------------------------
 
@@ -212,9 +205,11 @@ class AutoregressiveParty(TrainableParty):
     def _clip(self) -> None:
         """Clip every replica's gradient to a largest norm."""
         gradient = self.optimizer.gradient
-        squares = torch.zeros_like(self.best).index_add_(0, self._replica_of, gradient.square())
+        squares = torch.zeros_like(self.best).index_add_(
+            0, self.optimizer.replica_of, gradient.square()
+        )
         factors = (_LARGEST_GRADIENT / (squares.sqrt() + 1e-12)).clamp_max(1.0)
-        gradient.mul_(factors[self._replica_of])
+        gradient.mul_(factors[self.optimizer.replica_of])
 
     @torch.no_grad()
     def held_out_likelihood(self) -> Tensor:
@@ -238,7 +233,9 @@ class AutoregressiveParty(TrainableParty):
     def keep(self, chosen: Tensor) -> None:
         """Keep the averaged weights of some replicas, a bool of shape (replica,)."""
         if self.network is not None and bool(chosen.any()):
-            self.selected = torch.where(chosen[self._replica_of], self.average, self.selected)
+            self.selected = torch.where(
+                chosen[self.optimizer.replica_of], self.average, self.selected
+            )
 
     @staticmethod
     def _batch(values: Tensor, rows: Tensor) -> Tensor:

@@ -49,7 +49,8 @@ class ContextServer(nn.Module):
 
     def sender(self, party: str) -> Sender:
         """Return what makes contexts of one party's features."""
-        found: Sender = self.senders[f"sender {self.settings.order.index(party)}"]
+        found = self.senders[f"sender {self.settings.order.index(party)}"]
+        assert isinstance(found, Sender)
         return found
 
     def contexts(self, features: Mapping[str, Tensor], receiver: str) -> Tensor:
@@ -113,10 +114,7 @@ class ContextServer(nn.Module):
         batch = min(_BATCH_SIZE, n_records - n_held_out)
         best = torch.full((replicas,), torch.inf, device=targets.device)
         waited = torch.zeros(replicas, dtype=torch.long, device=targets.device)
-        owners = [
-            torch.arange(replicas).repeat_interleave(p[0].numel()) for p in optimizer.parameters
-        ]
-        replica_of, selected = torch.cat(owners).to(targets.device), optimizer.flat.clone()
+        selected = optimizer.flat.clone()
         for step in range(_MAX_STEPS):
             drawn = streams.uniform("rows", step, (batch,))
             rows = n_held_out + (drawn * (n_records - n_held_out)).long()
@@ -139,7 +137,7 @@ class ContextServer(nn.Module):
                 improved = (loss < best - 1e-4) & (waited < _PATIENCE)
                 best = torch.where(improved, loss, best)
                 waited = torch.where(improved, 0, waited + 1)
-                selected = torch.where(improved[replica_of], optimizer.flat, selected)
+                selected = torch.where(improved[optimizer.replica_of], optimizer.flat, selected)
             if bool((waited >= _PATIENCE).all()):
                 break
         with torch.no_grad():
@@ -180,11 +178,6 @@ class TrainedContextServer(ContextServer):
         if self.optimizer is not None:
             self.average = self.optimizer.flat.clone()
             self.selected = self.optimizer.flat.clone()
-            owners = [
-                torch.arange(replicas).repeat_interleave(p[0].numel())
-                for p in self.optimizer.parameters
-            ]
-            self._replica_of = torch.cat(owners).to(streams.device)
 
     def batch_contexts(self, rows: Tensor) -> dict[str, Tensor]:
         """Make the contexts of a batch; gradients of them are expected next."""
@@ -199,9 +192,7 @@ class TrainedContextServer(ContextServer):
             return
         outputs = list(self._pending.values())
         upstream = [gradients[name] for name in self._pending]
-        found = torch.autograd.grad(
-            outputs, self.optimizer.parameters, upstream, allow_unused=True
-        )
+        found = torch.autograd.grad(outputs, self.optimizer.parameters, upstream, allow_unused=True)
         self.optimizer.set_gradient(
             [
                 torch.zeros_like(p) if g is None else g
@@ -233,7 +224,7 @@ class TrainedContextServer(ContextServer):
         self.best = torch.where(improved, held_out, self.best)
         self.waited = torch.where(improved, 0, self.waited + 1)
         if self.optimizer is not None:
-            chosen = improved[self._replica_of]
+            chosen = improved[self.optimizer.replica_of]
             self.selected = torch.where(chosen, self.average, self.selected)
         return improved
 
@@ -301,7 +292,8 @@ def principal_components(features: Tensor, n_components: int) -> Tensor:
     n = min(n_components, variances.shape[-1])
     variances, vectors = variances[:, -n:].clamp_min(1e-6), vectors[:, :, -n:]
     projection = (vectors / variances.sqrt().unsqueeze(1)).float()
-    return (features - mean) / (deviation + 1e-6) @ projection
+    components: Tensor = (features - mean) / (deviation + 1e-6) @ projection
+    return components
 
 
 def _at(values: Tensor, rows: Tensor) -> Tensor:

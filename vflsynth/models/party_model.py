@@ -167,9 +167,9 @@ class PartyModel:
             if name not in received:
                 raise ParameterError(
                     f"party {self.name!r} draws its columns given what {', '.join(self.after)} "
-                    f"passed on, and nothing of {name!r} was received. Fix: draw at {name!r} first "
-                    "with the same seed and number of rows, and give this half what that one passes "
-                    "on (`PartyModel.pass_on`, on the command line --passed)"
+                    f"passed on, and nothing of {name!r} was received. Fix: draw at {name!r} "
+                    "first with the same seed and number of rows, and give this half what that one "
+                    "passes on (`PartyModel.pass_on`, on the command line --passed)"
                 )
             if len(received[name]) != n:
                 raise ParameterError(

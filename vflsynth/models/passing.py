@@ -53,8 +53,10 @@ def draw_with_files(
         path = folder / f"{name}-to-{half.name}.parquet"
         if not path.exists():
             raise TableFileError(
-                f"{path} is not there: party {half.name!r} draws its columns given what party "
-                f"{name!r} passes on. Draw at {name!r} first, and bring the file here"
+                f"{path} is not there: {half.name!r} draws its columns given what {name!r} passes "
+                "on",
+                fix=f"draw at {name!r} first, and bring the file here",
+                party=half.name,
             )
         table = read_table(path)
         if table.attrs.get(_MARK) != mark:

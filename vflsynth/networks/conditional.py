@@ -213,10 +213,7 @@ class ConditionalNetwork(nn.Module):
             counts = torch.stack(
                 [
                     torch.stack(
-                        [
-                            torch.bincount(own[:, i], minlength=n_codes)
-                            for i in range(own.shape[1])
-                        ]
+                        [torch.bincount(own[:, i], minlength=n_codes) for i in range(own.shape[1])]
                     )
                     for own in codes
                 ]
@@ -279,9 +276,13 @@ class ConditionalNetwork(nn.Module):
         own = slice(column * self.hidden, (column + 1) * self.hidden)
         hidden = torch.baddbmm(self.first_bias[..., own], inputs, self.first[..., own])
         one = slice(column, column + 1)
-        upper = (self.second, self.second_bias, self.last, self.last_bias)
-        outputs = self._upper(hidden.relu().unsqueeze(1), *(part[:, one] for part in upper))
-        logits, mixture = outputs
+        logits, mixture = self._upper(
+            hidden.relu().unsqueeze(1),
+            self.second[:, one],
+            self.second_bias[:, one],
+            self.last[:, one],
+            self.last_bias[:, one],
+        )
         return logits[:, 0] + self.padding[column], mixture[:, 0] if mixture.shape[1] else mixture
 
     def _upper(
@@ -428,7 +429,7 @@ def network_of(layout: Layout, weights: Mapping[str, Tensor]) -> ConditionalNetw
 
 def mixture_parameters(mixture: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return log weights, means and deviations, each (..., component)."""
-    weights, means, deviations = mixture.split(N_COMPONENTS, -1)
+    weights, means, deviations = torch.split(mixture, N_COMPONENTS, -1)
     return weights.log_softmax(-1), means, F.softplus(deviations) + _SMALLEST_DEVIATION
 
 

@@ -150,4 +150,4 @@ def bits_of_channel(context_dim: int, noise_std: float) -> float:
 
 def noise_for_bits(context_dim: int, bits: float) -> float:
     """Undo `bits_of_channel`: the noise at which `context_dim` numbers carry at most so many."""
-    return math.expm1(2.0 * bits / context_dim * math.log(2.0)) ** -0.5
+    return 1.0 / math.sqrt(math.expm1(2.0 * bits / context_dim * math.log(2.0)))

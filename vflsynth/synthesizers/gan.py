@@ -110,9 +110,7 @@ class GANSynthesizer(TrainedSynthesizer):
         """
         if keep_discriminators:
             check_combination(self, keep_discriminators=True)
-        models, run = self._fit_replicas(
-            party_frames, on, random_states, replica_rows, callbacks
-        )
+        models, run = self._fit_replicas(party_frames, on, random_states, replica_rows, callbacks)
         if keep_discriminators:
             owners: dict[str, Any] = {name: node.party for name, node in run.parties.items()}
             for replica, model in enumerate(models):

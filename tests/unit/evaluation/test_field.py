@@ -42,7 +42,7 @@ def test_shape_is_the_mean_of_complements(pair):
 
 
 def test_trend_of_numbers_and_of_labels(pair):
-    real, synthetic = pair
+    real, _ = pair
     values = trend(*pair).parts.set_index(["column", "other_column"])["value"]
     correlations = [frame["x"].corr(frame["y"]) for frame in pair]
     assert values["x", "y"] == pytest.approx(1 - abs(correlations[0] - correlations[1]) / 2)
