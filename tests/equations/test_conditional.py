@@ -78,7 +78,9 @@ def test_log_likelihood_is_that_of_slow_code(encoded, network):
             first = (network.first * network.mask)[replica].detach().numpy()
             own = slice(j * hidden, (j + 1) * hidden)
             x = inputs[replica].detach().numpy()
-            h = np.maximum(0, x @ first[:, own] + network.first_bias[replica, 0, own].detach().numpy())
+            h = np.maximum(
+                0, x @ first[:, own] + network.first_bias[replica, 0, own].detach().numpy()
+            )
             second = network.second[replica, j].detach().numpy()
             h = h + np.maximum(0, h @ second + network.second_bias[replica, j].detach().numpy())
             out = h @ network.last[replica, j].detach().numpy()

@@ -30,6 +30,7 @@ from vflsynth.protocol.messages import (
     BatchContexts,
     BatchRows,
     ContextGradients,
+    ContextParts,
     HeldOutContexts,
     LikelihoodReport,
     RecordContexts,
@@ -43,6 +44,9 @@ ENCODING = {"continuous": "ranks", "spike_share": 0.01, "max_levels": 60, "spike
 """How numbers are encoded unless a transformer is given: values stay on the column's own grid."""
 
 _EPOCHS = 500
+_MOST_FEATURED = 1 << 15
+"""Records whose features the server sees where contexts have a bound."""
+
 _FEWEST_TO_HOLD_OUT = 20
 
 
@@ -88,17 +92,32 @@ class TrainAlone(Algorithm):
         return features
 
     def send_contexts(self, features: dict[str, Tensor]) -> None:
-        """Learn what to tell, and tell it through noise."""
+        """Learn what to tell; have the parties compute it of all records; tell it through noise."""
         self.server.learn(features)
+        self.send_weights()
+        parts = {
+            name: message.parts
+            for name, message in self.channel.gather(ContextParts, 0).items()
+            if name in self.settings.order
+        }
         self.channel.scatter(
             {
                 name: RecordContexts(
                     SERVER,
                     name,
                     0,
-                    self.server.noisy_contexts(features, name),
+                    self.server.noisy_contexts(parts, name),
                     self.settings.bound if self.settings.senders(name) else 0.0,
                 )
+                for name in self.channel.names
+            }
+        )
+
+    def send_weights(self) -> None:
+        """Give every party what makes contexts of its features, real and synthetic."""
+        self.channel.scatter(
+            {
+                name: SenderWeights(SERVER, name, 0, self.server.weights_of(name))
                 for name in self.channel.names
             }
         )
@@ -123,16 +142,6 @@ class TrainAlone(Algorithm):
     def end_epoch(self, epoch: int, *, evaluate: bool) -> dict[str, Any]:
         """Say whether the epoch's weights were kept at some party."""
         return {"kept": self._improved}
-
-    def end(self, epoch: int) -> None:
-        """Give every party what makes synthetic contexts of its own synthetic features."""
-        if len(self.settings.order) > 1:
-            self.channel.scatter(
-                {
-                    name: SenderWeights(SERVER, name, 0, self.server.weights_of(name))
-                    for name in self.channel.names
-                }
-            )
 
     def state(self) -> dict[str, Tensor]:
         """Return the server's networks, and whether there is more to learn."""
@@ -171,9 +180,6 @@ class RelayFeatures(TrainAlone):
                 for name in self.channel.names
             }
         )
-
-    def end(self, epoch: int) -> None:
-        """Do nothing: features are passed on without a network."""
 
 
 class TrainTogether(TrainAlone):
@@ -232,7 +238,8 @@ class TrainTogether(TrainAlone):
         """Take the weights that were kept, and give them to the parties."""
         if epoch:
             self.server.choose()
-        super().end(epoch)
+        if self.server.features:
+            self.send_weights()
 
     def server_state(self) -> dict[str, Tensor]:
         """Return networks, optimiser and features."""
@@ -257,8 +264,12 @@ class AutoregressiveMethod(Method):
     @property
     def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]
         """What the server may ask a party for, besides what every run asks."""
-        led = {BatchRows, ContextGradients} if self.parameters.protocol == "trained" else set()
-        return frozenset({RecordFeatures, LikelihoodReport} | led)
+        own: dict[str, set[type[Message]]] = {
+            "bounded": {ContextParts},
+            "trained": {BatchRows, ContextGradients},
+            "one_message": set(),
+        }
+        return frozenset({RecordFeatures, LikelihoodReport} | own[self.parameters.protocol])
 
     def encoder(
         self,
@@ -292,6 +303,7 @@ class AutoregressiveMethod(Method):
             weight_average=float(parameters.weight_average),
             patience=parameters.patience,
             n_held_out=n_held_out,
+            n_featured=min(n_records, _MOST_FEATURED) if bounded else n_records,
             n_features=parameters.n_features,
             context_dim=context_dim,
             sender_hidden=256 if bounded else 0,

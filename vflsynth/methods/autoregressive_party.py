@@ -21,6 +21,7 @@ from vflsynth.protocol.messages import (
     BatchContexts,
     BatchRows,
     ContextGradients,
+    ContextParts,
     HeldOutContexts,
     LikelihoodReport,
     RecordContexts,
@@ -34,7 +35,10 @@ _BETAS = (0.9, 0.999)
 _LARGEST_GRADIENT = 5.0
 _SMALLEST_IMPROVEMENT = 1e-3
 _CHUNK = 4096
-"""Held-out records that are looked at at once."""
+"""Records that are looked at at once, but for training."""
+
+_ENCODED = 1 << 16
+"""Records that are one-hot at a time."""
 
 _MOST_CALIBRATED = 1 << 14
 """Records that are drawn to calibrate the biases."""
@@ -76,8 +80,7 @@ class AutoregressiveParty(TrainableParty):
         """
         self.settings, self.schedule, self.streams = settings, schedule, streams
         self.layout = Layout(self.transformer.spans_)
-        rows = torch.from_numpy(self.transformer.spread(self.encode())).to(streams.device)
-        codes, values = self.layout.split(rows)
+        codes, values = self._split(streams.device)
         self.codes, self.values = codes[schedule.order], values[schedule.order]
         replicas = len(schedule.order)
         self.context_dim = settings.width_for(self.name)
@@ -107,12 +110,39 @@ class AutoregressiveParty(TrainableParty):
         self.optimizer = FlatAdam(self.network, learning_rate=settings.learning_rate, betas=_BETAS)
         self.average, self.selected = self.optimizer.flat.clone(), self.optimizer.flat.clone()
 
+    def _split(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Encode the matched records as codes and numbers; one-hot only a part at a time."""
+        matched, parts = self.matched(), []
+        for start in range(0, len(matched), _ENCODED):
+            rows = self.transformer.transform(matched.iloc[start : start + _ENCODED])
+            codes, values = self.layout.split(torch.from_numpy(self.transformer.spread(rows)))
+            parts.append((codes.int(), values))
+        codes, values = (torch.cat(own) for own in zip(*parts, strict=True))
+        return codes.to(device), values.to(device)
+
     # -- contexts --------------------------------------------------------------------------------
 
     @answers(RecordFeatures)
     def record_features(self, step: int) -> RecordFeatures:
-        """Compute fixed features of all records, those held out first."""
-        return RecordFeatures(self.name, SERVER, step, self.features(self.codes, self.values))
+        """Compute fixed features of as many records as the server may see, held out ones first."""
+        some = slice(self.settings.n_featured)
+        found = self.features(self.codes[:, some], self.values[:, some])
+        return RecordFeatures(self.name, SERVER, step, found)
+
+    @answers(ContextParts)
+    @torch.no_grad()
+    def context_parts(self, step: int) -> ContextParts:
+        """Compute what the contexts of the parties after this one are made of, for all records."""
+        replicas, n_records, _ = self.codes.shape
+        shape = (replicas, n_records, len(self.settings.receivers(self.name)))
+        parts = self.values.new_empty(*shape, self.settings.context_dim)
+        for start in range(0, n_records if self.sender is not None else 0, _CHUNK):
+            some = slice(start, start + _CHUNK)
+            features = self.features(self.codes[:, some], self.values[:, some])
+            assert self.sender is not None
+            for k in range(shape[2]):
+                parts[:, some, k] = self.sender(features, k)
+        return ContextParts(self.name, SERVER, step, parts)
 
     @takes(RecordContexts)
     def take_contexts(self, message: RecordContexts) -> None:

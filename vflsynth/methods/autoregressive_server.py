@@ -66,11 +66,24 @@ class ContextServer(nn.Module):
         return total.tanh()
 
     @torch.no_grad()
-    def noisy_contexts(self, features: Mapping[str, Tensor], receiver: str) -> Tensor:
-        """Make a receiver's contexts, with the noise that bounds what they tell."""
-        clean = self.contexts(features, receiver)
-        noise = self.streams.normal(f"noise.{self._place(receiver)}", 0, tuple(clean.shape[1:]))
-        return clean + self.settings.noise_std * noise
+    def noisy_contexts(self, parts: Mapping[str, Tensor], receiver: str) -> Tensor:
+        """Make a receiver's contexts of all records, with the noise that bounds what they tell.
+
+        Parameters
+        ----------
+        parts : mapping of party to Tensor, shape (replica, record, receiver, context)
+            What the parties' senders make of their features.
+        receiver : str
+        """
+        names = self.settings.senders(receiver)
+        if not names:
+            some = next(iter(parts.values()))
+            return some.new_zeros(*some.shape[:2], 0)
+        total = torch.zeros_like(parts[names[0]][:, :, 0])
+        for name in names:
+            total += parts[name][:, :, self.settings.receivers(name).index(receiver)]
+        noise = self.streams.normal(f"noise.{self._place(receiver)}", 0, tuple(total.shape[1:]))
+        return total.tanh() + self.settings.noise_std * noise
 
     def learn(self, features: Mapping[str, Tensor]) -> None:
         """Learn to tell, through the noise, what says most about every receiver's features.

@@ -20,6 +20,8 @@ class AutoregressiveSettings:
     order : tuple of str
         Parties in the order in which their columns are drawn; without those that have none to draw.
     batch_size, hidden, n_features, context_dim, sender_hidden, n_held_out, patience : int
+    n_featured : int
+        Records of which parties send features.
     dropout, learning_rate, weight_average : float
     bits_per_record : float or None
         None where nothing bounds it.
@@ -34,6 +36,7 @@ class AutoregressiveSettings:
     weight_average: float
     patience: int
     n_held_out: int
+    n_featured: int
     n_features: int
     context_dim: int
     sender_hidden: int

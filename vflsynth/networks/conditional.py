@@ -204,20 +204,16 @@ class ConditionalNetwork(nn.Module):
 
         Parameters
         ----------
-        codes : Tensor of int64, shape (replica, record, column)
+        codes : Tensor of integers, shape (replica, record, column)
             Of the training records.
         """
         n_codes, bias = self.n_codes, self.last_bias
-        counts = F.one_hot(codes, n_codes).sum(1) if codes.numel() < 1 << 22 else None
-        if counts is None:  # never dense where it would be large
-            counts = torch.stack(
-                [
-                    torch.stack(
-                        [torch.bincount(own[:, i], minlength=n_codes) for i in range(own.shape[1])]
-                    )
-                    for own in codes
-                ]
-            )
+        counts = torch.stack(
+            [
+                torch.stack([torch.bincount(column, minlength=n_codes) for column in own.T])
+                for own in codes
+            ]
+        )
         bias[:, :, 0, :n_codes] = (counts.float() + 0.5).log()
         if self.layout.numeric:
             spread = torch.linspace(-1.8, 1.8, N_COMPONENTS, device=bias.device)

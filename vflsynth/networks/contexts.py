@@ -70,7 +70,8 @@ class FixedFeatures(nn.Module):
                 own = codes[replica, start : start + _CHUNK]
                 numbers = values[replica, start : start + _CHUNK]
                 table = self.codes[replica]
-                total = torch.nn.functional.embedding_bag(own + self.offsets, table, mode="sum")
+                places = own.long() + self.offsets
+                total = torch.nn.functional.embedding_bag(places, table, mode="sum")
                 if numeric:
                     shown = value_features(numbers, own[:, numeric] == 0)
                     total = torch.addmm(total, shown, self.values[replica])

@@ -499,15 +499,32 @@ class LatentTree(Message):
     made_of=MadeOf.RECORDS,
     when=When.ONCE,
     slow=True,
-    contents="fixed random features of every record (R, n, F)",
+    contents="fixed random features of records (R, m, F): of all, but of at most 32,768 where "
+    "contexts have a bound",
     tells="one vector per record, without noise, once. Whoever knows some of the party's records "
     "reads its other columns from them by regression; a server that owns no table and knows nobody "
     "has nothing to fit that regression to but the features' distribution",
 )
 class RecordFeatures(IntermediateFeatures):
-    """Fixed random features of all records, in an order that the parties drew alike."""
+    """Fixed random features of the first records, in an order that the parties drew alike."""
 
     features: Tensor
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.ONCE,
+    slow=True,
+    contents="what the party's features contribute to the contexts of every party after it "
+    "(R, n, parties, w)",
+    tells="a few functions of each record's columns, without noise: the server adds the noise that "
+    "bounds what receivers learn",
+)
+class ContextParts(Message):
+    """Contributions to contexts of all records, shape (replica, record, receiver, context)."""
+
+    parts: Tensor
 
 
 @message(

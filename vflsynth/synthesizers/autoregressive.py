@@ -25,8 +25,9 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     ----------
     protocol : {"bounded", "trained", "one_message"}, default="bounded"
         How a party learns of the parties before it. "bounded": every party sends fixed random
-        features of its records once to a server that owns no table; the server alone trains a
-        bottleneck with noise and sends each later party one noisy context per record, once; then
+        features of at most 32,768 records once to a server that owns no table; the server alone
+        trains bottlenecks with noise, which the parties apply to their features of all records;
+        the server adds the noise and sends each later party one context per record, once; then
         every party trains alone. "trained": the server's contexts have no noise, and it learns to
         make them from gradients that the later parties return at every step; nothing bounds what
         they tell. "one_message": features are handed on to the later parties as they are, who can
@@ -102,10 +103,10 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     numbers have states (an ordinary value, missing, frequent values) and a mixture of ten Gaussians
     on normal scores. A tenth of the records is held out and says when to stop.
 
-    Privacy: no differential privacy. The server sees fixed features of every record, once. The
-    bound of `bits_per_record` is about one party's contexts and one fit: fits add up, and so do the
-    contexts of parties that pool theirs. Models and synthetic rows can leak information about
-    records as any model without differential privacy.
+    Privacy: no differential privacy. The server sees fixed features of records, once, and a few
+    numbers of every record. The bound of `bits_per_record` is about one party's contexts and one
+    fit: fits add up, and so do the contexts of parties that pool theirs. Models and synthetic rows
+    can leak information about records as any model without differential privacy.
 
     Examples
     --------

@@ -98,7 +98,7 @@ def test_parties_that_draw_one_after_the_other_pass_on_files(make_trial, tmp_pat
     folder = tmp_path / "passed"
     with pytest.raises(ParameterError, match="--passed"):
         draw_part(trained.job, trained.sites["party_2"], 50, "one")
-    with pytest.raises(TableFileError, match="party_1-to-party_2.parquet is not there"):
+    with pytest.raises(TableFileError, match=r"party_1-to-party_2\.parquet is not there"):
         draw_part(trained.job, trained.sites["party_2"], 50, "one", passed=folder)
     parts = {
         name: draw_part(trained.job, site, 50, "one", passed=folder)

@@ -109,7 +109,25 @@ def test_one_noisy_context_per_record_and_its_bound_are_in_the_transcript(frames
     sent = synth.transcript_[synth.transcript_["receiver"] == "server"]
     made_of_records = sent[sent["message"] == "RecordFeatures"]
     assert made_of_records["messages"].tolist() == [1, 1, 1]
+    parts = sent[sent["message"] == "ContextParts"].set_index("sender")["contents"]
+    assert parts["party_1"] == "parts (1, 60, 2, 6)"
+    assert parts["party_3"] == "parts (1, 60, 0, 6)"
     assert not set(sent["message"]) & {"BatchRows", "ContextGradients"}
+
+
+def test_the_server_sees_features_of_some_records_only(frames, monkeypatch):
+    monkeypatch.setattr("vflsynth.methods.autoregressive._MOST_FEATURED", 32)
+    synth = make().fit(frames, KEY, transcript=True)
+    features = synth.transcript_[synth.transcript_["message"] == "RecordFeatures"]
+    assert set(features["contents"]) == {"features (1, 32, 16)"}
+    contexts = crossings(synth, "RecordContexts")
+    assert contexts.loc["party_2", "contents"] == "bits_per_record = 8; contexts (1, 60, 6)"
+
+
+def test_records_are_encoded_part_by_part_alike(frames, monkeypatch):
+    whole = make().fit(frames, KEY).sample(30, random_state=1)
+    monkeypatch.setattr("vflsynth.methods.autoregressive_party._ENCODED", 60)
+    pd.testing.assert_frame_equal(make().fit(frames, KEY).sample(30, random_state=1), whole)
 
 
 def test_protocols_send_what_they_say(frames):
