@@ -37,6 +37,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "defaults": ("data", "method", "seed"),
     "dp": ("data", "method", "epsilon", "seed"),
     "engine": (),
+    "ladder": ("data", "method", "seed"),
     "mnist": ("settings", "epochs", "method"),
     "mnist_mechanisms": ("row",),
     "penalties": ("settings", "gradient_penalty", "seed"),

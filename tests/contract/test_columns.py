@@ -141,7 +141,7 @@ def _zoo() -> dict[str, pd.Series]:
 
 
 ZOO = _zoo()
-SCALINGS = ["auto", "standard", "quantile"]
+SCALINGS = ["auto", "standard", "quantile", "ranks"]
 
 
 def round_trip(frame: pd.DataFrame, **parameters: object) -> TableTransformer:
@@ -427,11 +427,18 @@ generated = st.one_of(
 
 @settings(deadline=None, max_examples=300)
 @given(
-    column=generated, scaling=st.sampled_from(SCALINGS), spikes=st.sampled_from([None, 0.0, 0.2])
+    column=generated,
+    scaling=st.sampled_from(SCALINGS),
+    spikes=st.sampled_from([None, 0.0, 0.2]),
+    levels=st.sampled_from([0, 5]),
 )
-def test_generated_columns_survive(column: pd.Series, scaling: str, spikes: float | None) -> None:
+def test_generated_columns_survive(
+    column: pd.Series, scaling: str, spikes: float | None, levels: int
+) -> None:
     frame = column.to_frame("x")
-    table = round_trip(frame, continuous=scaling, spike_share=spikes)
+    table = round_trip(
+        frame, continuous=scaling, spike_share=spikes, max_levels=levels, spike_records=1
+    )
     assert_decodes_anything(table, frame)
 
 

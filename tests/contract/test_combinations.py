@@ -41,6 +41,7 @@ RUNS = {
         "dpsgd_gan",
         "gs_wgan",
     },
+    "AutoregressiveSynthesizer": {None},
     "IndependentSynthesizer": {None},
     "GaussianCopulaSynthesizer": {None},
     "DPLTSynthesizer": {"latent_tree"},

@@ -14,6 +14,7 @@ from vflsynth.mechanisms import (
 from vflsynth.methods import mean_embedding
 from vflsynth.privacy import PLDAccountant, RDPAccountant
 from vflsynth.synthesizers import (
+    AutoregressiveSynthesizer,
     DPLTSynthesizer,
     GaussianCopulaSynthesizer,
     IndependentSynthesizer,
@@ -36,6 +37,7 @@ CUT = GAN | {"first_part": (8,), "shared_hidden": (8,)}
 HIDDEN = {"discriminator_hidden": (8,)}
 # A little noise, so that tiny tables show something, and given as such: nothing is calibrated.
 NOISE = {"noise_multiplier": 0.02, "delta": 1e-3, "n_bins": 8}
+LIKELIHOOD = {"epochs": 2, "hidden": 8, "n_features": 16, "device": "cpu", "verbose": 0}
 EMBEDDED = {name: GAN[name] for name in GAN if name != "discriminator_steps"}
 # To be extended by every new synthesizer, with parameters that make it fast.
 SYNTHESIZERS = {
@@ -50,6 +52,9 @@ SYNTHESIZERS = {
     "WGAN-GP": WGANGPSynthesizer(**GAN, discriminator_hidden=(8,)),
     "Gaussian copula": GaussianCopulaSynthesizer(),
     "independent": IndependentSynthesizer(),
+    "autoregressive": AutoregressiveSynthesizer(**LIKELIHOOD),
+    "autoregressive, trained contexts": AutoregressiveSynthesizer(**LIKELIHOOD, protocol="trained"),
+    "autoregressive, one message": AutoregressiveSynthesizer(**LIKELIHOOD, protocol="one_message"),
     "DPLT": DPLTSynthesizer(privacy=LatentTree(**NOISE), n_latent_states=3),
     "VFLGAN, mean embedding": VFLGANSynthesizer(
         **EMBEDDED, privacy=MeanEmbedding(**NOISE, n_features=20)

@@ -39,7 +39,15 @@ from vflsynth.columns.base import (
 )
 from vflsynth.columns.grids import ColumnGrid, decimal_steps, time_steps, whole_steps
 from vflsynth.columns.ranges import NumberRanges, TimeRanges
-from vflsynth.columns.scaling import SCALERS, SCALINGS, Scaler, Scaling, choose_scaling, scaling_of
+from vflsynth.columns.scaling import (
+    SCALERS,
+    SCALINGS,
+    Ranks,
+    Scaler,
+    Scaling,
+    choose_scaling,
+    scaling_of,
+)
 from vflsynth.columns.schema import Categories, PublicColumn
 from vflsynth.exceptions import (
     ColumnKindError,
@@ -48,21 +56,23 @@ from vflsynth.exceptions import (
     UnseenValueError,
 )
 
-# Fewer equal values than this are a coincidence of a small table rather than a spike.
-_SMALLEST_SPIKE = 10
-
 
 class NumericTransformer(ColumnTransformer):
     """What continuous, integer and datetime columns share.
 
     Parameters
     ----------
-    scaling : {"auto", "standard", "quantile"}, default "auto"
-        Standardisation (Eq. 22), or the normal score of the value's rank; "auto" takes the latter
-        for columns with long tails.
+    scaling : {"auto", "standard", "quantile", "ranks"}, default "auto"
+        Standardisation (Eq. 22), or the normal score of the value's rank, with intervals of scores
+        for repeated values ("ranks", `vflsynth.columns.scaling.Ranks`) or without; "auto" takes
+        "quantile" for columns with long tails.
     spike_share : float or None, default 0.1
-        A value that at least this share of all records holds (and at least 10 records) is a spike.
-        None turns spikes off.
+        A value that at least this share of all records holds is a spike. None turns spikes off.
+    max_levels : int, default 0
+        A column with at most this many distinct values has all of them as spikes.
+    spike_records : int, default 10
+        Fewest records of a spike; with `max_levels`, fewest on average. Less is a coincidence of a
+        small table.
 
     Attributes
     ----------
@@ -85,9 +95,18 @@ class NumericTransformer(ColumnTransformer):
     ranges: ClassVar[NumberRanges | TimeRanges]
     """What a public range means for a column of this kind, and where one is looked for."""
 
-    def __init__(self, scaling: Scaling = "auto", *, spike_share: float | None = 0.1) -> None:
+    def __init__(
+        self,
+        scaling: Scaling = "auto",
+        *,
+        spike_share: float | None = 0.1,
+        max_levels: int = 0,
+        spike_records: int = 10,
+    ) -> None:
         self.scaling = scaling
         self.spike_share = spike_share
+        self.max_levels = max_levels
+        self.spike_records = spike_records
 
     @property
     def tolerance_(self) -> float:
@@ -117,9 +136,13 @@ class NumericTransformer(ColumnTransformer):
             one_hot(states, out[:, n_values:])
 
     def check_parameters(self) -> None:
-        """Raise ParameterError unless `scaling` and `spike_share` are what they may be."""
+        """Raise ParameterError unless the parameters are what they may be."""
         if self.scaling not in SCALINGS:
             raise ParameterError(f"scaling must be one of {list(SCALINGS)}, got {self.scaling!r}")
+        for name, least in (("max_levels", 0), ("spike_records", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ParameterError(f"{name} must be a whole number ≥ {least}, got {value!r}")
         if self.spike_share is not None:
             check_share("spike_share", self.spike_share)
 
@@ -131,9 +154,9 @@ class NumericTransformer(ColumnTransformer):
             raise EmptyColumnError(
                 "the column has no value", fix="drop the column", column=column.name
             )
-        spikes: list[Any] = []
-        if self.spike_share is not None:
-            least = max(math.ceil(self.spike_share * len(raw)), _SMALLEST_SPIKE)
+        spikes = _levels(ordered, min(self.max_levels, len(ordered) // self.spike_records))
+        if not spikes and self.spike_share is not None:
+            least = max(math.ceil(self.spike_share * len(raw)), self.spike_records)
             spikes = _frequent_values(ordered, least)
         for spike in spikes:
             ordered = ordered[ordered != spike]
@@ -151,6 +174,8 @@ class NumericTransformer(ColumnTransformer):
                 auto = self.scaling == "auto"
                 scaling = choose_scaling(coordinates) if auto else self.scaling
                 self.scaler_ = SCALERS[scaling].fit(coordinates)
+                if isinstance(self.scaler_, Ranks) and self.scaler_.has_atoms_only:
+                    self.grid_ = None  # odd values are decoded as often as they occur
 
     def _find_grid(self, ordered: npt.NDArray[Any]) -> ColumnGrid | None:
         """Find where nearly all of sorted values lie."""
@@ -344,6 +369,12 @@ class DatetimeTransformer(NumericTransformer):
 
     def _write(self, raw: npt.NDArray[Any], missing: Flags) -> pd.Series[Any]:
         return write_times(raw, missing, self.dtype_, self.name_)
+
+
+def _levels(ordered: npt.NDArray[Any], most: int) -> list[Any]:
+    """All distinct values of a sorted array, if there are several and at most `most`."""
+    values = np.unique(ordered)
+    return list(values) if 1 < len(values) <= most else []
 
 
 def _frequent_values(ordered: npt.NDArray[Any], least: int) -> list[Any]:

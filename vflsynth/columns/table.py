@@ -29,7 +29,7 @@ from vflsynth.columns.codec import (
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.kinds import check_kinds, column_kind, infer_kind
 from vflsynth.columns.public import PublicTransformer
-from vflsynth.columns.scaling import SCALINGS, Scaling
+from vflsynth.columns.scaling import SCALINGS, Ranks, Scaling
 from vflsynth.exceptions import (
     ColumnKindError,
     ColumnMismatchError,
@@ -50,10 +50,12 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Column label to kind, for columns whose kind should not be inferred: "continuous",
         "integer", "boolean", "categorical", "ordered" or "datetime". For the rules see
         `vflsynth.columns.kinds.infer_kind`.
-    continuous : {"auto", "standard", "quantile"}, default "auto"
+    continuous : {"auto", "standard", "quantile", "ranks"}, default "auto"
         How continuous, integer and datetime values are scaled: standardised (VFLGAN Eq. 22), or
-        replaced by the normal score of their rank, which suits long tails; "auto" decides column by
-        column, see `vflsynth.columns.scaling.choose_scaling`.
+        replaced by the normal score of their rank, which suits long tails; "ranks" moreover keeps
+        values that several records share, and takes no others in columns that repeat all of them;
+        "auto" takes one of the first two, column by column, see
+        `vflsynth.columns.scaling.choose_scaling`.
     max_categories : int, default 256
         Largest number of distinct values of a categorical column.
     rare_threshold : float, default 0.001
@@ -61,6 +63,10 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     spike_share : float or None, default 0.1
         Numbers held by at least this share of the records become states of their own. None for
         none; ``continuous="standard", spike_share=None, rare_threshold=0`` is the paper's encoding.
+    max_levels : int, default 0
+        All numbers of a column with at most this many distinct ones are states of their own.
+    spike_records : int, default 10
+        Fewest records of such a state; with `max_levels`, fewest on average.
 
     Attributes
     ----------
@@ -110,12 +116,16 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         max_categories: int = 256,
         rare_threshold: float = 0.001,
         spike_share: float | None = 0.1,
+        max_levels: int = 0,
+        spike_records: int = 10,
     ) -> None:
         self.kinds = kinds
         self.continuous = continuous
         self.max_categories = max_categories
         self.rare_threshold = rare_threshold
         self.spike_share = spike_share
+        self.max_levels = max_levels
+        self.spike_records = spike_records
 
     def fit(self, frame: pd.DataFrame, y: object = None, *, party: str | None = None) -> Self:
         """Learn the encoding of every column.
@@ -218,6 +228,28 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for label, transformer, place in self._placed():
             with naming(self.party_, label):
                 transformer.encode_into(frame[label], matrix[:, place])
+        return matrix
+
+    def spread(self, matrix: Matrix) -> Matrix:
+        """Move scores of repeated values within their intervals; `vflsynth.columns.scaling.Ranks`.
+
+        Parameters
+        ----------
+        matrix : ndarray of float32, shape (record, width_)
+            As `transform` returns it; changed in place.
+
+        Returns
+        -------
+        ndarray of float32
+            The same. Decodes to the same table; scores are normally distributed where they were
+            those of a few values.
+        """
+        for _, transformer, place in self._placed():
+            scaler = getattr(transformer, "scaler_", None)
+            if isinstance(scaler, Ranks):
+                span, block = transformer.spans_[0], matrix[:, place]
+                present = slice(None) if span.gate is None else block[:, span.gate] == 1
+                block[present, 0] = scaler.spread(block[present, 0])
         return matrix
 
     @property
@@ -482,6 +514,8 @@ _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
     "max_categories": ((256,), "the public list, or the noise, says which categories there are"),
     "rare_threshold": ((0.001, 0), "the noise of their counts says which categories are encoded"),
     "spike_share": ((0.1, None), "frequent single numbers would be read off the records"),
+    "max_levels": ((0,), "the numbers that there are would be read off the records"),
+    "spike_records": ((10,), "frequent single numbers would be read off the records"),
 }
 
 

@@ -272,6 +272,8 @@ def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> Message:
             raise _Malformed(f"a {kind.__name__} without {field.name!r}")
         elif field.type == "int":
             given[field.name] = _integer(values[field.name])
+        elif field.type == "float":
+            given[field.name] = _number(values[field.name])
         elif isinstance(values[field.name], dict):
             given[field.name] = values[field.name]
         else:
@@ -329,6 +331,14 @@ def _integer(content: Any) -> int:
     if not 0 <= content < _MAX_INTEGER:
         raise _Malformed("a number that no step or size can be")
     return content
+
+
+def _number(content: Any) -> float:
+    if not isinstance(content, int | float) or isinstance(content, bool):
+        raise _Malformed("something that should be a number")
+    if not 0.0 <= content < _MAX_INTEGER:
+        raise _Malformed("a number that nothing here can be")
+    return float(content)
 
 
 def _member(kind: type[Any], content: Any) -> Any:

@@ -70,6 +70,11 @@ class Algorithm(ABC):  # noqa: B024 (a method that trains nothing has no step)
         """Where the coordinator computes."""
         return torch.device("cpu")
 
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to learn, though epochs are left."""
+        return False
+
     def begin(self) -> None:  # noqa: B027 (most algorithms have nothing to do)
         """Do what is to be done once, before the first step of a run or of a resumed run."""
 

@@ -1,6 +1,8 @@
 """Fitted models: each party's half, how it samples, and how it is saved."""
 
-from vflsynth.models.party_model import PartyModel
+from vflsynth.models.autoregressive import AutoregressiveSampler
+from vflsynth.models.party_model import PartyModel, sample_parties
+from vflsynth.models.passing import draw_with_files
 from vflsynth.models.samplers import (
     GeneratorSampler,
     GeneratorSpec,
@@ -11,6 +13,7 @@ from vflsynth.models.samplers import (
 from vflsynth.models.sources import Numbers, Source, number_sources
 
 __all__ = [
+    "AutoregressiveSampler",
     "GeneratorSampler",
     "GeneratorSpec",
     "LatentTreeSampler",
@@ -19,5 +22,7 @@ __all__ = [
     "PartyModel",
     "RowSampler",
     "Source",
+    "draw_with_files",
     "number_sources",
+    "sample_parties",
 ]

@@ -55,6 +55,28 @@ class RowSampler(ABC):
         Tensor, shape (n, encoded)
         """
 
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Parties that have to draw first, and to pass something on to this one."""
+        return ()
+
+    def draw_given(
+        self, received: Mapping[str, Tensor], latent: Tensor, streams: RandomStreams, index: int
+    ) -> Tensor:
+        """Draw encoded rows, given what the parties of `after` passed on.
+
+        Parameters
+        ----------
+        received : mapping of party to Tensor, shape (n, number)
+        latent, streams, index
+            As of `draw`.
+        """
+        return self.draw(latent, streams, index)
+
+    def pass_on(self, rows: Tensor) -> dict[str, Tensor]:
+        """Compute what other parties need of drawn rows, by party, each (row, number)."""
+        return {}
+
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the tensors, JSON-safe."""
@@ -394,9 +416,3 @@ def _pick(shares: Tensor, place: Tensor) -> Tensor:
     # Not beyond the last state that has any share, whatever rounding does.
     last = shares.shape[1] - 1 - (shares.flip(1) > 0.0).double().argmax(1)
     return torch.minimum((shares.cumsum(1) <= place.unsqueeze(1)).sum(1), last)
-
-
-SAMPLERS: dict[str, type[RowSampler]] = {
-    sampler.kind: sampler for sampler in (GeneratorSampler, MarginalSampler, LatentTreeSampler)
-}
-"""Samplers by the name under which they are saved."""

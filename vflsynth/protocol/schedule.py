@@ -145,6 +145,43 @@ class Schedule:
         return torch.from_numpy(rotation).to(self.streams.device)
 
 
+class HeldOutSchedule(Schedule):
+    """Some records are held out of all batches: they say when to stop.
+
+    Parameters
+    ----------
+    streams, batch_size, replica_rows
+        See `Schedule`.
+    n_records : int
+        Training records per replica, those that are held out included.
+    n_held_out : int
+
+    Attributes
+    ----------
+    order : Tensor of int64, shape (replica, record)
+        Positions of the replica's records in an order that the parties draw alike. Those held out
+        come first; `rows` are places in this order.
+    """
+
+    def __init__(
+        self,
+        streams: RandomStreams,
+        *,
+        n_records: int,
+        n_held_out: int,
+        batch_size: int,
+        replica_rows: Tensor | None = None,
+    ) -> None:
+        super().__init__(streams, n_records=n_records - n_held_out, batch_size=batch_size)
+        order = streams.permutation("held out", 0, n_records)
+        self.order = order if replica_rows is None else replica_rows.gather(1, order)
+        self.n_held_out = n_held_out
+
+    def rows(self, step: int) -> Tensor:
+        """Choose the places in `order` of a batch, int64, shape (replica, batch)."""
+        return super().rows(step) + self.n_held_out
+
+
 class SubsetSchedule(Schedule):
     """A fresh uniform subset of the records at every step, drawn without replacement.
 

@@ -24,7 +24,7 @@ from vflsynth.exceptions import ArtefactError, NoPrivacyWarning
 from vflsynth.frames import AlignmentReport, check_party_frames
 from vflsynth.mechanisms import Mechanism
 from vflsynth.methods import Method
-from vflsynth.models import PartyModel
+from vflsynth.models import PartyModel, sample_parties
 from vflsynth.parameters import parameters_from_json, parameters_to_json
 from vflsynth.privacy import PrivacyLedger
 from vflsynth.registry import full_name
@@ -257,7 +257,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             self._n_samples += 1
         else:
             secret = secret_from(random_state)
-        parts = {name: model.sample_from_secret(n, secret) for name, model in self.parties_.items()}
+        parts = sample_parties(self.parties_, n, secret)
         if by_party:
             if keys:
                 parts = {name: self.parties_[name].add_keys(part) for name, part in parts.items()}
