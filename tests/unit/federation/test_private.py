@@ -73,7 +73,8 @@ def in_one_process(trial):
     synth = make_estimator(trial.job.method, trial.job.parameters, where="test")
     known = synth.get_params(deep=False)
     quiet = {k: v for k, v in {"device": "cpu", "verbose": 0}.items() if k in known}
-    return synth.set_params(random_state=0, privacy__public_schema=trial.schema, **quiet)
+    schema = replace(trial.schema, dtypes="given")  # as the sites' parquet files have them
+    return synth.set_params(random_state=0, privacy__public_schema=schema, **quiet)
 
 
 def halves(trial):
@@ -270,6 +271,36 @@ def test_a_party_that_dies_before_its_release_has_paid_for_it(make_private_trial
     trial = make_private_trial()
     trial.run(ending((NoisyHistograms, 0)))
     assert len(account(trial, "party_1")) == 1
+
+
+@pytest.mark.parametrize(("more", "kind"), [({}, MaskedAngles), (TREE, MaskedStates)])
+def test_a_run_that_ends_between_blocks_of_records_is_done_again_with_other_masks(
+    make_private_trial, monkeypatch, more, kind
+):
+    monkeypatch.setattr(ring, "BLOCK_ELEMENTS", 300)
+    trial = make_private_trial(budget=Budget(9.0, 1e-3), **more)
+    seen = []
+
+    class Link(Direct):
+        ends = True
+
+        def exchange(self, frame, timeout):
+            for message in decode(frame, 1 << 28).messages:
+                if self._name == "party_2" and isinstance(message, kind):
+                    seen.append((message.step, next(value for _, value in message.contents())))
+                    if self.ends and message.step == 1:
+                        raise RuntimeError
+            return super().exchange(frame, timeout)
+
+    trial.run(Link)
+    assert isinstance(trial.outcome["server"], PartyStoppedError)
+    Link.ends = False
+    trial.run(Link)
+    assert set(trial.outcome.values()) == {None}
+    assert [step for step, _ in seen[:4]] == [0, 1, 0, 1]
+    assert [len(account(trial, node)) for node in NODES] == [2, 2, 2]
+    for (_, before), (_, after) in zip(seen[:2], seen[2:4]):
+        assert (before == after).double().mean() < 0.05
 
 
 def test_a_run_that_goes_on_from_a_checkpoint_releases_nothing(make_private_trial):
