@@ -86,13 +86,16 @@ MOST_UTILITY_ROWS = 10_000
 
 def plain_transformer() -> TableTransformer:
     """Make a transformer that encodes as the presets do, so that distances compare."""
-    return TableTransformer(rare_threshold=0.0, spike_share=None)
+    return TableTransformer(continuous="standard", rare_threshold=0.0, spike_share=None)
 
 
 def parameters(data: str, method: str, settings: str) -> dict[str, Any]:
     """Return a method's parameters for a table; `settings` is "paper", "ours" or "default"."""
     if settings == "default":
-        plain = {"transformer": plain_transformer()}
+        plain: dict[str, Any] = {
+            "transformer": plain_transformer(),
+            "calibrate_marginals": False,
+        }
         return plain | ({"private_heads": False} if method == "vflgan-base" else {})
     base, changes = OWN_SIZES.get(data, (data, {}))
     return preset(base, method) | changes | (OURS if settings == "ours" else {})

@@ -10,6 +10,7 @@ from __future__ import annotations
 from vflsynth.privacy import PublicSchema
 
 WINE = PublicSchema(
+    dtypes="given",
     bounds={
         "fixed acidity": (0, 20),  # g/l tartaric acid
         "volatile acidity": (0, 3),  # g/l acetic acid; above the legal limit it is vinegar
@@ -28,6 +29,7 @@ WINE = PublicSchema(
 
 # adult.names
 ADULT = PublicSchema(
+    dtypes="given",
     bounds={
         "age": (0, 100),
         "fnlwgt": (0, 2_000_000),
@@ -96,6 +98,7 @@ _CODES = {
     "credit_risk": (0, 1),
 }
 SOUTH_GERMAN_CREDIT = PublicSchema(
+    dtypes="given",
     bounds={"duration": (0, 120), "amount": (0, 25_000), "age": (18, 100)},  # months, DM, years
     categories={name: tuple(range(low, high + 1)) for name, (low, high) in _CODES.items()},
 )
@@ -108,6 +111,7 @@ _TRANSAMINASES = (
     *("AST 1", "ALT 1", "ALT4", "ALT 12", "ALT 24", "ALT 36", "ALT 48", "ALT after 24 w"),
 )
 HCV = PublicSchema(
+    dtypes="given",
     bounds={
         "Age": (18, 100),
         "BMI": (10, 60),

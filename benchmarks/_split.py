@@ -46,12 +46,12 @@ class MinMaxTable(NumbersTable):
 
 def numbers() -> NumbersTable:
     """Make a transformer that standardises and does nothing else."""
-    return NumbersTable(spike_share=None, rare_threshold=0.0)
+    return NumbersTable(continuous="standard", spike_share=None, rare_threshold=0.0)
 
 
 def zero_to_one() -> MinMaxTable:
     """Make a transformer that scales to [0, 1] and does nothing else."""
-    return MinMaxTable(spike_share=None, rare_threshold=0.0)
+    return MinMaxTable(continuous="standard", spike_share=None, rare_threshold=0.0)
 
 
 def spambase() -> tuple[pd.DataFrame, Labels]:

@@ -276,12 +276,12 @@ SECTIONS: tuple[Section, ...] = (
         lambda: show("dp", "show"),
     ),
     (
-        "Mechanisms for a joined table",
+        "Mechanisms for a joined table (ε of gs_wgan is conditional)",
         lambda: _of_private("wgan_mechanisms"),
         lambda: show("wgan_mechanisms", "show"),
     ),
     (
-        "The same on MNIST (VFLGAN §5.2.1)",
+        "The same on MNIST (VFLGAN §5.2.1; ε of gs_wgan is conditional)",
         only("mnist_mechanisms run"),
         lambda: show("mnist_mechanisms", "show"),
     ),
@@ -289,6 +289,11 @@ SECTIONS: tuple[Section, ...] = (
         "VFLGAN Tables 2 to 4: audits",
         lambda: [*_of_audits(), *_of_table3(), "audit_tables"],
         lambda: show("audit_tables"),
+    ),
+    (
+        "Sums over records that nobody sees",
+        only("secure_sums run"),
+        lambda: show("secure_sums", "show"),
     ),
     ("What audits cost", lambda: _of_audits(jobs=True), audit_speed),
     (
@@ -302,7 +307,7 @@ SECTIONS: tuple[Section, ...] = (
         only("split_dimip run"),
         lambda: show("split_dimip", "show"),
     ),
-    ("Accounting", only("accountants"), accountants.show),
+    ("Accounting (ε of GS-WGAN is conditional)", only("accountants"), accountants.show),
     ("A training step", only("step_time"), step_time),
     ("Encoding and decoding", only("transformers"), transformers),
     ("Sampling", only("sampling --rows 200000"), sampling),

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import _commands, _results, _runs
 from benchmarks._data import load_table
-from vflsynth import VFLGANSynthesizer, preset
+from vflsynth import TableTransformer, VFLGANSynthesizer, preset
 from vflsynth.evaluation import utility
 
 PENALTIES = ("layerwise", "paper")
@@ -32,7 +32,10 @@ def main() -> None:
         wanted = _results.missing("penalties", seeds, **key)
         if not wanted:
             continue
-        chosen: dict[str, Any] = {} if settings == "default" else preset("red-wine") | _runs.OURS
+        chosen: dict[str, Any] = preset("red-wine") | _runs.OURS
+        if settings == "default":
+            encoding = TableTransformer(continuous="standard")
+            chosen = {"transformer": encoding, "calibrate_marginals": False}
         chosen["gradient_penalty"] = penalty
         synth = VFLGANSynthesizer(**chosen, device="cpu", verbose=0)
         models = synth.fit_replicas(table.party_frames, random_states=wanted)

@@ -11,6 +11,7 @@ from vflsynth.models import PartyModel
 from vflsynth.presets import preset
 from vflsynth.run import EarlyStopping
 from vflsynth.synthesizers import (
+    AutoregressiveSynthesizer,
     DPLTSynthesizer,
     GaussianCopulaSynthesizer,
     IndependentSynthesizer,
@@ -20,6 +21,7 @@ from vflsynth.synthesizers import (
 )
 
 __all__ = [
+    "AutoregressiveSynthesizer",
     "DPLTSynthesizer",
     "EarlyStopping",
     "GaussianCopulaSynthesizer",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from vflsynth.exceptions import ParameterError
 
@@ -65,7 +66,13 @@ def few_threads(multiply_adds: float, device: torch.device) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with threadpool_limits(limits=1, user_api="blas"):
+        with _thread_pools().limit(limits=1, user_api="blas"):
             yield
     finally:
         torch.set_num_threads(before)
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    """Look for linear algebra among the process's libraries, once: it takes some milliseconds."""
+    return ThreadpoolController()

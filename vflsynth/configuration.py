@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import tomllib
 from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ def known_keys(content: Mapping[str, Any], names: Collection[str], where: str) -
 def public_schema(
     content: Mapping[str, Any], where: str, label: Callable[[str], Hashable] = str
 ) -> PublicSchema:
-    """Make a schema of tables ``bounds`` and ``categories``, as site files have.
+    """Make a schema of tables ``bounds``, ``categories`` and ``dtypes``, as site files have.
 
     Raises
     ------
@@ -212,7 +213,7 @@ def public_schema(
         return PublicSchema(
             *(
                 {label(column): values for column, values in content.get(name, {}).items()}
-                for name in ("bounds", "categories")
+                for name in ("bounds", "categories", "dtypes")
             )
         )
     except (AttributeError, TypeError, ValueError) as error:
@@ -222,26 +223,33 @@ def public_schema(
         ) from error
 
 
-def check_public_types(path: Path, whose: str) -> None:
-    """Refuse a table for a private fit if the types of its columns would be read off its records.
+def schema_of_files(schema: PublicSchema | None, files: Mapping[str, Path]) -> PublicSchema:
+    """Complete a schema by the types that files fix; refuse files that fix none.
 
     Parameters
     ----------
-    path : Path
-    whose : str
-        What error messages begin with, such as "party 'lab': the fit".
+    schema : PublicSchema, optional
+    files : mapping of str to Path
+        Tables of a private fit, by what error messages begin with, such as "party 'lab': the fit".
 
     Raises
     ------
     ParameterError
+        If the schema states no types, and those of a file would be read off its records.
     """
-    if infers_types(path):
-        raise ParameterError(
-            f"{whose} is private and takes the types of columns as public, but those of "
-            f"{str(path)!r} would be read off its records: in a csv file one record can change "
-            "them. Fix: store the table as parquet, with types that are fixed beforehand, for "
-            "example with vflsynth.frames.write_table"
-        )
+    schema = schema or PublicSchema()
+    if schema.dtypes:
+        return schema
+    for whose, path in files.items():
+        if infers_types(path):
+            raise ParameterError(
+                f"{whose} is private and takes the types of columns as public, but those of "
+                f"{str(path)!r} would be read off its records: in a csv file one record can change "
+                "them. Fix: store the table as parquet, with types that are fixed beforehand, for "
+                "example with vflsynth.frames.write_table; or state all types, the key's too, in "
+                'a table dtypes of privacy, like age = "Int64"'
+            )
+    return replace(schema, dtypes="given")
 
 
 def make_estimator(
@@ -339,7 +347,7 @@ def _check_keys(part: Mapping[str, Any], where: str) -> None:
     for name in ("epsilon", "delta"):
         if name in public:
             raise ParameterError(f"{where}: privacy.{name} {_BUDGET}")
-    known_keys(public, ("bounds", "categories"), f"{where}: privacy")
+    known_keys(public, ("bounds", "categories", "dtypes"), f"{where}: privacy")
     for column, kind in part.get("column_kinds", {}).items():
         _registered(kind, ("column_kinds",), f"{where}: column_kinds.{column}")
 

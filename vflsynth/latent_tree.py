@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +83,15 @@ def group_columns(information: Floats, sizes: Sequence[int]) -> list[tuple[int, 
             left.remove(best)
         groups.append(tuple(group))
     return groups
+
+
+def pairs_of_one_party(n_latents: int, n_parties: int) -> list[Pair]:
+    """Return the pairs of a party's own latent attributes.
+
+    The only attribute of a single party is counted against itself, which gives its distribution.
+    """
+    alone = [(0, 0)] if n_latents == n_parties == 1 else []
+    return list(combinations(range(n_latents), 2)) or alone
 
 
 def spanning_tree(information: Floats) -> list[int]:

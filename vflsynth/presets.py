@@ -98,7 +98,10 @@ def preset(name: str, method: str = "vflgan") -> dict[str, Any]:
     settings = {
         "batch_norm_eps": 0.8,
         "generator_average": 0.0,
-        "transformer": TableTransformer(rare_threshold=0.0, spike_share=None),
+        "calibrate_marginals": False,
+        "transformer": TableTransformer(
+            continuous="standard", rare_threshold=0.0, spike_share=None
+        ),
         **_SETTINGS[name],
     }
     if method in ("vertigan", "wgan-gp"):

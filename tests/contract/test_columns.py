@@ -141,7 +141,7 @@ def _zoo() -> dict[str, pd.Series]:
 
 
 ZOO = _zoo()
-SCALINGS = ["standard", "quantile"]
+SCALINGS = ["auto", "standard", "quantile", "ranks"]
 
 
 def round_trip(frame: pd.DataFrame, **parameters: object) -> TableTransformer:
@@ -255,9 +255,11 @@ def public(
 ) -> TableTransformer:
     """Encode as a party under privacy does, with repeatable noise."""
     discovery = None if noise_std is None else Discovery(noise_std, threshold=4.0)
-    encoding = PublicEncoding(schema or PublicSchema(), 16, noise_std, discovery, kinds or {})
+    encoding = PublicEncoding(
+        schema or PublicSchema(dtypes="given"), 16, noise_std, discovery, kinds or {}
+    )
     histograms = encoding.histograms("lab", frame, torch.Generator().manual_seed(0))
-    return TableTransformer.from_histograms(frame, histograms, party="lab")
+    return TableTransformer.from_histograms(frame, histograms, kinds=kinds, party="lab")
 
 
 def stated(column: pd.Series) -> PublicSchema:
@@ -266,7 +268,7 @@ def stated(column: pd.Series) -> PublicSchema:
     kind = infer_kind(column)
     if kind in ("categorical", "ordered", "boolean"):
         values = present.astype(object)
-        return PublicSchema(categories={column.name: tuple(dict.fromkeys(values))})
+        return PublicSchema(dtypes="given", categories={column.name: tuple(dict.fromkeys(values))})
     if kind == "datetime":
         inside = numpy_dtype(present.dtype)
         ends = present.to_numpy(dtype=inside).astype(inside)
@@ -274,13 +276,13 @@ def stated(column: pd.Series) -> PublicSchema:
         wrap = pd.Timedelta if inside.kind == "m" else pd.Timestamp
         zone = has_timezone(present.dtype)
         low, high = (wrap(end).tz_localize("UTC") if zone else wrap(end) for end in (low, high))
-        return PublicSchema(bounds={column.name: (low, high)})
+        return PublicSchema(dtypes="given", bounds={column.name: (low, high)})
     low, high = present.min(), present.max()
     if low == high:
         high = low + 1
     if max(abs(float(low)), abs(float(high))) > 1e149 or float(high) - float(low) < 1e-149:
         low, high = -1.0, 1.0
-    return PublicSchema(bounds={column.name: (low, high)})
+    return PublicSchema(dtypes="given", bounds={column.name: (low, high)})
 
 
 def assert_public(table: TableTransformer, frame: pd.DataFrame) -> None:
@@ -365,7 +367,11 @@ def test_a_declared_kind_is_honoured_or_refused_in_both_modes(kind: str) -> None
             TableTransformer({name: kind}).fit(frame)
             fits = True
         try:
-            assert_public(public(frame, kinds={name: kind}), frame)
+            table = public(frame, kinds={name: kind})
+            assert_public(table, frame)
+            assert (
+                table.kinds_ == TableTransformer.from_dict(table.to_dict()).kinds_ == {name: kind}
+            )
         except CardinalityError:
             assert TRANSFORMERS[kind].is_labels
         except ColumnKindError as error:
@@ -378,7 +384,7 @@ def test_a_declared_kind_is_honoured_or_refused_in_both_modes(kind: str) -> None
 
 def test_encodings_depend_on_counts_alone() -> None:
     rng = np.random.default_rng(3)
-    schema = PublicSchema(bounds={"x": (0, 16)})
+    schema = PublicSchema(dtypes="given", bounds={"x": (0, 16)})
     cells = np.tile(np.arange(16.0), 20)
     one, other = (pd.DataFrame({"x": cells + rng.random(len(cells))}) for _ in range(2))
     assert public(one, schema).to_dict() == public(other, schema).to_dict()
@@ -421,11 +427,18 @@ generated = st.one_of(
 
 @settings(deadline=None, max_examples=300)
 @given(
-    column=generated, scaling=st.sampled_from(SCALINGS), spikes=st.sampled_from([None, 0.0, 0.2])
+    column=generated,
+    scaling=st.sampled_from(SCALINGS),
+    spikes=st.sampled_from([None, 0.0, 0.2]),
+    levels=st.sampled_from([0, 5]),
 )
-def test_generated_columns_survive(column: pd.Series, scaling: str, spikes: float | None) -> None:
+def test_generated_columns_survive(
+    column: pd.Series, scaling: str, spikes: float | None, levels: int
+) -> None:
     frame = column.to_frame("x")
-    table = round_trip(frame, continuous=scaling, spike_share=spikes)
+    table = round_trip(
+        frame, continuous=scaling, spike_share=spikes, max_levels=levels, spike_records=1
+    )
     assert_decodes_anything(table, frame)
 
 

@@ -25,7 +25,11 @@ TINY = {
     "verbose": 0,
 }
 NOISE = {"noise_multiplier": 2.0, "delta": 1e-3}  # needs no calibration
-OF_MECHANISM = {"dpsgd": {"n_records": 40}, "gs_wgan": {"n_shards": 2}}
+OF_MECHANISM = {
+    "dpsgd": {"n_records": 40},
+    "gs_wgan": {"n_shards": 2},
+    "kernel_mean_embedding": {"n_features": 50},
+}
 RUNS = {
     "VFLGANSynthesizer": {None, "kernel_mean_embedding", "dpsgd", "first_layer"},
     "VertiGANSynthesizer": {None, "dpsgd", "first_layer"},
@@ -37,6 +41,7 @@ RUNS = {
         "dpsgd_gan",
         "gs_wgan",
     },
+    "AutoregressiveSynthesizer": {None},
     "IndependentSynthesizer": {None},
     "GaussianCopulaSynthesizer": {None},
     "DPLTSynthesizer": {"latent_tree"},
@@ -55,7 +60,8 @@ def frames():
 def schema():
     columns = [c for table in frames().values() for c in table]
     bounds = {c: (-5, 5) for c in columns if c.startswith("measure")}
-    return PublicSchema(bounds, {c: (False, True) for c in columns if c.startswith("flag")})
+    flags = {c: (False, True) for c in columns if c.startswith("flag")}
+    return PublicSchema(bounds, flags, dtypes="given")
 
 
 def parameters(synthesizer):

@@ -2,9 +2,19 @@
 
 import pytest
 
-from vflsynth.mechanisms import DPSGD, DPSGDGAN, GSWGAN, FirstLayer, LatentTree, MeanEmbedding
+from vflsynth.mechanisms import (
+    DPSGD,
+    DPSGDGAN,
+    GSWGAN,
+    FirstLayer,
+    LatentTree,
+    MeanEmbedding,
+    gs_wgan,
+)
+from vflsynth.methods import mean_embedding
 from vflsynth.privacy import PLDAccountant, RDPAccountant
 from vflsynth.synthesizers import (
+    AutoregressiveSynthesizer,
     DPLTSynthesizer,
     GaussianCopulaSynthesizer,
     IndependentSynthesizer,
@@ -27,6 +37,7 @@ CUT = GAN | {"first_part": (8,), "shared_hidden": (8,)}
 HIDDEN = {"discriminator_hidden": (8,)}
 # A little noise, so that tiny tables show something, and given as such: nothing is calibrated.
 NOISE = {"noise_multiplier": 0.02, "delta": 1e-3, "n_bins": 8}
+LIKELIHOOD = {"epochs": 2, "hidden": 8, "n_features": 16, "device": "cpu", "verbose": 0}
 EMBEDDED = {name: GAN[name] for name in GAN if name != "discriminator_steps"}
 # To be extended by every new synthesizer, with parameters that make it fast.
 SYNTHESIZERS = {
@@ -41,6 +52,9 @@ SYNTHESIZERS = {
     "WGAN-GP": WGANGPSynthesizer(**GAN, discriminator_hidden=(8,)),
     "Gaussian copula": GaussianCopulaSynthesizer(),
     "independent": IndependentSynthesizer(),
+    "autoregressive": AutoregressiveSynthesizer(**LIKELIHOOD),
+    "autoregressive, trained contexts": AutoregressiveSynthesizer(**LIKELIHOOD, protocol="trained"),
+    "autoregressive, one message": AutoregressiveSynthesizer(**LIKELIHOOD, protocol="one_message"),
     "DPLT": DPLTSynthesizer(privacy=LatentTree(**NOISE), n_latent_states=3),
     "VFLGAN, mean embedding": VFLGANSynthesizer(
         **EMBEDDED, privacy=MeanEmbedding(**NOISE, n_features=20)
@@ -82,6 +96,15 @@ def rdp_only():
             "_epsilon",
             lambda _, parts, delta: RDPAccountant()._epsilon(parts, delta),
         )
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short():
+    """Take few steps where their number is no parameter; `test_combinations` takes all of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gs_wgan, "PRETRAINING_STEPS", 10)
+        patch.setattr(mean_embedding, "STEPS_PER_EPOCH", 10)
         yield
 
 

@@ -39,7 +39,7 @@ def ledger_of(noise_multiplier):
         noise_multiplier=noise_multiplier,
         delta=DELTA,
         n_shards=SHARDS,
-        public_schema=PublicSchema(bounds={"a": (0, 1)}),
+        public_schema=PublicSchema(dtypes="given", bounds={"a": (0, 1)}),
         preprocessing_share=0.0,
     )
     asked = Asked(

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -23,7 +24,6 @@ from vflsynth.latent_tree import (
 from vflsynth.methods.latent_tree_server import publish_tree
 from vflsynth.models.samplers import LatentTreeSampler
 from vflsynth.privacy.contingency import exact_tables
-from vflsynth.protocol.messages import LatentCodes
 
 
 @pytest.fixture
@@ -177,12 +177,15 @@ def test_the_published_tree_is_that_of_all_parties_codes(rng, n_groups):
     """Without noise: conditional frequencies along the tree, counted record by record."""
     sizes = [[3, 2][:n] for n in n_groups]
     codes = [np.stack([rng.integers(0, s, 400) for s in own], 1) for own in sizes]
-    received = {
-        f"party {i}": LatentCodes(f"party {i}", "server", 0, torch.from_numpy(c), torch.tensor(s))
-        for i, (c, s) in enumerate(zip(codes, sizes, strict=True))
-    }
-    trees = publish_tree(received, noise_std=0.0)
+    names = {f"party {i}": own for i, own in enumerate(sizes)}
     joined, flat = np.concatenate(codes, 1), [s for own in sizes for s in own]
+    index = list(combinations(range(len(flat)), 2)) or [(0, 0)]
+    counted = exact_tables(
+        [joined[:, a] for a, _ in index],
+        [joined[:, b] for _, b in index],
+        [(flat[a], flat[b]) for a, b in index],
+    )
+    trees = publish_tree(names, dict(zip(index, (t.astype(float) for t in counted), strict=True)))
     tree = trees["party 0"]
     assert [t.first for t in trees.values()] == np.cumsum([0, *n_groups])[:-1].tolist()
     expected = []

@@ -1,16 +1,14 @@
 """A package that is installed beside vflsynth adds classes of its own, found by name alone."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import vflsynth
+from tests.extension.fresh import run_python
 
 PACKAGE = Path(__file__).parent / "package"
 ROOT = Path(vflsynth.__file__).parents[1]
@@ -46,15 +44,9 @@ def python(site, models):
 
     def run(*arguments, installed=True, code=0):
         paths = [str(site), str(ROOT)] if installed else [str(ROOT)]
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-            cwd=models,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        found, said = run_python(arguments, paths, models)
+        assert found == code, said
+        return said
 
     return run
 
@@ -183,7 +175,7 @@ for number, (method, parameters) in enumerate(
     folder.mkdir()
     trial = Trial(folder.resolve(), frames, job)
     if parameters:
-        schema = PublicSchema({"measure_1": (-9, 9), "measure_2": (-9, 9)})
+        schema = PublicSchema({"measure_1": (-9, 9), "measure_2": (-9, 9)}, dtypes="given")
         for name in frames:
             trial.change(name, budget=Budget(1e3, 1e-3), schema=schema)
     print(method, set(trial.run().outcome.values()))

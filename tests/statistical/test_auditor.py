@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from scipy.stats import norm
 
+from tests import planted
 from vflsynth.audit import (
     Claim,
     Naive,
@@ -21,6 +24,8 @@ from vflsynth.audit import (
 from vflsynth.audit.intervals import auc_interval
 from vflsynth.privacy import PublicSchema, dpsgd, first_layer, histograms, mean_embedding
 from vflsynth.privacy.gaussian_dp import delta_of_gaussian, epsilon_of_gaussian
+from vflsynth.privacy.secure_sums import FeatureSum
+from vflsynth.secure import PhaseParty, PhaseServer, angles_of
 
 QUICK = RegularisedLogistic(inverse_penalties=(1.0,), n_folds=3)
 """A cheap adversary, for audits by the hundred."""
@@ -188,10 +193,10 @@ def _dpsgd_step(inside: bool) -> np.ndarray:
     traces = [
         dpsgd.LayerTrace(inputs, torch.ones(1, inputs.shape[1], 1, dtype=torch.float64), True)
     ]
-    factors = dpsgd.clip_factors(dpsgd.per_example_norms(traces), 1.0)
-    ((weight, bias),) = dpsgd.clipped_gradient_sum(traces, factors)
+    grid = dpsgd.gradient_grid(1.0, 1.0)
+    ((weight, bias),) = dpsgd.rounded_gradient_sum([traces], 1.0, grid)
     parts = [
-        dpsgd.noisy_mean(part, sensitivity=1.0, noise_multiplier=1.0, expected_batch_size=9)
+        dpsgd.noisy_mean(part, grid, expected_batch_size=9)
         for part in (weight, bias)
         if part is not None
     ]
@@ -206,7 +211,7 @@ def _first_layer_step(inside: bool) -> np.ndarray:
     return noisy.flatten().numpy()
 
 
-_SCHEMA = PublicSchema(bounds={"a": (0.0, 8.0), "b": (0.0, 8.0)})
+_SCHEMA = PublicSchema(dtypes="given", bounds={"a": (0.0, 8.0), "b": (0.0, 8.0)})
 
 
 def _histogram_step(inside: bool) -> np.ndarray:
@@ -219,23 +224,26 @@ def _histogram_step(inside: bool) -> np.ndarray:
 
 
 def _mean_embedding_step(inside: bool) -> np.ndarray:
-    """A noisy sum of random features of two parties' records; every record's have norm 1."""
+    """What a party sees of the noisy sum of joint features: its own noise is no secret to it."""
     rng = np.random.default_rng(0)
     records = torch.from_numpy(rng.normal(size=(9, 5)))[: 8 + inside]
     frequencies = mean_embedding.random_frequencies(5, 20, (2.0,), rng)
-    projections = [records[:, :2] @ frequencies[:2], records[:, 2:] @ frequencies[2:]]
-    total = mean_embedding.feature_sum(projections)
-    return mean_embedding.release_mean_embedding(total, noise_std=1.0, n_records=9.0).numpy()
-
-
-def _without_noise(shape, std, **options):
-    return torch.zeros(tuple(shape), dtype=options.get("dtype", torch.float64))
-
-
-def _one_scalar(shape, std, **options):
-    """What the reference code's red-wine scripts do."""
-    one = torch.randn(1, dtype=torch.float64) * std
-    return one.expand(tuple(shape)).to(options.get("dtype", torch.float64))
+    columns = {"a": slice(0, 2), "b": slice(2, 5)}
+    made = FeatureSum(1.0, 20, n_parties=2, n_records=len(records))
+    secret = os.urandom(32)
+    parties = {
+        name: PhaseParty(
+            name, angles_of(records[:, own] @ frequencies[own]), "ab", secret, made.arithmetic
+        )
+        for name, own in columns.items()
+    }
+    server = PhaseServer("ab", len(records), 10, made.arithmetic)
+    opened = server.open(0, {name: party.mask(0) for name, party in parties.items()})
+    for name, party in parties.items():
+        party.take(0, opened[name])
+    noise = {"a": np.zeros(20, np.int64), "b": made.grid.noise((20,))}
+    shares = {name: party.shares(noise[name]) for name, party in parties.items()}
+    return made.features(server.totals(shares)).numpy()
 
 
 STEPS = {
@@ -248,9 +256,9 @@ CLAIM = Claim(epsilon_of_gaussian(1.0, 1e-3), 1e-3)
 
 
 @pytest.mark.parametrize("module", STEPS, ids=lambda module: module.__name__)
-@pytest.mark.parametrize("bug", [_without_noise, _one_scalar])
+@pytest.mark.parametrize("bug", [planted.no_noise, planted.one_scalar])
 def test_planted_bugs_in_dp_training_contradict_the_claim(monkeypatch, module, bug):
-    monkeypatch.setattr(module, "gaussian_noise", bug)
+    bug(monkeypatch)
     torch.manual_seed(6)
     audit = audit_mechanism(STEPS[module], n_runs=1000, claim=CLAIM)
     assert audit.contradicts_claim

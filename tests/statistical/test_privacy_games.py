@@ -11,7 +11,7 @@ from vflsynth.audit import Claim, RegularisedLogistic, audit_mechanism, audit_wi
 from vflsynth.mechanisms import DPSGD, FirstLayer, MeanEmbedding
 from vflsynth.privacy import PublicSchema
 
-SCHEMA = PublicSchema(bounds={"x": (-8.0, 8.0), "y": (-8.0, 8.0)})
+SCHEMA = PublicSchema(dtypes="given", bounds={"x": (-8.0, 8.0), "y": (-8.0, 8.0)})
 N_RECORDS, N_RUNS = 24, 100
 
 

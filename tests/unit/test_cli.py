@@ -926,3 +926,39 @@ def test_reader_that_goes_away_is_no_error(folder):
 )
 def test_party_files(text, party, path):
     assert PartyFile.parse(text) == PartyFile(party, Path(path))
+
+
+# parties that draw one after the other
+
+
+def test_an_autoregressive_model_is_fitted_resumed_and_sampled_by_halves(
+    folder, tmp_path, capsys, monkeypatch
+):
+    method = [
+        "--method",
+        "AutoregressiveSynthesizer",
+        "--set",
+        "hidden=8",
+        "--set",
+        "n_features=16",
+    ]
+    options = [*method, "--epochs", "4", "--seed", "0", "--quiet", "--transcript"]
+    command = [*fit(folder, tmp_path / "m"), *options]
+    halves, run = ["--halves", str(tmp_path / "halves")], str(tmp_path / "run")
+    assert main([*command, *halves, "--checkpoint", run, "--checkpoint-every", "2"]) == 0
+    assert main([*fit(folder, tmp_path / "again"), *options, "--resume", run]) == 0
+    capsys.readouterr()
+    assert main(["inspect", str(tmp_path / "m")]) == 0
+    assert "bits_per_record = 8" in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    for model in ("m", "again"):
+        assert main(["sample", model, "-n", "9", "--seed", "5", "-o", f"{model}.parquet"]) == 0
+    whole = pd.read_parquet("m.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet("again.parquet"), whole)
+    draw = ["-n", "9", "--seed", "5", "--passed", "passed"]
+    assert main(["sample", "halves/lab", *draw, "-o", "early.parquet"]) == 3
+    assert "clinic-to-lab.parquet is not there" in capsys.readouterr().err
+    for party in ("clinic", "lab"):
+        assert main(["sample", f"halves/{party}", *draw, "-o", f"{party}.parquet"]) == 0
+    parts = [pd.read_parquet(f"{party}.parquet") for party in ("lab", "clinic")]
+    pd.testing.assert_frame_equal(pd.concat(parts, axis=1), whole)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from vflsynth.cli.tables import PARTY_FILES, PartyFile, by_party, key_label, rea
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.frames import align_party_frames
-from vflsynth.models import PartyModel
+from vflsynth.models import PartyModel, number_sources
 
 SUMMARY = "show what is in a model, or how tables would be read"
 DESCRIPTION = """\
@@ -34,6 +35,7 @@ examples:
   vflsynth inspect model
   vflsynth inspect lab=lab.csv clinic=clinic.parquet --on patient_id
   vflsynth inspect model --json
+  vflsynth inspect model --numbers
 """
 
 
@@ -46,16 +48,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a model, one party's half of one, or tables",
     )
     parser.add_argument("--on", metavar="COLUMN", help="key column of the tables")
+    parser.add_argument(
+        "--numbers",
+        action="store_true",
+        help="list all numbers of a model, with their sources: public, released or drawn",
+    )
     parser.add_argument("--json", action="store_true", help="the same as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Describe and print."""
     path = Path(options.what[0])
-    if len(options.what) == 1 and (path.is_dir() or not path.suffix):
+    is_model = len(options.what) == 1 and (path.is_dir() or not path.suffix)
+    if options.numbers and not is_model:
+        raise ParameterError(f"--numbers is for models, and {path} is no model")
+    if is_model:
         if options.on is not None:
             raise ParameterError(f"--on is for tables, and {path} is no table")
         description = describe_model(path)
+        if options.numbers:
+            description["numbers"] = [
+                asdict(numbers) | {"source": str(numbers.source)}
+                for numbers in number_sources(path)
+            ]
         text: Callable[[Mapping[str, Any]], str] = model_text
     else:
         files = [PartyFile.parse(what) for what in options.what]
@@ -139,6 +154,8 @@ def model_text(model: Mapping[str, Any]) -> str:
         lines += ["", "what crossed each boundary during training:", table(rows)]
     elif "version" in model:
         lines += ["", "What crossed each boundary was not counted; 'fit --transcript' does."]
+    if "numbers" in model:
+        lines += ["", "numbers in its files, and where they come from:", table(model["numbers"])]
     return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 
 from vflsynth.cli.console import say
+from vflsynth.cli.targets import add_passed
 from vflsynth.exceptions import ParameterError, ProtocolError
 from vflsynth.federation import trail
 from vflsynth.federation.consent import FILE as APPROVED
@@ -121,6 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--request", required=True, metavar="NAME", help="names the sample")
     one.add_argument("--keys", action="store_true", help="add fresh keys; at one party only")
     one.add_argument("-o", "--output", required=True, metavar="FILE", type=Path, help=".parquet")
+    add_passed(one)
 
     one = actions.add_parser("join", help="put all parties' parts of a sample side by side")
     one.add_argument("parts", nargs="+", metavar="FILE", type=Path)
@@ -158,7 +160,9 @@ def run(options: argparse.Namespace) -> int:
             return 0 if ended.endswith(DONE) else 1
         case "sample":
             site, job = Site.read(options.site), Job.read(options.job)
-            part = draw_part(job, site, options.n, options.request, keys=options.keys)
+            part = draw_part(
+                job, site, options.n, options.request, keys=options.keys, passed=options.passed
+            )
             _write(part, options.output)
         case "join":
             parts = {path.name: read_table(path) for path in options.parts}

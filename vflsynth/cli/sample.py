@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pandas as pd
 
+from vflsynth._random import secret_from
 from vflsynth.cli.console import say
 from vflsynth.cli.models import open_model
 from vflsynth.cli.numbers import count
-from vflsynth.cli.targets import check_file
+from vflsynth.cli.targets import add_passed, check_file
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types, write_table
-from vflsynth.models import PartyModel
+from vflsynth.models import PartyModel, draw_with_files
 
 logger = logging.getLogger("vflsynth")
 
@@ -34,7 +35,9 @@ examples:
   vflsynth sample model -n 5
 
 One party's half gives that party's columns. Halves that use the same --seed give rows that belong
-together, the same as the whole model gives with that seed.
+together, the same as the whole model gives with that seed. Halves of an AutoregressiveSynthesizer
+draw one after the other, in the order of the parties' names: each reads what those before it passed
+on from --passed, and writes there what those after it need. Only numbers about synthetic rows do.
 
 Without --seed, every call gives the same records, the first of the model's own sequence.
 """
@@ -55,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keys", action="store_true", help="add fresh keys, which no real record has"
     )
+    add_passed(parser)
     parser.add_argument(
         "--seed", type=int, metavar="N", help="other records; same seed, same records"
     )
@@ -92,7 +96,7 @@ def _sample_half(half: PartyModel, options: argparse.Namespace) -> pd.DataFrame:
             "these rows of party %r belong to no other party's rows: use the same --seed for that",
             half.name,
         )
-    table = half.sample(options.n, options.seed)
+    table = draw_with_files(half, options.n, secret_from(options.seed), options.passed)
     return half.add_keys(table) if options.keys else table
 
 

@@ -230,6 +230,10 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
     @abstractmethod
     def _decode(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]: ...
 
+    def _decode_generated(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
+        """Decode what a model made: perhaps only to values that are usual."""
+        return self._decode(matrix)
+
     @abstractmethod
     def _spans(self) -> tuple[OutputSpan, ...]: ...
 

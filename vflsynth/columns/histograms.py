@@ -42,12 +42,14 @@ class NoisyHistogram:
     counts : float64 array, shape (cell,)
         Noisy, so possibly negative; the last cell is that of missing values.
     noise_std : float
-        In counts.
+        In counts; 0 if nothing was released.
     support : Bounds, optional
         What the bins of a numeric column divide; values beyond count as its ends. Default: the
         public bounds.
     quantile_map : (float64 array, float64 array), optional
         What generated numbers become; see `mapped`.
+    exponent : int, default=0
+        Counts are multiples of ``2**exponent``, the step of the grid of their release.
     """
 
     column: PublicColumn
@@ -55,6 +57,12 @@ class NoisyHistogram:
     noise_std: float
     support: Bounds | None = None
     quantile_map: tuple[_FloatArray, _FloatArray] | None = None
+    exponent: int = 0
+
+    @property
+    def steps(self) -> npt.NDArray[np.int64]:
+        """What was released: the counts in steps of their grid."""
+        return np.ldexp(self.counts, -self.exponent).astype(np.int64)
 
     @classmethod
     def uninformed(cls, column: PublicColumn, n_bins: int) -> NoisyHistogram:

@@ -37,8 +37,17 @@ from vflsynth.columns.base import (
     from_one_hot,
     one_hot,
 )
+from vflsynth.columns.grids import ColumnGrid, decimal_steps, time_steps, whole_steps
 from vflsynth.columns.ranges import NumberRanges, TimeRanges
-from vflsynth.columns.scaling import SCALERS, Scaler, Scaling
+from vflsynth.columns.scaling import (
+    SCALERS,
+    SCALINGS,
+    Ranks,
+    Scaler,
+    Scaling,
+    choose_scaling,
+    scaling_of,
+)
 from vflsynth.columns.schema import Categories, PublicColumn
 from vflsynth.exceptions import (
     ColumnKindError,
@@ -47,20 +56,23 @@ from vflsynth.exceptions import (
     UnseenValueError,
 )
 
-# Fewer equal values than this are a coincidence of a small table rather than a spike.
-_SMALLEST_SPIKE = 10
-
 
 class NumericTransformer(ColumnTransformer):
     """What continuous, integer and datetime columns share.
 
     Parameters
     ----------
-    scaling : {"standard", "quantile"}, default "standard"
-        Standardisation (Eq. 22), or the normal score of the value's rank.
+    scaling : {"auto", "standard", "quantile", "ranks"}, default "auto"
+        Standardisation (Eq. 22), or the normal score of the value's rank, with intervals of scores
+        for repeated values ("ranks", `vflsynth.columns.scaling.Ranks`) or without; "auto" takes
+        "quantile" for columns with long tails.
     spike_share : float or None, default 0.1
-        A value that at least this share of all records holds (and at least 10 records) is a spike.
-        None turns spikes off.
+        A value that at least this share of all records holds is a spike. None turns spikes off.
+    max_levels : int, default 0
+        A column with at most this many distinct values has all of them as spikes.
+    spike_records : int, default 10
+        Fewest records of a spike; with `max_levels`, fewest on average. Less is a coincidence of a
+        small table.
 
     Attributes
     ----------
@@ -70,6 +82,8 @@ class NumericTransformer(ColumnTransformer):
         Whether missing values occurred.
     axis_ : FloatAxis, IntegerAxis or None
         Range and grid of the ordinary values; None if all values are spikes.
+    grid_ : ColumnGrid or None
+        Where nearly all ordinary values lie and generated ones are put; None if nowhere special.
     scaler_ : Standardizer, NormalScores or None
         Scaling of the ordinary values; None if there are not two different ones.
     tolerance_ : float
@@ -81,9 +95,18 @@ class NumericTransformer(ColumnTransformer):
     ranges: ClassVar[NumberRanges | TimeRanges]
     """What a public range means for a column of this kind, and where one is looked for."""
 
-    def __init__(self, scaling: Scaling = "standard", *, spike_share: float | None = 0.1) -> None:
+    def __init__(
+        self,
+        scaling: Scaling = "auto",
+        *,
+        spike_share: float | None = 0.1,
+        max_levels: int = 0,
+        spike_records: int = 10,
+    ) -> None:
         self.scaling = scaling
         self.spike_share = spike_share
+        self.max_levels = max_levels
+        self.spike_records = spike_records
 
     @property
     def tolerance_(self) -> float:
@@ -113,9 +136,13 @@ class NumericTransformer(ColumnTransformer):
             one_hot(states, out[:, n_values:])
 
     def check_parameters(self) -> None:
-        """Raise ParameterError unless `scaling` and `spike_share` are what they may be."""
-        if self.scaling not in SCALERS:
-            raise ParameterError(f"scaling must be one of {list(SCALERS)}, got {self.scaling!r}")
+        """Raise ParameterError unless the parameters are what they may be."""
+        if self.scaling not in SCALINGS:
+            raise ParameterError(f"scaling must be one of {list(SCALINGS)}, got {self.scaling!r}")
+        for name, least in (("max_levels", 0), ("spike_records", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ParameterError(f"{name} must be a whole number ≥ {least}, got {value!r}")
         if self.spike_share is not None:
             check_share("spike_share", self.spike_share)
 
@@ -127,27 +154,48 @@ class NumericTransformer(ColumnTransformer):
             raise EmptyColumnError(
                 "the column has no value", fix="drop the column", column=column.name
             )
-        spikes: list[Any] = []
-        if self.spike_share is not None:
-            least = max(math.ceil(self.spike_share * len(raw)), _SMALLEST_SPIKE)
+        spikes = _levels(ordered, min(self.max_levels, len(ordered) // self.spike_records))
+        if not spikes and self.spike_share is not None:
+            least = max(math.ceil(self.spike_share * len(raw)), self.spike_records)
             spikes = _frequent_values(ordered, least)
         for spike in spikes:
             ordered = ordered[ordered != spike]
         self.spikes_ = tuple(spike.item() for spike in spikes)
         self._raw_dtype = raw.dtype
         self.axis_: Axis | None = None
+        self.grid_: ColumnGrid | None = None
         self.scaler_: Scaler | None = None
         if len(ordered):
             kind_of_axis = FloatAxis if raw.dtype.kind == "f" else IntegerAxis
             self.axis_ = kind_of_axis.fit(ordered, numpy_dtype(column.dtype))
+            self.grid_ = self._find_grid(ordered)
             if ordered[0] != ordered[-1]:
                 coordinates = self.axis_.to_coordinates(ordered)
-                self.scaler_ = SCALERS[self.scaling].fit(coordinates)
+                auto = self.scaling == "auto"
+                scaling = choose_scaling(coordinates) if auto else self.scaling
+                self.scaler_ = SCALERS[scaling].fit(coordinates)
+                if isinstance(self.scaler_, Ranks) and self.scaler_.has_atoms_only:
+                    self.grid_ = None  # odd values are decoded as often as they occur
+
+    def _find_grid(self, ordered: npt.NDArray[Any]) -> ColumnGrid | None:
+        """Find where nearly all of sorted values lie."""
+        if ordered.dtype.kind != "f":
+            return ColumnGrid.fit(ordered, whole_steps())
+        precision = np.finfo(kind).eps if (kind := numpy_dtype(self.dtype_)).kind == "f" else 0.0
+        return ColumnGrid.fit(ordered, decimal_steps(), float(precision))
 
     def _decode(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
+        return self._decode_on(None, matrix)
+
+    def _decode_generated(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
+        return self._decode_on(self.grid_, matrix)
+
+    def _decode_on(self, grid: ColumnGrid | None, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
         n_values = int(self.scaler_ is not None)
         if self.axis_ is not None and self.scaler_ is not None:
             raw = self.axis_.from_coordinates(self.scaler_.unscale(matrix[:, 0]))
+            if grid is not None:
+                raw = grid.nearest(raw)
         else:
             constant = self.spikes_[0] if self.axis_ is None else self.axis_.lower
             raw = np.full(len(matrix), constant, dtype=self._raw_dtype)
@@ -214,7 +262,9 @@ class NumericTransformer(ColumnTransformer):
             "has_missing": self.has_missing_,
             "spikes": list(self.spikes_),
             "axis": None if self.axis_ is None else self.axis_.to_dict(),
+            "grid": None if self.grid_ is None else self.grid_.to_dict(),
             "scaler": None if self.scaler_ is None else self.scaler_.to_dict(),
+            "scaling": None if self.scaler_ is None else scaling_of(self.scaler_),
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
@@ -224,8 +274,9 @@ class NumericTransformer(ColumnTransformer):
         self.has_missing_ = bool(state["has_missing"])
         self.spikes_ = tuple(state["spikes"])
         self.axis_ = None if state["axis"] is None else axis_from_dict(state["axis"])
+        self.grid_ = None if state["grid"] is None else ColumnGrid.from_dict(state["grid"])
         scaler = state["scaler"]
-        self.scaler_ = None if scaler is None else SCALERS[self.scaling](**scaler)
+        self.scaler_ = None if scaler is None else SCALERS[state["scaling"]](**scaler)
         if self.axis_ is None and not self.spikes_:
             raise ValueError("neither ordinary values nor spikes")
 
@@ -313,8 +364,17 @@ class DatetimeTransformer(NumericTransformer):
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
         return read_times(column, self.dtype_)
 
+    def _find_grid(self, ordered: npt.NDArray[Any]) -> ColumnGrid | None:
+        return ColumnGrid.fit(ordered, time_steps(np.datetime_data(numpy_dtype(self.dtype_))[0]))
+
     def _write(self, raw: npt.NDArray[Any], missing: Flags) -> pd.Series[Any]:
         return write_times(raw, missing, self.dtype_, self.name_)
+
+
+def _levels(ordered: npt.NDArray[Any], most: int) -> list[Any]:
+    """All distinct values of a sorted array, if there are several and at most `most`."""
+    values = np.unique(ordered)
+    return list(values) if 1 < len(values) <= most else []
 
 
 def _frequent_values(ordered: npt.NDArray[Any], least: int) -> list[Any]:

@@ -41,8 +41,19 @@ class PublicTransformer(ColumnTransformer):
     histogram_: NoisyHistogram
 
     @classmethod
-    def of(cls, name: Hashable, dtype: Any, histogram: NoisyHistogram) -> Self:
+    def of(
+        cls, name: Hashable, dtype: Any, histogram: NoisyHistogram, kind: str | None = None
+    ) -> Self:
         """Make the transformer of a column.
+
+        Parameters
+        ----------
+        name : object
+            Label of the column.
+        dtype : dtype
+        histogram : NoisyHistogram
+        kind : str, optional
+            As declared. Default: what dtype and histogram say.
 
         Raises
         ------
@@ -66,13 +77,14 @@ class PublicTransformer(ColumnTransformer):
             fits = False
         if not fits:
             raise does_not_hold(name, dtype)
+        transformer._kind = kind or kind_of_public(name, dtype, column)
         transformer._lay_out()
         return transformer
 
     @property
     def declared_kind(self) -> str:
-        """Kind of the column, as it would be declared."""
-        return kind_of_public(self.name_, self.dtype_, self.histogram_.column)
+        """Kind of the column, as it was or would be declared."""
+        return self._kind
 
     def check_parameters(self) -> None:
         """There are none."""
@@ -149,17 +161,20 @@ class PublicTransformer(ColumnTransformer):
     def _state(self) -> dict[str, Any]:
         histogram, column = self.histogram_, self.histogram_.column
         bounds = isinstance(column, Bounds)
-        public: dict[str, Any] = {"bounds" if bounds else "categories": column.to_json()}
+        public: dict[str, Any] = {"declared": self._kind}
+        public["bounds" if bounds else "categories"] = column.to_json()
         if isinstance(column, Bounds):
             public |= {"origin": column.origin, "step": column.step}
         if histogram.support is not None:
             public["support"] = histogram.support.to_json()
         if histogram.quantile_map is not None:
             public["quantile_map"] = [knots.tolist() for knots in histogram.quantile_map]
-        noise_std = float(histogram.noise_std)
-        return {**public, "counts": histogram.counts.tolist(), "noise_std": noise_std}
+        noise_std, exponent = float(histogram.noise_std), histogram.exponent
+        counts = histogram.steps.tolist()  # whole numbers, as they were released
+        return {**public, "counts": counts, "exponent": exponent, "noise_std": noise_std}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
+        self._kind = str(state["declared"])
         support = None
         column: Bounds | Categories
         if "bounds" in state:
@@ -171,7 +186,16 @@ class PublicTransformer(ColumnTransformer):
             axis_of(column, self.dtype_)
         else:
             column = Categories(tuple(scalar_from_json(value) for value in state["categories"]))
-        counts = np.array(state["counts"], dtype=np.float64)
+        if "exponent" not in state:
+            raise ValueError(
+                "its noisy counts have all the digits of floating-point numbers, which tell the "
+                "true ones; no model of this version has them. Fix: fit again"
+            )
+        exponent = int(state["exponent"])
+        steps = np.array(state["counts"], dtype=np.int64)
+        if steps.tolist() != state["counts"]:
+            raise ValueError("counts are whole numbers of steps")
+        counts = np.ldexp(steps.astype(np.float64), exponent)
         quantile_map = None
         if "quantile_map" in state:
             before, after = (np.array(knots, dtype=np.float64) for knots in state["quantile_map"])
@@ -179,5 +203,5 @@ class PublicTransformer(ColumnTransformer):
                 raise ValueError("a quantile map needs as many values after as before")
             quantile_map = before, after
         self.histogram_ = NoisyHistogram(
-            column, counts, float(state["noise_std"]), support, quantile_map
+            column, counts, float(state["noise_std"]), support, quantile_map, exponent
         )

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from numbers import Real
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,12 @@ import pandas as pd
 from pandas.api.types import is_hashable
 
 from vflsynth.columns.arrays import read_numbers
-from vflsynth.columns.codec import scalar_from_json, scalar_to_json
+from vflsynth.columns.codec import (
+    dtype_from_json,
+    dtype_to_json,
+    scalar_from_json,
+    scalar_to_json,
+)
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.registry import register
 
@@ -116,11 +121,17 @@ class PublicSchema:
         column's own.
     categories : mapping of column to sequence
         Columns of labels. Those of an ordered column are in its order.
+    dtypes : mapping of column to dtype, or "given", optional
+        Types of the columns, and of the key column if there is one: names that pandas knows, such
+        as "Int64", "float64", "boolean", "str" or "datetime64[us]", or dtypes. Tables are converted
+        to them. "given" insists on the types that the tables have, for tables from files or
+        programs that fix them (parquet, a database). Private fits need one or the other, for a type
+        that was inferred from the values is of the records: one blank turns integers to floats.
 
     Raises
     ------
     PrivacyParameterError
-        If a column is in both, or bounds or categories are malformed.
+        If a column is in both, or bounds, categories or dtypes are malformed.
 
     Notes
     -----
@@ -137,6 +148,7 @@ class PublicSchema:
     >>> schema = PublicSchema(
     ...     bounds={"age": (0, 120), "admitted": ("2020-01-01", "2024-12-31")},
     ...     categories={"smoker": ["no", "yes"]},
+    ...     dtypes={"age": "Int64", "admitted": "datetime64[s]", "smoker": "str"},
     ... )
     >>> schema["age"].high
     120
@@ -148,6 +160,7 @@ class PublicSchema:
 
     bounds: Mapping[Hashable, Sequence[Any]] = field(default_factory=dict)
     categories: Mapping[Hashable, Sequence[Hashable]] = field(default_factory=dict)
+    dtypes: Mapping[Hashable, Any] | Literal["given"] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         both = sorted(map(str, set(self.bounds) & set(self.categories)))
@@ -155,6 +168,21 @@ class PublicSchema:
             raise PrivacyParameterError("schema", both, "either bounds or categories per column")
         for column in (*self.bounds, *self.categories):
             self[column]
+        if self.dtypes != "given" and not isinstance(self.dtypes, Mapping):
+            raise PrivacyParameterError("dtypes", self.dtypes, 'a type per column, or "given"')
+        for column in self.dtypes if isinstance(self.dtypes, Mapping) else ():
+            self.dtype_of(column)
+
+    def dtype_of(self, column: Hashable) -> Any:
+        """Return the dtype that is stated of a column, or None."""
+        if not isinstance(self.dtypes, Mapping) or column not in self.dtypes:
+            return None
+        try:
+            return pd.api.types.pandas_dtype(self.dtypes[column])
+        except TypeError as error:
+            raise PrivacyParameterError(
+                "dtypes", self.dtypes[column], f"a type that pandas knows, for column {column!r}"
+            ) from error
 
     def __contains__(self, column: Hashable) -> bool:
         return column in self.bounds or column in self.categories
@@ -183,10 +211,13 @@ class PublicSchema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values; labels stand beside what is known about them, as pairs."""
+        dtypes: Any = self.dtypes
+        if isinstance(dtypes, Mapping):
+            dtypes = [[scalar_to_json(label), _dtype_to_json(t)] for label, t in dtypes.items()]
         return {
             name: [[scalar_to_json(label), self[label].to_json()] for label in getattr(self, name)]
             for name in ("bounds", "categories")
-        }
+        } | {"dtypes": dtypes}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
@@ -198,8 +229,22 @@ class PublicSchema:
                     for label, values in content[name]
                 }
                 for name in ("bounds", "categories")
-            }
+            },
+            dtypes=_dtypes_from_json(content.get("dtypes", [])),
         )
+
+
+def _dtype_to_json(dtype: Any) -> Any:
+    return dtype if isinstance(dtype, str) else {"dtype": dtype_to_json(dtype)}
+
+
+def _dtypes_from_json(content: Any) -> Any:
+    if isinstance(content, str):
+        return content
+    return {
+        scalar_from_json(label): t if isinstance(t, str) else dtype_from_json(t["dtype"])
+        for label, t in content
+    }
 
 
 PublicColumns: TypeAlias = PublicSchema | Mapping[Hashable, PublicColumn]

@@ -29,7 +29,7 @@ from vflsynth.columns.codec import (
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.kinds import check_kinds, column_kind, infer_kind
 from vflsynth.columns.public import PublicTransformer
-from vflsynth.columns.scaling import SCALERS, Scaling
+from vflsynth.columns.scaling import SCALINGS, Ranks, Scaling
 from vflsynth.exceptions import (
     ColumnKindError,
     ColumnMismatchError,
@@ -50,16 +50,23 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Column label to kind, for columns whose kind should not be inferred: "continuous",
         "integer", "boolean", "categorical", "ordered" or "datetime". For the rules see
         `vflsynth.columns.kinds.infer_kind`.
-    continuous : {"standard", "quantile"}, default "standard"
+    continuous : {"auto", "standard", "quantile", "ranks"}, default "auto"
         How continuous, integer and datetime values are scaled: standardised (VFLGAN Eq. 22), or
-        replaced by the normal score of their rank, which suits long tails.
+        replaced by the normal score of their rank, which suits long tails; "ranks" moreover keeps
+        values that several records share, and takes no others in columns that repeat all of them;
+        "auto" takes one of the first two, column by column, see
+        `vflsynth.columns.scaling.choose_scaling`.
     max_categories : int, default 256
         Largest number of distinct values of a categorical column.
     rare_threshold : float, default 0.001
         Categories held by less than this share of the records share one slot. 0 for none.
     spike_share : float or None, default 0.1
         Numbers held by at least this share of the records become states of their own. None for
-        none; ``spike_share=None, rare_threshold=0`` is the paper's encoding.
+        none; ``continuous="standard", spike_share=None, rare_threshold=0`` is the paper's encoding.
+    max_levels : int, default 0
+        All numbers of a column with at most this many distinct ones are states of their own.
+    spike_records : int, default 10
+        Fewest records of such a state; with `max_levels`, fewest on average.
 
     Attributes
     ----------
@@ -105,16 +112,20 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self,
         kinds: Mapping[Any, str] | None = None,
         *,
-        continuous: Scaling = "standard",
+        continuous: Scaling = "auto",
         max_categories: int = 256,
         rare_threshold: float = 0.001,
         spike_share: float | None = 0.1,
+        max_levels: int = 0,
+        spike_records: int = 10,
     ) -> None:
         self.kinds = kinds
         self.continuous = continuous
         self.max_categories = max_categories
         self.rare_threshold = rare_threshold
         self.spike_share = spike_share
+        self.max_levels = max_levels
+        self.spike_records = spike_records
 
     def fit(self, frame: pd.DataFrame, y: object = None, *, party: str | None = None) -> Self:
         """Learn the encoding of every column.
@@ -162,6 +173,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         frame: pd.DataFrame,
         histograms: Mapping[Any, NoisyHistogram],
         *,
+        kinds: Mapping[Any, str] | None = None,
         party: str | None = None,
     ) -> Self:
         """Encode by published noisy histograms, and nothing else of the records.
@@ -171,6 +183,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         frame : DataFrame, shape (record, column)
             Only its labels and dtypes are looked at.
         histograms : mapping of column to NoisyHistogram
+        kinds : mapping of column to kind, optional
+            As declared, of any columns.
         party : str, optional
             Name of the party that owns the table, for error messages.
 
@@ -182,8 +196,9 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         transformers: dict[Any, ColumnTransformer] = {}
         for label in frame.columns:
             with naming(party, label):
-                dtype = frame[label].dtype
-                transformers[label] = PublicTransformer.of(label, dtype, histograms[label])
+                transformers[label] = PublicTransformer.of(
+                    label, frame[label].dtype, histograms[label], (kinds or {}).get(label)
+                )
         return cls()._with(transformers, frame.columns, frame.index.name, party)
 
     def transform(self, frame: pd.DataFrame) -> Matrix:
@@ -215,6 +230,28 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 transformer.encode_into(frame[label], matrix[:, place])
         return matrix
 
+    def spread(self, matrix: Matrix) -> Matrix:
+        """Move scores of repeated values within their intervals; `vflsynth.columns.scaling.Ranks`.
+
+        Parameters
+        ----------
+        matrix : ndarray of float32, shape (record, width_)
+            As `transform` returns it; changed in place.
+
+        Returns
+        -------
+        ndarray of float32
+            The same. Decodes to the same table; scores are normally distributed where they were
+            those of a few values.
+        """
+        for _, transformer, place in self._placed():
+            scaler = getattr(transformer, "scaler_", None)
+            if isinstance(scaler, Ranks):
+                span, block = transformer.spans_[0], matrix[:, place]
+                present = slice(None) if span.gate is None else block[:, span.gate] == 1
+                block[present, 0] = scaler.spread(block[present, 0])
+        return matrix
+
     @property
     def histograms_(self) -> dict[Any, NoisyHistogram]:
         """The published histograms, by column, of a transformer made by `from_histograms`."""
@@ -235,7 +272,10 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._with(
             {
                 label: PublicTransformer.of(
-                    label, transformer.dtype_, transformer.mapped_histogram(generated[:, place])
+                    label,
+                    transformer.dtype_,
+                    transformer.mapped_histogram(generated[:, place]),
+                    transformer.declared_kind,
                 )
                 for label, transformer, place in self._public()
             },
@@ -314,14 +354,19 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             transformer.draw_into(rng, matrix[:, place])
         return matrix
 
-    def inverse_transform(self, matrix: npt.NDArray[Any]) -> pd.DataFrame:
-        """Decode a matrix, real or generated.
+    def inverse_transform(
+        self, matrix: npt.NDArray[Any], *, generated: bool = False
+    ) -> pd.DataFrame:
+        """Decode a matrix.
 
         Parameters
         ----------
         matrix : ndarray of floats, shape (record, width_)
             The largest entry of each softmax span decides; values are rounded and clipped to what
             the column can hold.
+        generated : bool, default=False
+            Whether a model made it: then numbers go to the grid that nearly all records are on
+            (95 %), where `transform` and its inverse keep an odd one as it is.
 
         Returns
         -------
@@ -335,10 +380,10 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "spans_")
         check_matrix(matrix, self.width_)
-        columns = {
-            position: transformer._decode(matrix[:, place])
-            for position, (_, transformer, place) in enumerate(self._placed())
-        }
+        columns = {}
+        for position, (_, transformer, place) in enumerate(self._placed()):
+            decode = transformer._decode_generated if generated else transformer._decode
+            columns[position] = decode(matrix[:, place])
         index = pd.RangeIndex(len(matrix), name=self._index_name)
         table = pd.DataFrame(columns, copy=False)
         table.index, table.columns = index, self._columns
@@ -382,9 +427,9 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return table
 
     def _check_parameters(self) -> None:
-        if self.continuous not in SCALERS:
+        if self.continuous not in SCALINGS:
             raise ParameterError(
-                f"continuous must be one of {list(SCALERS)}, got {self.continuous!r}"
+                f"continuous must be one of {list(SCALINGS)}, got {self.continuous!r}"
             )
         if self.kinds is not None and not isinstance(self.kinds, Mapping):
             raise ParameterError(f"kinds must map column labels to kinds, got {self.kinds!r}")
@@ -462,10 +507,15 @@ def check_public(transformer: TableTransformer) -> None:
 
 
 _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "continuous": (("standard",), "numbers are scaled by noisy histograms, which know no ranks"),
+    "continuous": (
+        ("auto", "standard"),
+        "numbers are scaled by noisy histograms, which know no ranks",
+    ),
     "max_categories": ((256,), "the public list, or the noise, says which categories there are"),
     "rare_threshold": ((0.001, 0), "the noise of their counts says which categories are encoded"),
     "spike_share": ((0.1, None), "frequent single numbers would be read off the records"),
+    "max_levels": ((0,), "the numbers that there are would be read off the records"),
+    "spike_records": ((10,), "frequent single numbers would be read off the records"),
 }
 
 

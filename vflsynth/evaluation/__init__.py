@@ -12,6 +12,7 @@ parties side by side: they are for whoever may see those.
 
 from vflsynth.evaluation.association import association_errors, associations
 from vflsynth.evaluation.detection import detection_auc
+from vflsynth.evaluation.field import detection_score, rule_violations, shape, trend
 from vflsynth.evaluation.frechet import frechet_distance
 from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, NotApplicableError
@@ -34,12 +35,16 @@ __all__ = [
     "associations",
     "average_variation_distance",
     "detection_auc",
+    "detection_score",
     "evaluate",
     "frechet_distance",
     "marginal_distance",
     "proximity",
     "report",
+    "rule_violations",
     "sdmetrics_diagnostic",
     "sdmetrics_quality",
+    "shape",
+    "trend",
     "utility",
 ]

@@ -32,6 +32,14 @@ QUESTIONS = {
 }
 """The headline metrics in the order of the verdict: as a question, and in two words."""
 
+FAILING = 0.1
+"""A column or pair that is further off than this, beyond what halves of the real table are, fails.
+
+No mean hides it: the answer of its card is at most "part of the way".
+"""
+
+_CHANCE = 3.0  # times the mean error of halves: what the worst of many pairs has by chance
+
 ANSWERS = {"close": "Close to real data", "partly": "Part of the way", "far": "Far from real data"}
 
 _TABLE_TITLES = {"train_synthetic_test_real": "The four train and test settings"}
@@ -215,9 +223,33 @@ def _level(result: MetricResult) -> str:
     return "close" if closed >= CLOSE else "partly" if closed >= PARTLY else "far"
 
 
+def _failing(result: MetricResult) -> str:
+    """Say which columns or pairs are far off, the worst first; nothing if none is."""
+    parts = result.parts
+    if result.metric.name == "marginal_distance":
+        off = parts["value"] - parts["baseline"].astype(float).fillna(0.0)
+        names, values, kind = parts["column"].map(str), parts["value"], "columns"
+    elif result.metric.name.startswith("association_error") and len(parts):
+        off = parts["error"] - _CHANCE * (result.baseline or 0.0)
+        values = parts["error"]
+        names, kind = parts["column_a"].map(str) + " and " + parts["column_b"].map(str), "pairs"
+    else:
+        return ""
+    failing = off > FAILING
+    if not failing.any():
+        return ""
+    worst = int(off.argmax())
+    return (
+        f"{failing.sum()} of {len(parts)} {kind} are off by more than {FAILING}; the worst is "
+        f"{names.iloc[worst]}: {_number(float(values.iloc[worst]))}."
+    )
+
+
 def _card(result: MetricResult) -> dict[str, Any]:
     """Words and ruler of one headline metric."""
-    level, closed = _level(result), result.gap_closed
+    level, closed, failing = _level(result), result.gap_closed, _failing(result)
+    if failing and level == "close":
+        level = "partly"
     answer, ruler = ANSWERS.get(level, "No verdict"), None
     if result.value is None:
         answer, text = "Not applicable", f"Not applicable, because {result.not_applicable}."
@@ -233,7 +265,7 @@ def _card(result: MetricResult) -> dict[str, Any]:
             "naive": _number(result.naive),
             "baseline": _number(result.baseline),
         }
-        text = f"{closed:.0%} of the way from naive to real data."
+        text = f"{closed:.0%} of the way from naive to real data. {failing}".rstrip()
     question, topic = QUESTIONS[result.metric.name]
     return {
         "question": question,
@@ -267,11 +299,14 @@ def _verdict(cards: list[dict[str, Any]]) -> str:
         return "None of the headline measures applies to these tables."
     if len(close) == len(judged):
         return f"Close to the real data in all {len(judged)} respects measured."
-    worst = min(judged, key=lambda card: float(card["ruler"]["at"]))
-    start = f"Close to the real data in {len(close)} of {len(judged)} respects"
-    if not close:
-        start = f"Not close to the real data in any of {len(judged)} respects"
-    return f"{start}. Weakest: {worst['topic']}."
+    open_ones = [card for card in judged if card["level"] != "close"]
+    topics = ", ".join(
+        card["topic"] for card in sorted(open_ones, key=lambda card: float(card["ruler"]["at"]))
+    )
+    return (
+        f"Not close to the real data in {len(open_ones)} of {len(judged)} respects, the weakest "
+        f"first: {topics}."
+    )
 
 
 def _sentences(results: MetricResults, holdout: bool) -> list[str]:

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import logging
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from vflsynth.run.checkpoints import check_same_run
 logger = logging.getLogger("vflsynth")
 
 KIND = "vflsynth checkpoint of one site"
+_PAUSE = 5.0
+"""Seconds between two collections of garbage, which takes long beside a short epoch."""
 _KEPT = 2  # a node that is killed while it writes still has the one that all others have too
 
 
@@ -38,6 +41,7 @@ class NodeCheckpoints:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._collected = time.monotonic()
         self.damaged: dict[str, str] = {}
 
     def epochs(self) -> list[int]:
@@ -67,7 +71,9 @@ class NodeCheckpoints:
             artefacts.write_tensors(root / "state.safetensors", tensors)
         for old in self.epochs()[:-_KEPT]:
             shutil.rmtree(self._path(old))
-        _return_freed_memory()
+        if time.monotonic() - self._collected > _PAUSE:
+            _return_freed_memory()
+            self._collected = time.monotonic()
 
     def load(
         self, epoch: int, fingerprint: Mapping[str, Any], device: torch.device

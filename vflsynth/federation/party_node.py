@@ -11,8 +11,9 @@ import pandas as pd
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
 from vflsynth._random import RandomStreams, derive
-from vflsynth.columns import TableTransformer, check_kinds
-from vflsynth.configuration import check_public_types
+from vflsynth.columns import PublicSchema, TableTransformer, check_kinds
+from vflsynth.columns.types import with_public_types
+from vflsynth.configuration import schema_of_files
 from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
 from vflsynth.federation import trail
 from vflsynth.federation.account import Account
@@ -27,7 +28,7 @@ from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import check_party_frames, read_table
 from vflsynth.methods.base import Method
-from vflsynth.protocol import MadeOf, Message, Schedule, Transcript, When, answers, takes
+from vflsynth.protocol import MESSAGES, MadeOf, Message, Schedule, Transcript, When, answers, takes
 from vflsynth.protocol.messages import (
     AlignmentNotice,
     BlindedKeys,
@@ -154,7 +155,7 @@ class PartyNode(BlindedRun):
 
     def __init__(self, job: Job, site: Site) -> None:
         method = job.method_for_node()
-        frame = check_table(job, site, method)
+        frame, schema = check_table(job, site, method)
         self.folder = site.folder / job.name
         self.transcript = Transcript()
         self.progress = Progress(self.folder, site.party, lambda: self.duration, self.transcript)
@@ -172,7 +173,7 @@ class PartyNode(BlindedRun):
                 fingerprint=derive(site.the_shared, "fingerprint"),
                 device=device,
                 template=template_of(job, site),
-                schema=site.schema,
+                schema=schema,
                 checkpoints=self.checkpoints,
                 identity={"job": job.digest},
             ),
@@ -306,7 +307,9 @@ class PartyNode(BlindedRun):
         if declared.when is When.EPOCH:
             return self.duration.n_epochs + 1
         # The server has what was released: asking again would cost again.
-        return 0 if again and declared.made_of in (MadeOf.RECORDS, MadeOf.NETWORKS) else 1
+        if again and declared.made_of in (MadeOf.RECORDS, MadeOf.NETWORKS):
+            return 0
+        return self.method.n_blocks(self.settings) if declared.when is When.BLOCK else 1
 
 
 def template_of(job: Job, site: Site) -> TableTransformer:
@@ -315,8 +318,15 @@ def template_of(job: Job, site: Site) -> TableTransformer:
     return TableTransformer(**asked | {"kinds": dict(site.column_kinds)})
 
 
-def check_table(job: Job, site: Site, method: Method) -> pd.DataFrame:
+def check_table(job: Job, site: Site, method: Method) -> tuple[pd.DataFrame, PublicSchema]:
     """Read a site's table, if job and site go together and it can be used.
+
+    Returns
+    -------
+    table : DataFrame
+        Under privacy with the types that are public.
+    schema : PublicSchema
+        The site's, with these types.
 
     Raises
     ------
@@ -332,9 +342,13 @@ def check_table(job: Job, site: Site, method: Method) -> pd.DataFrame:
     check_site(job, site, method)
     frame = read_table(site.table, site.party)
     check_party_frames({site.party: frame}, job.on, allow_empty_columns=method.is_private)
+    schema = site.schema
+    if method.is_private:
+        schema = schema_of_files(schema, {site.party: site.table})
+        frame = with_public_types(frame, schema, party=site.party)
     columns = [label for label in frame.columns if label != job.on]
     check_kinds(dict(site.column_kinds), columns, party=site.party)
-    return frame
+    return frame, schema
 
 
 def check_site(job: Job, site: Site, method: Method) -> None:
@@ -358,10 +372,12 @@ def check_site(job: Job, site: Site, method: Method) -> None:
             "how much the site agrees to: [privacy] epsilon = ..., delta = ..."
         )
     if method.is_private and site.table is not None:
-        check_public_types(site.table, f"site {site.party!r}: job {job.name!r}")
+        schema_of_files(site.schema, {f"site {site.party!r}: job {job.name!r}": site.table})
 
 
 def noised(method: Method) -> frozenset[str]:
-    """Return the kinds of messages that are noisy themselves."""
+    """Return the kinds of messages that are noisy themselves, or masked."""
     covers = {} if method.plan is None else method.plan.covers
-    return frozenset(name for name, cover in covers.items() if cover.noised)
+    return frozenset(
+        name for name, cover in covers.items() if cover.noised or MESSAGES[name].declared.masked
+    )

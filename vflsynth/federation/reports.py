@@ -60,7 +60,8 @@ class Report:
             None if the attempt was finished.
         transcript : Transcript, optional
         noised : collection of str
-            Kinds of messages in which nothing depends on records but by way of noise.
+            Kinds of messages in which nothing depends on records but by way of noise, or of a mask
+            that the receiver does not know.
         more : dict, optional
             Further entries, JSON-safe.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
+from pathlib import Path
 
 import pandas as pd
 
@@ -13,13 +14,15 @@ from vflsynth.exceptions import MisalignedError, SharedColumnError
 from vflsynth.federation import trail
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Site
-from vflsynth.models import PartyModel
+from vflsynth.models import PartyModel, draw_with_files
 
 MARK = "vflsynth sample"
 """Under this name a part says in its attributes which others it belongs to."""
 
 
-def draw_part(job: Job, site: Site, n: int, request: str, *, keys: bool = False) -> pd.DataFrame:
+def draw_part(
+    job: Job, site: Site, n: int, request: str, *, keys: bool = False, passed: Path | None = None
+) -> pd.DataFrame:
     """Draw one party's part of a sample.
 
     Parameters
@@ -33,6 +36,9 @@ def draw_part(job: Job, site: Site, n: int, request: str, *, keys: bool = False)
         Names the sample; another name gives other rows, the same name the same again.
     keys : bool, default=False
         Add fresh keys, equal for the same record at every party.
+    passed : Path, optional
+        Folder of what parties pass on to each other, for methods whose parties draw one after the
+        other, see `vflsynth.models.passing.draw_with_files`.
 
     Returns
     -------
@@ -43,10 +49,12 @@ def draw_part(job: Job, site: Site, n: int, request: str, *, keys: bool = False)
     ------
     ArtefactError
         If this site has no half of that run.
+    ParameterError, TableFileError, MisalignedError
+        If what other parties pass on is needed and not there, or of another sample.
     """
     half = PartyModel.load(site.folder / job.name / "half", site.device)
     secret = derive(site.the_shared, f"sample|{job.name}|{request}")
-    part = half.sample_from_secret(n, secret)
+    part = draw_with_files(half, n, secret, passed)
     if keys:
         part = half.add_keys(part)
     drawn = {"job": job.name, "request": request, "rows": n, "keys": keys}

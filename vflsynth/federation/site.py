@@ -115,7 +115,8 @@ class Site:
     budget : Budget, optional
         With it the site takes part in private runs only, and only as far as the budget goes.
     schema : PublicSchema
-        Bounds and categories of this party's columns that are known without looking at the records.
+        Bounds, categories and types of this party's columns that are known without looking at the
+        records. A parquet file fixes types, a csv file does not.
     bounds : Bounds
         What the site agrees to when records are matched.
     max_frame_bytes : int, default=256 MiB
@@ -159,7 +160,9 @@ class Site:
         content.setdefault("jobs", "approved")
         known_keys(content, known, str(path))
         known_keys(secrets, ["shared", "own", "schedule"], f"{path}: secrets")
-        known_keys(privacy, ["epsilon", "delta", "bounds", "categories"], f"{path}: privacy")
+        known_keys(
+            privacy, ["epsilon", "delta", "bounds", "categories", "dtypes"], f"{path}: privacy"
+        )
         known_keys(matching, _BOUNDS, f"{path}: matching")
         check_parameters(f"{path}: matching", matching, dict.fromkeys(matching, _COUNT))
         rules: dict[str, Rule] = {_LARGEST: _SIZE, "jobs": Choice(("any", "approved"))}
@@ -193,6 +196,9 @@ class Site:
             public = getattr(self.schema, name)
             lines += ["", f"[privacy.{name}]"] if public else []
             lines += [f"{_quoted(k)} = {json.dumps(list(v))}" for k, v in public.items()]
+        if isinstance(dtypes := self.schema.dtypes, Mapping) and dtypes:  # others are the file's
+            lines += ["", "[privacy.dtypes]"]
+            lines += [f"{_quoted(k)} = {_quoted(str(v))}" for k, v in dtypes.items()]
         lines += ["", "[matching]"]
         agreed = {name: getattr(self.bounds, name) for name in _BOUNDS}
         lines += [f"{name} = {n}" for name, n in agreed.items() if n is not None]

@@ -37,7 +37,15 @@ _MAX_TEXT = 4096
 _MAX_INTEGER = 1 << 53
 _MAGIC = b"VFLS"
 _PREFIX = struct.Struct("<4sBI")
-_DTYPES = {torch.float32, torch.float64, torch.int64, torch.bool, torch.uint8}
+_DTYPES = {
+    torch.float32,
+    torch.float64,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+    torch.uint8,
+}
 _HEADER_KEYS = {"run", "number", "status", "tag", "request", "reason", "messages"}
 _MESSAGE_KEYS = {"kind", "sender", "receiver", "step", "values"}
 
@@ -264,6 +272,8 @@ def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> Message:
             raise _Malformed(f"a {kind.__name__} without {field.name!r}")
         elif field.type == "int":
             given[field.name] = _integer(values[field.name])
+        elif field.type == "float":
+            given[field.name] = _number(values[field.name])
         elif isinstance(values[field.name], dict):
             given[field.name] = values[field.name]
         else:
@@ -321,6 +331,14 @@ def _integer(content: Any) -> int:
     if not 0 <= content < _MAX_INTEGER:
         raise _Malformed("a number that no step or size can be")
     return content
+
+
+def _number(content: Any) -> float:
+    if not isinstance(content, int | float) or isinstance(content, bool):
+        raise _Malformed("something that should be a number")
+    if not 0.0 <= content < _MAX_INTEGER:
+        raise _Malformed("a number that nothing here can be")
+    return float(content)
 
 
 def _member(kind: type[Any], content: Any) -> Any:

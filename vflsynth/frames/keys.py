@@ -196,7 +196,8 @@ def public_key_minters(keys_by_party: Mapping[str, pd.Index]) -> dict[str, KeyMi
     Returns
     -------
     dict of str to KeyMinter
-        With one offset for all parties: the largest power of ten that all their types can hold, as
+        Objects, whose types would have to be looked for in the records, get text. With one offset
+        for all parties: the largest power of ten that all their types can hold, as
         far above usual keys as can be. That no real record has one of these keys is likely, not
         certain: making sure would reveal something about the keys.
 
@@ -207,7 +208,7 @@ def public_key_minters(keys_by_party: Mapping[str, pd.Index]) -> dict[str, KeyMi
     [1000000000, 1000000001]
     """
     minters = {
-        party: KeyMinter(str(keys.dtype), _kind(_values(keys)), 0, _storage(keys))
+        party: KeyMinter(str(keys.dtype), _kind_of_dtype(_values(keys).dtype), 0, _storage(keys))
         for party, keys in keys_by_party.items()
     }
     numeric = [m for m in minters.values() if m.kind in ("integer", "float")]
@@ -247,7 +248,14 @@ def _largest_number(party: str, kind: str, keys: pd.Index) -> int | None:
 
 
 def _kind(keys: pd.Index) -> str:
-    dtype = keys.dtype
+    """Kind of keys, of objects by what they are."""
+    if pd.api.types.is_object_dtype(keys.dtype):
+        types = frozenset(type(key) for key in keys)
+        return {frozenset({int}): "integer", frozenset({uuid.UUID}): "uuid"}.get(types, "text")
+    return _kind_of_dtype(keys.dtype)
+
+
+def _kind_of_dtype(dtype: Any) -> str:
     if pd.api.types.is_bool_dtype(dtype):
         return "unsupported"
     if pd.api.types.is_integer_dtype(dtype):
@@ -256,12 +264,7 @@ def _kind(keys: pd.Index) -> str:
         return "float"
     if isinstance(dtype, pd.StringDtype) or dtype == pd.ArrowDtype(pa.string()):
         return "text"
-    if pd.api.types.is_object_dtype(dtype):
-        types = {type(key) for key in keys}
-        return {frozenset({int}): "integer", frozenset({uuid.UUID}): "uuid"}.get(
-            frozenset(types), "text"
-        )
-    return "unsupported"
+    return "text" if pd.api.types.is_object_dtype(dtype) else "unsupported"
 
 
 def _storage(keys: pd.Index) -> str | None:

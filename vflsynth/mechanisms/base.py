@@ -75,8 +75,8 @@ class Cover:
     purpose : str
         That of an entry of the ledger.
     noised : bool
-        Whether the message itself is noisy or computed from what is. False where a trusted server
-        receives it in the clear, and the noise is in what the server computes from it.
+        Whether the message itself is noisy or computed from what is. False where the noise is in
+        what the server computes from it: it receives it masked, or in the clear and is trusted.
     """
 
     purpose: str
@@ -157,11 +157,15 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
         calibrated so that it is never exceeded. Give this or `noise_multiplier`, not both.
     delta : float
         Required. Well below one over the number of records; the VFLGAN paper uses 5e-4 for 1,599.
+        1/n or more is refused where the number of records n is public: publishing a few records as
+        they are would satisfy such a guarantee.
     noise_multiplier : float, optional
         Noise standard deviation over joint sensitivity, instead of `epsilon`.
     neighbouring_relation : {"add_or_remove_one", "replace_one"}, optional
         Which two tables must be hard to tell apart: one of them has one record more, or one record
         differs. Default: `default_relation`. Fixed-size batches know "replace_one" only.
+    large_delta : bool, default=False
+        Insist on a `delta` of 1/n or more.
     """
 
     name: ClassVar[str]
@@ -185,6 +189,7 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
         "delta": Optional(Number(0, 1, closed=(False, False))),
         "noise_multiplier": Optional(POSITIVE),
         "neighbouring_relation": Optional(Choice(tuple(map(str, NeighbouringRelation)))),
+        "large_delta": Choice((False, True)),
     }
     """Ranges of parameters, by name."""
 
@@ -192,6 +197,7 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
     delta: float | None = None
     noise_multiplier: float | None = None
     neighbouring_relation: str | None = None
+    large_delta: bool = False
 
     @property
     def relation(self) -> NeighbouringRelation:
@@ -226,6 +232,32 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
                 self.neighbouring_relation,
                 f"'replace_one' for {type(self).__name__}: its fixed-size batches or shards are "
                 "not accounted for under any other relation",
+            )
+
+    def public_number(self, n_records: int) -> int | None:
+        """Return a public number of records: the true one, if it is public, or None."""
+        return n_records if self.relation is NeighbouringRelation.REPLACE_ONE else None
+
+    def check_delta(self, n_records: int) -> None:
+        """Refuse a `delta` of 1/n or more, unless it is insisted on.
+
+        Parameters
+        ----------
+        n_records : int
+            Matched records. Looked at only if their number is public: where records may be added or
+            removed, a refusal would tell whether there are as many as 1 / `delta`.
+
+        Raises
+        ------
+        PrivacyParameterError
+        """
+        public = self.public_number(n_records)
+        if public is not None and not self.large_delta and (self.delta or 0.0) * public >= 1.0:
+            raise PrivacyParameterError(
+                "delta",
+                self.delta,
+                f"below one over the number of records, {public}: publishing a record as it is "
+                "would satisfy it. large_delta=True insists",
             )
 
     @property

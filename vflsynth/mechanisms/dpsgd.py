@@ -12,6 +12,7 @@ from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism,
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.mechanisms.lengths import Length, default_epochs, power_of_two
 from vflsynth.mechanisms.planning import (
+    ARITHMETIC,
     PARTIES_KNOW_BATCHES,
     RECIPIENTS,
     SERVER_SEES_FEATURES,
@@ -143,7 +144,7 @@ class DPSGD(HistogramMechanism):
     def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> DPSGDPlan:
         """Calibrate the noise for all owners together; see `Mechanism.plan`."""
         self.check()
-        n_records = self._public_number(asked.n_records)
+        n_records = self.public_number(asked.n_records)
         length = noisy_length(n_records, asked)
         sample_rate = length.batch_size / n_records
         relation, bound = self.relation, self.max_grad_norm
@@ -179,6 +180,7 @@ class DPSGD(HistogramMechanism):
                 words="DP-SGD on all discriminator parameters",
                 protected_against=(RECIPIENTS, *((_SERVER_SEES_RELEASES,) if private else ())),
                 not_protected_against=_NOT_PROTECTED[asked.owners],
+                not_covered=(ARITHMETIC,),
                 public=("rough number of records", "sample rate and number of steps"),
             ),
             histogram_noise_multiplier=histogram_noise,
@@ -192,12 +194,17 @@ class DPSGD(HistogramMechanism):
             penalty_at_records=at_records,
         )
 
-    def _public_number(self, n_records: int) -> int:
-        """Return the number of records that sample rate and steps may be computed from."""
-        if self.n_records is not None:
-            return self.n_records
-        if self.relation is NeighbouringRelation.REPLACE_ONE:
-            return n_records
+    def public_number(self, n_records: int) -> int:
+        """Return the number of records that sample rate and steps may be computed from.
+
+        Raises
+        ------
+        PrivacyParameterError
+            If nobody stated one, and the true one is private.
+        """
+        public = self.n_records or super().public_number(n_records)
+        if public is not None:
+            return public
         raise PrivacyParameterError(
             "n_records",
             None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, Mechanism, Plan
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.mechanisms.planning import (
-    FLOATING_POINT,
+    DISCRETE_NOISE,
     PARTIES_KNOW_BATCHES,
     RECIPIENTS,
     SERVER_SEES_FEATURES,
@@ -142,8 +142,8 @@ class FirstLayer(Mechanism):
             not_covered=(
                 *_WITHOUT_NOISE[asked.owners],
                 "scaling, category lists and the choice of the best epoch: read off the records",
-                FLOATING_POINT,
             ),
+            noise=DISCRETE_NOISE,
             public=("number of records", "sample rate and number of steps"),
         )
         return FirstLayerPlan(

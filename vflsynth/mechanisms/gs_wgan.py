@@ -66,7 +66,7 @@ class GSWGANPlan(Plan):
 @register
 @dataclass(repr=False, eq=False, kw_only=True)
 class GSWGAN(HistogramMechanism):
-    """Discriminators that see disjoint shards of the records, and noise on what they answer.
+    """Discriminators on disjoint shards, and noise on what they answer; **its ε is conditional**.
 
     At every generator step one discriminator, drawn at random, says how to change a batch of fakes.
     That answer, a gradient for each fake, is clipped and perturbed, and it is all that leaves: the
@@ -148,6 +148,7 @@ class GSWGAN(HistogramMechanism):
                 words="sanitised generator gradients (GS-WGAN)",
                 not_protected_against=(WHO_JOINS,),
                 not_covered=(_GAP,),
+                condition="conditional on a proof with a gap, see what is not covered",
                 public=("sample rate and number of steps",),
             ),
             histogram_noise_multiplier=histogram_noise,

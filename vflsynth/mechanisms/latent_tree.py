@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from vflsynth.mechanisms.base import Asked, Cover, HistogramMechanism, Plan
 from vflsynth.mechanisms.discriminators import SERVER
 from vflsynth.mechanisms.planning import (
+    IN_LEAGUE,
+    KNOWN_ANYWAY,
     RECIPIENTS,
+    SERVER_AND_PARTIES,
     histogram_event,
     ledger_of,
     releases_of_counts,
@@ -20,6 +23,13 @@ from vflsynth.privacy.events import Composition, Sampler
 from vflsynth.privacy.histograms import histogram_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry
 from vflsynth.registry import register
+
+_COVERS = {
+    "LatentTables": Cover("latent tree", noised=True),
+    "MaskedStates": Cover("latent tree", noised=False),
+    "SumShares": Cover("latent tree", noised=False),
+    "LatentTree": Cover("latent tree", noised=True),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +57,7 @@ class LatentTree(HistogramMechanism):
 
     Part of the budget goes to histograms of the columns; two rounds of tables, of pairs of one
     party's columns and of pairs with a latent attribute, divide the rest evenly. All tables of a
-    round have the same noise.
+    round have the same noise; those across parties have it of both, and ε counts one of them.
 
     Parameters
     ----------
@@ -58,8 +68,9 @@ class LatentTree(HistogramMechanism):
     -----
     Source: Tang, Cheng, Su, Chen and Shao 2021 (DPLT).
 
-    Privacy: recipients of the synthetic data are protected, and so are parties from each other. The
-    server is not covered: it sees every record's latent attributes.
+    Privacy: recipients of the synthetic data are protected, and so are parties from each other and
+    from the server, which sees noisy tables and uniform numbers (`vflsynth.secure.products`). A
+    party and the server together are not kept from other parties' records.
 
     Departs from the paper in that noise is Gaussian instead of Laplace, under one budget for all
     parties; `DPLTSynthesizer` lists what else.
@@ -97,19 +108,18 @@ class LatentTree(HistogramMechanism):
             releases = releases_of_counts(self.relation, words, numbers, noise[name])
             entries.append(LedgerEntry(name, Composition(tuple(releases))))
             stds[name] = noise[name] * histogram_sensitivity(sum(numbers.values()), self.relation)
-        server = "the server: it sees every record's latent attributes without noise"
         return LatentTreePlan(
             ledger=ledger_of(
                 self,
                 columns,
                 entries,
                 words="differentially private latent tree (DPLT), with Gaussian noise",
-                protected_against=(RECIPIENTS, "the other parties, who see noisy tables only"),
-                not_protected_against=(server,),
+                protected_against=(RECIPIENTS, SERVER_AND_PARTIES),
+                not_protected_against=(IN_LEAGUE, KNOWN_ANYWAY),
                 public=("numbers of states and of latent states",),
             ),
             histogram_noise_multiplier=noise["preprocessing"],
-            covers={"LatentCodes": Cover("latent tree", noised=False)},
+            covers=_COVERS,
             pair_std=stds.get("latent attributes", 0.0),
             tree_std=stds["latent tree"],
         )

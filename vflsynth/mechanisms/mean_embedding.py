@@ -10,7 +10,10 @@ from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan
 from vflsynth.mechanisms.discriminators import SERVER
 from vflsynth.mechanisms.planning import (
+    IN_LEAGUE,
+    KNOWN_ANYWAY,
     RECIPIENTS,
+    SERVER_AND_PARTIES,
     WHO_JOINS,
     histogram_event,
     ledger_of,
@@ -25,7 +28,9 @@ from vflsynth.registry import register
 _COVERS = {
     "NoisyHistograms": Cover("preprocessing", noised=True),
     "IndependentProjections": Cover("preprocessing", noised=True),
-    "RecordProjections": Cover("mean embedding", noised=False),
+    "MaskedAngles": Cover("mean embedding", noised=False),
+    "SharedPoints": Cover("mean embedding", noised=False),
+    "SumShares": Cover("mean embedding", noised=False),
     "FakeProjections": Cover("mean embedding", noised=True),
     "ProjectionGradients": Cover("mean embedding", noised=True),
 }
@@ -42,7 +47,7 @@ class MeanEmbeddingPlan(Plan):
     noise_multiplier : float
         Of the sum of all records' features: noise standard deviation over sensitivity.
     noise_std : float
-        Of that sum, in every feature.
+        That every party adds to that sum, in every feature, in units of a record's norm.
     n_features : int
     bandwidths : tuple of float
     """
@@ -58,9 +63,9 @@ class MeanEmbeddingPlan(Plan):
 class MeanEmbedding(HistogramMechanism):
     """Noisy histograms of the columns, and the noisy mean of random features of the joint records.
 
-    Parties publish histograms of their columns. A server that they trust adds up random Fourier
-    features of all records, publishes the sum with noise, and the generators learn from these
-    releases alone.
+    Parties publish histograms of their columns. They and a server add up random Fourier features of
+    all joint records such that nobody sees any (`vflsynth.secure.phases`), the sum has every
+    party's noise, and the generators learn from these releases alone.
 
     Parameters
     ----------
@@ -76,8 +81,9 @@ class MeanEmbedding(HistogramMechanism):
     Source: DP-MERF (Harder et al. 2021); see `vflsynth.privacy.mean_embedding`.
 
     Privacy: recipients of the synthetic data and of the generators are protected, and so are
-    parties from each other. The server is not covered: it sees projections of every record without
-    noise. Nor is whoever joins the tables.
+    parties from each other and from the server, which sees uniform numbers and noisy releases. ε
+    counts one party's noise: a party knows its own. A party and the server together are not kept
+    from other parties' records. Nor is whoever joins the tables.
 
     Departs from the paper in what is learned, an estimate that takes errors of the release back
     (`vflsynth.privacy.shrinkage`), and in that numeric columns get the published marginals after
@@ -112,17 +118,13 @@ class MeanEmbedding(HistogramMechanism):
         share, relation, holder = self.preprocessing_share, self.relation, asked.holder
         noise = split_budget(self, columns, {"histograms": share, "features": 1.0 - share})
         features = GaussianRelease(
-            released=f"sum of {self.n_features} random Fourier features of the joint records",
+            released=f"sum of {self.n_features} random Fourier features of the joint records, with "
+            "this noise of every party",
             party=holder or SERVER,
             noise_multiplier=noise["features"],
             sensitivity=mean_embedding_sensitivity(relation),
             relation=relation,
             record_norm=1.0,
-        )
-        others = "the other parties, who see the noisy releases only"
-        server = (
-            "the server: it sees projections of every record's encoded columns without noise, from "
-            "which it can compute the records"
         )
         histograms = histogram_event(self, columns, noise["histograms"])
         return MeanEmbeddingPlan(
@@ -131,8 +133,8 @@ class MeanEmbedding(HistogramMechanism):
                 columns,
                 [LedgerEntry("preprocessing", histograms), LedgerEntry("mean embedding", features)],
                 words="noisy histograms and kernel mean embedding (one-shot)",
-                protected_against=(RECIPIENTS,) if holder else (RECIPIENTS, others),
-                not_protected_against=(WHO_JOINS,) if holder else (server,),
+                protected_against=(RECIPIENTS,) if holder else (RECIPIENTS, SERVER_AND_PARTIES),
+                not_protected_against=(WHO_JOINS,) if holder else (IN_LEAGUE, KNOWN_ANYWAY),
                 public=("random frequencies",),
             ),
             histogram_noise_multiplier=noise["histograms"],

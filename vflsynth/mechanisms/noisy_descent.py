@@ -15,8 +15,10 @@ from vflsynth.privacy.dpsgd import (
     LayerTrace,
     clip_factors,
     clipped_gradient_sum,
+    gradient_grid,
     noisy_mean,
     per_example_norms,
+    rounded_gradient_sum,
 )
 
 Layer = tuple[Tensor, Tensor | None]
@@ -48,6 +50,7 @@ class NoisyDescent:
         self, plan: DPSGDPlan, batch_size: int, noise: torch.Generator | None = None
     ) -> None:
         self.plan, self.batch_size, self._noise = plan, batch_size, noise
+        self.grid = gradient_grid(plan.noise_multiplier * plan.sensitivity, plan.max_grad_norm)
         self.budget = StepBudget(plan.steps)
 
     def add(
@@ -101,27 +104,17 @@ class NoisyDescent:
         counted : Tensor of bool, shape (replica, batch), optional
             Which rows are records. Default: all.
         """
-        plan = self.plan
-        if len(terms) > 1:  # large terms may cancel, and rounding must not exceed what is clipped
-            terms = [[_in_double(trace) for trace in term] for term in terms]
-        factors = clip_factors(per_example_norms(*terms), plan.max_grad_norm)
-        if counted is not None:
-            factors = factors * counted
-        sums = [clipped_gradient_sum(term, factors) for term in terms]
-        for layer, *parts in zip(layers, *sums, strict=True):
-            for i, parameter in enumerate(layer):
-                found = [total for part in parts if (total := part[i]) is not None]
-                if not found:
+        sums = rounded_gradient_sum(terms, self.plan.max_grad_norm, self.grid, counted)
+        for layer, totals in zip(layers, sums, strict=True):
+            for parameter, total in zip(layer, totals):
+                if total is None:
                     continue
                 assert parameter is not None
                 assert parameter.grad is not None
-                parameter.grad += noisy_mean(
-                    torch.stack(found).sum(0).to(parameter.dtype),
-                    sensitivity=plan.sensitivity,
-                    noise_multiplier=plan.noise_multiplier,
-                    expected_batch_size=self.batch_size,
-                    rng=self._noise,
+                noisy = noisy_mean(
+                    total, self.grid, expected_batch_size=self.batch_size, rng=self._noise
                 )
+                parameter.grad += noisy.to(parameter.grad)
 
 
 def of_rows(trace: LayerTrace, rows: slice, factor: float = 1.0) -> LayerTrace:
@@ -129,10 +122,6 @@ def of_rows(trace: LayerTrace, rows: slice, factor: float = 1.0) -> LayerTrace:
     return LayerTrace(
         trace.inputs[:, rows], factor * trace.output_gradients[:, rows], trace.has_bias
     )
-
-
-def _in_double(trace: LayerTrace) -> LayerTrace:
-    return LayerTrace(trace.inputs.double(), trace.output_gradients.double(), trace.has_bias)
 
 
 def layers_of(network: MLP) -> list[Layer]:

@@ -26,6 +26,11 @@ from vflsynth.privacy.histograms import SUPPORT_SHARE, histogram_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 
 RECIPIENTS = "recipients of the synthetic data and of the generators"
+SERVER_AND_PARTIES = (
+    "the server and the other parties: they see uniformly random numbers and noisy releases"
+)
+IN_LEAGUE = "a party and the server together: the parties' secret takes the masks off all records"
+KNOWN_ANYWAY = "a party: it knows its own records and whose records the other parties have, too"
 WHO_JOINS = "whoever joins the tables and trains: it sees all parties' records as they are"
 SERVER_SEES_FEATURES = (
     "the server: it sees intermediate features of every record in a batch without noise"
@@ -33,7 +38,15 @@ SERVER_SEES_FEATURES = (
 PARTIES_KNOW_BATCHES = (
     "the other parties: they know the batches and see protocol messages without noise"
 )
-FLOATING_POINT = "rounding of floating-point numbers: ε is computed for real numbers"
+DISCRETE_NOISE = (
+    "discrete Gaussian, drawn exactly from the operating system's generator; what is released are "
+    "whole numbers of steps of public grids. ε is computed for continuous noise that is smaller by "
+    "less than 1 in 10⁷, which bounds it up to less than 10⁻¹⁰⁰ (vflsynth.privacy.noise)"
+)
+ARITHMETIC = (
+    "that networks compute a record's gradient alike, to the last bit, whatever other records are "
+    "in its batch: tested, but no theorem about the libraries and machines that compute it"
+)
 
 
 def ledger_of(
@@ -46,13 +59,14 @@ def ledger_of(
     public: tuple[str, ...],
     protected_against: tuple[str, ...] = (RECIPIENTS,),
     not_covered: tuple[str, ...] = (),
+    condition: str = "",
 ) -> PrivacyLedger:
     """Write the ledger of a run that protects the synthetic data.
 
     `words` are the field's name of the mechanism. `public` and `not_covered` come besides what
     holds for every such run.
     """
-    times = "running times of epochs in the history, which depend a little on the batches"
+    times = "running times in logs and of the whole run, which depend a little on the batches"
     trains = any(entry.purpose == "training" for entry in entries)
     return PrivacyLedger(
         mechanism=words,
@@ -69,11 +83,12 @@ def ledger_of(
         not_covered=(
             *not_covered,
             "which individuals the parties have in common",
-            "alignment report, transcript and log of a fit: they tell numbers of records, which a "
-            "saved model holds only under replace_one",
+            "alignment report, transcript and log of a fit: they tell numbers of records, which no "
+            "saved model holds",
             *((times,) if trains else ()),
-            FLOATING_POINT,
         ),
+        noise=DISCRETE_NOISE,
+        condition=condition,
         public=(*_public_columns(mechanism, columns), *public),
     )
 

@@ -1,5 +1,6 @@
 """Methods of learning, one after the other: the parties' part, the server's part, the step."""
 
+from vflsynth.methods.autoregressive import AutoregressiveMethod
 from vflsynth.methods.base import Algorithm, Duration, Method
 from vflsynth.methods.latent_tree import LatentTreeMethod
 from vflsynth.methods.marginals import CopulaMethod, IndependentMethod
@@ -10,6 +11,7 @@ from vflsynth.methods.vflgan import VFLGANMethod
 
 __all__ = [
     "Algorithm",
+    "AutoregressiveMethod",
     "CopulaMethod",
     "Duration",
     "FromRecords",

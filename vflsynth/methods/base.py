@@ -13,7 +13,7 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from vflsynth._random import RandomStreams
+from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import PublicSchema, TableTransformer, check_public
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import KeyMinter, learn_key_minters, public_key_minters
@@ -70,6 +70,11 @@ class Algorithm(ABC):  # noqa: B024 (a method that trains nothing has no step)
         """Where the coordinator computes."""
         return torch.device("cpu")
 
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to learn, though epochs are left."""
+        return False
+
     def begin(self) -> None:  # noqa: B027 (most algorithms have nothing to do)
         """Do what is to be done once, before the first step of a run or of a resumed run."""
 
@@ -124,6 +129,8 @@ class Method(ABC):
         Calibrated noise and ledger, after `agree`.
     columns : mapping of party name to ColumnCounts
         What it was agreed for.
+    n_records : int
+        Matched records, likewise.
     """
 
     party: ClassVar[type[Party]] = Party
@@ -144,6 +151,7 @@ class Method(ABC):
         self.parameters, self.privacy, self.noise = parameters, privacy, noise
         self.plan: Plan | None = None
         self.columns: Mapping[str, ColumnCounts] = {}
+        self.n_records = 0
 
     # -- before and while records are matched -----------------------------------------------------
 
@@ -151,6 +159,12 @@ class Method(ABC):
     def is_private(self) -> bool:
         """Whether there is a mechanism that protects the synthetic data."""
         return self.privacy is not None and self.privacy.protects_synthetic_data
+
+    @property
+    def public_schema(self) -> PublicSchema | None:
+        """What is public about the columns, of a mechanism that takes such a schema."""
+        found: PublicSchema | None = getattr(self.privacy, "public_schema", None)
+        return found
 
     @property
     def private_plan(self) -> Plan:
@@ -191,8 +205,9 @@ class Method(ABC):
             Who holds the joined table, if anybody does.
         """
         if self.privacy is not None and self.plan is None:
+            self.privacy.check_delta(n_records)
             self.plan = self.privacy.plan(columns, self._asked(columns, n_records, holder))
-        self.columns = columns
+        self.columns, self.n_records = columns, n_records
 
     def _asked(
         self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None
@@ -251,8 +266,8 @@ class Method(ABC):
         streams : RandomStreams
             From the secret that the parties share.
         sampling : sequence of bytes
-            One secret per replica, new in every attempt, for samples of records whose chance the
-            privacy account counts on.
+            One secret per replica, new in every attempt, for masks, and for samples of records
+            whose chance the privacy account counts on.
         n_records : int
         settings : as `settings` returns
         replica_rows : Tensor of int64, shape (replica, record), optional
@@ -272,7 +287,12 @@ class Method(ABC):
             latent_dim=getattr(settings, "latent_dim", 0),
             replica_rows=replica_rows,
         )
+        made.attempt = derive(sampling[0], "masks")
         return made
+
+    def n_blocks(self, settings: Any) -> int:
+        """Return how many blocks of records there are messages of, at most."""
+        return 0
 
     def build(self, party: Any, settings: Any, schedule: Schedule, streams: RandomStreams) -> None:
         """Make a party's networks."""
@@ -296,7 +316,7 @@ class Method(ABC):
     def finish(self, party: Any) -> None:  # noqa: B027 (most methods have nothing to do)
         """Do what a party does before its half is taken."""
 
-    def samplers(self, party: Any, settings: Any) -> list[RowSampler]:
+    def samplers(self, party: Any, settings: Any) -> Sequence[RowSampler]:
         """Return what draws a party's columns, one per replica."""
         raise ProtocolError(f"{type(self).__name__} draws no columns")
 

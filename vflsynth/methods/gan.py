@@ -19,7 +19,7 @@ from vflsynth.methods.base import Algorithm, Duration, Method
 from vflsynth.methods.gan_party import GANParty
 from vflsynth.methods.gan_server import GANServer
 from vflsynth.methods.settings import Settings
-from vflsynth.models.samplers import GeneratorSampler, RowSampler
+from vflsynth.models.samplers import GeneratorSampler
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel, Message, Schedule
 from vflsynth.protocol.messages import (
@@ -284,7 +284,7 @@ class GANMethod(Method):
         """Return parameters that are not looked at: nothing is evaluated on records."""
         if mechanism is None or not mechanism.protects_synthetic_data:
             return frozenset()
-        return frozenset({"model_selection", "evaluate_every"})
+        return frozenset({"model_selection", "evaluate_every", "calibrate_marginals"})
 
     def multiply_adds(self, settings: Settings, widths: Mapping[str, int]) -> float:
         """Multiply-adds of the largest layer on a batch of real, fake and interpolated records."""
@@ -296,11 +296,21 @@ class GANMethod(Method):
         products = (a * b for dims in networks for a, b in zip(dims[:-1], dims[1:]))
         return 3 * settings.batch_size * max(products)
 
-    def samplers(self, party: GANParty, settings: Settings) -> list[RowSampler]:
-        """Return the generators that were kept."""
-        return GeneratorSampler.of_replicas(
+    def samplers(self, party: GANParty, settings: Settings) -> Sequence[GeneratorSampler]:
+        """Return the generators that were kept, calibrated if that reads no private records."""
+        kept = GeneratorSampler.of_replicas(
             settings.generator, party.transformer.spans_, party.selected
         )
+        if self.is_private or not self.parameters.calibrate_marginals:
+            return kept
+        streams = party.streams
+        return [
+            sampler.calibrated(
+                party.training_records(replica),
+                RandomStreams([streams.secrets[replica]], streams.device),
+            )
+            for replica, sampler in enumerate(kept)
+        ]
 
     def reported(self, settings: Settings, duration: Duration) -> dict[str, Any]:
         """Return what becomes ``settings_``."""

@@ -63,6 +63,8 @@ class GANParty(TrainableParty):
         self.generator = self._make_generator()
         self.averaged = copy.deepcopy(self.generator) if settings.generator_average else None
         self.generator_optimizer = settings.optimizer(self.generator)
+        averaged = [] if self.averaged is None else _floats(self.averaged)
+        self._averages = averaged, _floats(self.generator)
         self.selected = {k: v.clone() for k, v in self.published.state_dict().items()}
 
     def _make_generator(self) -> Generator:
@@ -87,6 +89,11 @@ class GANParty(TrainableParty):
         """The generator that is evaluated and kept: the averaged one if there is one."""
         return self.generator if self.averaged is None else self.averaged
 
+    def training_records(self, replica: int) -> Tensor:
+        """Return the encoded records that a replica trains on, shape (record, encoded)."""
+        rows = self.schedule.replica_rows
+        return self.records if rows is None else self.records[rows[replica]]
+
     def real(self, step: int) -> Tensor:
         """Look up the real records of a batch, shape (replica, batch, encoded)."""
         return F.embedding(self.schedule.rows(step), self.records)
@@ -106,7 +113,7 @@ class GANParty(TrainableParty):
         # A short average at first, so that it forgets the random start.
         n = self.generator_optimizer.steps
         decay = min(self.settings.generator_average, (1 + n) / (10 + n))
-        torch._foreach_lerp_(_floats(self.averaged), _floats(self.generator), 1.0 - decay)
+        torch._foreach_lerp_(*self._averages, 1.0 - decay)
 
     # -- evaluation and selection ----------------------------------------------------------------
 

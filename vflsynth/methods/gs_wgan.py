@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -96,7 +98,8 @@ class GSWGANCritic(Critic):
 
     def _pretrain(self, party: CriticParty) -> None:
         """Train an ordinary WGAN-GP on each shard, all at once, and keep its discriminator."""
-        n_shards, settings = self.plan.n_shards, party.settings
+        n_shards = self.plan.n_shards
+        settings = replace(party.settings, generator_average=0.0)  # the generators go to waste
         (secret,) = self._sampling(party).secrets
         streams = RandomStreams(
             [derive(secret, f"shard {shard}") for shard in range(n_shards)], party.streams.device

@@ -1,4 +1,4 @@
-"""DPLT: a tree of latent attributes, made of noisy tables of counts in one exchange."""
+"""DPLT: a tree of latent attributes, made of noisy tables of counts."""
 
 from __future__ import annotations
 
@@ -15,35 +15,39 @@ from vflsynth.latent_tree import group_sizes
 from vflsynth.mechanisms import Asked, LatentTreePlan
 from vflsynth.methods.base import Algorithm, Duration, Method
 from vflsynth.methods.latent_tree_party import LatentTreeParty
-from vflsynth.methods.latent_tree_server import publish_tree
+from vflsynth.methods.latent_tree_server import LatentTreeServer
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.privacy.releases import Grid
+from vflsynth.privacy.secure_sums import unit_arithmetic, unit_grid
 from vflsynth.protocol import Channel, Schedule
-from vflsynth.protocol.messages import LatentCodes
+from vflsynth.protocol.messages import LatentTables, MaskedStates, SumShares
+from vflsynth.secure import Arithmetic, record_blocks
 
 
 class PublishTree(Algorithm):
-    """One exchange: latent attributes of every record, and the published tree.
+    """Noisy tables of one party's attributes, secure sums for those across parties, and the tree.
 
     Parameters
     ----------
     channel : Channel
-    noise_std : float
-        Of the server's tables, in counts per cell.
-    noise : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise`.
+    server : LatentTreeServer
+    streams : RandomStreams
+        The server's.
     """
 
-    def __init__(
-        self, channel: Channel, noise_std: float, noise: torch.Generator | None = None
-    ) -> None:
+    def __init__(self, channel: Channel, server: LatentTreeServer, streams: RandomStreams) -> None:
         super().__init__(channel)
-        self._noise_std, self._noise = noise_std, noise
+        self.server, self._streams = server, streams
 
     def begin(self) -> None:
         """Publish."""
-        codes = self.channel.gather(LatentCodes, 0)
-        self.channel.scatter(publish_tree(codes, self._noise_std, self._noise))
+        tables = self.channel.gather(LatentTables, 0)
+        for block in range(self.server.n_blocks):
+            self.server.add(block, self.channel.gather(MaskedStates, block))
+        shares = self.channel.gather(SumShares, 0) if self.server.n_blocks else {}
+        (rng,) = self._streams.numpy_generators("comparison of tables")
+        self.channel.scatter(self.server.publish(tables, shares, rng))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class LatentTreeMethod(Method):
     """Differentially private latent tree (DPLT)."""
 
     party = LatentTreeParty
-    asks = frozenset({LatentCodes})
+    asks = frozenset({LatentTables, MaskedStates, SumShares})
 
     @property
     def tree(self) -> LatentTreePlan:
@@ -75,6 +79,30 @@ class LatentTreeMethod(Method):
     def _sizes(self, n_columns: int) -> list[int]:
         return list(group_sizes(n_columns, self.parameters.group_size))
 
+    @property
+    def n_groups(self) -> dict[str, int]:
+        """How many latent attributes each party has."""
+        return {name: len(self._sizes(own.total)) for name, own in sorted(self.columns.items())}
+
+    @property
+    def width(self) -> int:
+        """States for which a masked attribute has room, whatever it has: a public number."""
+        return max(int(self.parameters.n_latent_states), int(self.parameters.n_states) + 1)
+
+    @property
+    def grid(self) -> Grid:
+        """Of every party's noise in the tables of latent attributes."""
+        return unit_grid(self.tree.tree_std)
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """What tables across parties are computed in."""
+        return unit_arithmetic(self.n_records, self.grid, 2)
+
+    def n_blocks(self, settings: TreeSettings) -> int:
+        """Return how many blocks of records there are masked states of."""
+        return len(record_blocks(self.n_records, self.width * max(self.n_groups.values())))
+
     def settings(self, n_records: int, widths: Mapping[str, int]) -> TreeSettings:
         """Say that all records are one batch."""
         return TreeSettings(n_records)
@@ -90,7 +118,7 @@ class LatentTreeMethod(Method):
         schedule: Schedule,
         streams: RandomStreams,
     ) -> None:
-        """Publish a party's tables, and make latent attributes of them."""
+        """Publish a party's tables, and make and mask latent attributes of them."""
         assert self.privacy is not None
         party.publish(
             self.tree,
@@ -101,12 +129,16 @@ class LatentTreeMethod(Method):
             streams.numpy_generators("latent attributes")[0],
             self.noise,
         )
+        party.share(self.n_groups, self.width, self.grid, self.arithmetic, schedule.attempt)
 
     def algorithm(
         self, channel: Channel, settings: TreeSettings, streams: RandomStreams
     ) -> PublishTree:
-        """Make the one exchange."""
-        return PublishTree(channel, self.tree.tree_std, self.noise)
+        """Make the exchange, and the server that puts tables together."""
+        server = LatentTreeServer(
+            self.n_groups, self.width, self.n_records, self.grid, self.arithmetic
+        )
+        return PublishTree(channel, server, streams)
 
     def samplers(self, party: LatentTreeParty, settings: TreeSettings) -> list[RowSampler]:
         """Put together what a party was sent and what it keeps."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -20,12 +21,15 @@ from vflsynth.latent_tree import (
     group_distribution,
     merge_cells,
     mutual_information,
+    pairs_of_one_party,
 )
 from vflsynth.mechanisms import LatentTreePlan
 from vflsynth.methods.party import Party
-from vflsynth.privacy.contingency import release_tables
+from vflsynth.privacy.contingency import exact_tables, release_tables
+from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, answers, takes
-from vflsynth.protocol.messages import LatentCodes, LatentTree
+from vflsynth.protocol.messages import LatentTables, LatentTree, MaskedStates, SumShares
+from vflsynth.secure import Arithmetic, ProductParty
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class DiscreteColumn:
 
 
 class LatentTreeParty(Party):
-    """A party that publishes noisy tables, and sends each record's latent attributes.
+    """A party that publishes noisy tables, and masks each record's latent attributes.
 
     Parameters
     ----------
@@ -82,9 +86,10 @@ class LatentTreeParty(Party):
 
     Notes
     -----
-    Reads its records three times, for three rounds of noisy tables: histograms, pairs of its own
-    columns, and pairs of a latent attribute and a column. A latent attribute is a function of one
-    record's columns which the first two rounds determine.
+    Reads its records for three rounds of noisy tables: histograms, pairs of its own columns, and
+    pairs of a latent attribute and a column or another latent attribute. A latent attribute is a
+    function of one record's columns which the first two rounds determine. Tables of its own are
+    published; to those with other parties' attributes it contributes masked states and shares.
     """
 
     columns: list[Floats]
@@ -185,13 +190,64 @@ class LatentTreeParty(Party):
             for column, table in zip(group, tables, strict=True):
                 self.columns[column] = conditional_shares(table) @ self.columns[column]
 
-    @answers(LatentCodes)
-    def latent_codes(self, step: int) -> LatentCodes:
-        """Send every record's latent attributes, once: they are dropped afterwards."""
-        codes = torch.from_numpy(np.stack([codes for codes, _ in self.latents], 1))
-        sizes = torch.tensor([size for _, size in self.latents])
+    def share(
+        self,
+        n_groups: Mapping[str, int],
+        width: int,
+        grid: Grid,
+        arithmetic: Arithmetic,
+        secret: bytes,
+    ) -> None:
+        """Prepare what goes into tables with other latent attributes; codes are then dropped.
+
+        Parameters
+        ----------
+        n_groups : mapping of party name to int
+            Latent attributes of each.
+        width : int
+            States for which a masked attribute has room.
+        grid : Grid
+            Of this party's noise.
+        arithmetic : Arithmetic
+        secret : bytes
+            The parties', new in every attempt.
+        """
+        codes, self._sizes = [c for c, _ in self.latents], [size for _, size in self.latents]
         del self.latents
-        return LatentCodes(self.name, SERVER, step, codes, sizes)
+        self._grid = grid
+        index = pairs_of_one_party(len(codes), len(n_groups))
+        self._own_tables = exact_tables(
+            [codes[a] for a, _ in index],
+            [codes[b] for _, b in index],
+            [(self._sizes[a], self._sizes[b]) for a, b in index],
+        )
+        if len(n_groups) > 1:
+            one_hot = np.concatenate([np.eye(width, dtype=np.int64)[c] for c in codes], 1)
+            widths = {name: n * width for name, n in n_groups.items()}
+            self._products = ProductParty(self.name, one_hot, widths, secret, arithmetic)
+
+    @answers(LatentTables)
+    def latent_tables(self, step: int) -> LatentTables:
+        """Publish the tables of pairs of the party's own latent attributes, once."""
+        tables, self._own_tables = self._own_tables, []
+        steps = [
+            self._grid.release(self._grid.count(table.ravel()), rng=self._noise).steps
+            for table in tables
+        ]
+        counts = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *steps]))
+        return LatentTables(self.name, SERVER, step, counts, torch.tensor(self._sizes))
+
+    @answers(MaskedStates)
+    def masked_states(self, step: int) -> MaskedStates:
+        """Mask a block of records."""
+        return MaskedStates(self.name, SERVER, step, self._products.mask(step))
+
+    @answers(SumShares)
+    def sum_shares(self, step: int) -> SumShares:
+        """Send shares of all tables with other parties' attributes, with noise in every cell."""
+        products = self._products
+        noise = self._grid.noise((products.n_shares,), rng=self._noise)
+        return SumShares(self.name, SERVER, step, products.shares(noise))
 
     @takes(LatentTree)
     def take_tree(self, message: LatentTree) -> None:

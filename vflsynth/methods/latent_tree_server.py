@@ -1,85 +1,180 @@
-"""The server that publishes the tree of all parties' latent attributes (DPLT)."""
+"""The server that puts noisy tables of all parties' latent attributes together in a tree (DPLT)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import combinations
 
 import numpy as np
 import torch
 
 from vflsynth.exceptions import ProtocolError
 from vflsynth.latent_tree import (
+    Floats,
+    Pair,
     conditional_shares,
     joint_shares,
     mutual_information,
+    pairs_of_one_party,
     spanning_tree,
 )
-from vflsynth.privacy.contingency import release_tables
+from vflsynth.privacy.releases import Grid, Release
 from vflsynth.protocol import SERVER
-from vflsynth.protocol.messages import LatentCodes, LatentTree
+from vflsynth.protocol.messages import LatentTables, LatentTree, MaskedStates, SumShares
+from vflsynth.secure import Arithmetic, ProductServer
 
 
-def publish_tree(
-    received: Mapping[str, LatentCodes], noise_std: float, noise: torch.Generator | None = None
-) -> dict[str, LatentTree]:
-    """Count pairs of latent attributes, add noise, and find the tree that says most about them.
+class LatentTreeServer:
+    """Collects noisy tables of pairs, and finds the tree that says most about them.
 
     Parameters
     ----------
-    received : mapping of party to LatentCodes
-        In the clear: the server sees them, and must be trusted to forget them.
-    noise_std : float
-        Of every cell of every table.
-    noise : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise`.
+    n_groups : mapping of party name to int
+        Latent attributes of each.
+    width : int
+        States for which a masked attribute has room.
+    n_records : int
+    grid : Grid
+        Of every party's noise.
+    arithmetic : Arithmetic
+
+    Notes
+    -----
+    Sees published tables of pairs of one party's attributes, and of pairs across parties masked
+    states and shares, which add up to tables with the noise of both.
+    """
+
+    def __init__(
+        self,
+        n_groups: Mapping[str, int],
+        width: int,
+        n_records: int,
+        grid: Grid,
+        arithmetic: Arithmetic,
+    ) -> None:
+        self.n_groups, self.width, self.grid = n_groups, width, grid
+        widths = {name: n * width for name, n in n_groups.items()}
+        self._products = ProductServer(widths, n_records, arithmetic)
+        self.n_blocks = len(self._products.blocks) if len(n_groups) > 1 else 0
+
+    def add(self, block: int, received: Mapping[str, MaskedStates]) -> None:
+        """Multiply a block's masked states; see `ProductServer.add`."""
+        self._products.add(block, {name: m.states for name, m in received.items()})
+
+    def publish(
+        self,
+        tables: Mapping[str, LatentTables],
+        shares: Mapping[str, SumShares],
+        rng: np.random.Generator,
+    ) -> dict[str, LatentTree]:
+        """Put all tables together and find the tree.
+
+        Parameters
+        ----------
+        tables : mapping of party to LatentTables
+        shares : mapping of party to SumShares
+            Empty if there is one party.
+        rng : numpy.random.Generator
+            Makes tables comparable, see `publish_tree`; nothing depends on its secrecy.
+
+        Returns
+        -------
+        dict of party to LatentTree
+
+        Raises
+        ------
+        ProtocolError
+            If a party sent what it must not, naming it.
+        """
+        sizes = {name: self._sizes(message) for name, message in tables.items()}
+        starts = dict(zip(sizes, np.cumsum([0, *map(len, sizes.values())]).tolist()))
+        pairs: dict[Pair, Floats] = {}
+        for name, message in tables.items():
+            for (a, b), table in self._own(message, sizes[name]).items():
+                pairs[starts[name] + a, starts[name] + b] = table
+        of_one = set(pairs)
+        totals = self._products.totals({n: m.shares for n, m in shares.items()}) if shares else {}
+        for (first, second), total in totals.items():
+            counts = Release(total, self.grid).values
+            for a, n_first in enumerate(sizes[first]):
+                for b, n_second in enumerate(sizes[second]):
+                    block = counts[a * self.width :, b * self.width :]
+                    pairs[starts[first] + a, starts[second] + b] = block[:n_first, :n_second]
+        # Tables across parties have the noise of two.
+        more = self.grid.noise_std if totals else 0.0
+        compared = {
+            pair: table + (more * rng.standard_normal(table.shape) if pair in of_one else 0.0)
+            for pair, table in pairs.items()
+        }
+        return publish_tree(sizes, pairs, compared)
+
+    def _sizes(self, message: LatentTables) -> list[int]:
+        sizes: list[int] = message.sizes.tolist()
+        fits = len(sizes) == self.n_groups[message.sender]
+        if not fits or not all(0 < size <= self.width for size in sizes):
+            raise ProtocolError(
+                f"party {message.sender!r} says that its latent attributes have {sizes} states; "
+                f"expected {self.n_groups[message.sender]} numbers from 1 to {self.width}"
+            )
+        return sizes
+
+    def _own(self, message: LatentTables, sizes: list[int]) -> dict[Pair, Floats]:
+        index = pairs_of_one_party(len(sizes), len(self.n_groups))
+        shapes = [(sizes[a], sizes[b]) for a, b in index]
+        cells = [rows * columns for rows, columns in shapes]
+        if message.counts.dtype != torch.int64 or tuple(message.counts.shape) != (sum(cells),):
+            raise ProtocolError(
+                f"party {message.sender!r} sent {message.counts.dtype} counts of shape "
+                f"{tuple(message.counts.shape)}; expected {sum(cells)} whole numbers"
+            )
+        steps = np.split(message.counts.cpu().numpy(), np.cumsum(cells)[:-1])
+        return {
+            pair: Release(part.reshape(shape), self.grid).values
+            for pair, part, shape in zip(index, steps, shapes)
+        }
+
+
+def publish_tree(
+    sizes: Mapping[str, list[int]],
+    pairs: Mapping[Pair, Floats],
+    compared: Mapping[Pair, Floats] | None = None,
+) -> dict[str, LatentTree]:
+    """Find the tree that says most about pairs of latent attributes.
+
+    Parameters
+    ----------
+    sizes : mapping of party to list of int
+        States of the latent attributes of each, which are numbered in this order.
+    pairs : mapping of (attribute, attribute) to float64 array, shape (state, state)
+        Noisy counts of every pair with the smaller number first, or of the only one with itself.
+    compared : mapping, optional
+        The same with equal noise, for the comparison: noise looks like mutual information.
 
     Returns
     -------
     dict of party to LatentTree
         The maximum spanning tree by noisy mutual information, with the conditional distribution of
         every latent attribute given its parent.
-
-    Raises
-    ------
-    ProtocolError
-        If the parties' codes are not of equally many records, or not those that they declared.
     """
-    names = sorted(received)
-    lengths = {len(received[name].codes) for name in names}
-    if len(lengths) != 1:
-        raise ProtocolError(f"latent attributes of different numbers of records: {sorted(lengths)}")
-    codes = np.concatenate([received[name].codes.cpu().numpy() for name in names], axis=1)
-    sizes = [size for name in names for size in received[name].sizes.tolist()]
-    if np.any(codes < 0) or np.any(codes >= np.array(sizes)):
-        raise ProtocolError("a party sent a latent state that it had not declared")
-    n_latents = len(sizes)
-    # A single attribute is counted against itself, which gives its own distribution.
-    index = list(combinations(range(n_latents), 2)) or [(0, 0)]
-    tables = release_tables(
-        [codes[:, a] for a, _ in index],
-        [codes[:, b] for _, b in index],
-        [(sizes[a], sizes[b]) for a, b in index],
-        noise_std=noise_std,
-        rng=noise,
-    )
-    pairs = dict(zip(index, tables, strict=True)) | {
-        (b, a): table.T for (a, b), table in zip(index, tables, strict=True)
-    }
+    flat_sizes = [size for own in sizes.values() for size in own]
+    n_latents = len(flat_sizes)
     information = np.zeros((n_latents, n_latents))
-    for (a, b), table in pairs.items():
-        information[a, b] = mutual_information(table)
+    for (a, b), table in (compared or pairs).items():
+        information[a, b] = information[b, a] = mutual_information(table)
     parents = spanning_tree(information)
+
+    def counts(parent: int, node: int) -> Floats:
+        return pairs[parent, node] if parent < node else pairs[node, parent].T
+
     first_pair = pairs[0, min(1, n_latents - 1)]
     shares = [
-        joint_shares(first_pair).sum(1) if parent < 0 else conditional_shares(pairs[parent, node])
+        joint_shares(first_pair).sum(1) if parent < 0 else conditional_shares(counts(parent, node))
         for node, parent in enumerate(parents)
     ]
     flat = torch.from_numpy(np.concatenate([table.ravel() for table in shares]))
     trees, first = {}, 0
-    for name in names:
+    for name, own in sizes.items():
         trees[name] = LatentTree(
-            SERVER, name, 0, torch.tensor(parents), torch.tensor(sizes), flat, first
+            SERVER, name, 0, torch.tensor(parents), torch.tensor(flat_sizes), flat, first
         )
-        first += len(received[name].sizes)
+        first += len(own)
     return trees

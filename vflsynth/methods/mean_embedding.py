@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,14 +17,17 @@ from vflsynth.methods.mean_embedding_party import MeanEmbeddingParty
 from vflsynth.methods.mean_embedding_server import MeanEmbeddingServer
 from vflsynth.methods.settings import Settings
 from vflsynth.models.samplers import GeneratorSampler, RowSampler
+from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.protocol import SERVER, Channel, Schedule
 from vflsynth.protocol.messages import (
     FakeProjections,
     IndependentProjections,
+    MaskedAngles,
     NoisyHistograms,
-    RecordProjections,
     SelectionNotice,
+    SumShares,
 )
+from vflsynth.secure import record_blocks
 
 STEPS_PER_EPOCH = 100
 """No step reads a record, so an epoch is just a number of steps."""
@@ -66,8 +69,10 @@ class MeanEmbedding(Algorithm):
             return
         histograms = self.channel.gather(NoisyHistograms, 0)
         independent = self.channel.gather(IndependentProjections, 0)
-        projections = self.channel.gather(RecordProjections, 0)
-        self.server.publish(histograms, independent, projections)
+        for block in range(self.server.n_blocks):
+            masked = self.channel.gather(MaskedAngles, block)
+            self.channel.scatter(self.server.open(block, masked))
+        self.server.publish(histograms, independent, self.channel.gather(SumShares, 0))
 
     def step(self, step: int) -> None:
         """Compare fakes with the release."""
@@ -103,7 +108,9 @@ class MeanEmbeddingMethod(Method):
 
     party = MeanEmbeddingParty
     owners = Discriminators.PRIVATE
-    asks = frozenset({NoisyHistograms, IndependentProjections, RecordProjections, FakeProjections})
+    asks = frozenset(
+        {NoisyHistograms, IndependentProjections, MaskedAngles, SumShares, FakeProjections}
+    )
 
     @property
     def embedding(self) -> MeanEmbeddingPlan:
@@ -111,6 +118,16 @@ class MeanEmbeddingMethod(Method):
         plan = self.private_plan
         assert isinstance(plan, MeanEmbeddingPlan)
         return plan
+
+    @property
+    def features(self) -> FeatureSum:
+        """How the sum of the joint records' features is computed."""
+        plan = self.embedding
+        return FeatureSum(plan.noise_std, plan.n_features, len(self.columns), self.n_records)
+
+    def n_blocks(self, settings: Settings) -> int:
+        """Return how many blocks of records there are masked angles of."""
+        return len(record_blocks(self.n_records, self.embedding.n_features))
 
     def settings(self, n_records: int, widths: Mapping[str, int]) -> Settings:
         """Fill in defaults: from the encoded widths, which are published, and from no record."""
@@ -148,17 +165,15 @@ class MeanEmbeddingMethod(Method):
         """Make a party's generator."""
         n_steps = self.duration(schedule.n_records, settings).n_steps
         party.build_for(self.embedding, n_steps, settings, schedule, streams)
+        party.share(self.features, sorted(self.columns), self.noise)
 
     def algorithm(
         self, channel: Channel, settings: Settings, streams: RandomStreams
     ) -> MeanEmbedding:
-        """Make the algorithm, and the server that adds noise to the joint records' features."""
+        """Make the algorithm, and the server that adds up masked angles and shares."""
         assert self.privacy is not None
         server = MeanEmbeddingServer(
-            noise_std=self.embedding.noise_std,
-            relation=self.privacy.relation,
-            device=streams.device,
-            noise=self.noise,
+            channel.names, self.features, relation=self.privacy.relation, device=streams.device
         )
         return MeanEmbedding(channel, server)
 
@@ -175,7 +190,7 @@ class MeanEmbeddingMethod(Method):
         """Let generated columns have the published marginals."""
         party.map_quantiles()
 
-    def samplers(self, party: GANParty, settings: Settings) -> list[RowSampler]:
+    def samplers(self, party: GANParty, settings: Settings) -> Sequence[RowSampler]:
         """Return the generators that were kept."""
         return GeneratorSampler.of_replicas(
             settings.generator, party.transformer.spans_, party.selected
@@ -201,6 +216,7 @@ _WITHOUT_EFFECT = frozenset(
         "generator_average",
         "model_selection",
         "evaluate_every",
+        "calibrate_marginals",
     }
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,18 +17,24 @@ from vflsynth.mechanisms import MeanEmbeddingPlan
 from vflsynth.methods.gan_party import GANParty
 from vflsynth.methods.settings import Settings
 from vflsynth.networks import sample_encoded
-from vflsynth.privacy.mean_embedding import random_frequencies
+from vflsynth.privacy.mean_embedding import project_records, random_frequencies
+from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import (
     FakeProjections,
     IndependentProjections,
+    MaskedAngles,
     NoisyHistograms,
     ProjectionGradients,
-    RecordProjections,
+    SharedPoints,
+    SumShares,
 )
+from vflsynth.secure import Opening, PhaseParty, angles_of
 
 FINAL_LEARNING_RATE = 0.02
 """Learning rate at the end of training, as a share of that at the beginning."""
+
+_ROWS = 4096  # records that are projected at a time
 
 DRAWN_RECORDS = 20_000
 """Records that tell a distribution: of independent columns, and of what generators have learned."""
@@ -45,9 +51,11 @@ class MeanEmbeddingParty(GANParty):
     Notes
     -----
     Source: DP-MERF (Harder, Adamczewski and Park 2021), here with several parties. Reads its
-    records for the histograms (noise added here) and for the projections (noise added by the
-    server). Afterwards it has no encoded record any more, and everything is post-processing.
+    records for the histograms and for its share of the joint features' sum, and adds noise to
+    both. Afterwards it has no encoded record any more, and everything is post-processing.
     """
+
+    _angles: PhaseParty | None = None
 
     def __init__(self, name: str, frame: pd.DataFrame, on: Hashable | None) -> None:
         super().__init__(name, frame, on)
@@ -85,11 +93,11 @@ class MeanEmbeddingParty(GANParty):
     @answers(NoisyHistograms)
     def noisy_histograms(self, step: int) -> NoisyHistograms:
         """Hand over the published histograms."""
-        counts = [histogram.counts for histogram in self.transformer.histograms_.values()]
-        sizes = torch.tensor([len(column) for column in counts])
-        return NoisyHistograms(
-            self.name, SERVER, step, torch.from_numpy(np.concatenate(counts)), sizes
-        )
+        histograms = list(self.transformer.histograms_.values())
+        counts = torch.from_numpy(np.concatenate([histogram.steps for histogram in histograms]))
+        sizes = torch.tensor([len(histogram.counts) for histogram in histograms])
+        exponents = torch.tensor([histogram.exponent for histogram in histograms])
+        return NoisyHistograms(self.name, SERVER, step, counts, sizes, exponents)
 
     @answers(IndependentProjections)
     def independent_projections(self, step: int) -> IndependentProjections:
@@ -99,12 +107,49 @@ class MeanEmbeddingParty(GANParty):
         projections = torch.from_numpy(drawn).to(self.frequencies.device) @ self.frequencies
         return IndependentProjections(self.name, SERVER, step, projections)
 
-    @answers(RecordProjections)
-    def record_projections(self, step: int) -> RecordProjections:
-        """Project every record, x_i @ W_i, once: the encoded records are dropped afterwards."""
-        projections = self.records @ self.frequencies
-        del self.records
-        return RecordProjections(self.name, SERVER, step, projections)
+    def share(
+        self, features: FeatureSum, names: Sequence[str], noise: torch.Generator | None
+    ) -> None:
+        """Prepare to share the sum of the joint records' features.
+
+        Parameters
+        ----------
+        features : FeatureSum
+        names : sequence of str
+            All parties.
+        noise : torch.Generator, optional
+            For tests only; see `vflsynth.privacy.noise`.
+        """
+        self._features, self._names, self._noise = features, names, noise
+
+    @answers(MaskedAngles)
+    def masked_angles(self, step: int) -> MaskedAngles:
+        """Mask a block's angles; the first time, all records are turned into them and dropped."""
+        if self._angles is None:
+            rows = torch.split(self.records, _ROWS)
+            parts = [project_records(part, self.frequencies) for part in rows]
+            angles = angles_of(torch.cat(parts))
+            del self.records
+            self._angles = PhaseParty(
+                self.name, angles, self._names, self.schedule.attempt, self._features.arithmetic
+            )
+        return MaskedAngles(self.name, SERVER, step, self._angles.mask(step))
+
+    @takes(SharedPoints)
+    def take_points(self, message: SharedPoints) -> None:
+        """Add up this party's share of a block."""
+        self._sharing("points").take(message.step, Opening(message.seed, message.opened))
+
+    @answers(SumShares)
+    def sum_shares(self, step: int) -> SumShares:
+        """Send the share of the sum, with noise at every frequency, once."""
+        noise = self._features.grid.noise((self._features.n_features,), rng=self._noise)
+        return SumShares(self.name, SERVER, step, self._sharing("a question").shares(noise))
+
+    def _sharing(self, what: str) -> PhaseParty:
+        if self._angles is None:
+            raise ProtocolError(f"party {self.name!r} got {what} before it sent any masked angles")
+        return self._angles
 
     # -- learning from them ----------------------------------------------------------------------
 

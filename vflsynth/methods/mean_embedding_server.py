@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ProtocolError
 from vflsynth.privacy.events import NeighbouringRelation
-from vflsynth.privacy.mean_embedding import feature_sum, random_features, release_mean_embedding
+from vflsynth.privacy.mean_embedding import random_features
+from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import (
     FakeProjections,
     IndependentProjections,
+    MaskedAngles,
     NoisyHistograms,
     ProjectionGradients,
-    RecordProjections,
+    SharedPoints,
+    SumShares,
 )
+from vflsynth.secure import PhaseServer
 
 
 class MeanEmbeddingServer:
-    """Adds the parties' projections, publishes the noisy mean of their features, scores fakes.
+    """Adds masked angles and shares, publishes the noisy mean of the features, scores fakes.
 
     Fakes are compared with the release as `shrink_mean_embedding` reads it, not with the release
     itself, whose errors they would learn.
 
     Parameters
     ----------
-    noise_std : float
-        Of every coordinate of the feature *sum*: noise multiplier times sensitivity.
+    names : sequence of str
+        The parties.
+    features : FeatureSum
     relation : NeighbouringRelation
         Tells whether the number of records is public.
     device : torch.device
-    noise : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise`.
 
     Attributes
     ----------
@@ -45,50 +50,60 @@ class MeanEmbeddingServer:
 
     Notes
     -----
-    Sees `RecordProjections`, without noise, and does not keep them.
+    Sees masked angles and shares, which are uniformly random but for the noisy sum that all shares
+    add up to (`vflsynth.secure.phases`).
     """
 
     def __init__(
         self,
+        names: Sequence[str],
+        features: FeatureSum,
         *,
-        noise_std: float,
         relation: NeighbouringRelation,
         device: torch.device,
-        noise: torch.Generator | None = None,
     ) -> None:
-        self.noise_std, self.relation, self.device, self._noise = noise_std, relation, device, noise
+        self.features, self.relation, self.device = features, relation, device
+        n_frequencies = features.n_features // 2
+        self._phases = PhaseServer(names, features.n_records, n_frequencies, features.arithmetic)
+        self.n_blocks = len(self._phases.blocks)
         self.released: Tensor | None = None
         self.target: Tensor | None = None
         self._loss, self._steps = torch.zeros(1, dtype=torch.float64), 0
+
+    def open(self, block: int, received: Mapping[str, MaskedAngles]) -> dict[str, SharedPoints]:
+        """Share what a block's joint masked angles stand for among the parties."""
+        opened = self._phases.open(block, {n: m.angles for n, m in received.items()})
+        return {
+            name: SharedPoints(SERVER, name, block, part.seed, part.opened)
+            for name, part in opened.items()
+        }
 
     def publish(
         self,
         histograms: Mapping[str, NoisyHistograms],
         independent: Mapping[str, IndependentProjections],
-        projections: Mapping[str, RecordProjections],
+        shares: Mapping[str, SumShares],
     ) -> None:
         """Release the mean embedding, once; a second release would cost a second budget."""
         if self.released is not None:
             raise ProtocolError("the mean embedding has already been released")
-        total = feature_sum([projections[name].projections for name in sorted(projections)])
+        total = self._phases.totals({name: m.shares for name, m in shares.items()})
         if self.relation is NeighbouringRelation.REPLACE_ONE:
-            n_records = float(len(projections[min(projections)].projections))
+            n_records = float(self.features.n_records)
         else:
             n_records = estimate_n_records(
-                [
-                    column.numpy()
-                    for message in histograms.values()
-                    for column in torch.split(message.counts.cpu(), message.n_cells.tolist())
-                ]
+                [column for message in histograms.values() for column in _counts(message)]
             )
-        released = release_mean_embedding(
-            total, noise_std=self.noise_std, n_records=n_records, rng=self._noise
-        )
+        released = self.features.features(total) / n_records
         mean, covariance = feature_moments(
             [independent[name].projections for name in sorted(independent)]
         )
         target = shrink_mean_embedding(
-            released, mean, covariance, noise_std=self.noise_std, n_records=n_records
+            released,
+            mean,
+            covariance,
+            noise_std=self.features.joint_noise_std,
+            n_records=n_records,
         )
         self.released = released.to(self.device, torch.float32)
         self.target = target.to(self.device, torch.float32)
@@ -139,3 +154,12 @@ class MeanEmbeddingServer:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state`."""
         self.released, self.target = state["released"], state["target"]
+
+
+def _counts(message: NoisyHistograms) -> list[npt.NDArray[np.float64]]:
+    """Noisy counts of each column."""
+    steps = torch.split(message.counts.cpu(), message.n_cells.tolist())
+    return [
+        np.ldexp(column.numpy().astype(np.float64), exponent)
+        for column, exponent in zip(steps, message.exponents.tolist(), strict=True)
+    ]

@@ -80,7 +80,8 @@ class FromPublicKnowledge:
             If a column has no public bounds or categories and cannot be given them.
         """
         histograms = self.encoding.histograms(party, matched, self.noise)
-        return TableTransformer.from_histograms(matched, histograms, party=party)
+        kinds = self.encoding.kinds
+        return TableTransformer.from_histograms(matched, histograms, kinds=kinds, party=party)
 
 
 class Party(Participant):

@@ -48,7 +48,8 @@ class VFLGANParty(GANParty):
 
     def __init__(self, name: str, frame: pd.DataFrame, on: Hashable | None) -> None:
         super().__init__(name, frame, on)
-        self._pending: tuple[int, list[Tensor]] | None = None  # a step, and what it waits with
+        # A step, what it waits for, and with what.
+        self._pending: tuple[int, type[CutGradients], list[Tensor]] | None = None
 
     def build_with(
         self, descent: Cut, settings: Settings, schedule: Schedule, streams: RandomStreams
@@ -86,16 +87,18 @@ class VFLGANParty(GANParty):
         """Compute the same of a Poisson sample, as DP-SGD has it."""
         return self.discriminator_features(step)
 
-    def trace(self, step: int, rows: Tensor) -> list[Tensor]:
-        """Push rows through the first part, and wait for cut gradients of them."""
+    def trace(
+        self, step: int, rows: Tensor, reply: type[CutGradients] = DiscriminatorGradients
+    ) -> list[Tensor]:
+        """Push rows through the first part, and wait for cut gradients of them as the reply."""
         trace = self.discriminator.first_part.trace(rows)
-        self._pending = step, trace
+        self._pending = step, reply, trace
         return trace
 
     @property
     def n_pending(self) -> int:
         """Rows that wait for cut gradients, some of which get none."""
-        return 0 if self._pending is None else self._pending[1][-1].shape[1]
+        return 0 if self._pending is None else self._pending[2][-1].shape[1]
 
     @takes(DiscriminatorGradients)
     @torch.no_grad()
@@ -112,7 +115,7 @@ class VFLGANParty(GANParty):
         """Compute f~_i for the latents of discriminator step `step`, with fresh Gumbel noise."""
         self._fakes = self.fake(step, "generator")
         with torch.no_grad():
-            trace = self.trace(step, self._fakes)
+            trace = self.trace(step, self._fakes, GeneratorGradients)
         return GeneratorFeatures(self.name, SERVER, step, trace[-1])
 
     @takes(GeneratorGradients)
@@ -140,12 +143,12 @@ class VFLGANParty(GANParty):
 
     def answered(self, message: CutGradients, rows: int) -> list[Tensor]:
         """Return the trace that the cut gradients belong to."""
-        if self._pending is None or message.step != self._pending[0]:
+        if self._pending is None or (message.step, type(message)) != self._pending[:2]:
             raise ProtocolError(
-                f"party {self.name!r} got cut gradients of step {message.step} that it did not ask "
-                "for"
+                f"party {self.name!r} got {type(message).__name__} of step {message.step} that it "
+                "did not ask for"
             )
-        (_, trace), self._pending = self._pending, None
+        (_, _, trace), self._pending = self._pending, None
         expected = trace[-1][:, :rows].shape
         if message.gradients.shape != expected:
             raise ProtocolError(

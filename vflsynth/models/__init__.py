@@ -1,6 +1,8 @@
 """Fitted models: each party's half, how it samples, and how it is saved."""
 
-from vflsynth.models.party_model import PartyModel
+from vflsynth.models.autoregressive import AutoregressiveSampler
+from vflsynth.models.party_model import PartyModel, sample_parties
+from vflsynth.models.passing import draw_with_files
 from vflsynth.models.samplers import (
     GeneratorSampler,
     GeneratorSpec,
@@ -8,12 +10,19 @@ from vflsynth.models.samplers import (
     MarginalSampler,
     RowSampler,
 )
+from vflsynth.models.sources import Numbers, Source, number_sources
 
 __all__ = [
+    "AutoregressiveSampler",
     "GeneratorSampler",
     "GeneratorSpec",
     "LatentTreeSampler",
     "MarginalSampler",
+    "Numbers",
     "PartyModel",
     "RowSampler",
+    "Source",
+    "draw_with_files",
+    "number_sources",
+    "sample_parties",
 ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 
@@ -15,14 +16,30 @@ from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomState, RandomStreams, derive, secret_from
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.codec import scalar_from_json, scalar_to_json
+from vflsynth.exceptions import ParameterError
 from vflsynth.frames import KeyMinter
-from vflsynth.models.samplers import SAMPLERS, RowSampler
+from vflsynth.models.autoregressive import AutoregressiveSampler
+from vflsynth.models.samplers import (
+    GeneratorSampler,
+    LatentTreeSampler,
+    MarginalSampler,
+    RowSampler,
+)
 
 SAMPLE_BLOCK = 8192
 """Rows generated at once; part of what a sample's bytes depend on."""
 
 PARTY_KIND = "vflsynth party model"
 """What the manifest of a saved half says."""
+
+SAMPLERS: dict[str, type[RowSampler]] = {
+    sampler.kind: sampler
+    for sampler in (GeneratorSampler, MarginalSampler, LatentTreeSampler, AutoregressiveSampler)
+}
+"""Samplers by the name under which they are saved."""
+
+PassedOn = Mapping[str, npt.NDArray[np.float32]]
+"""Numbers about synthetic rows that one party hands to another, (row, number), by party."""
 
 
 class PartyModel:
@@ -55,7 +72,18 @@ class PartyModel:
         self.name, self.transformer, self.sampler = name, transformer, sampler
         self.on, self.minter = on, minter
 
-    def sample(self, n: int, random_state: RandomState = None) -> pd.DataFrame:
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Parties that have to draw first; none, if all draw from shared latents."""
+        return self.sampler.after
+
+    def sample(
+        self,
+        n: int,
+        random_state: RandomState = None,
+        *,
+        received: PassedOn | None = None,
+    ) -> pd.DataFrame:
         """Sample the party's columns.
 
         Parameters
@@ -64,25 +92,91 @@ class PartyModel:
             Rows.
         random_state : int, numpy Generator, RandomState or None
             Parties that use the same integer get rows that belong together.
+        received : mapping of party name to array, optional
+            What the parties of `after` passed on, see `pass_on`.
 
         Returns
         -------
         DataFrame, shape (n, column)
             The party's columns in their original order and dtypes, with a fresh index.
-        """
-        return self.sample_from_secret(n, secret_from(random_state))
 
-    def sample_from_secret(self, n: int, secret: bytes) -> pd.DataFrame:
-        """Sample with latents from a secret that the parties share."""
+        Raises
+        ------
+        ParameterError
+            If what a party before this one passed on is missing, or of other rows.
+        """
+        return self.sample_and_pass_on(n, secret_from(random_state), received)[0]
+
+    def pass_on(
+        self,
+        n: int,
+        random_state: RandomState = None,
+        *,
+        received: PassedOn | None = None,
+    ) -> dict[str, npt.NDArray[np.float32]]:
+        """Compute what later parties need to draw rows that belong to this party's.
+
+        Parameters
+        ----------
+        n, random_state, received
+            As of `sample`, and the same.
+
+        Returns
+        -------
+        dict of party name to float32 array, shape (n, number)
+            Made of synthetic rows only; empty if nobody comes after this party.
+        """
+        return self.sample_and_pass_on(n, secret_from(random_state), received)[1]
+
+    def sample_and_pass_on(
+        self, n: int, secret: bytes, received: PassedOn | None = None
+    ) -> tuple[pd.DataFrame, dict[str, npt.NDArray[np.float32]]]:
+        """Sample with randomness from a secret that the parties share.
+
+        Parameters
+        ----------
+        n : int
+        secret : bytes
+        received : mapping of party name to array, optional
+            As of `sample`.
+
+        Returns
+        -------
+        table : DataFrame, shape (n, column)
+        passed_on : dict of party name to float32 array, shape (n, number)
+            See `pass_on`.
+        """
         sampler = self.sampler
+        given = self._check_received(n, received or {})
         shared = RandomStreams([derive(secret, "latents")], sampler.device)
         private = RandomStreams([derive(secret, f"party {self.name}")], sampler.device)
         encoded = np.empty((n, self.transformer.width_), np.float32)
-        for block, start in enumerate(range(0, n, SAMPLE_BLOCK)):
+        passed_on: dict[str, npt.NDArray[np.float32]] = {}
+        for block, start in enumerate(range(0, max(n, 1), SAMPLE_BLOCK)):
             latent = shared.normal("sample", block, (SAMPLE_BLOCK, sampler.latent_dim))
-            rows = encoded[start : start + SAMPLE_BLOCK]
-            rows[:] = sampler.draw(latent, private, block)[: len(rows)].cpu()
-        return self.transformer.inverse_transform(encoded)
+            part = {name: _block(rows, start, sampler.device) for name, rows in given.items()}
+            drawn = sampler.draw_given(part, latent, private, block)[: n - start]
+            encoded[start : start + SAMPLE_BLOCK] = drawn.cpu()
+            for name, numbers in sampler.pass_on(drawn).items():
+                own = passed_on.setdefault(name, np.empty((n, numbers.shape[1]), np.float32))
+                own[start : start + SAMPLE_BLOCK] = numbers.cpu()
+        return self.transformer.inverse_transform(encoded, generated=True), passed_on
+
+    def _check_received(self, n: int, received: PassedOn) -> PassedOn:
+        for name in self.after:
+            if name not in received:
+                raise ParameterError(
+                    f"party {self.name!r} draws its columns given what {', '.join(self.after)} "
+                    f"passed on, and nothing of {name!r} was received. Fix: draw at {name!r} "
+                    "first with the same seed and number of rows, and give this half what that one "
+                    "passes on (`PartyModel.pass_on`, on the command line --passed)"
+                )
+            if len(received[name]) != n:
+                raise ParameterError(
+                    f"party {self.name!r} received {len(received[name])} rows of {name!r} and is "
+                    f"to draw {n}"
+                )
+        return {name: received[name] for name in self.after}
 
     def add_keys(self, table: pd.DataFrame) -> pd.DataFrame:
         """Put fresh keys into the key column, in front, or into the index."""
@@ -141,3 +235,48 @@ class PartyModel:
                 on=scalar_from_json(content["on"]),
                 minter=KeyMinter.from_dict(content["keys"]),
             )
+
+
+def sample_parties(
+    halves: Mapping[str, PartyModel], n: int, secret: bytes
+) -> dict[str, pd.DataFrame]:
+    """Sample all parties' columns, each party after those whose rows it needs to know of.
+
+    Parameters
+    ----------
+    halves : mapping of party name to PartyModel
+    n : int
+    secret : bytes
+
+    Returns
+    -------
+    dict of party name to DataFrame
+        In the order of `halves`; row i is the same record in all of them.
+
+    Raises
+    ------
+    ParameterError
+        If halves come after each other in a circle, or after one that is not there.
+    """
+    tables: dict[str, pd.DataFrame] = {}
+    waiting: dict[str, dict[str, npt.NDArray[np.float32]]] = {name: {} for name in halves}
+    while len(tables) < len(halves):
+        ready = [n for n in halves if n not in tables and set(halves[n].after) <= set(tables)]
+        if not ready:
+            left = ", ".join(name for name in halves if name not in tables)
+            raise ParameterError(f"the halves of {left} wait for halves that are not there")
+        for name in ready:
+            half = halves[name]
+            tables[name], passed_on = half.sample_and_pass_on(n, secret, waiting.pop(name))
+            for receiver, numbers in passed_on.items():
+                if receiver in waiting:
+                    waiting[receiver][name] = numbers
+    return {name: tables[name] for name in halves}
+
+
+def _block(rows: npt.NDArray[np.float32], start: int, device: torch.device) -> torch.Tensor:
+    """Rows of one block, filled up with zeros."""
+    part = torch.zeros(SAMPLE_BLOCK, rows.shape[1])
+    own = torch.from_numpy(np.ascontiguousarray(rows[start : start + SAMPLE_BLOCK], np.float32))
+    part[: len(own)] = own
+    return part.to(device)

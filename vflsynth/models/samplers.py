@@ -15,7 +15,11 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.latent_tree import top_down
 from vflsynth.marginals import Marginal, draw_marginals
+from vflsynth.models.calibration import MarginalMap, logit_offsets
 from vflsynth.networks import Generator, sample_encoded
+
+# Generated rows that a calibration looks at, and what the names of its tensors begin with.
+_CALIBRATION_ROWS, _MARGINALS = 1 << 14, "marginals."
 
 
 class RowSampler(ABC):
@@ -50,6 +54,28 @@ class RowSampler(ABC):
         -------
         Tensor, shape (n, encoded)
         """
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Parties that have to draw first, and to pass something on to this one."""
+        return ()
+
+    def draw_given(
+        self, received: Mapping[str, Tensor], latent: Tensor, streams: RandomStreams, index: int
+    ) -> Tensor:
+        """Draw encoded rows, given what the parties of `after` passed on.
+
+        Parameters
+        ----------
+        received : mapping of party to Tensor, shape (n, number)
+        latent, streams, index
+            As of `draw`.
+        """
+        return self.draw(latent, streams, index)
+
+    def pass_on(self, rows: Tensor) -> dict[str, Tensor]:
+        """Compute what other parties need of drawn rows, by party, each (row, number)."""
+        return {}
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -92,6 +118,8 @@ class GeneratorSampler(RowSampler):
     weights : mapping of str to Tensor
         State of the generator, one replica.
     device : torch.device, default="cpu"
+    marginals : MarginalMap, optional
+        What becomes of generated numbers.
     """
 
     kind = "generator"
@@ -102,8 +130,9 @@ class GeneratorSampler(RowSampler):
         spans: Sequence[OutputSpan],
         weights: Mapping[str, Tensor],
         device: torch.device | str = "cpu",
+        marginals: MarginalMap | None = None,
     ) -> None:
-        self.spec = spec
+        self.spec, self.spans, self.marginals = spec, tuple(spans), marginals
         self.generator = Generator(
             spec.latent_dim,
             spec.hidden,
@@ -118,7 +147,7 @@ class GeneratorSampler(RowSampler):
     @classmethod
     def of_replicas(
         cls, spec: GeneratorSpec, spans: Sequence[OutputSpan], weights: Mapping[str, Tensor]
-    ) -> list[RowSampler]:
+    ) -> list[Self]:
         """One sampler per replica of a trained stack of generators.
 
         Parameters
@@ -134,6 +163,40 @@ class GeneratorSampler(RowSampler):
             for replica in range(len(weights["output.weight"]))
         ]
 
+    def calibrated(self, records: Tensor, streams: RandomStreams) -> Self:
+        """Return a sampler whose rows have the marginals of records.
+
+        Parameters
+        ----------
+        records : Tensor, shape (record, encoded)
+        streams : RandomStreams
+            The party's own, of one replica; what is drawn here is drawn nowhere else.
+        """
+        streams = streams.child("calibration")
+        latent = streams.normal("latent", 0, (_CALIBRATION_ROWS, self.latent_dim))
+        logits = self.generator.raw(latent)[0]
+        weights = {name: value.clone() for name, value in self.generator.state_dict().items()}
+        weights["output.bias"] += logit_offsets(logits, records, self.spans)
+        own = type(self)(self.spec, self.spans, weights, self.device)
+        rows = sample_encoded(own.generator, latent, streams, 0)[0]
+        own.marginals = MarginalMap.fit(self.spans, rows, records)
+        return own
+
+    def part(self, spans: Sequence[OutputSpan], place: slice) -> Self:
+        """Return what draws some adjacent encoded columns alone.
+
+        Parameters
+        ----------
+        spans : sequence of OutputSpan
+            Of these columns, counted from the first of them.
+        place : slice
+        """
+        weights = dict(self.generator.state_dict())
+        for name in ("output.weight", "output.bias"):
+            weights[name] = weights[name][..., place]
+        marginals = None if self.marginals is None else self.marginals.part(place)
+        return type(self)(self.spec, spans, weights, self.device, marginals)
+
     @property
     def latent_dim(self) -> int:
         """Length of z."""
@@ -146,15 +209,18 @@ class GeneratorSampler(RowSampler):
 
     def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
         """Generate; Gumbel noise is the party's own."""
-        return sample_encoded(self.generator, latent, streams, index)[0]
+        rows = sample_encoded(self.generator, latent, streams, index)[0]
+        return rows if self.marginals is None else self.marginals.apply(rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sizes."""
         return asdict(self.spec)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return weights and running statistics."""
+        """Return weights, running statistics and what becomes of generated numbers."""
         state: dict[str, Tensor] = self.generator.state_dict()
+        if self.marginals is not None:
+            state |= {_MARGINALS + name: v for name, v in self.marginals.tensors().items()}
         return state
 
     @classmethod
@@ -168,11 +234,14 @@ class GeneratorSampler(RowSampler):
         """Undo `to_dict` and `tensors`."""
         spec = GeneratorSpec(**{**content, "hidden": tuple(content["hidden"])})
         sizes = [spec.latent_dim, *spec.hidden, sum(span.width for span in spans)]
+        weights = {k: v for k, v in tensors.items() if not k.startswith(_MARGINALS)}
         n_weights = sum(a * b for a, b in zip(sizes[:-1], sizes[1:]))
-        if n_weights > sum(tensor.numel() for tensor in tensors.values()):
+        if n_weights > sum(tensor.numel() for tensor in weights.values()):
             # Said before anything of this size is allocated.
             raise ValueError(f"there are too few weights for layers of sizes {sizes}")
-        return cls(spec, spans, tensors, device)
+        maps = {k.removeprefix(_MARGINALS): v for k, v in tensors.items() if k not in weights}
+        marginals = MarginalMap.restore(maps, spans) if maps else None
+        return cls(spec, spans, weights, device, marginals)
 
 
 class MarginalSampler(RowSampler):
@@ -347,9 +416,3 @@ def _pick(shares: Tensor, place: Tensor) -> Tensor:
     # Not beyond the last state that has any share, whatever rounding does.
     last = shares.shape[1] - 1 - (shares.flip(1) > 0.0).double().argmax(1)
     return torch.minimum((shares.cumsum(1) <= place.unsqueeze(1)).sum(1), last)
-
-
-SAMPLERS: dict[str, type[RowSampler]] = {
-    sampler.kind: sampler for sampler in (GeneratorSampler, MarginalSampler, LatentTreeSampler)
-}
-"""Samplers by the name under which they are saved."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +47,12 @@ class FlatAdam:
             parameter.data = self.flat[start:stop].view(parameter.shape)
             parameter.grad = self.gradient[start:stop].view(parameter.shape)
             start = stop
+
+    @cached_property
+    def replica_of(self) -> Tensor:
+        """Which replica each number of the flat buffer belongs to, int64."""
+        owners = [torch.arange(len(p)).repeat_interleave(p[0].numel()) for p in self.parameters]
+        return torch.cat(owners).to(self.flat.device)
 
     @torch.no_grad()
     def set_gradient(self, gradients: Sequence[Tensor]) -> None:

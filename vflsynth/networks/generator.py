@@ -192,10 +192,21 @@ class Generator(nn.Module):
 
     def forward(self, latent: Tensor, gumbel: Tensor | None) -> Tensor:
         """Map (replica, batch, latent) to encoded rows (replica, batch, width)."""
+        return self.activation.forward(self._raw(latent), gumbel)
+
+    @torch.no_grad()
+    def raw(self, latent: Tensor) -> Tensor:
+        """Compute what the activations are applied to, in evaluation mode."""
+        self.eval()
+        raw = self._raw(latent)
+        self.train()
+        return raw
+
+    def _raw(self, latent: Tensor) -> Tensor:
         hidden = latent
         for layer in self.hidden:  # without the hooks of module calls, which show in the profile
             hidden = layer.forward(hidden)
-        return self.activation.forward(self.output.forward(hidden), gumbel)
+        return self.output.forward(hidden)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vflsynth.privacy.noise import gaussian_noise
+from vflsynth.privacy.releases import Grid
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -16,7 +16,7 @@ Codes = npt.NDArray[np.int64]
 
 def exact_tables(
     one: Sequence[Codes], other: Sequence[Codes], shapes: Sequence[tuple[int, int]]
-) -> list[Floats]:
+) -> list[Codes]:
     """Count the records in every cell of every table.
 
     Parameters
@@ -28,14 +28,14 @@ def exact_tables(
 
     Returns
     -------
-    list of float64 array, shape (state, state)
+    list of int64 array, shape (state, state)
         Without noise: not for publication. A record is in exactly one cell of each table, so that
         all together have the sensitivity of as many histograms (`histogram_sensitivity`).
     """
     tables = []
     for first, second, (n_first, n_second) in zip(one, other, shapes, strict=True):
         cells = np.bincount(first * n_second + second, minlength=n_first * n_second)
-        tables.append(cells.reshape(n_first, n_second).astype(np.float64))
+        tables.append(cells.reshape(n_first, n_second).astype(np.int64))
     return tables
 
 
@@ -47,7 +47,7 @@ def release_tables(
     noise_std: float,
     rng: torch.Generator | None = None,
 ) -> list[Floats]:
-    """Publish contingency tables with Gaussian noise in every cell.
+    """Publish contingency tables with discrete Gaussian noise in every cell.
 
     Parameters
     ----------
@@ -56,13 +56,17 @@ def release_tables(
     noise_std : float
         In counts; the noise multiplier times `histogram_sensitivity` of *all* tables.
     rng : torch.Generator, optional
-        For tests only; see `gaussian_noise`.
+        For tests only; see `discrete_gaussian`.
 
     Returns
     -------
     list of float64 array, shape (state, state)
+        Multiples of the step of the release's grid.
     """
+    if not shapes:  # then no noise is planned for them either
+        return []
+    grid = Grid.of(noise_std)
     return [
-        table + gaussian_noise(table.shape, noise_std, rng=rng).numpy()
+        grid.release(grid.count(table), rng=rng).values
         for table in exact_tables(one, other, shapes)
     ]

@@ -8,6 +8,7 @@ threshold. Afterwards the column is like one that was listed.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping
@@ -18,19 +19,20 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from pandas.api.types import is_hashable, is_scalar
+from pandas.api.types import is_scalar
 from scipy.stats import norm
 
 from vflsynth.columns.arrays import read_numbers
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.categorical import CategoricalTransformer
+from vflsynth.columns.codec import scalar_from_json, scalar_to_json
 from vflsynth.columns.kinds import check_kinds, public_columns
 from vflsynth.columns.numeric import NumericTransformer
 from vflsynth.columns.schema import Categories, PublicColumn, PublicSchema
 from vflsynth.exceptions import CardinalityError
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.histograms import histogram_sensitivity
-from vflsynth.privacy.noise import gaussian_noise
+from vflsynth.privacy.releases import Grid
 
 # Shares of the preprocessing's budget (of squared mu) for ranges and categories, if any, and for
 # the histograms after them.
@@ -193,8 +195,11 @@ def plan_discovery(privacy: Knowledge, noise_multiplier: float, n_unlisted: int)
     noise_std = noise_multiplier * histogram_sensitivity(n_unlisted, privacy.relation)
     replaced = privacy.relation is NeighbouringRelation.REPLACE_ONE
     failing = failure_probability(privacy.delta, n_unlisted)
-    threshold = category_threshold(noise_std, failing, n_unlisted * (2 if replaced else 1))
-    return Discovery(noise_std, threshold)
+    grid = Grid.of(noise_std)
+    threshold = category_threshold(grid.noise_std, failing, n_unlisted * (2 if replaced else 1))
+    # Discrete noise is m steps or more with at most the probability with which continuous noise of
+    # the same σ is m - 1 or more (Canonne, Kamath and Steinke 2020, tail bounds): one step more.
+    return Discovery(noise_std, threshold + grid.step)
 
 
 def discover_column(
@@ -214,7 +219,7 @@ def discover_column(
         Says whether it has labels; other kinds have a grid of cells.
     discovery : Discovery
     rng : torch.Generator, optional
-        For tests only; see `gaussian_noise`.
+        For tests only; see `discrete_gaussian`.
 
     Returns
     -------
@@ -236,8 +241,9 @@ def discover_column(
     assert issubclass(kind, NumericTransformer), "others have no public_column"
     edges, origin = kind.ranges.grid(column.dtype)
     cells = range_cells(column, edges, origin)
-    counts = np.bincount(cells[cells >= 0], minlength=len(edges) - 1).astype(np.float64)
-    counts += gaussian_noise(counts.shape, discovery.noise_std, rng=rng).numpy()
+    grid = Grid.of(discovery.noise_std)
+    exact = np.bincount(cells[cells >= 0], minlength=len(edges) - 1).astype(np.int64)
+    counts = grid.release(grid.count(exact), rng=rng).values
     there = np.flatnonzero(counts > _SIGNIFICANT * discovery.noise_std)
     if not len(there):  # too little budget to see anything: the most likely cell
         there = np.array([counts.argmax()])
@@ -260,8 +266,19 @@ def range_cells(
     return np.where(np.isnan(numbers), -1, cells)
 
 
-def _is_value(value: Any) -> bool:
-    return not (is_scalar(value) and pd.isna(value)) and is_hashable(value)
+def _spelling(value: Any) -> str | None:
+    """Text that two values share only if nobody can tell them apart; None for no value.
+
+    1, 1.0 and True are equal, and so are 0.0 and -0.0, or one time in two zones. Which of them
+    stands for all must not depend on one record: they are counted apart, and if several are
+    frequent, the first of them in the order of these texts is the label.
+    """
+    if is_scalar(value) and pd.isna(value):
+        return None
+    try:
+        return json.dumps(scalar_to_json(value))
+    except TypeError:  # of a type that no label can have
+        return None
 
 
 def _frequent_values(
@@ -271,12 +288,13 @@ def _frequent_values(
     rng: torch.Generator | None,
 ) -> Categories:
     """Values whose noisy count exceeds the threshold, in an order that tells nothing."""
-    # 1, 1.0 and True are equal, and which of them stands for all must not depend on one record.
-    counts = Counter((type(v).__name__, v) for v in column.astype(object) if _is_value(v))
-    keys = sorted(counts, key=lambda key: (key[0], repr(key[1])))  # not in the records' order
-    noise = gaussian_noise((len(keys),), discovery.noise_std, rng=rng).tolist()
-    noisy = zip(keys, noise, strict=True)
-    found = [key[1] for key, error in noisy if counts[key] + error > discovery.threshold]
+    counts = Counter(map(_spelling, column.astype(object)))
+    keys = sorted(key for key in counts if key is not None)  # not in the records' order
+    grid = Grid.of(discovery.noise_std)
+    exact = np.array([counts[key] for key in keys], dtype=np.int64)
+    noisy = grid.release(grid.count(exact), rng=rng).values
+    frequent = [key for key, n in zip(keys, noisy, strict=True) if n > discovery.threshold]
+    found = [scalar_from_json(json.loads(key)) for key in frequent]
     if not found:
         raise CardinalityError(
             "no value of this column is frequent enough to be published within the privacy budget "

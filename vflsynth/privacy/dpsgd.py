@@ -9,6 +9,10 @@ A record's gradient may also be the sum of several such products: that of its sc
 gradient penalty is taken between real and fake records, that of the penalty, whose double backward
 is an outer product in every layer too (see `vflsynth.networks.mlp`).
 
+What is published is a sum of whole numbers (`vflsynth.privacy.releases`). A clipped gradient stays
+an outer product when it is rounded: both factors are rounded to whole numbers of so few digits that
+doubles hold their products and the sum over a batch exactly, in whatever order they are added.
+
 Only what depends on the real records is private in a Wasserstein critic. Fakes are computed from
 released parameters, and so is a gradient penalty evaluated at fakes: both are added after the
 noise.
@@ -25,11 +29,24 @@ import torch
 from torch import Tensor
 
 from vflsynth.exceptions import PrivacyParameterError
-from vflsynth.privacy.noise import gaussian_noise
+from vflsynth.privacy.releases import Grid
 
 # Norms are computed from products and sums in floating point; clipping to slightly less than C
 # keeps rounding errors from pushing what is clipped above it.
 _ROUNDING_MARGIN = 1e-5
+
+# Steps of gradients are finer than others', as two factors share the digits, but at most so many
+# make up the clipping bound.
+_RESOLUTION, _MOST_DIGITS = 34, 40
+
+# Doubles hold whole numbers up to 2**53.
+_EXACT = 2.0**53
+
+# Several outer products may cancel, and then roundings of each count for more: their sum is clipped
+# to so much less. What is longer on the grid all the same is left out, and so is what has a term
+# that is so many times longer than the bound.
+_SUM_MARGIN, _LONGEST_TERM = 2.0**-10, 64.0
+_NORM_MARGIN = 2.0**-38  # relative error of a squared norm that is computed in doubles: 2**-43
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +131,13 @@ def clip_factors(norms: Tensor, max_grad_norm: float) -> Tensor:
 def clipped_gradient_sum(
     traces: Iterable[LayerTrace], factors: Tensor
 ) -> list[tuple[Tensor, Tensor | None]]:
-    """Sum of the clipped per-example gradients.
+    """Sum of the clipped per-example gradients of fakes, in floating point: not for publication.
 
     Parameters
     ----------
     traces : iterable of LayerTrace
     factors : Tensor, shape (replica, batch)
-        From `clip_factors`; multiply by 0 the rows that only pad a Poisson batch.
+        From `clip_factors`; multiply by 0 the rows that do not count.
 
     Returns
     -------
@@ -137,6 +154,114 @@ def clipped_gradient_sum(
         bias = gradients.sum(1, keepdim=True) if trace.has_bias else None
         sums.append((torch.bmm(inputs.mT, gradients), bias))
     return sums
+
+
+def gradient_grid(noise_std: float, max_grad_norm: float) -> Grid:
+    """Choose the grid of a sum of clipped gradients.
+
+    Parameters
+    ----------
+    noise_std : float
+        Of every coordinate of the sum.
+    max_grad_norm : float
+        C.
+
+    Raises
+    ------
+    PrivacyParameterError
+        If there is next to no noise.
+    """
+    digits = _MOST_DIGITS - math.frexp(max_grad_norm / noise_std)[1]
+    if digits < 1:
+        raise PrivacyParameterError("noise_multiplier", noise_std / max_grad_norm, "larger")
+    return Grid.of(noise_std, min(_RESOLUTION, digits))
+
+
+def rounded_gradient_sum(
+    terms: Sequence[Sequence[LayerTrace]],
+    max_grad_norm: float,
+    grid: Grid,
+    counted: Tensor | None = None,
+) -> list[tuple[Tensor, Tensor | None]]:
+    """Sum clipped per-example gradients, each of which is rounded to a grid before.
+
+    Parameters
+    ----------
+    terms : sequence of sequence of LayerTrace
+        What a record's gradient is the sum of; in each, one trace per layer, in the same order.
+    max_grad_norm : float
+        C: on the grid no record's gradient is longer.
+    grid : Grid
+        From `gradient_grid`.
+    counted : Tensor of bool, shape (replica, batch), optional
+        Which rows are records. Default: all.
+
+    Returns
+    -------
+    list of (weight, bias)
+        int64, in steps, of the shapes of `clipped_gradient_sum`; exact.
+    """
+    bound = max_grad_norm * (1.0 - _SUM_MARGIN if len(terms) > 1 else 1.0)
+    factors = clip_factors(per_example_norms(*terms), bound)
+    if counted is not None:
+        factors = factors * counted
+    longest = max_grad_norm / grid.step
+    digits = max(1, math.frexp(longest)[1] // 2)
+    layers = [
+        [_rounded_factors(trace, factors, digits, grid) for trace in layer]
+        for layer in zip(*terms, strict=True)
+    ]
+    kept = _within(layers, longest).unsqueeze(-1)
+    # No entry of an outer product is larger than its norm.
+    rows = int(_EXACT / (_LONGEST_TERM * max(1.0, longest)))
+    sums: list[tuple[Tensor, Tensor | None]] = []
+    for layer, traces in zip(layers, zip(*terms)):
+        total = layer[0][0].new_zeros((), dtype=torch.int64)
+        for factor, gradients in layer:
+            inputs = torch.where(kept, factor, torch.zeros_like(factor))
+            outputs = torch.where(kept, gradients, torch.zeros_like(gradients))
+            for own, other in zip(torch.split(inputs, rows, 1), torch.split(outputs, rows, 1)):
+                total = total + torch.bmm(own.mT, other).long()
+        has_bias = any(trace.has_bias for trace in traces)
+        sums.append((total[:, :-1], total[:, -1:] if has_bias else None))
+    return sums
+
+
+def _rounded_factors(
+    trace: LayerTrace, factors: Tensor, digits: int, grid: Grid
+) -> tuple[Tensor, Tensor]:
+    """Whole numbers (in doubles) whose outer product is a clipped gradient, nowhere further from 0.
+
+    Inputs, with a 1 for the bias, or a 0 if there is none, have so many binary digits; whatever
+    power of two that takes is given back to the gradients.
+    """
+    inputs = torch.nn.functional.pad(trace.inputs.double(), (0, 1), value=float(trace.has_bias))
+    gradients = trace.output_gradients.double() * factors.unsqueeze(-1)
+    # 0 * inf is not 0: what is left out must be left out on both sides of the product.
+    kept = (factors > 0.0).unsqueeze(-1)
+    inputs = torch.where(kept, inputs, torch.zeros_like(inputs))
+    gradients = torch.where(kept, gradients, torch.zeros_like(gradients))
+    _, exponent = torch.frexp(inputs.abs().amax(-1, keepdim=True))
+    exponent = exponent.double()  # powers of two are then doubles too
+    inputs = torch.ldexp(inputs, digits - exponent)
+    gradients = torch.ldexp(gradients, exponent - digits - grid.exponent)
+    return inputs.trunc(), gradients.trunc()
+
+
+def _within(layers: Sequence[Sequence[tuple[Tensor, Tensor]]], longest: float) -> Tensor:
+    """Which records' gradients are not longer than so many steps, rounding errors included."""
+    square = torch.zeros_like(layers[0][0][0][..., 0])
+    error, within = square, torch.ones_like(square, dtype=torch.bool)
+    for layer in layers:
+        for (x, dx), (y, dy) in itertools.product(layer, repeat=2):
+            square = square + (x * y).sum(-1) * (dx * dy).sum(-1)
+        norms = [
+            torch.linalg.vector_norm(x, dim=-1) * torch.linalg.vector_norm(dx, dim=-1)
+            for x, dx in layer
+        ]
+        error = error + _NORM_MARGIN * torch.stack(norms).sum(0).square()
+        within = within & (torch.stack(norms).amax(0) <= 0.99 * _LONGEST_TERM * longest)
+    return within & (square + error <= longest**2)
 
 
 def joint_sensitivity(max_grad_norms: Sequence[float]) -> float:
@@ -158,40 +283,32 @@ def joint_sensitivity(max_grad_norms: Sequence[float]) -> float:
 
 def noisy_mean(
     gradient_sum: Tensor,
+    grid: Grid,
     *,
-    sensitivity: float,
-    noise_multiplier: float,
     expected_batch_size: float,
     rng: torch.Generator | None = None,
 ) -> Tensor:
-    """Add Gaussian noise to a clipped sum and divide by the expected batch size.
+    """Publish a clipped sum with discrete Gaussian noise, and divide by the expected batch size.
 
     Parameters
     ----------
     gradient_sum : Tensor
-        From `clipped_gradient_sum`.
-    sensitivity : float
-        Of all blocks together, from `joint_sensitivity`.
-    noise_multiplier : float
-        Noise standard deviation over ``sensitivity``.
+        From `rounded_gradient_sum`.
+    grid : Grid
+        Of noise in proportion to the `joint_sensitivity` of all blocks.
     expected_batch_size : float
         Sample rate times a public number of records. The actual size of a Poisson batch is private.
     rng : torch.Generator, optional
-        For tests only; see `gaussian_noise`.
+        For tests only; see `discrete_gaussian`.
 
     Returns
     -------
     Tensor, shaped like ``gradient_sum``
+        float64, on the CPU.
 
     Notes
     -----
     Source: Abadi et al. 2016, Algorithm 1.
     """
-    noise = gaussian_noise(
-        gradient_sum.shape,
-        noise_multiplier * sensitivity,
-        rng=rng,
-        dtype=gradient_sum.dtype,
-        device=gradient_sum.device,
-    )
-    return (gradient_sum + noise) / expected_batch_size
+    noisy = grid.release(gradient_sum.cpu().numpy(), rng=rng)
+    return torch.from_numpy(noisy.values) / expected_batch_size

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.privacy.dpsgd import clip_factors
-from vflsynth.privacy.noise import gaussian_noise
+from vflsynth.privacy.releases import Grid
 
 
 def clip_gradient(gradient: Sequence[Tensor], max_grad_norm: float) -> list[Tensor]:
@@ -59,7 +59,7 @@ def perturb_gradient(
     *,
     rng: torch.Generator | None = None,
 ) -> list[Tensor]:
-    """Clip a whole-batch gradient and add Gaussian noise to every coordinate.
+    """Clip a whole-batch gradient and add discrete Gaussian noise to every coordinate.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def perturb_gradient(
     noise_multiplier : float
         σ; the noise has standard deviation ``noise_multiplier * 2 * max_grad_norm``.
     rng : torch.Generator, optional
-        For tests only; see `gaussian_noise`.
+        For tests only; see `discrete_gaussian`.
 
     Returns
     -------
@@ -82,17 +82,8 @@ def perturb_gradient(
     Departs from the reference code, whose red-wine scripts add one scalar to the whole matrix: then
     every projection orthogonal to the all-ones vector is released exactly.
     """
-    return [
-        part
-        + gaussian_noise(
-            part.shape,
-            noise_multiplier * first_layer_sensitivity(max_grad_norm),
-            rng=rng,
-            dtype=part.dtype,
-            device=part.device,
-        )
-        for part in clip_gradient(gradient, max_grad_norm)
-    ]
+    grid = Grid.of(noise_multiplier * first_layer_sensitivity(max_grad_norm))
+    return [grid.release_tensor(part, rng=rng) for part in clip_gradient(gradient, max_grad_norm)]
 
 
 def first_layer_sensitivity(max_grad_norm: float) -> float:

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.privacy.dpsgd import clip_factors
-from vflsynth.privacy.noise import gaussian_noise
+from vflsynth.privacy.releases import Grid
 
 
 def clip_rows(gradients: Tensor, max_grad_norm: float) -> Tensor:
@@ -70,7 +70,7 @@ def sanitised_gradients(
     *,
     rng: torch.Generator | None = None,
 ) -> Tensor:
-    """Clip the gradient at every fake and add Gaussian noise to every coordinate.
+    """Clip the gradient at every fake and add discrete Gaussian noise to every coordinate.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def sanitised_gradients(
     noise_multiplier : float
         Noise standard deviation over the sensitivity of the whole batch of fakes.
     rng : torch.Generator, optional
-        For tests only; see `gaussian_noise`.
+        For tests only; see `discrete_gaussian`.
 
     Returns
     -------
@@ -93,13 +93,8 @@ def sanitised_gradients(
     the sensitivity 2C of a single fake: ours times ``sqrt(B)``.
     """
     clipped = clip_rows(gradients, max_grad_norm)
-    return clipped + gaussian_noise(
-        clipped.shape,
-        noise_multiplier * batch_sensitivity(max_grad_norm, gradients.shape[1]),
-        rng=rng,
-        dtype=clipped.dtype,
-        device=clipped.device,
-    )
+    grid = Grid.of(noise_multiplier * batch_sensitivity(max_grad_norm, gradients.shape[1]))
+    return grid.release_tensor(clipped, rng=rng)
 
 
 def batch_sensitivity(max_grad_norm: float, batch_size: int) -> float:

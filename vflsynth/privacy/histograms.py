@@ -13,12 +13,12 @@ import torch
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.schema import Bounds, PublicColumns, cell_codes, n_cells
 from vflsynth.privacy.events import NeighbouringRelation
-from vflsynth.privacy.noise import gaussian_noise
+from vflsynth.privacy.releases import Grid
 
 SUPPORT_SHARE = 0.4
 """Share of the histograms' budget (of squared mu) for those that narrow the bounds."""
 
-_FloatArray = npt.NDArray[np.float64]
+_Counts = npt.NDArray[np.int64]
 
 
 def histogram_sensitivity(n_columns: int, relation: NeighbouringRelation) -> float:
@@ -45,7 +45,7 @@ def exact_histograms(
     columns: PublicColumns,
     n_bins: int,
     supports: Mapping[Hashable, Bounds] | None = None,
-) -> dict[Hashable, _FloatArray]:
+) -> dict[Hashable, _Counts]:
     """Count the records in every cell of every column.
 
     Parameters
@@ -61,14 +61,14 @@ def exact_histograms(
 
     Returns
     -------
-    dict of column to float64 array, shape (cell,)
+    dict of column to int64 array, shape (cell,)
         Without noise: not for publication. The last cell counts missing values.
     """
-    counts: dict[Hashable, _FloatArray] = {}
+    counts: dict[Hashable, _Counts] = {}
     for name in frame.columns:
         column = (supports or {}).get(name) or columns[name]
         codes = cell_codes(frame[name], column, n_bins)
-        counts[name] = np.bincount(codes, minlength=n_cells(column, n_bins)).astype(np.float64)
+        counts[name] = np.bincount(codes, minlength=n_cells(column, n_bins)).astype(np.int64)
     return counts
 
 
@@ -81,7 +81,7 @@ def release_histograms(
     supports: Mapping[Hashable, Bounds] | None = None,
     rng: torch.Generator | None = None,
 ) -> dict[Hashable, NoisyHistogram]:
-    """Publish the histograms of one party's columns with Gaussian noise in every cell.
+    """Publish the histograms of one party's columns with discrete Gaussian noise in every cell.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def release_histograms(
     supports : mapping of column to Bounds, optional
         What the bins of numeric columns divide: published before, or (default) the public bounds.
     rng : torch.Generator, optional
-        For tests only; see `gaussian_noise`.
+        For tests only; see `discrete_gaussian`.
 
     Returns
     -------
@@ -102,11 +102,17 @@ def release_histograms(
     -----
     Sees this party's columns; sends noisy counts, which everybody may see.
     """
+    grid = Grid.of(noise_std)
     released: dict[Hashable, NoisyHistogram] = {}
     for name, counts in exact_histograms(frame, columns, n_bins, supports).items():
-        noise = gaussian_noise(counts.shape, noise_std, rng=rng).numpy()
-        support = (supports or {}).get(name)
-        released[name] = NoisyHistogram(columns[name], counts + noise, noise_std, support)
+        noisy = grid.release(grid.count(counts), rng=rng)
+        released[name] = NoisyHistogram(
+            columns[name],
+            noisy.values,
+            noise_std,
+            support=(supports or {}).get(name),
+            exponent=grid.exponent,
+        )
     return released
 
 
@@ -118,10 +124,11 @@ def release_narrowed_histograms(
     noise_std: float,
     rng: torch.Generator | None = None,
 ) -> dict[Hashable, NoisyHistogram]:
-    """Publish histograms twice: between the public bounds, then where the first show values.
+    """Publish numbers' histograms twice: between public bounds, then where the first show values.
 
     Public bounds are often far wider than a column, which then is in a few bins among many that
-    hold noise only: its scale, and so the whole encoding, would be the noise's.
+    hold noise only: its scale, and so the whole encoding, would be the noise's. Categories, whose
+    cells are the same, are published once with the noise that the mean of two releases would have.
 
     Parameters
     ----------
@@ -133,27 +140,26 @@ def release_narrowed_histograms(
     Returns
     -------
     dict of column to NoisyHistogram
-        Of numeric columns the second. Of categories, whose cells are the same, the average with
-        weights of inverse variance, which has noise `noise_std`.
+        Of numeric columns the second.
+
+    Notes
+    -----
+    Privacy: in units of its own noise, a record moves a column's cell by ``1 / noise_std``, or in
+    two releases by ``sqrt(share) / noise_std`` and ``sqrt(1 - share) / noise_std``, whose squares
+    add up to the same: the price does not depend on how many columns are published twice.
     """
-    share = SUPPORT_SHARE
+    numeric = [name for name in frame.columns if isinstance(columns[name], Bounds)]
+    numbers, labels = frame[numeric], frame.drop(columns=numeric)
     wide = release_histograms(
-        frame, columns, n_bins=n_bins, noise_std=noise_std / math.sqrt(share), rng=rng
+        numbers, columns, n_bins=n_bins, noise_std=noise_std / math.sqrt(SUPPORT_SHARE), rng=rng
     )
-    supports = {
-        name: histogram.significant_support()
-        for name, histogram in wide.items()
-        if isinstance(histogram.column, Bounds)
-    }
-    narrow = release_histograms(
-        frame,
+    found = release_histograms(
+        numbers,
         columns,
         n_bins=n_bins,
-        noise_std=noise_std / math.sqrt(1.0 - share),
-        supports=supports,
+        noise_std=noise_std / math.sqrt(1.0 - SUPPORT_SHARE),
+        supports={name: histogram.significant_support() for name, histogram in wide.items()},
         rng=rng,
     )
-    for name in wide.keys() - supports.keys():
-        counts = share * wide[name].counts + (1.0 - share) * narrow[name].counts
-        narrow[name] = NoisyHistogram(narrow[name].column, counts, noise_std)
-    return narrow
+    found |= release_histograms(labels, columns, n_bins=n_bins, noise_std=noise_std, rng=rng)
+    return {name: found[name] for name in frame.columns}

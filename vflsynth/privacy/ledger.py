@@ -74,6 +74,10 @@ class PrivacyLedger:
         What else read the records and has no share in ε.
     public : tuple of str
         What was taken as public knowledge.
+    noise : str, optional
+        How the noise is drawn, and what that adds to ε.
+    condition : str, optional
+        What ε depends on beyond theorems; said wherever it is printed.
 
     Examples
     --------
@@ -106,6 +110,8 @@ class PrivacyLedger:
     not_protected_against: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
     public: tuple[str, ...] = ()
+    noise: str = ""
+    condition: str = ""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.delta < 1.0:
@@ -207,6 +213,8 @@ class PrivacyLedger:
             "not_protected_against": list(self.not_protected_against),
             "not_covered": list(self.not_covered),
             "public": list(self.public),
+            "noise": self.noise,
+            "condition": self.condition,
             "reported": {
                 # JSON has no infinity.
                 "epsilon": {
@@ -251,6 +259,8 @@ class PrivacyLedger:
                 not_protected_against=data["not_protected_against"],
                 not_covered=data["not_covered"],
                 public=data["public"],
+                noise=data.get("noise", ""),
+                condition=data.get("condition", ""),
             )
         except (KeyError, TypeError, AttributeError, PrivacyParameterError) as error:
             raise ArtefactError(f"Not a privacy ledger: {error}") from error
@@ -267,8 +277,10 @@ class PrivacyLedger:
         epsilons = self.epsilons()
         best = min(epsilons, key=lambda name: epsilons[name])
         target = "" if self.target_epsilon is None else f"; asked for: {self.target_epsilon:g}"
+        condition = f"; {self.condition.upper()}" if self.condition else ""
         lines += _row(
-            "Spent, all parties", f"ε = {_number(epsilons[best])} at δ = {self.delta:g}{target}"
+            "Spent, all parties",
+            f"ε = {_number(epsilons[best])} at δ = {self.delta:g}{target}{condition}",
         )
         lines += _row(
             "By every valid accountant",
@@ -295,6 +307,7 @@ class PrivacyLedger:
             "By who released it", "; ".join(f"{p}: ε = {e} alone" for p, e in by_party.items())
         )
         lines += ["-" * _WIDTH]
+        lines += _row("Noise", *([self.noise] if self.noise else []))
         lines += _row("Taken as public", *self.public)
         lines += _row("NOT covered", *(self.not_covered or ("nothing that read the records",)))
         return "\n".join(lines)

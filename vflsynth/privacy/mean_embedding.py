@@ -1,19 +1,13 @@
-"""A noisy kernel mean embedding of the joint table, computed party by party.
+"""Random features whose mean over the joint records is their kernel mean embedding.
 
 The mean of random Fourier features (Rahimi and Recht 2007) of all records determines their joint
 distribution as far as the kernel can see; published once with noise (DP-MERF, Harder et al. 2021)
 it can be learned from for as long and as often as one likes. What is learned is not the release
 itself but the estimate that `vflsynth.privacy.shrinkage` makes of it.
 
-Who sends what: party i sends the projections ``x_i @ W_i`` of each record's encoded columns, shape
-(record, n_features / 2). The server adds the parties' projections, takes cosine and sine, sums over
-records and adds noise. The server must be trusted not to look: it sees per-record projections, as
-VFLGAN's server sees per-record features. Recipients of the noisy mean see nothing else. Parties see
-nothing of each other.
-
-Since ``cos(a + b) = cos a cos b - sin a sin b`` (likewise for the sine), the sum over records is an
-inner product of vectors that each party can compute alone: what secure aggregation or a two-party
-inner product would need, so that the server sees sums only.
+Party i projects each record's encoded columns, ``x_i @ W_i`` of shape (record, n_features / 2). The
+features are cosine and sine of all parties' projections, added. Nobody adds them for a record:
+`vflsynth.secure.phases` sums features over records such that no projection is seen.
 """
 
 from __future__ import annotations
@@ -27,13 +21,14 @@ from torch import Tensor
 
 from vflsynth.exceptions import PrivacyParameterError, ProtocolError
 from vflsynth.privacy.events import NeighbouringRelation
-from vflsynth.privacy.noise import gaussian_noise
 
 _BLOCK = 4096  # records whose features are in memory at once
 
+_LARGEST_ENCODED = 16.0  # encoded numbers are within ±12, other encoded columns within ±1
+
 
 def mean_embedding_sensitivity(relation: NeighbouringRelation) -> float:
-    """L2 sensitivity of the feature sum: every record's feature vector has norm exactly 1.
+    """L2 sensitivity of the feature sum, where no record's features have a norm above 1.
 
     Returns
     -------
@@ -78,6 +73,37 @@ def random_frequencies(
     return torch.from_numpy(rng.standard_normal((encoded_dim, n_features // 2)) / scales)
 
 
+def project_records(records: Tensor, frequencies: Tensor) -> Tensor:
+    """Project encoded records on the frequencies, each as if it were alone.
+
+    Parameters
+    ----------
+    records : Tensor, shape (record, encoded)
+        A party's; numbers beyond ±16 count as ±16.
+    frequencies : Tensor, shape (encoded, n_features / 2)
+
+    Returns
+    -------
+    Tensor, shape (record, n_features / 2)
+        float32, on the CPU.
+
+    Notes
+    -----
+    Both factors are rounded to about 22 bits, so that doubles hold all products and sums exactly.
+    In floating point the last bits of a record's projections could depend on the order of summation
+    and with it on the number of records: other records' angles would be rounded otherwise when one
+    is added, and the sum would change by more than the sensitivity.
+    """
+    bits = 52 - max(1, records.shape[1]).bit_length()
+    for_records, for_frequencies = bits - bits // 2, bits // 2
+    limit = 2.0**for_records
+    x = (records.to("cpu", torch.float64) * (limit / _LARGEST_ENCODED)).round().clamp(-limit, limit)
+    largest = math.frexp(float(frequencies.abs().max()))[1] if frequencies.numel() else 0
+    w = torch.ldexp(frequencies.to("cpu", torch.float64), torch.tensor(for_frequencies - largest))
+    scale = _LARGEST_ENCODED / limit * 2.0 ** (largest - for_frequencies)
+    return (x @ w.round() * scale).float()
+
+
 def random_features(projections: Tensor) -> Tensor:
     """Map summed projections to random Fourier features.
 
@@ -96,29 +122,29 @@ def random_features(projections: Tensor) -> Tensor:
 
 
 def feature_blocks(projections: Sequence[Tensor], dtype: torch.dtype) -> Iterator[Tensor]:
-    """Compute the random features of all records, some thousands at a time, on the CPU.
+    """Compute the random features of joint fakes, some thousands at a time, on the CPU.
 
     Parameters
     ----------
-    projections : sequence of Tensor, each (record, n_features / 2)
+    projections : sequence of Tensor, each (fake, n_features / 2)
         One per party, rows aligned.
     dtype : torch.dtype
         To compute in.
 
     Yields
     ------
-    Tensor, shape (some records, n_features)
+    Tensor, shape (some fakes, n_features)
 
     Raises
     ------
     ProtocolError
-        If shapes differ or a projection is not finite, which would void the sensitivity.
+        If shapes differ or a projection is not finite.
     """
     shapes = {tuple(part.shape) for part in projections}
     if len(shapes) != 1:
         raise ProtocolError(
             f"Projections of the parties have different shapes: {sorted(shapes)}. "
-            "Fix: all parties must use the same records and the same number of features."
+            "Fix: all parties must draw as many fakes and use the same number of features."
         )
     for start in range(0, len(projections[0]), _BLOCK):
         parts = [part[start : start + _BLOCK].to("cpu", dtype) for part in projections]
@@ -126,55 +152,3 @@ def feature_blocks(projections: Sequence[Tensor], dtype: torch.dtype) -> Iterato
         if not block.isfinite().all():
             raise ProtocolError("A party sent projections that are not finite. Fix: its encoding.")
         yield random_features(block)
-
-
-def feature_sum(projections: Sequence[Tensor]) -> Tensor:
-    """Sum the random features of all records.
-
-    Parameters
-    ----------
-    projections : sequence of Tensor, each (record, n_features / 2)
-        One per party, rows aligned.
-
-    Returns
-    -------
-    Tensor, shape (n_features,)
-        float64. Without noise: not for publication.
-
-    Raises
-    ------
-    ProtocolError
-        As `feature_blocks`.
-    """
-    total = torch.zeros(2 * projections[0].shape[1], dtype=torch.float64)
-    for features in feature_blocks(projections, torch.float64):
-        total += features.sum(0)
-    return total
-
-
-def release_mean_embedding(
-    total: Tensor,
-    *,
-    noise_std: float,
-    n_records: float,
-    rng: torch.Generator | None = None,
-) -> Tensor:
-    """Publish the mean embedding: noise on the sum, divided by a public number of records.
-
-    Parameters
-    ----------
-    total : Tensor, shape (n_features,)
-        From `feature_sum`.
-    noise_std : float
-        The noise multiplier times `mean_embedding_sensitivity`.
-    n_records : float
-        The true number under ``replace_one``; under ``add_or_remove_one`` that number is private
-        and `estimate_n_records` of published counts takes its place.
-    rng : torch.Generator, optional
-        For tests only; see `gaussian_noise`.
-
-    Returns
-    -------
-    Tensor, shape (n_features,)
-    """
-    return (total + gaussian_noise(total.shape, noise_std, rng=rng)) / n_records

@@ -86,11 +86,11 @@ def shrink_mean_embedding(
     Parameters
     ----------
     released : Tensor, shape (n_features,)
-        From `release_mean_embedding`.
+        The noisy sum of features over the number of records.
     mean, covariance : Tensor, shapes (n_features,) and (n_features, n_features)
         u and C, from `feature_moments` of records with independent columns.
     noise_std, n_records : float
-        As in `release_mean_embedding`.
+        Of the sum, and what it was divided by.
 
     Returns
     -------

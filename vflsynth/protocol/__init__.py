@@ -12,7 +12,12 @@ from vflsynth.protocol.declaration import (
     message,
 )
 from vflsynth.protocol.participant import Participant, answers, takes
-from vflsynth.protocol.schedule import PoissonSchedule, Schedule, SubsetSchedule
+from vflsynth.protocol.schedule import (
+    HeldOutSchedule,
+    PoissonSchedule,
+    Schedule,
+    SubsetSchedule,
+)
 from vflsynth.protocol.transcript import Transcript
 
 __all__ = [
@@ -20,6 +25,7 @@ __all__ = [
     "SERVER",
     "Channel",
     "Declaration",
+    "HeldOutSchedule",
     "LocalChannel",
     "MadeOf",
     "Message",

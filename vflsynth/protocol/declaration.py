@@ -30,6 +30,7 @@ class When(StrEnum):
     ONCE = "once"
     STEP = "every step"
     EPOCH = "every epoch"
+    BLOCK = "every block of records"
 
 
 class Uses(StrEnum):
@@ -60,6 +61,8 @@ class Declaration:
         Whether a party may need minutes for it: for every record, or to build networks.
     in_process : bool
         Whether it may not leave the process: it is not among the kinds that a frame can hold.
+    masked : bool
+        Whether what its receiver sees is uniformly random, whatever it is made of.
     """
 
     from_party: bool
@@ -70,6 +73,7 @@ class Declaration:
     uses: frozenset[Uses] = frozenset()
     slow: bool = False
     in_process: bool = False
+    masked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,8 @@ class Message:
     sender, receiver : str
         Party names, or ``"server"``.
     step : int
-        The discriminator step, generator step or epoch it belongs to; 0 before training.
+        The discriminator step, generator step, epoch or block of records it belongs to; 0 where
+        there is only one.
     """
 
     declared: ClassVar[Declaration]
@@ -113,6 +118,7 @@ def message(
     uses: tuple[Uses, ...] = (),
     slow: bool = False,
     in_process: bool = False,
+    masked: bool = False,
 ) -> Callable[[type[M]], type[M]]:
     """Declare a class of messages; see `Declaration`.
 
@@ -122,7 +128,7 @@ def message(
         If another class has this name.
     """
     declared = Declaration(
-        from_party, made_of, when, contents, tells, frozenset(uses), slow, in_process
+        from_party, made_of, when, contents, tells, frozenset(uses), slow, in_process, masked
     )
 
     def declare(cls: type[M]) -> type[M]:

@@ -423,6 +423,76 @@ class SummedBackboneGradients(Message):
     gradients: Tensor
 
 
+# -- secure sums, whatever the method -------------------------------------------------------------
+
+_UNIFORM = "nothing: uniformly random to its receiver, whatever the records are"
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.BLOCK,
+    slow=True,
+    masked=True,
+    contents="angles w_i^k x_i of the block's records in 2^16ths of a turn (b, K), each with a "
+    "mask that is drawn of the shared secret",
+    tells=_UNIFORM + " (`vflsynth.secure.phases`)",
+)
+class MaskedAngles(Message):
+    """Masked angles of a block of records, int16 of shape (record, frequency)."""
+
+    angles: Tensor
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.RECORDS,
+    when=When.BLOCK,
+    masked=True,
+    contents="an additive share of cosines and sines of the block's masked joint angles (2, b, K); "
+    "at all parties but one a seed of it",
+    tells=_UNIFORM + " (`vflsynth.secure.phases`)",
+)
+class SharedPoints(Message):
+    """A party's share of the points that joint masked angles stand for: `seed` or `opened`."""
+
+    seed: Tensor
+    opened: Tensor
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.BLOCK,
+    slow=True,
+    masked=True,
+    contents="one-hot latent states of the block's records (b, states), each number with a mask "
+    "that is drawn of the shared secret",
+    tells=_UNIFORM + " (`vflsynth.secure.products`)",
+)
+class MaskedStates(Message):
+    """Masked one-hot codes of a block of records, shape (record, state)."""
+
+    states: Tensor
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.ONCE,
+    slow=True,
+    masked=True,
+    contents="a share of sums over records, with the party's own noise in full and a part of zero "
+    "that is drawn of the shared secret",
+    tells="all parties' shares together: the published sums with every party's noise, which the "
+    "privacy ledger counts; fewer are uniformly random (`vflsynth.secure`)",
+)
+class SumShares(Message):
+    """A party's share of noisy sums, int64, one after the other."""
+
+    shares: Tensor
+
+
 # -- kernel mean embedding ------------------------------------------------------------------------
 
 
@@ -431,14 +501,18 @@ class SummedBackboneGradients(Message):
     made_of=MadeOf.RECORDS,
     when=When.ONCE,
     slow=True,
-    contents="counts of the cells of all columns, with Gaussian noise",
+    contents="counts of the cells of all columns, with discrete Gaussian noise, in whole steps",
     tells="published; the privacy ledger counts it",
 )
 class NoisyHistograms(Message):
-    """Published counts of a party's columns, one after the other, and their numbers of cells."""
+    """Published counts of a party's columns, one after the other, and their numbers of cells.
+
+    Counts are whole numbers of steps; those of column i are ``2**exponents[i]``.
+    """
 
     counts: Tensor
     n_cells: Tensor
+    exponents: Tensor
 
 
 @message(
@@ -451,24 +525,6 @@ class NoisyHistograms(Message):
 )
 class IndependentProjections(Message):
     """Projections of records with independent columns, shape (record, frequency)."""
-
-    projections: Tensor
-
-
-@message(
-    from_party=True,
-    made_of=MadeOf.RECORDS,
-    when=When.ONCE,
-    slow=True,
-    contents="w_i^k x_i of every record (n, K), in the clear",
-    tells="K linear functions of every record's encoded columns, without noise. The server does "
-    "not know the frequencies w, which the party draws, but with that many projections of each "
-    "record nothing is hidden from it: **the server sees the records in the clear** and must be "
-    "trusted to add noise and to forget. It needs only the sums over records of cos and sin of the "
-    "parties' added projections, which secure aggregation can give it",
-)
-class RecordProjections(Message):
-    """Projections of every record's encoded columns, shape (record, frequency)."""
 
     projections: Tensor
 
@@ -508,18 +564,18 @@ class ProjectionGradients(Message):
     made_of=MadeOf.RECORDS,
     when=When.ONCE,
     slow=True,
-    contents="every record's latent states (n, groups), in the clear",
-    tells="a few discrete functions of every record's columns, without noise, such as which of "
-    "eight classes of laboratory values a patient is in. The server counts pairs of them, which "
-    "secure aggregation can give it",
+    contents="counts of all pairs of the party's latent states, with discrete Gaussian noise, in "
+    "whole steps, and numbers of states (groups,)",
+    tells="published; the privacy ledger counts it",
 )
-class LatentCodes(Message):
-    """Latent state of every record in each of a party's groups of columns, and how many there are.
+class LatentTables(Message):
+    """Published tables of pairs of a party's own latent attributes, one after the other.
 
-    `codes` has shape (record, group), `sizes` (group,).
+    `counts` are whole numbers of steps, int64; `sizes` are the attributes' numbers of states,
+    shape (group,).
     """
 
-    codes: Tensor
+    counts: Tensor
     sizes: Tensor
 
 
@@ -542,6 +598,162 @@ class LatentTree(Message):
     sizes: Tensor
     shares: Tensor
     first: int
+
+
+# -- split autoregressive model -------------------------------------------------------------------
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.ONCE,
+    slow=True,
+    contents="fixed random features of records (R, m, F): of all, but of at most 32,768 where "
+    "contexts have a bound",
+    tells="one vector per record, without noise, once. Whoever knows some of the party's records "
+    "reads its other columns from them by regression; a server that owns no table and knows nobody "
+    "has nothing to fit that regression to but the features' distribution",
+)
+class RecordFeatures(IntermediateFeatures):
+    """Fixed random features of the first records, in an order that the parties drew alike."""
+
+    features: Tensor
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.ONCE,
+    slow=True,
+    contents="what the party's features contribute to the contexts of every party after it "
+    "(R, n, parties, w)",
+    tells="a few functions of each record's columns, without noise: the server adds the noise that "
+    "bounds what receivers learn",
+)
+class ContextParts(Message):
+    """Contributions to contexts of all records, shape (replica, record, receiver, context)."""
+
+    parts: Tensor
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.RECORDS,
+    when=When.ONCE,
+    contents="c_i (R, n, w): numbers in [-1, 1] made of the features of the parties before i, with "
+    "Gaussian noise; the bound on their information in bits",
+    tells="at most `bits_per_record` bits about each record of all parties before it together, "
+    "whatever the receiver knows, from this one snapshot. A second run sends a second one, and its "
+    "bits add up; so do those of receivers who pool theirs",
+)
+class RecordContexts(Message):
+    """Noisy contexts of all records, shape (replica, record, context)."""
+
+    contexts: Tensor
+    bits_per_record: float
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.RECORDS,
+    when=When.ONCE,
+    contents="features of the parties before i, side by side (R, n, F)",
+    tells="what `RecordFeatures` contains: a receiver who knows a few hundred of the senders' "
+    "records can read nearly everything of the others. For parties that may know each other's "
+    "columns",
+)
+class RelayedFeatures(IntermediateFeatures):
+    """Features that the server hands on as they are."""
+
+    features: Tensor
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.NETWORKS,
+    when=When.ONCE,
+    contents="weights of what makes contexts of the party's own features (R, weights)",
+    tells="which functions of the party's columns say most about the later parties' columns: a "
+    "network that was trained on all records",
+)
+class SenderWeights(Message):
+    """Weights by which a party makes synthetic contexts for later ones, shape (replica, weight)."""
+
+    weights: Tensor
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.STEP,
+    uses=(Uses.ROWS,),
+    contents="gradients of the party's loss with respect to the contexts of a batch (R, B, w)",
+    tells="one vector per record and step, without noise, that depends on the party's columns as "
+    "gradients depend on labels in split learning",
+)
+class ContextGradients(CutGradients):
+    """What a party's training step says about its contexts."""
+
+    gradients: Tensor
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.STEP,
+    slow=True,
+    uses=(Uses.ROWS,),
+    contents="the rows of `RecordFeatures` that a batch has (R, B)",
+    tells="which records a batch has, by their places in the common order",
+)
+class BatchRows(Message):
+    """Places of a batch's records, int64, shape (replica, batch)."""
+
+    rows: Tensor
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.RECORDS,
+    when=When.STEP,
+    contents="contexts of a batch without noise (R, B, w)",
+    tells="numbers in [-1, 1] made of the features of the parties before it by weights that change "
+    "at every step: many snapshots, and no bound",
+)
+class BatchContexts(Message):
+    """Contexts of a batch, shape (replica, batch, context)."""
+
+    contexts: Tensor
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.RECORDS,
+    when=When.EPOCH,
+    contents="contexts of the held-out records without noise (R, m, w)",
+    tells="as `BatchContexts`",
+)
+class HeldOutContexts(Message):
+    """Contexts of the held-out records, shape (replica, held-out record, context)."""
+
+    contexts: Tensor
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.NETWORKS,
+    when=When.EPOCH,
+    slow=True,
+    contents="mean log-likelihood of its columns over training and over held-out records (R,), and "
+    "whether the party goes on",
+)
+class LikelihoodReport(Message):
+    """Mean log-likelihoods per record in nats, and where training stands, each (replica,)."""
+
+    trained: Tensor
+    held_out: Tensor
+    improved: Tensor
+    waiting: Tensor
 
 
 # -- Gaussian copula ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,15 @@ class Schedule:
         0 where nothing is generated.
     replica_rows : Tensor of int64, shape (replica, n_records), optional
         Positions of each replica's training records; by default all replicas use all records.
+
+    Attributes
+    ----------
+    attempt : bytes
+        A secret of the parties that is new in every attempt, for masks: what is masked twice alike
+        shows its difference.
     """
+
+    attempt: bytes
 
     def __init__(
         self,
@@ -136,6 +145,43 @@ class Schedule:
         return torch.from_numpy(rotation).to(self.streams.device)
 
 
+class HeldOutSchedule(Schedule):
+    """Some records are held out of all batches: they say when to stop.
+
+    Parameters
+    ----------
+    streams, batch_size, replica_rows
+        See `Schedule`.
+    n_records : int
+        Training records per replica, those that are held out included.
+    n_held_out : int
+
+    Attributes
+    ----------
+    order : Tensor of int64, shape (replica, record)
+        Positions of the replica's records in an order that the parties draw alike. Those held out
+        come first; `rows` are places in this order.
+    """
+
+    def __init__(
+        self,
+        streams: RandomStreams,
+        *,
+        n_records: int,
+        n_held_out: int,
+        batch_size: int,
+        replica_rows: Tensor | None = None,
+    ) -> None:
+        super().__init__(streams, n_records=n_records - n_held_out, batch_size=batch_size)
+        order = streams.permutation("held out", 0, n_records)
+        self.order = order if replica_rows is None else replica_rows.gather(1, order)
+        self.n_held_out = n_held_out
+
+    def rows(self, step: int) -> Tensor:
+        """Choose the places in `order` of a batch, int64, shape (replica, batch)."""
+        return super().rows(step) + self.n_held_out
+
+
 class SubsetSchedule(Schedule):
     """A fresh uniform subset of the records at every step, drawn without replacement.
 
@@ -195,6 +241,12 @@ class PoissonSchedule(SubsetSchedule):
         See `SubsetSchedule`; `batch_size` is that of the fakes.
     sample_rate : float
         Probability of a record to be in a batch.
+
+    Notes
+    -----
+    Batches have as many places in (nearly) all steps, see `places_of_batches`: were there just
+    enough for the records drawn, the last bits of what networks compute of fakes could depend on
+    how many these are.
     """
 
     def __init__(
@@ -220,13 +272,12 @@ class PoissonSchedule(SubsetSchedule):
         self._latest: tuple[int, list[npt.NDArray[np.int64]]] | None = None
 
     def rows(self, step: int) -> Tensor:
-        """Choose the record positions of a batch, int64, shape (replica, most records drawn).
+        """Choose the record positions of a batch, int64, shape (replica, place).
 
-        A replica for which fewer records were drawn has any positions in its last columns: see
-        `n_real`.
+        A replica has any positions in the columns beyond the records drawn for it: see `n_real`.
         """
         drawn = self._drawn(step)
-        rows = np.zeros((len(drawn), max(map(len, drawn))), np.int64)
+        rows = np.zeros((len(drawn), self._n_places(drawn)), np.int64)
         for replica, own in enumerate(drawn):
             rows[replica, : len(own)] = own
         return self._of_replica(torch.from_numpy(rows).to(self.streams.device))
@@ -241,8 +292,8 @@ class PoissonSchedule(SubsetSchedule):
 
         Returns
         -------
-        fakes : Tensor of int64, shape (replica, most records drawn)
-        weights : Tensor, shape (replica, most records drawn, 1)
+        fakes : Tensor of int64, shape (replica, place)
+        weights : Tensor, shape (replica, place, 1)
 
         Notes
         -----
@@ -251,7 +302,7 @@ class PoissonSchedule(SubsetSchedule):
         the sum of their terms would move by more than the clipping bound.
         """
         drawn = self._drawn(step)
-        shape = (len(drawn), max(map(len, drawn)))
+        shape = (len(drawn), self._n_places(drawn))
         fakes, weights = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
         for replica, rng in enumerate(self.sampling.numpy_generators("partners", step)):
             draws = rng.random((len(drawn[replica]), 2))
@@ -264,6 +315,10 @@ class PoissonSchedule(SubsetSchedule):
         """Count the records drawn for each replica's batch, int64, shape (replica,)."""
         return torch.tensor([len(own) for own in self._drawn(step)], device=self.streams.device)
 
+    def _n_places(self, drawn: Sequence[npt.NDArray[np.int64]]) -> int:
+        places = places_of_batches(self.batch_size)
+        return places * max(1, -(-max(map(len, drawn)) // places))
+
     def _drawn(self, step: int) -> list[npt.NDArray[np.int64]]:
         if self._latest is None or self._latest[0] != step:  # several ask about the same step
             drawn = [
@@ -272,3 +327,11 @@ class PoissonSchedule(SubsetSchedule):
             ]
             self._latest = step, drawn
         return self._latest[1]
+
+
+def places_of_batches(expected: int) -> int:
+    """Return a multiple of 64 that a Poisson sample of `expected` records on average fits into.
+
+    It exceeds that once in 10¹³ batches (Bernstein's inequality), and then has twice as many.
+    """
+    return 64 * math.ceil((expected + 8.0 * math.sqrt(expected) + 16.0) / 64.0)

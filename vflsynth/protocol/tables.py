@@ -102,6 +102,7 @@ def _payment(kind: type[Message], covers: Mapping[str, Mapping[str, Paid]]) -> s
     for mechanism, covered in covers.items():
         if (paid := covered.get(kind.__name__)) is not None:
             noise = "noisy" if paid.noised else "without noise"
+            noise = "masked" if kind.declared.masked else noise
             payers.setdefault(f"{noise}, “{paid.purpose}” pays", []).append(mechanism)
     if not payers:
         return "refused"

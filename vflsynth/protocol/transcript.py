@@ -75,4 +75,4 @@ def _size(value: object) -> tuple[int, str]:
         return int(value.memory_usage(deep=True)), f"({len(value)},)"
     if isinstance(value, Mapping):
         return len(json.dumps(value).encode()), "JSON"
-    return 8, "scalar"
+    return 8, f"= {value:g}" if isinstance(value, float) else "scalar"

@@ -44,13 +44,15 @@ class Callback(Protocol):
 class EarlyStopping:
     """Stop when the Fréchet distance has not improved for `patience` evaluations.
 
+    Of models that are trained by likelihood: when the held-out log-likelihood has not.
+
     Parameters
     ----------
     patience : int
         Evaluations without an improvement; there is one per epoch unless ``evaluate_every`` says
         otherwise, and none with ``model_selection="last"``.
     min_improvement : float, default=0.0
-        Smaller improvements do not count; in units of the Fréchet distance.
+        Smaller improvements do not count; in units of the Fréchet distance, or nats per record.
 
     Raises
     ------
@@ -76,10 +78,10 @@ class EarlyStopping:
         """Count evaluations without improvement."""
         if state.epoch == 1:
             self._best, self._waited = None, 0
-        distance = state.record.get("frechet_distance")
-        if distance is None:
+        distance, likelihood = map(state.record.get, ("frechet_distance", "held_out"))
+        if distance is None and likelihood is None:
             return False
-        values = np.asarray(distance)
+        values = np.asarray(distance) if likelihood is None else -np.asarray(likelihood)
         if self._best is None or bool(np.any(values < self._best - self.min_improvement)):
             self._waited = 0
         else:
@@ -114,8 +116,11 @@ class Progress:
     def on_epoch_end(self, state: EpochState) -> None:
         """Advance by one epoch."""
         distance = state.record.get("frechet_distance")
+        likelihood = state.record.get("held_out")
         if distance is not None:
             self._bar.set_postfix_str(f"FD {np.mean(distance):.3g}", refresh=False)
+        elif likelihood is not None:
+            self._bar.set_postfix_str(f"{np.mean(likelihood):.2f} nats", refresh=False)
         self._bar.update(1)
 
     def close(self) -> None:

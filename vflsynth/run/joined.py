@@ -7,13 +7,12 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
 
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.frames import AlignmentReport, party_keys
 from vflsynth.methods.base import Method
 from vflsynth.methods.party import Encoder, Party
-from vflsynth.models import GeneratorSampler, PartyModel
+from vflsynth.models import PartyModel
 from vflsynth.protocol import LocalChannel, Transcript
 from vflsynth.protocol.messages import Hello
 from vflsynth.run.local import LocalRun, Options, match_records
@@ -80,18 +79,22 @@ class JoinedRun(LocalRun):
         run, method = self.parties[JOINED], self.method
         holder: Any = run.party
         method.finish(holder)
+        samplers: Any = method.samplers(holder, run.settings)
         offset = method.key_offset([minter.offset for minter in self._minters.values()])
         halves: dict[str, list[Any]] = {}
         for name in self._order:
             part = self._parts[name]
             transformer, place = holder.transformer.part(part.columns, part.index.name, party=name)
-            weights = _columns(holder.selected, place)
             minter = self._minters[name].starting_at(offset)
             halves[name] = [
-                PartyModel(name, transformer, sampler, on=self._owned_by, minter=minter)
-                for sampler in GeneratorSampler.of_replicas(
-                    run.settings.generator, transformer.spans_, weights
+                PartyModel(
+                    name,
+                    transformer,
+                    sampler.part(transformer.spans_, place),
+                    on=self._owned_by,
+                    minter=minter,
                 )
+                for sampler in samplers
             ]
         return halves
 
@@ -118,11 +121,3 @@ class _PartByPart:
             )
             made.append(encoder.fitted(name, matched[list(part.columns)]))
         return TableTransformer.joined(made, party=party)
-
-
-def _columns(weights: Mapping[str, Tensor], place: slice) -> dict[str, Tensor]:
-    """Take from the one generator what makes some columns."""
-    own = dict(weights)
-    for name in ("output.weight", "output.bias"):
-        own[name] = own[name][..., place]
-    return own

@@ -47,6 +47,8 @@ def run(
     with _interruptible() as interrupted:
         algorithm.begin()
         for epoch in range(done + 1, duration.n_epochs + 1):
+            if algorithm.finished:
+                break
             started = time.perf_counter()
             for step in range(
                 (epoch - 1) * duration.steps_per_epoch, epoch * duration.steps_per_epoch

@@ -207,7 +207,8 @@ class _Checkpointing:
         if node.account is not None and plan is not None and state.epoch < state.n_epochs:
             node.account.spend(plan.releases(state.epoch + 1, state.epoch + 1))
         every = node.checkpoint_every
-        if every is None or (state.epoch % every and state.epoch != state.n_epochs):
+        last = state.epoch == state.n_epochs or node.algorithm.finished
+        if every is None or (state.epoch % every and not last):
             return
         names = node.everybody.names
         node.everybody.scatter(

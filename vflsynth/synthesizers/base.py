@@ -19,13 +19,14 @@ from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth._version import __version__
 from vflsynth._warnings import warn_user
 from vflsynth.columns import TableTransformer
+from vflsynth.columns.types import with_public_types
 from vflsynth.exceptions import ArtefactError, NoPrivacyWarning
 from vflsynth.frames import AlignmentReport, check_party_frames
 from vflsynth.mechanisms import Mechanism
 from vflsynth.methods import Method
-from vflsynth.models import PartyModel
+from vflsynth.models import PartyModel, sample_parties
 from vflsynth.parameters import parameters_from_json, parameters_to_json
-from vflsynth.privacy import NeighbouringRelation, PrivacyLedger
+from vflsynth.privacy import PrivacyLedger
 from vflsynth.registry import full_name
 from vflsynth.run import (
     JoinedRun,
@@ -153,7 +154,10 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         for replica, model in enumerate(models):
             model.parties_ = {name: found[replica] for name, found in halves.items()}
             model.alignment_ = run.alignment
-            model.history_ = run.history.to_frame(replica)
+            history = run.history.to_frame(replica)
+            if ledger is not None and ledger.covers_synthetic_data:  # times depend on batches
+                history = history.drop(columns="seconds", errors="ignore")
+            model.history_ = history
             model.settings_ = method.reported(run.settings, run.duration)
             model.device_, model.interrupted_ = str(run.device), run.interrupted
             model.transcript_ = None if transcript is None else transcript.to_frame()
@@ -172,6 +176,11 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         """Check the tables, and seat the parties."""
         device = resolve_device(self.device)
         frames = check_party_frames(party_frames, on, allow_empty_columns=method.is_private)
+        if method.is_private:
+            frames = {
+                party: with_public_types(frame, method.public_schema, party=party)
+                for party, frame in frames.items()
+            }
         return (JoinedRun if self.joins else LocalRun)(
             method,
             frames,
@@ -248,7 +257,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             self._n_samples += 1
         else:
             secret = secret_from(random_state)
-        parts = {name: model.sample_from_secret(n, secret) for name, model in self.parties_.items()}
+        parts = sample_parties(self.parties_, n, secret)
         if by_party:
             if keys:
                 parts = {name: self.parties_[name].add_keys(part) for name, part in parts.items()}
@@ -271,12 +280,13 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         Holds every party's generator and encoding, no record, and no discriminator. To save a
         single party's half use ``parties_[name].save(path)``.
 
-        Where a privacy guarantee makes the number of records private, `alignment_` and
-        `transcript_`, which tell it, are left out and None after loading.
+        With a guarantee for the synthetic data, `alignment_` and `transcript_`, which tell numbers
+        of records, are left out and None after loading: nothing in the files is derived from
+        records but by the releases of the ledger (`vflsynth.models.number_sources`).
         """
         check_is_fitted(self, "parties_")
         alignment, transcript = self.alignment_, self.transcript_
-        if self._number_of_records_is_private():
+        if self.privacy_ledger_ is not None and self.privacy_ledger_.covers_synthetic_data:
             alignment = transcript = None
         content = {
             "class": full_name(type(self)),
@@ -338,11 +348,3 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
                 raise ArtefactError(f"{root} does not hold exactly the parties {names}")
         synth.parties_ = {name: PartyModel.read(root / "parties" / name, where) for name in names}
         return synth
-
-    def _number_of_records_is_private(self) -> bool:
-        ledger = self.privacy_ledger_
-        return (
-            ledger is not None
-            and ledger.covers_synthetic_data
-            and ledger.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE
-        )

@@ -98,6 +98,8 @@ def _wrong_mechanism(estimator: Any, mechanism: type[Mechanism]) -> PrivacyParam
         if mechanism in getattr(kind, "methods", {})
     )
     use = f"{known} for {name}" if known else f"None for {name}, which has no private mode"
+    if reason := getattr(estimator, "not_private_because", ""):
+        use += f" ({reason})"
     return PrivacyParameterError(
         "privacy",
         mechanism.__name__,

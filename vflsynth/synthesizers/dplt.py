@@ -69,8 +69,8 @@ class DPLTSynthesizer(BaseSynthesizer):
     class. The tree is the maximum spanning tree by noisy mutual information.
 
     Privacy: ε of `privacy` bounds what the synthetic table reveals about one record, with all
-    tables of all parties counted; the ledger lists them. The server is not covered: it sees every
-    record's latent attributes (`vflsynth.protocol.messages`). Noise comes from the operating system
+    tables of all parties counted; the ledger lists them. Server and parties see nothing else of
+    other parties' records (`vflsynth.secure.products`). Noise comes from the operating system
     whatever `random_state` is, so that two fits differ and each spends the whole budget anew.
 
     Examples

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy.typing as npt
-from sklearn.base import clone
 from torch import nn
 
 from vflsynth._random import RandomState, secret_from
@@ -15,8 +13,9 @@ from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes
 from vflsynth.exceptions import ParameterError
 from vflsynth.networks.layers import one_replica
 from vflsynth.run import Callback, Options
-from vflsynth.synthesizers.base import BaseSynthesizer, PartyFrames
+from vflsynth.synthesizers.base import PartyFrames
 from vflsynth.synthesizers.combinations import check_combination
+from vflsynth.synthesizers.trained import TrainedSynthesizer
 
 _POSITIVE = Number(0, closed=(False, True))
 RULES: dict[str, Rule] = {
@@ -34,12 +33,13 @@ RULES: dict[str, Rule] = {
     "generator_average": Number(0, 1, closed=(True, False)),
     "model_selection": Choice(("best", "last")),
     "evaluate_every": Number(1, whole=True),
+    "calibrate_marginals": Choice((True, False)),
     "memory_limit": Optional(_POSITIVE),
     "verbose": Number(0, whole=True),
 }
 
 
-class GANSynthesizer(BaseSynthesizer):
+class GANSynthesizer(TrainedSynthesizer):
     """Base of the GANs: parameters they share, fitting one or many models.
 
     Subclasses document the parameters, add their own with rules for them, and say which method they
@@ -62,69 +62,11 @@ class GANSynthesizer(BaseSynthesizer):
     generator_average: float
     model_selection: Literal["best", "last"]
     evaluate_every: int
+    calibrate_marginals: bool
     memory_limit: float | None
     device: str
     verbose: int
     local_discriminators_: dict[str, nn.Module]
-
-    def fit(
-        self,
-        party_frames: PartyFrames,
-        on: Hashable = None,
-        *,
-        callbacks: Sequence[Callback] = (),
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_every: int = 10,
-        resume: str | os.PathLike[str] | None = None,
-        transcript: bool = False,
-    ) -> Self:
-        """Match the parties' records and train.
-
-        Parameters
-        ----------
-        party_frames : mapping of str to DataFrame
-            One table per party; never modified, never joined.
-        on : hashable, optional
-            Key column of every table. Default: the index.
-        callbacks : sequence of Callback
-            Called after every epoch; one that returns True ends training.
-        checkpoint : path-like, optional
-            Directory for a checkpoint, rewritten every `checkpoint_every` epochs. It holds all
-            parties' networks and belongs to whoever runs this process.
-        checkpoint_every : int, default=10
-        resume : path-like, optional
-            Continue from this checkpoint, and go on writing it unless `checkpoint` says otherwise.
-            The same tables and parameters are needed, and on a CPU the result is the same, byte for
-            byte, as that of a run that was never interrupted.
-        transcript : bool, default=False
-            Count every message that crosses a boundary, in `transcript_`.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        PartyDataError
-            One of its children for every way in which tables can be unusable.
-        ParameterError
-            If a parameter is out of range.
-        ArtefactError
-            If `resume` is damaged or belongs to another run.
-        TrainingDivergedError
-            If a loss is no longer finite.
-        """
-        options = Options(
-            callbacks=callbacks,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            resume=resume,
-            transcript=transcript,
-            verbose=bool(self.verbose),  # its range is checked with all others
-            memory_limit=self.memory_limit,
-        )
-        self._fit_models([self], party_frames, on, options)
-        return self
 
     def fit_replicas(
         self,
@@ -168,18 +110,9 @@ class GANSynthesizer(BaseSynthesizer):
         ParameterError
             As in `fit`; or if there is no random state, or `replica_rows` does not fit.
         """
-        if not len(random_states):
-            raise ParameterError("random_states is empty; give one state per model")
-        models = [clone(self).set_params(random_state=state) for state in random_states]
-        options = Options(
-            callbacks=callbacks,
-            replica_rows=replica_rows,
-            verbose=bool(self.verbose),  # its range is checked with all others
-            memory_limit=self.memory_limit,
-        )
         if keep_discriminators:
             check_combination(self, keep_discriminators=True)
-        run = self._fit_models(models, party_frames, on, options)
+        models, run = self._fit_replicas(party_frames, on, random_states, replica_rows, callbacks)
         if keep_discriminators:
             owners: dict[str, Any] = {name: node.party for name, node in run.parties.items()}
             for replica, model in enumerate(models):

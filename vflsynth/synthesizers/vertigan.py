@@ -56,6 +56,10 @@ class VertiGANSynthesizer(GANSynthesizer):
         Keep the generators of the epoch with the lowest Fréchet distance, or those of the last.
     evaluate_every : int, default=1
         Epochs between evaluations of the Fréchet distance.
+    calibrate_marginals : bool, default=True
+        Whether every party, once training is over, gives its generated columns the marginals of its
+        records: categories their shares, numbers their quantiles, each the mean of ten records or
+        more. Order stays, and with it the relations between columns. False is the paper's.
     column_kinds : mapping, optional
         Column label to kind, over all parties. Default: inferred.
     transformer : TableTransformer, optional
@@ -71,10 +75,10 @@ class VertiGANSynthesizer(GANSynthesizer):
     privacy : Mechanism, optional
         Differential privacy (Notes): `DPSGD` or `FirstLayer` of `vflsynth.mechanisms`.
         `MeanEmbedding` has no discriminators and so nothing of VertiGAN. With `DPSGD` nothing is
-        evaluated: `model_selection` and `evaluate_every` have no effect and are refused if they are
-        not the default, `batch_size` is the expected number of real records in a batch,
-        `learning_rate` is that of the generators and a tenth of the discriminators', and the
-        default is about 3,000 steps. With `FirstLayer` all parameters are as without.
+        evaluated: `model_selection`, `evaluate_every` and `calibrate_marginals` have no effect and
+        are refused if they are not the default, `batch_size` is the expected number of real records
+        in a batch, `learning_rate` is that of the generators and a tenth of the discriminators',
+        and the default is about 3,000 steps. With `FirstLayer` all parameters are as without.
 
     Attributes
     ----------
@@ -149,6 +153,7 @@ class VertiGANSynthesizer(GANSynthesizer):
         generator_average: float = 0.999,
         model_selection: Literal["best", "last"] = "best",
         evaluate_every: int = 1,
+        calibrate_marginals: bool = True,
         column_kinds: Mapping[Any, str] | None = None,
         transformer: TableTransformer | None = None,
         memory_limit: float | None = None,
@@ -172,6 +177,7 @@ class VertiGANSynthesizer(GANSynthesizer):
         self.generator_average = generator_average
         self.model_selection = model_selection
         self.evaluate_every = evaluate_every
+        self.calibrate_marginals = calibrate_marginals
         self.column_kinds = column_kinds
         self.transformer = transformer
         self.memory_limit = memory_limit

@@ -64,6 +64,10 @@ class VFLGANSynthesizer(GANSynthesizer):
         Keep the generators of the epoch with the lowest Fréchet distance, or those of the last.
     evaluate_every : int, default=1
         Epochs between evaluations of the Fréchet distance.
+    calibrate_marginals : bool, default=True
+        Whether every party, once training is over, gives its generated columns the marginals of its
+        records: categories their shares, numbers their quantiles, each the mean of ten records or
+        more. Order stays, and with it the relations between columns. False is the paper's.
     column_kinds : mapping, optional
         Column label to kind, over all parties: "continuous", "integer", "boolean", "categorical",
         "ordered", "datetime". Default: inferred, see `vflsynth.columns.kinds.infer_kind`.
@@ -83,9 +87,9 @@ class VFLGANSynthesizer(GANSynthesizer):
         not the default. `MeanEmbedding` replaces the discriminators: what is about them or about
         evaluation, `learning_rate`, `betas` and `generator_average` have none; an epoch is 100
         steps (default 25) with batches of 512 fakes. With `DPSGD` nothing is evaluated either:
-        `model_selection` and `evaluate_every` have none, `batch_size` is the expected number of
-        real records in a batch, `learning_rate` is that of the generators and a tenth of the
-        discriminators', and the default is about 3,000 steps. In our experiments
+        `model_selection`, `evaluate_every` and `calibrate_marginals` have none, `batch_size` is the
+        expected number of real records in a batch, `learning_rate` is that of the generators and a
+        tenth of the discriminators', and the default is about 3,000 steps. In our experiments
         ``discriminator_steps=2`` and ``max_grad_norm=2`` did best. With `FirstLayer` all parameters
         are as without.
 
@@ -167,6 +171,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         generator_average: float = 0.999,
         model_selection: Literal["best", "last"] = "best",
         evaluate_every: int = 1,
+        calibrate_marginals: bool = True,
         column_kinds: Mapping[Any, str] | None = None,
         transformer: TableTransformer | None = None,
         memory_limit: float | None = None,
@@ -193,6 +198,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         self.generator_average = generator_average
         self.model_selection = model_selection
         self.evaluate_every = evaluate_every
+        self.calibrate_marginals = calibrate_marginals
         self.column_kinds = column_kinds
         self.transformer = transformer
         self.memory_limit = memory_limit

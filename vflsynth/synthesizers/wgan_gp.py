@@ -22,18 +22,19 @@ class WGANGPSynthesizer(VertiGANSynthesizer):
     ----------
     latent_dim, generator_hidden, discriminator_hidden, bias, batch_norm_eps, gumbel_temperature, \
 gradient_penalty_weight, discriminator_steps, batch_size, epochs, learning_rate, betas, \
-generator_average, model_selection, evaluate_every, column_kinds, transformer, memory_limit, \
-device, random_state, verbose
+generator_average, model_selection, evaluate_every, calibrate_marginals, column_kinds, \
+transformer, memory_limit, device, random_state, verbose
         As of `VertiGANSynthesizer`.
     privacy : Mechanism, optional
         Differential privacy for the synthetic table, by any of `vflsynth.mechanisms` but
         `LatentTree`. `MeanEmbedding`, `DPSGD` and `FirstLayer` are those of `VFLGANSynthesizer` and
         change its parameters alike; there is one discriminator to clip, not one per party and one
-        shared. `DPSGDGAN` and `GSWGAN` are the published ones: `model_selection` and
-        `evaluate_every` have no effect with them, as nothing is evaluated. With `DPSGDGAN` the
-        default is about 3,000 steps with an eighth of the records. With `GSWGAN` `batch_size` is
-        also the number of fakes whose gradients are released at each generator step; default: the
-        largest power of two that is at most a shard's number of records, between 8 and 32.
+        shared. `DPSGDGAN` and `GSWGAN` are the published ones: `model_selection`,
+        `evaluate_every` and `calibrate_marginals` have no effect with them, as no record is read.
+        With `DPSGDGAN` the default is about 3,000 steps with an eighth of the records. With
+        `GSWGAN` `batch_size` is also the number of fakes whose gradients are released at each
+        generator step; default: the largest power of two that is at most a shard's number of
+        records, between 8 and 32.
 
     Attributes
     ----------

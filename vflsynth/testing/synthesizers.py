@@ -6,7 +6,7 @@ import inspect
 import random
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from sklearn.exceptions import NotFittedError
 from vflsynth.columns import TableTransformer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import KeyTypeError, ParameterError
+from vflsynth.models import PartyModel
 from vflsynth.synthesizers import BaseSynthesizer
 from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, require, same
 from vflsynth.testing.laws import same_table as equal
@@ -61,6 +62,18 @@ class SynthesizerCase:
         """The synthesizer, fitted to `zoo`."""
         return self.make().fit(zoo())
 
+    @cached_property
+    def zoo_sample(self) -> pd.DataFrame:
+        """The first sample of a fit to `zoo`, of 20 rows."""
+        sample: pd.DataFrame = self.make().fit(zoo()).sample(20)
+        return sample
+
+    @cached_property
+    def small_sample(self) -> pd.DataFrame:
+        """The first sample of a fit to `small`, of 20 rows."""
+        sample: pd.DataFrame = self.fit_small().sample(20)
+        return sample
+
     def fit_small(self, **parameters: Any) -> Any:
         """Return a clone that is fitted to `small`."""
         return self.make(**parameters).fit(small(), on=KEY)
@@ -71,6 +84,22 @@ def folder() -> Iterator[Path]:
     """Make a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as path:
         yield Path(path)
+
+
+def sample_apart(
+    halves: Mapping[str, PartyModel], n: int, random_state: int
+) -> dict[str, pd.DataFrame]:
+    """Let halves sample one by one, each given what those before it passed on, and no more."""
+    tables: dict[str, pd.DataFrame] = {}
+    passed_on: dict[str, dict[str, Any]] = {name: {} for name in halves}
+    while left := [name for name in halves if name not in tables]:
+        ready = [name for name in left if set(halves[name].after) <= set(tables)]
+        require(bool(ready), f"the halves of {left} wait for each other")
+        half, received = halves[ready[0]], passed_on[ready[0]]
+        tables[half.name] = half.sample(n, random_state, received=received)
+        for name, numbers in half.pass_on(n, random_state, received=received).items():
+            passed_on[name][half.name] = numbers
+    return tables
 
 
 # -- estimators ------------------------------------------------------------------------------------
@@ -144,10 +173,9 @@ def same_random_state_same_bytes(case: SynthesizerCase) -> None:
     again = case.make().fit(zoo())
     one, other = (s.history_.drop(columns="seconds", errors="ignore") for s in (again, case.fitted))
     equal(one, other, "the history of a second fit")
-    first = case.make().fit(zoo()).sample(20)
-    equal(again.sample(20), first, "the sample of a second fit")
+    equal(again.sample(20), case.zoo_sample, "the sample of a second fit")
     differs = case.make(random_state=1).fit(zoo()).sample(20)
-    require(not differs.equals(first), "random states 0 and 1 give the same sample")
+    require(not differs.equals(case.zoo_sample), "random states 0 and 1 give the same sample")
 
 
 def generators_are_random_states(case: SynthesizerCase) -> None:
@@ -181,8 +209,7 @@ def global_random_state_is_neither_read_nor_changed(case: SynthesizerCase) -> No
 
 def the_order_of_the_parties_changes_no_value(case: SynthesizerCase) -> None:
     """Only that of the columns."""
-    frames = zoo()
-    table = case.make().fit(frames).sample(20)
+    frames, table = zoo(), case.zoo_sample
     other = case.make().fit(dict(reversed(frames.items()))).sample(20)
     columns = [label for frame in reversed(frames.values()) for label in frame]
     same(other.columns.tolist(), columns, "the columns of parties in another order")
@@ -193,7 +220,7 @@ def the_order_of_rows_changes_no_value(case: SynthesizerCase) -> None:
     """Records are matched by key."""
     shuffled = {party: f.sample(frac=1, random_state=9) for party, f in small().items()}
     other = case.make().fit(shuffled, on=KEY).sample(20)
-    equal(other, case.fit_small().sample(20), "a sample of shuffled tables")
+    equal(other, case.small_sample, "a sample of shuffled tables")
 
 
 def names_of_columns_change_no_value(case: SynthesizerCase) -> None:
@@ -204,7 +231,7 @@ def names_of_columns_change_no_value(case: SynthesizerCase) -> None:
     }
     other = case.make().fit(renamed, on=KEY).sample(20)
     other = other.rename(columns=lambda label: label.removesuffix(" renamed"))
-    equal(other, case.fit_small().sample(20), "a sample of renamed columns")
+    equal(other, case.small_sample, "a sample of renamed columns")
 
 
 def no_two_private_fits_are_alike(case: SynthesizerCase) -> None:
@@ -281,9 +308,9 @@ def parts_are_the_table(case: SynthesizerCase) -> None:
     same(list(parts), list(zoo()), "the parties")
     table = case.fitted.sample(9, random_state=4)
     equal(pd.concat(parts.values(), axis=1), table, "the parts, joined")
+    alone = sample_apart(case.fitted.parties_, 9, 4)
     for party, part in parts.items():
-        alone = case.fitted.parties_[party].sample(9, random_state=4)
-        equal(alone, part, f"what party {party!r} samples alone")
+        equal(alone[party], part, f"what party {party!r} samples alone")
 
 
 def fresh_keys_are_put_into_the_index(case: SynthesizerCase) -> None:
@@ -355,15 +382,24 @@ def a_single_column_will_do(case: SynthesizerCase) -> None:
 
 
 def declared_kinds_are_used(case: SynthesizerCase) -> None:
-    """And others are inferred."""
-    synth = case.fit_small(column_kinds={"count_1": "categorical", "score_1": "continuous"})
-    kinds: dict[Any, str] = {}
-    for party in synth.parties_.values():
-        kinds |= party.transformer.kinds_
-    same(kinds["count_1"], "categorical", "the kind of a column declared categorical")
-    same(kinds["score_2"], "integer", "the kind of a column of integers")
-    if not case.is_private:  # whose public range of an integer dtype is one of whole numbers
-        same(kinds["score_1"], "continuous", "the kind of a column declared continuous")
+    """Whatever the mechanism, and also by a loaded model; others are inferred."""
+    declared = {
+        "count_1": "categorical",
+        "score_1": "continuous",
+        "city_1": "ordered",
+        "flag_1": "categorical",
+    }
+    synth = case.fit_small(column_kinds=declared)
+    with folder() as path:
+        synth.save(path / "model")
+        loaded = type(synth).load(path / "model", device="cpu")
+    for model in (synth, loaded):
+        kinds: dict[Any, str] = {}
+        for party in model.parties_.values():
+            kinds |= party.transformer.kinds_
+        for label, kind in declared.items():
+            same(kinds[label], kind, f"the kind of {label}, declared {kind}")
+        same(kinds["score_2"], "integer", "the kind of a column of integers")
 
 
 # -- artefacts -------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 from sklearn.base import clone
 
 from vflsynth import DPLTSynthesizer, TableTransformer, VFLGANSynthesizer
+from vflsynth.audit import RandomForest, RegularisedLogistic, schemes
 from vflsynth.cli import main
 from vflsynth.cli.models import open_model
 from vflsynth.frames import write_table
@@ -33,6 +34,13 @@ def command(small_frames, tiny, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.fixture
+def small_forest(monkeypatch):
+    """A fiftieth of the paper's trees, where what matters is that the audit is run at all."""
+    few = (RandomForest(n_trees=20), RegularisedLogistic())
+    monkeypatch.setattr(schemes, "default_adversaries", lambda: few)
+
+
 def test_it_audits_a_model_like_the_saved_one(command, small_frames, tiny, tmp_path):
     again = clone(open_model(tmp_path / "model"))
     assert isinstance(again, VFLGANSynthesizer)
@@ -56,8 +64,9 @@ def test_it_prints_a_conclusion_and_writes_a_page(command, small_frames, tmp_pat
     assert "Who the attacker is" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("small_forest")
 def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, capsys):
-    schema = PublicSchema(bounds=dict.fromkeys("abcd", (-4.0, 4.0)))
+    schema = PublicSchema(dtypes="given", bounds=dict.fromkeys("abcd", (-4.0, 4.0)))
     privacy = LatentTree(epsilon=9.0, delta=1e-3, public_schema=schema, n_bins=4)
     frames = {name: frame.rename_axis("id").reset_index() for name, frame in number_frames.items()}
     for name, frame in frames.items():
@@ -72,6 +81,7 @@ def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, c
     assert len(content["targets"]) == 1
 
 
+@pytest.mark.usefixtures("small_forest")
 def test_what_options_say_is_audited_as_the_model_fitted_with_them(command, tmp_path, capsys):
     rest = ["--target", "farthest", "--quiet", "--json"]
     synth = open_model(tmp_path / "model")
@@ -90,6 +100,7 @@ def test_what_options_say_is_audited_as_the_model_fitted_with_them(command, tmp_
     assert json.loads(capsys.readouterr().out)["targets"] == of_the_model["targets"]
 
 
+@pytest.mark.usefixtures("small_forest")
 def test_a_private_fit_of_a_file_is_audited(command, tmp_path, capsys):
     tables = "".join(f'{n} = "{n}.parquet"\n' for n in ("party_1", "party_2"))
     file = tmp_path / "run.toml"
@@ -108,6 +119,7 @@ def test_a_private_fit_of_a_file_is_audited(command, tmp_path, capsys):
     assert "no tables; give them with --real" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("small_forest")
 def test_intermediate_features_as_json(command, capsys):
     options = ["--scheme", "asif", "--target", "farthest", "--json", "--quiet"]
     assert main([*command, *options]) == 0

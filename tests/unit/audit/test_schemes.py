@@ -139,7 +139,7 @@ def private(number_frames):
     privacy = MeanEmbedding(
         epsilon=2.0,
         delta=1e-3,
-        public_schema=PublicSchema(bounds=dict.fromkeys("abcd", (-3.0, 3.0))),
+        public_schema=PublicSchema(dtypes="given", bounds=dict.fromkeys("abcd", (-3.0, 3.0))),
         n_features=4,
         n_bins=4,
     )

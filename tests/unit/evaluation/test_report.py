@@ -177,6 +177,19 @@ def test_verdict_follows_the_numbers(page, mixed):
     assert "Close to the real data in all" not in bad.html
 
 
+def test_one_bad_column_of_many_is_not_averaged_away():
+    rng = np.random.default_rng(0)
+    real = pd.DataFrame(rng.normal(size=(900, 30)), columns=[f"c{i}" for i in range(30)])
+    synthetic = pd.DataFrame(rng.normal(size=(900, 30)), columns=real.columns)
+    assert "are off by more than" not in report(real, synthetic).html
+    synthetic.loc[:300, "c7"] = real["c7"].min()
+    page = report(real, synthetic)
+    assert page.results["marginal_distance"].gap_closed > 0.9
+    assert "1 of 30 columns are off by more than 0.1; the worst is c7: 0.3" in page.html
+    headline = re.search(r"Not close to the real data in [^<]*", page.html)[0]
+    assert "single columns" in headline
+
+
 def test_scoring_above_real_rows_is_no_merit(cancer):
     # Copies of the rows tested on: better than training on other real rows.
     columns = ["mean radius", "target"]

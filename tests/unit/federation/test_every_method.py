@@ -18,6 +18,7 @@ GAN = {"epochs": 2, "batch_size": 16, "latent_dim": 4, "generator_hidden": [8]}
 PARAMETERS = {
     "VFLGANSynthesizer": GAN,
     "VertiGANSynthesizer": GAN,
+    "AutoregressiveSynthesizer": {"epochs": 2, "hidden": 8, "n_features": 16},
     "IndependentSynthesizer": {},
     "GaussianCopulaSynthesizer": {},
     "DPLTSynthesizer": {},
@@ -46,6 +47,7 @@ def test_these_are_the_methods():
         ("VertiGANSynthesizer", None),
         ("VertiGANSynthesizer", "dpsgd"),
         ("VertiGANSynthesizer", "first_layer"),
+        ("AutoregressiveSynthesizer", None),
         ("IndependentSynthesizer", None),
         ("GaussianCopulaSynthesizer", None),
         ("DPLTSynthesizer", "latent_tree"),

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from tests.unit.federation.trial import Dead, Direct
+from tests import planted
+from tests.unit.federation.trial import Dead, Direct, assert_same
 from vflsynth import PartyModel
 from vflsynth.columns.schema import Bounds, Categories
 from vflsynth.configuration import make_estimator
@@ -25,9 +26,10 @@ from vflsynth.exceptions import (
 from vflsynth.federation.account import FILE, Account, merged
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Budget, Site, kept_secret
-from vflsynth.federation.wire import Request, decode
+from vflsynth.federation.wire import Request, decode, encode
 from vflsynth.frames import write_table
 from vflsynth.mechanisms import Asked, Discriminators, MeanEmbedding
+from vflsynth.methods import base
 from vflsynth.privacy import (
     GaussianRelease,
     LedgerEntry,
@@ -42,12 +44,16 @@ from vflsynth.protocol.messages import (
     BackboneGradients,
     EncodedSize,
     FakeProjections,
-    LatentCodes,
+    LatentTables,
+    MaskedAngles,
     MaskedReal,
+    MaskedStates,
     NoisyHistograms,
-    RecordProjections,
     SampledFeatures,
+    SharedPoints,
+    SumShares,
 )
+from vflsynth.secure import ring
 
 NODES = ("server", "party_1", "party_2")
 
@@ -65,9 +71,9 @@ def account(trial, node):
 def in_one_process(trial):
     """The estimator of a trial's job, with what its sites say is public."""
     synth = make_estimator(trial.job.method, trial.job.parameters, where="test")
-    return synth.set_params(
-        random_state=0, device="cpu", verbose=0, privacy__public_schema=trial.schema
-    )
+    known = synth.get_params(deep=False)
+    quiet = {k: v for k, v in {"device": "cpu", "verbose": 0}.items() if k in known}
+    return synth.set_params(random_state=0, privacy__public_schema=trial.schema, **quiet)
 
 
 def halves(trial):
@@ -87,7 +93,9 @@ def test_every_node_knows_what_was_noised_and_what_it_cost(make_private_trial, n
         assert noised["NoisyHistograms"]
         assert noised["FakeProjections"]
         assert noised["ProjectionGradients"]
-        assert not noised["RecordProjections"]
+        assert noised["MaskedAngles"]  # or masked
+        assert noised["SharedPoints"]
+        assert noised["SumShares"]
         privacy = found["privacy"]
         ledger = PrivacyLedger.from_dict(privacy["ledger"])
         assert ledger.epsilon() <= 2.0 + 1e-9
@@ -100,34 +108,95 @@ def test_every_node_knows_what_was_noised_and_what_it_cost(make_private_trial, n
         assert len(half.sample(20, 3)) == 20
 
 
-@pytest.mark.parametrize("stated", [True, False])
-def test_it_is_the_run_in_one_process_but_for_the_noise(make_private_trial, stated):
-    """With next to no noise the two differ by next to nothing; with some they differ."""
+TREE = {"privacy": {"mechanism": "latent_tree"}, "parameters": {}, "method": "DPLTSynthesizer"}
 
-    def distance(name, noise_multiplier):
-        chosen = {"epsilon": None, "noise_multiplier": noise_multiplier}
-        trial = make_private_trial(privacy=chosen, budget=Budget(1e30, 1e-3), name=name)
-        if not stated:
-            trial.schema = PublicSchema()
-            for party in trial.sites:
-                trial.change(party, schema=PublicSchema())
+
+@pytest.mark.parametrize("more", [{}, TREE], ids=["mean embedding", "latent tree"])
+@pytest.mark.parametrize(("n_parties", "stated"), [(2, True), (2, False), (3, True)])
+def test_it_is_the_run_in_one_process_but_for_noise_and_masks(
+    make_private_trial, monkeypatch, more, n_parties, stated
+):
+    """Without the first and with the same of the others, the two give the same bytes."""
+    monkeypatch.setattr(ring, "BLOCK_ELEMENTS", 300)  # several blocks of records
+    chosen = more.get("privacy", {}) | ({} if stated else {"epsilon": 500.0})  # to find categories
+    more = more | {"privacy": chosen, "budget": Budget(1e30, 1e-3)}
+    trial = make_private_trial(n_parties, **more)
+    if not stated:
+        trial.schema = PublicSchema()
+        for party in trial.sites:
+            trial.change(party, schema=PublicSchema())
+    with monkeypatch.context() as patch:
+        planted.no_noise(patch)
+        patch.setattr(base, "derive", lambda secret, label: bytes(32))
         trial.run()
         assert set(trial.outcome.values()) == {None}
         synth = in_one_process(trial)
-        synth.fit(trial.frames, "record_id")
-        across = halves(trial)
-        pairs = [
-            (across[name][key], value)
-            for name, half in synth.parties_.items()
-            for key, value in half.sampler.tensors().items()
-        ]
-        if any(one.shape != other.shape for one, other in pairs):
-            return float("inf")  # noisy histograms decide how wide an encoding is
-        return max(float((one - other).abs().max()) for one, other in pairs)
+        synth.fit(trial.frames, "record_id", transcript=True)
+    assert_same(trial, synth)
+    crossed = synth.transcript_.set_index(["message", "sender", "receiver"])
+    for node in ("server", *trial.sites):
+        for row in report(trial, node)["left"]:
+            key = row["message"], row["sender"], row["receiver"]
+            if row["message"] in ("MaskedAngles", "SharedPoints", "MaskedStates", "SumShares"):
+                assert row["messages"] == crossed.loc[key, "messages"]
+                assert row["bytes"] == crossed.loc[key, "bytes"]
+                assert row["messages"] > 1 or row["message"] == "SumShares"
+    with pytest.raises(AssertionError):  # noise is no part of a random state
+        assert_same(trial, in_one_process(trial).fit(trial.frames, "record_id"))
 
-    assert distance("no-noise", 1e-9) < 1e-3
-    if stated:
-        assert distance("noise", 1.0) > 1e-2
+
+def changing(kind, change, of="party_1"):
+    """A link on which one party's message, or what is sent to it, is not what it should be."""
+
+    class Changing(Direct):
+        def exchange(self, data, timeout):
+            reply = super().exchange(self._changed(data), timeout)
+            return self._changed(reply)
+
+        def _changed(self, data):
+            frame = decode(data, 1 << 28)
+            if self._name != of or not any(isinstance(m, kind) for m in frame.messages):
+                return data
+            messages = tuple(change(m) if isinstance(m, kind) else m for m in frame.messages)
+            return encode(replace(frame, messages=messages))
+
+    return Changing
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "change", "says"),
+    [
+        ({}, MaskedAngles, lambda m: replace(m, angles=m.angles[1:]), "sent masked angles"),
+        ({}, MaskedAngles, lambda m: replace(m, angles=m.angles.int()), "sent masked angles"),
+        ({}, SumShares, lambda m: replace(m, shares=m.shares[1:]), "sent shares"),
+        (TREE, MaskedStates, lambda m: replace(m, states=m.states[:, 1:]), "sent a masked matrix"),
+        (TREE, SumShares, lambda m: replace(m, shares=m.shares.float()), "sent shares"),
+        (TREE, LatentTables, lambda m: replace(m, sizes=m.sizes + 99), "says that its latent"),
+    ],
+)
+def test_what_is_wrong_with_a_share_ends_the_run_by_name(
+    make_private_trial, more, kind, change, says
+):
+    trial = make_private_trial(budget=Budget(9.0, 1e-3), **more).run(changing(kind, change))
+    assert isinstance(trial.outcome["server"], ProtocolError)
+    assert f"party 'party_1' {says}" in str(trial.outcome["server"])
+    for name in trial.sites:
+        assert "party 'party_1'" in str(trial.outcome[name])
+
+
+@pytest.mark.parametrize(
+    ("of", "change"),
+    [
+        ("party_1", lambda m: replace(m, opened=m.opened[:, 1:])),
+        ("party_1", lambda m: replace(m, opened=m.opened.long())),
+        ("party_2", lambda m: replace(m, seed=m.seed[1:])),
+    ],
+)
+def test_a_server_that_shares_something_else_is_refused(make_private_trial, of, change):
+    trial = make_private_trial().run(changing(SharedPoints, change, of))
+    assert isinstance(trial.outcome[of], ProtocolError)
+    assert "the server" in str(trial.outcome[of])
+    assert isinstance(trial.outcome["server"], PartyStoppedError)
 
 
 def test_a_half_holds_neither_the_number_of_records_nor_digits_of_keys(make_private_trial):
@@ -153,7 +222,7 @@ class Watching(Direct):
 
     def exchange(self, frame, timeout):
         for message in decode(frame, 1 << 28).messages:
-            if isinstance(message, NoisyHistograms | RecordProjections):
+            if isinstance(message, NoisyHistograms | MaskedAngles | SumShares):
                 path = self._node.folder.parents[1] / self._name / FILE
                 attempts = len(json.loads(path.read_text())["attempts"])
                 self.left.setdefault((self._name, type(message)), []).append((attempts, message))
@@ -183,6 +252,9 @@ def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noi
         (one, first), (two, second) = link.left[name, NoisyHistograms]
         assert (one, two) == (1, 2)
         assert not np.allclose(first.counts, second.counts, atol=1e-3)
+        for kind, values in ((MaskedAngles, "angles"), (SumShares, "shares")):
+            first, second = (getattr(m, values) for _, m in link.left[name, kind])
+            assert (first == second).double().mean() < 0.01  # with fresh masks, too
     for node in NODES:
         privacy = report(trial, node, 2)["privacy"]
         assert privacy["attempts that released something"] == 2
@@ -222,7 +294,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_releases_nothing(make_private_tria
     for name, tensors in first.items():
         for key, value in tensors.items():
             assert value.numpy().tobytes() == second[name][key].numpy().tobytes()
-    asked = [NoisyHistograms, RecordProjections, MaskedReal]
+    asked = [NoisyHistograms, MaskedAngles, SumShares, MaskedReal]
     for kind in asked:  # by a server that wants a second release
         with pytest.raises(ProtocolError, match="not part of this run"):
             trial.nodes["party_1"].rules.check(Request(kind, 0))
@@ -248,7 +320,7 @@ def test_a_budget_that_is_too_small_stops_the_run_before_anything_is_released(ma
     assert account(trial, "party_2") == []
     assert isinstance(trial.outcome["server"], PartyStoppedError)
     arrived = {row["message"] for row in report(trial, "server")["arrived"]}
-    assert not arrived & {"NoisyHistograms", "RecordProjections"}
+    assert not arrived & {"NoisyHistograms", "MaskedAngles", "SumShares"}
 
 
 def test_the_budget_is_for_all_runs_of_the_folder(make_private_trial):
@@ -560,13 +632,13 @@ def test_a_latent_tree_is_paid_for_before_anything_of_it_leaves(make_private_tri
 
         def exchange(self, frame, timeout):
             for message in decode(frame, 1 << 28).messages:
-                if isinstance(message, EncodedSize | LatentCodes):
+                if isinstance(message, EncodedSize | LatentTables):
                     purposes = [
                         [entry["purpose"] for entry in attempt["entries"]]
                         for attempt in account(trial, self._name)
                     ]
                     paid.append((self._name, type(message), purposes))
-                if self._name == "party_1" and isinstance(message, LatentCodes) and self.ends:
+                if self._name == "party_1" and isinstance(message, LatentTables) and self.ends:
                     self.outwait()
                     raise Dead
             return super().exchange(frame, timeout)

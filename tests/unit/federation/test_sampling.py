@@ -4,7 +4,12 @@ import pandas as pd
 import pytest
 
 from vflsynth.cli import main
-from vflsynth.exceptions import MisalignedError, SharedColumnError
+from vflsynth.exceptions import (
+    MisalignedError,
+    ParameterError,
+    SharedColumnError,
+    TableFileError,
+)
 from vflsynth.federation.job import Job
 from vflsynth.federation.sampling import draw_part, join_parts
 from vflsynth.federation.site import Site
@@ -80,3 +85,40 @@ def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, capsys):
     assert main(["parties", "join", *parts, "-o", "all.parquet"]) == 0
     assert len(pd.read_parquet("all.parquet")) == 7
     assert "all.parquet: 7 rows" in capsys.readouterr().out
+
+
+AUTOREGRESSIVE = {
+    "method": "AutoregressiveSynthesizer",
+    "fast": {"epochs": 2, "hidden": 8, "n_features": 16},
+}
+
+
+def test_parties_that_draw_one_after_the_other_pass_on_files(make_trial, tmp_path):
+    trained = make_trial(3, **AUTOREGRESSIVE).run()
+    folder = tmp_path / "passed"
+    with pytest.raises(ParameterError, match="--passed"):
+        draw_part(trained.job, trained.sites["party_2"], 50, "one")
+    with pytest.raises(TableFileError, match=r"party_1-to-party_2\.parquet is not there"):
+        draw_part(trained.job, trained.sites["party_2"], 50, "one", passed=folder)
+    parts = {
+        name: draw_part(trained.job, site, 50, "one", passed=folder)
+        for name, site in trained.sites.items()
+    }
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "party_1-to-party_2.parquet",
+        "party_1-to-party_3.parquet",
+        "party_2-to-party_3.parquet",
+    ]
+    assert join_parts(parts).shape == (50, 30)
+    again = draw_part(trained.job, trained.sites["party_3"], 50, "one", passed=folder)
+    pd.testing.assert_frame_equal(again, parts["party_3"])
+    for n, request in [(50, "two"), (49, "one")]:
+        with pytest.raises(MisalignedError, match="is of another sample"):
+            draw_part(trained.job, trained.sites["party_3"], n, request, passed=folder)
+
+
+def test_a_run_over_frames_has_one_snapshot_of_contexts(make_trial):
+    trained = make_trial(2, **AUTOREGRESSIVE).run()
+    table = trained.nodes["party_2"].transcript.to_frame().set_index("message")
+    assert table.loc["RecordContexts", "messages"] == 1
+    assert table.loc["RecordContexts", "contents"] == "bits_per_record = 8; contexts (1, 40, 6)"

@@ -11,6 +11,7 @@ from vflsynth.privacy import PublicSchema
 
 N = 60
 SCHEMA = PublicSchema(
+    dtypes="given",
     bounds={"age": (0, 100), "dose": (0, 9), "visits": (0, 9)},
     categories={
         "ill": (False, True),

@@ -14,7 +14,7 @@ from vflsynth.mechanisms import (
 )
 from vflsynth.privacy import NeighbouringRelation, PublicSchema, Sampler
 
-SCHEMA = PublicSchema(bounds={"x": (0, 1)})
+SCHEMA = PublicSchema(dtypes="given", bounds={"x": (0, 1)})
 VALID = {"epsilon": 10.0, "delta": 5e-4}
 ALL = (DPSGD, DPSGDGAN, FirstLayer, GSWGAN, LatentTree, MeanEmbedding)
 
@@ -124,3 +124,32 @@ def test_illegal_values_of_what_some_have_are_named(mechanisms, changes, message
 
 def test_public_scaling_costs_nothing_with_dpsgd():
     DPSGD(**VALID, public_schema=SCHEMA, preprocessing_share=0.0).check()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "relation"),
+    [(FirstLayer, None), (GSWGAN, None), (MeanEmbedding, "replace_one"), (DPSGD, "replace_one")],
+)
+def test_a_delta_of_one_over_n_is_refused_unless_insisted_on(mechanism, relation):
+    given = mechanism(epsilon=1.0, delta=1e-2, neighbouring_relation=relation)
+    given.check_delta(99)
+    for n_records in (100, 101):
+        with pytest.raises(
+            ParameterError, match=r"below one over the number of records, 10.*insis"
+        ):
+            given.check_delta(n_records)
+    given.set_params(large_delta=True).check_delta(101)
+
+
+@pytest.mark.parametrize("mechanism", [MeanEmbedding, LatentTree])
+def test_a_private_number_of_records_is_not_compared_with_delta(mechanism):
+    """Whether a fit is refused would tell it."""
+    mechanism(epsilon=1.0, delta=1e-2).check_delta(10**6)
+
+
+def test_the_public_number_of_records_is_compared_with_delta():
+    given = DPSGD(epsilon=1.0, delta=1e-2, n_records=100)
+    for n_records in (5, 10**6):
+        with pytest.raises(ParameterError, match="100"):
+            given.check_delta(n_records)
+    DPSGD(epsilon=1.0, delta=1e-2, n_records=99).check_delta(10**6)

@@ -24,7 +24,7 @@ from vflsynth.privacy.events import gaussian_releases
 
 COLUMNS = {"lab": ColumnCounts(6), "taste": ColumnCounts(6)}
 JOINED = {"joined": ColumnCounts(12)}
-SCHEMA = PublicSchema(bounds={"a": (0, 1)})
+SCHEMA = PublicSchema(dtypes="given", bounds={"a": (0, 1)})
 N_RECORDS = 1599
 SHARED, PRIVATE, ALONE = Discriminators
 PLAIN = Length.of(N_RECORDS, 16, 150)

@@ -78,6 +78,16 @@ def test_cut_gradients_must_be_of_the_step(party):
     party.take(cut(step=3))
 
 
+def test_cut_gradients_must_be_of_the_kind_that_was_asked_for(party):
+    party.answer(GeneratorFeatures, 0)
+    with pytest.raises(ProtocolError, match="DiscriminatorGradients of step 0 that it did not ask"):
+        party.take(cut(rows=8))
+    party.take(cut(rows=8, kind=GeneratorGradients))
+    party.answer(DiscriminatorFeatures, 0)
+    with pytest.raises(ProtocolError, match="GeneratorGradients of step 0 that it did not ask"):
+        party.take(cut(rows=8, kind=GeneratorGradients))
+
+
 @pytest.mark.parametrize("wrong", [{"rows": 8}, {"rows": 24}, {"feature": 5}])
 def test_cut_gradients_must_have_the_shape(party, wrong):
     party.answer(DiscriminatorFeatures, 0)

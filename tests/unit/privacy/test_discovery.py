@@ -1,5 +1,6 @@
 """Ranges and categories that nobody stated: what they cost, what they find, what they keep back."""
 
+import decimal
 import math
 
 import numpy as np
@@ -42,7 +43,7 @@ from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.events import gaussian_releases
 from vflsynth.privacy.gaussian_dp import epsilon_of_gaussian
 
-NOBODY = PublicSchema()
+NOBODY = PublicSchema(dtypes="given")
 COLUMNS = {"lab": ColumnCounts(5, 2), "clinic": ColumnCounts(4, 1)}
 ASKED = Asked(n_records=500, owners=Discriminators.LOCAL_AND_SHARED, batch_size=50, epochs=5)
 
@@ -242,6 +243,33 @@ def test_labels_do_not_depend_on_the_order_of_records():
     assert discover(values, **options) == discover(values[::-1], **options)
 
 
+class Shout(str):
+    """Text of another type."""
+
+
+@pytest.mark.parametrize(
+    ("often", "once"),
+    [
+        (0.0, -0.0),
+        (1, True),
+        (1, np.int8(1)),
+        (1.0, 1),
+        ("a", Shout("a")),
+        (decimal.Decimal("1.0"), decimal.Decimal("1.00")),
+        ((1, 2), (True, 2.0)),
+        (pd.Timestamp("2020-01-01", tz="UTC"), pd.Timestamp("2020-01-01 01:00", tz="Etc/GMT-1")),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_one_persons_spelling_does_not_decide_which_label_is_published(often, once, first):
+    """Of values that are equal; and what is published is no object of the table's."""
+    assert often == once
+    others = [often] * 40
+    values = pd.Series([once, *others] if first else [*others, once], dtype=object)
+    (label,) = discover(values, noise_std=1.0, threshold=8.0).values
+    assert (repr(label), type(label)) == (repr(often), type(often))
+
+
 def test_a_declared_kind_is_discovered_as_such():
     """Codes are labels, and an ordered column's labels are in their order."""
     codes = pd.Series([10, 100, 20] * 30)
@@ -267,7 +295,7 @@ def test_kinds_say_what_has_to_be_discovered():
     ]:
         with pytest.raises(ColumnKindError, match=words):
             count_columns(table, "id", None, kinds)
-    schema = PublicSchema(bounds={"code": (0, 99)})
+    schema = PublicSchema(dtypes="given", bounds={"code": (0, 99)})
     with pytest.raises(ColumnKindError, match=r"party 'lab', column 'code'.*bounds.*Fix: list"):
         count_columns(table, "id", schema, {"code": "categorical"})
 
@@ -318,7 +346,7 @@ def frames(n=600, seed=0):
 )
 def test_without_a_schema_everything_is_paid_for(make, tmp_path):
     pytest.importorskip("dp_accounting")
-    synth = make(epsilon=8.0, delta=1e-3).fit(frames(), on="id")
+    synth = make(epsilon=8.0, delta=1e-3, public_schema=NOBODY).fit(frames(), on="id")
     assert synth.privacy_ledger_.epsilon() <= 8.0
     assert "3 columns that nobody stated" in " ".join(str(synth.privacy_ledger_).split()) or (
         "2 columns that nobody stated" in str(synth.privacy_ledger_)
@@ -335,7 +363,9 @@ def test_without_a_schema_everything_is_paid_for(make, tmp_path):
 
 def test_relations_survive_without_a_schema():
     synth = VFLGANSynthesizer(
-        privacy=MeanEmbedding(epsilon=10.0, delta=1e-4, n_features=500), epochs=5, random_state=0
+        privacy=MeanEmbedding(epsilon=10.0, delta=1e-4, n_features=500, public_schema=NOBODY),
+        epochs=5,
+        random_state=0,
     ).fit(frames(3000), on="id")
     table = synth.sample(3000)
     older = table["age"] > 54
@@ -345,7 +375,7 @@ def test_relations_survive_without_a_schema():
 
 
 def test_part_of_a_schema_is_taken_as_given():
-    schema = PublicSchema(bounds={"age": (0, 120)})
+    schema = PublicSchema(dtypes="given", bounds={"age": (0, 120)})
     counts = count_columns(frames(), "id", schema)
     assert counts == {"lab": ColumnCounts(2, 1), "clinic": ColumnCounts(1, 1)}
     privacy = MeanEmbedding(epsilon=8.0, delta=1e-3, public_schema=schema, n_features=200)
@@ -359,6 +389,6 @@ def test_neither_a_schema_nor_a_share_is_refused():
     privacy = DPSGD(epsilon=8.0, delta=1e-3, n_records=600, preprocessing_share=0)
     with pytest.raises(ParameterError, match="public_schema"):
         VFLGANSynthesizer(privacy=privacy).fit(frames(), on="id")
-    half = privacy.set_params(public_schema=PublicSchema(bounds={"age": (0, 120)}))
+    half = privacy.set_params(public_schema=PublicSchema(dtypes="given", bounds={"age": (0, 120)}))
     with pytest.raises(PartyDataError, match="public_schema says nothing about this"):
         VFLGANSynthesizer(privacy=half).fit(frames(), on="id")

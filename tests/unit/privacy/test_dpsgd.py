@@ -16,10 +16,13 @@ from vflsynth.privacy.dpsgd import (
     LayerTrace,
     clip_factors,
     clipped_gradient_sum,
+    gradient_grid,
     joint_sensitivity,
     noisy_mean,
     per_example_norms,
+    rounded_gradient_sum,
 )
+from vflsynth.privacy.releases import Grid
 
 
 def network(dims, replicas, seed=0, bias=True):
@@ -195,21 +198,102 @@ def as_vector(sums):
 @given(
     record=st.lists(st.floats(-(2.0**60), 2.0**60, width=32), min_size=3, max_size=3),
     bound=st.sampled_from([1e-3, 1.0, 100.0]),
+    noise=st.sampled_from([1e-6, 0.02, 0.7, 1.0, 50.0, 1e4]),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
-def test_one_record_moves_the_sum_by_at_most_c(record, bound, dtype):
-    """Neighbouring tables: with and without an arbitrary, also adversarial, record."""
+def test_one_record_moves_the_sum_by_at_most_c(record, bound, noise, dtype):
+    """Neighbouring tables: with and without an arbitrary, also adversarial, record, to the bit."""
     weights, biases = network([3, 8, 1], 1)
     weights, biases = [w.to(dtype) for w in weights], [b.to(dtype) for b in biases]
     others = batch(1, 4, 3).to(dtype)
     tables = [others, torch.cat([others, torch.tensor(record, dtype=dtype).view(1, 1, 3)], 1)]
-    vectors = []
+    grid, vectors = gradient_grid(noise * bound, bound), []
     for table in tables:
-        traces = traces_of(weights, biases, table)
-        factors = clip_factors(per_example_norms(traces), bound)
-        vectors.append(as_vector(clipped_gradient_sum(traces, factors)).double())
-    rounding = 1e-6 if dtype is torch.float32 else 1e-12
-    assert (vectors[1] - vectors[0]).norm() <= bound + rounding * vectors[0].norm()
+        sums = rounded_gradient_sum([traces_of(weights, biases, table)], bound, grid)
+        vectors.append(as_vector(sums).tolist())
+    moved = sum((one - other) ** 2 for one, other in zip(*vectors))
+    assert moved <= int(bound / grid.step) ** 2
+
+
+def terms_of_pairs(size, seed, scale=1.0, weight=10.0):
+    """A pair's score and penalty, which partly cancel; two replicas."""
+    weights, biases = network([3, 5, 4, 1], 2, seed)
+    made = mlp_of(weights, biases)
+    with torch.no_grad():
+        trace = made.trace(batch(2, size, 3, seed, scale))
+        judged = layer_traces(made, trace, made.cotangents(trace, -torch.ones_like(trace[-1])))
+        trace = made.trace(batch(2, size, 3, seed + 1, scale))
+        slopes = made.cotangents(trace, torch.ones_like(trace[-1]))
+        return [judged, penalty_traces(made, trace, slopes, weight)[0]]
+
+
+def rows_of(terms, rows):
+    return [
+        [LayerTrace(t.inputs[:, rows], t.output_gradients[:, rows], t.has_bias) for t in term]
+        for term in terms
+    ]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    n_terms=st.integers(1, 2),
+    size=st.integers(1, 6),
+    seed=st.integers(0, 1000),
+    noise=st.sampled_from([1e-9, 0.02, 1.0, 1e3]),
+    scale=st.sampled_from([1e-3, 1.0, 1e6]),
+)
+def test_rounded_sums_add_up_exactly_and_no_record_is_longer_than_c(
+    n_terms, size, seed, noise, scale
+):
+    bound = 0.7
+    terms, grid = terms_of_pairs(size, seed, scale)[:n_terms], gradient_grid(noise * bound, bound)
+    together = as_vector(rounded_gradient_sum(terms, bound, grid)).tolist()
+    single = []
+    for k in range(size):
+        own = rounded_gradient_sum(rows_of(terms, slice(k, k + 1)), bound, grid)
+        single.append(as_vector(own).tolist())
+        assert sum(value**2 for value in single[-1]) <= int(bound / grid.step) ** 2
+    assert together == [sum(values) for values in zip(*single)]
+
+
+@pytest.mark.parametrize("n_terms", [1, 2])
+@pytest.mark.parametrize("bound", [0.01, 1.0, 1e6])
+def test_rounded_sums_are_close_to_clipped_sums(n_terms, bound):
+    """Nothing is left out, and roundings are small against the bound."""
+    terms, grid = terms_of_pairs(40, 3)[:n_terms], gradient_grid(bound, bound)
+    rounded = as_vector(rounded_gradient_sum(terms, bound, grid)).double() * grid.step
+    factors = clip_factors(per_example_norms(*terms), bound * (1.0 if n_terms == 1 else 1 - 2**-10))
+    exact = torch.zeros_like(rounded)
+    for term in terms:
+        parts = clipped_gradient_sum(term, factors)
+        parts = [(w, torch.zeros_like(w[:, :1]) if b is None else b) for w, b in parts]
+        exact += as_vector(parts)
+    assert (rounded - exact).abs().max() < 40 * 2e-5 * bound
+
+
+def test_whole_numbers_of_a_large_batch_are_exact():
+    """Sums beyond 2**53, where doubles would round: in parts, which integers add up."""
+    inputs = torch.full((1, 5_000, 3), 0.57735, dtype=torch.float64)
+    trace = LayerTrace(inputs, torch.ones(1, 5_000, 1, dtype=torch.float64), False)
+    grid = gradient_grid(1e-3, 1.0)
+    ((together, bias),) = rounded_gradient_sum([[trace]], 1.0, grid)
+    ((one, _),) = rounded_gradient_sum(rows_of([[trace]], slice(0, 1)), 1.0, grid)
+    assert bias is None
+    assert together.tolist() == [[[5_000 * value] for (value,) in one[0].tolist()]]
+    assert int(together.max()) > 2**49
+
+
+def test_terms_that_cancel_beyond_all_measure_are_left_out():
+    """What rounding would decide: the sum is short, its terms are a million times longer."""
+    one = LayerTrace(torch.ones(1, 1, 3).double(), torch.full((1, 1, 2), 1e6).double(), False)
+    other = LayerTrace(one.inputs, -one.output_gradients + 1e-3, False)
+    ((total, _),) = rounded_gradient_sum([[one], [other]], 1.0, gradient_grid(1.0, 1.0))
+    assert not total.any()
+
+
+def test_there_is_no_grid_with_next_to_no_noise():
+    with pytest.raises(PrivacyParameterError, match="noise_multiplier"):
+        gradient_grid(1e-13, 1.0)
 
 
 def test_no_rounding_error_exceeds_the_bound():
@@ -276,9 +360,9 @@ def test_noisy_mean():
     """std = σ S / expected batch size in every coordinate; the signal is divided as well."""
     rng = torch.Generator().manual_seed(0)
     signal = torch.full((1, 400, 500), 64.0)
-    noisy = noisy_mean(
-        signal, sensitivity=2.0, noise_multiplier=3.0, expected_batch_size=128.0, rng=rng
-    )
+    grid = Grid.of(6.0)
+    signal = (signal / grid.step).long()
+    noisy = noisy_mean(signal, grid, expected_batch_size=128.0, rng=rng)
     assert noisy.mean().item() == pytest.approx(0.5, abs=1e-3)
     assert noisy.std().item() == pytest.approx(3.0 * 2.0 / 128.0, rel=0.01)
     assert noisy[0].mean(0).std().item() == pytest.approx(6.0 / 128.0 / 20.0, rel=0.2)

@@ -20,7 +20,9 @@ from vflsynth.privacy.histograms import (
 
 ADD, REPLACE = NeighbouringRelation
 SCHEMA = PublicSchema(
-    bounds={"alcohol": (8, 15), "sugar": (0, 16)}, categories={"colour": ["red", "white"]}
+    dtypes="given",
+    bounds={"alcohol": (8, 15), "sugar": (0, 16)},
+    categories={"colour": ["red", "white"]},
 )
 N_BINS = 16
 
@@ -195,7 +197,7 @@ def wide_column(n=5_000):
 
 
 def test_narrowing_finds_a_column_between_wide_bounds():
-    schema = PublicSchema(bounds={"sugar": (0.0, 100.0)})
+    schema = PublicSchema(dtypes="given", bounds={"sugar": (0.0, 100.0)})
     rng = torch.Generator().manual_seed(0)
     options = {"n_bins": 32, "noise_std": 10.0, "rng": rng}
     narrowed = release_narrowed_histograms(wide_column(), schema, **options)["sugar"]
@@ -222,7 +224,7 @@ def test_narrowing_bounds_that_are_a_rounding_apart_keeps_them():
 
 
 def test_categories_of_two_rounds_are_averaged_to_the_noise_of_one():
-    schema = PublicSchema(categories={"k": tuple(range(2_000))})
+    schema = PublicSchema(dtypes="given", categories={"k": tuple(range(2_000))})
     frame = pd.DataFrame({"k": np.zeros(500, dtype=int)})
     rng = torch.Generator().manual_seed(0)
     released = release_narrowed_histograms(frame, schema, n_bins=4, noise_std=3.0, rng=rng)["k"]

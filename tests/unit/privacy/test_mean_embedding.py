@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from vflsynth.exceptions import PrivacyParameterError, ProtocolError
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.mean_embedding import (
-    feature_sum,
+    feature_blocks,
     mean_embedding_sensitivity,
+    project_records,
     random_features,
     random_frequencies,
-    release_mean_embedding,
 )
+from vflsynth.privacy.secure_sums import FeatureSum
+from vflsynth.secure import RADIUS, PhaseParty, PhaseServer, angles_of
 
 ADD, REPLACE = NeighbouringRelation
 FREQUENCIES = random_frequencies(5, 40, (2.0, 4.0), np.random.default_rng(0))
@@ -22,29 +24,103 @@ FREQUENCIES = random_frequencies(5, 40, (2.0, 4.0), np.random.default_rng(0))
 coordinates = st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=5)
 
 
-def total(rows):
-    """Sum for a table whose columns 0-1 are one party's and 2-4 another's."""
+def units(projections):
+    """Sum of parties' records, exactly, without noise; the k-th record has the k-th masks."""
+    n_records, n_frequencies = projections[0].shape
+    arithmetic = FeatureSum(1.0, 2 * n_frequencies, len(projections), n_records).arithmetic
+    names = [str(i) for i in range(len(projections))]
+    parties = [
+        PhaseParty(name, angles_of(own), names, b"secret", arithmetic)
+        for name, own in zip(names, projections, strict=True)
+    ]
+    server = PhaseServer(names, n_records, n_frequencies, arithmetic)
+    for block in range(len(server.blocks)):
+        opened = server.open(block, {p.name: p.mask(block) for p in parties})
+        for party in parties:
+            party.take(block, opened[party.name])
+    none = np.zeros(2 * n_frequencies, np.int64)
+    return server.totals({p.name: p.shares(none) for p in parties}) >> arithmetic.shift
+
+
+def of_table(rows):
+    """For a table whose columns 0-1 are one party's and 2-4 another's."""
     table = torch.tensor(rows, dtype=torch.float64).reshape(-1, 5)
-    return feature_sum([table[:, :2] @ FREQUENCIES[:2], table[:, 2:] @ FREQUENCIES[2:]])
+    parts = [(table[:, :2], FREQUENCIES[:2]), (table[:, 2:], FREQUENCIES[2:])]
+    return units([project_records(own, of) for own, of in parts])
+
+
+def features(in_units, n_features=40):
+    """Sum of features from exact units."""
+    made = FeatureSum(1.0, n_features, 1, 1)
+    return made.features(in_units << made.arithmetic.shift)
+
+
+LONGEST = RADIUS**2 * math.sqrt(20)
 
 
 @given(st.lists(coordinates, max_size=5), coordinates)
-def test_adding_any_record_moves_the_sum_by_exactly_one(rows, record):
-    moved = (total([*rows, record]) - total(rows)).norm().item()
-    assert moved == pytest.approx(mean_embedding_sensitivity(ADD), rel=1e-9)
+def test_adding_any_record_moves_the_sum_by_at_most_one(rows, record):
+    """Exactly at most 1, in whole numbers, and next to 1."""
+    moved = sum(int(d) ** 2 for d in of_table([*rows, record]) - of_table(rows))
+    longest = mean_embedding_sensitivity(ADD) * LONGEST
+    assert (0.975 * longest) ** 2 < moved <= longest**2
 
 
 @given(st.lists(coordinates, max_size=5), coordinates, coordinates)
 def test_replacing_any_record_stays_within_the_sensitivity(rows, record, other):
-    moved = (total([*rows, record]) - total([*rows, other])).norm().item()
-    assert moved <= mean_embedding_sensitivity(REPLACE) + 1e-9
+    moved = sum(int(d) ** 2 for d in of_table([*rows, record]) - of_table([*rows, other]))
+    assert moved <= (mean_embedding_sensitivity(REPLACE) * LONGEST) ** 2
+
+
+def test_the_grid_accounts_for_the_noise_of_one_party():
+    """Noise over sensitivity, both in units, is what the ledger has, to 3 in 10^5 above it."""
+    for multiplier in (0.01, 0.7, 3.0, 200.0):
+        for relation in (ADD, REPLACE):
+            sensitivity = mean_embedding_sensitivity(relation)
+            made = FeatureSum(multiplier * sensitivity, 40, 3, 1000)
+            ratio = made.grid.noise_std / (sensitivity * LONGEST)
+            assert multiplier < ratio < multiplier * (1 + 2e-4)
+            assert made.grid.step * 2**made.arithmetic.shift == 1.0
+            expected = ratio * sensitivity * 3**0.5 * RADIUS**2
+            assert 1.0 < made.joint_noise_std * RADIUS**2 / expected < 1.02
+
+
+@pytest.mark.parametrize("multiplier", [1e-9, 1e-3, 6e4, 7e4, 1e5, 1e12])
+def test_sums_fit_however_much_noise_there_is(multiplier):
+    made = FeatureSum(multiplier, 2000, 5, 10**6)
+    arithmetic, norm = made.arithmetic, RADIUS**2 * math.sqrt(1000)
+    assert made.grid.sigma**2 >= (multiplier * norm / made.grid.step) ** 2 + 16
+    assert (arithmetic.shift < 0) == (multiplier * norm >= 2.0**36)
+    unit = arithmetic.in_steps(np.ones(1, np.uint64))
+    assert unit.tolist() == [int(1 / made.grid.step)]
+
+
+def test_a_record_contributes_the_same_whatever_the_others_are():
+    """To the bit: its place, and the number of others, must not decide a rounding."""
+    rng = np.random.default_rng(8)
+    table = torch.from_numpy(rng.normal(size=(2100, 37))).float()
+    frequencies = random_frequencies(37, 402, (2.0, 4.0), rng).float()
+    whole = project_records(table, frequencies)
+    for rows in (slice(0, 1), slice(1, 4), slice(1, 2100), slice(1023, 1026), slice(77, 1500)):
+        assert torch.equal(project_records(table[rows], frequencies), whole[rows])
+        assert (angles_of(whole)[rows] == angles_of(whole[rows])).all()
+
+
+def test_projections_are_those_of_the_records():
+    rng = np.random.default_rng(9)
+    table = torch.from_numpy(rng.normal(size=(50, 37)).clip(-12, 12))
+    frequencies = random_frequencies(37, 40, (2.0,), rng)
+    found = project_records(table, frequencies).double()
+    torch.testing.assert_close(found, table @ frequencies, atol=1e-4, rtol=0.0)
+    assert project_records(table[:0], frequencies).shape == (0, 20)
 
 
 def test_opposite_records_reach_the_sensitivity_under_replacement():
     """Projections that differ by π in every frequency: cos and sin change sign."""
-    one = feature_sum([torch.zeros(1, 20)])
-    other = feature_sum([torch.full((1, 20), math.pi, dtype=torch.float64)])
-    assert (one - other).norm().item() == pytest.approx(mean_embedding_sensitivity(REPLACE))
+    one = units([torch.zeros(1, 20)])
+    other = units([torch.full((1, 20), math.pi, dtype=torch.float64)])
+    moved = np.linalg.norm(one - other) / (mean_embedding_sensitivity(REPLACE) * LONGEST)
+    assert 0.975 < moved <= 1.0
 
 
 def test_sum_equals_the_features_of_the_joint_table_one_by_one():
@@ -55,12 +131,14 @@ def test_sum_equals_the_features_of_the_joint_table_one_by_one():
             angle = sum(row[j] * FREQUENCIES[j, k].item() for j in range(5))
             expected[k] += math.sqrt(2 / 40) * math.cos(angle)
             expected[20 + k] += math.sqrt(2 / 40) * math.sin(angle)
-    np.testing.assert_allclose(total(rows.tolist()).numpy(), expected, rtol=1e-10)
+    found = features(of_table(rows.tolist())).numpy()
+    np.testing.assert_allclose(found, expected, atol=5 * 3 / RADIUS / math.sqrt(6 * 20))
 
 
-def test_sum_in_blocks_equals_sum_at_once():
+def test_blocks_of_features_are_the_features():
     projections = torch.from_numpy(np.random.default_rng(2).normal(size=(9001, 8)))
-    torch.testing.assert_close(feature_sum([projections]), random_features(projections).sum(0))
+    found = torch.cat(list(feature_blocks([projections, projections], torch.float64)))
+    torch.testing.assert_close(found, random_features(2 * projections))
 
 
 def test_features_approximate_the_mixture_of_gaussian_kernels():
@@ -86,25 +164,19 @@ def test_cross_party_structure_is_in_the_sum():
         return left, np.hstack([left, rng.normal(size=(5000, 1))])
 
     left, right = parties()
-    aligned = total(np.hstack([left, right]).tolist())
-    redrawn = total(np.hstack(parties()).tolist())
-    shuffled = total(np.hstack([left, rng.permutation(right)]).tolist())
+    shuffled = [left, rng.permutation(right)]
+    aligned, redrawn, shuffled = (
+        features(of_table(np.hstack(parts).tolist()))
+        for parts in ([left, right], parties(), shuffled)
+    )
     assert (aligned - shuffled).norm() > 3.0 * (aligned - redrawn).norm()
-
-
-def test_release_adds_noise_to_every_feature_and_divides_by_n():
-    signal = torch.full((200_000,), 30.0, dtype=torch.float64)
-    released = release_mean_embedding(signal, noise_std=2.0, n_records=10.0)
-    assert released.mean().item() == pytest.approx(3.0, abs=0.005)
-    assert released.std().item() == pytest.approx(0.2, rel=0.02)
-    assert len(torch.unique(released)) > 199_000
 
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ProtocolError, match="shapes"):
-        feature_sum([torch.zeros(3, 4), torch.zeros(2, 4)])
+        list(feature_blocks([torch.zeros(3, 4), torch.zeros(2, 4)], torch.float32))
     with pytest.raises(ProtocolError, match="finite"):
-        feature_sum([torch.zeros(3, 4), torch.full((3, 4), math.nan)])
+        list(feature_blocks([torch.zeros(3, 4), torch.full((3, 4), math.nan)], torch.float32))
     rng = np.random.default_rng(0)
     for n_features, bandwidths in ((7, (1.0,)), (0, (1.0,)), (8, ()), (8, (1.0, 0.0))):
         with pytest.raises(PrivacyParameterError):

@@ -33,7 +33,7 @@ from vflsynth.protocol.messages import BackboneGradients, EncodedSizes, MaskedRe
 from vflsynth.registry import Members
 from vflsynth.run import JOINED, LocalRun, Options, PartyRun
 
-SCHEMA = PublicSchema(bounds={"x": (0.0, 1.0), "y": (0.0, 1.0)})
+SCHEMA = PublicSchema(dtypes="given", bounds={"x": (0.0, 1.0), "y": (0.0, 1.0)})
 OF_RECORDS = (MadeOf.RECORDS, MadeOf.NETWORKS)
 
 # -- messages ------------------------------------------------------------------------------------

@@ -2,9 +2,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from vflsynth._random import RandomStreams
 from vflsynth.protocol import PoissonSchedule, Schedule, SubsetSchedule
+from vflsynth.protocol.schedule import places_of_batches
 
 
 def schedule_of(n_records, batch_size, replicas=1, replica_rows=None):
@@ -131,6 +133,26 @@ def test_partners_of_replicas_are_their_own():
     fakes, weights = both.partners(3)
     n = both.n_real(3)
     alone = poisson_of(50, 8, 50).partners(3)
-    assert torch.equal(fakes[0, : n[0]], alone[0][0])
-    assert torch.equal(weights[0, : n[0]], alone[1][0])
+    assert torch.equal(fakes[0, : n[0]], alone[0][0, : n[0]])
+    assert torch.equal(weights[0, : n[0]], alone[1][0, : n[0]])
     assert not torch.equal(fakes[0, : n.min()], fakes[1, : n.min()])
+
+
+@given(expected=st.integers(1, 5000))
+def test_batches_have_a_public_number_of_places(expected):
+    """What networks compute may depend on it in the last bits: it must not tell who was drawn."""
+    places = places_of_batches(expected)
+    assert places % 64 == 0
+    assert stats.poisson(expected).sf(places) < 1e-13
+    assert places <= 2 * expected + 176
+
+
+def test_the_number_of_places_does_not_follow_the_draw():
+    schedule = poisson_of(400, 16, 400)
+    drawn = {int(schedule.n_real(step)[0]) for step in range(50)}
+    assert len(drawn) > 5
+    assert {schedule.rows(step).shape for step in range(50)} == {(1, 64)}
+    assert {schedule.partners(step)[1].shape for step in range(50)} == {(1, 64, 1)}
+    crowded = poisson_of(4000, 16, 400)  # ten times as many records as somebody said
+    assert {crowded.rows(step).shape[1] % 64 for step in range(5)} == {0}
+    assert all(crowded.rows(step).shape[1] >= crowded.n_real(step)[0] for step in range(5))

@@ -53,7 +53,11 @@ def test_what_leaves_is_what_parties_send_of_keys_networks_and_records():
 
 def test_what_leaves_says_which_entry_pays_and_what_is_refused():
     covers = {
-        "One": {"BackboneGradients": Paid("training", True), "LatentCodes": Paid("tree", False)},
+        "One": {
+            "BackboneGradients": Paid("training", True),
+            "SampledFeatures": Paid("tree", False),
+            "MaskedStates": Paid("tree", False),
+        },
         "Two": {"BackboneGradients": Paid("training", True)},
         "Three": {"BackboneGradients": Paid("training", False)},
     }
@@ -61,7 +65,8 @@ def test_what_leaves_says_which_entry_pays_and_what_is_refused():
     assert paid.pop("BackboneGradients") == (
         "One, Two: noisy, “training” pays; Three: without noise, “training” pays"
     )
-    assert paid.pop("LatentCodes") == "One: without noise, “tree” pays"
+    assert paid.pop("SampledFeatures") == "One: without noise, “tree” pays"
+    assert paid.pop("MaskedStates") == "One: masked, “tree” pays"
     of_keys = {name for name in paid if MESSAGES[name].declared.made_of is MadeOf.KEYS}
     assert of_keys == {"KeyList", "BlindedKeys", "ReblindedKeys", "MatchProof"}
     assert all(paid[name].startswith("sent; no ledger counts") for name in of_keys)

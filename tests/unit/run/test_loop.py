@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from vflsynth import EarlyStopping
+from vflsynth import EarlyStopping, TableTransformer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, TrainingDivergedError
 from vflsynth.run import EpochState, History, Progress, history_from_json, history_to_json
@@ -155,7 +155,9 @@ def same(one, other):
 
 def test_the_best_epoch_is_kept(make_vflgan, frames):
     """The one with the lowest distance: its weights are those of a run that ended there."""
+    transformer = TableTransformer(continuous="standard")
     restless = {"learning_rate": 0.1, "generator_average": 0.0, "epochs": 30}
+    restless |= {"transformer": transformer}
     synth = make_vflgan(**restless).fit(frames, KEY)
     history = synth.history_
     best = history["frechet_distance"].idxmin()

@@ -225,6 +225,12 @@ def test_outputs_of_few_different_records_are_no_singular_matrix():
         assert left.square().sum() < gradients.square().sum()
 
 
+def test_a_batch_of_one_record_is_explained_but_for_the_ridge():
+    left = residual(torch.ones(2, 1, 3), torch.randn(2, 1, 3), scalar_probability=False)
+    assert left.isfinite().all()
+    assert left.abs().max() < 1e-2
+
+
 # -- the report ----------------------------------------------------------------------------------
 
 

@@ -10,21 +10,25 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from tests import planted
 from vflsynth import DPLTSynthesizer, VFLGANSynthesizer
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
 from vflsynth.mechanisms import DPSGD, LatentTree
-from vflsynth.methods import latent_tree as method_module
 from vflsynth.methods import latent_tree_party as party_module
 from vflsynth.methods import latent_tree_server as server_module
+from vflsynth.methods.latent_tree_party import LatentTreeParty
+from vflsynth.methods.latent_tree_server import LatentTreeServer
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.contingency import exact_tables
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.events import gaussian_releases
+from vflsynth.privacy.secure_sums import unit_arithmetic, unit_grid
 from vflsynth.protocol import Transcript
-from vflsynth.protocol.messages import LatentCodes, MaskedReal
+from vflsynth.protocol.messages import LatentTables, MaskedReal
 from vflsynth.run import Options, local
 
 SCHEMA = PublicSchema(
+    dtypes="given",
     bounds={"age": (0, 100), "income": (0.0, 40.0), "debt": (0.0, 400.0)},
     categories={"smoker": ("no", "yes"), "grade": (1, 2, 3), "ill": (False, True)},
 )
@@ -145,7 +149,9 @@ def test_what_is_saved_tells_neither_the_number_of_records_nor_any_of_them(frame
 @pytest.mark.parametrize("n_parties", [1, 2, 4])
 def test_any_number_of_parties_and_of_columns(n_parties):
     columns = {f"p{i}": [f"x{i}{j}" for j in range(i + 1)] for i in range(n_parties)}
-    schema = PublicSchema(bounds={c: (0, 1) for own in columns.values() for c in own})
+    schema = PublicSchema(
+        dtypes="given", bounds={c: (0, 1) for own in columns.values() for c in own}
+    )
     rng = np.random.default_rng(0)
     frames = {
         party: pd.DataFrame({c: rng.random(300) for c in own}) for party, own in columns.items()
@@ -175,28 +181,42 @@ def test_the_order_of_parties_changes_no_table(frames):
 
 
 def run(frames, privacy=PRIVACY, seed=1):
-    """Run a fit: parties, plan, codes, and the tables that were published."""
+    """Run a fit: parties, plan, latent attributes by party, and the tables that were published."""
     model = DPLTSynthesizer(privacy=privacy, random_state=0)
-    published = []
+    published, codes = [], {}
+    honest_share, honest_tree = LatentTreeParty.share, server_module.publish_tree
+    honest_tables = party_module.release_tables
 
-    def watched(honest):
-        def release(one, other, shapes, **options):
-            tables = honest(one, other, shapes, **options)
-            published.append((exact_tables(one, other, shapes), tables, options["noise_std"]))
-            return tables
+    def tables_of_a_party(one, other, shapes, **options):
+        tables = honest_tables(one, other, shapes, **options)
+        stds = [options["noise_std"]] * len(tables)
+        published.append((exact_tables(one, other, shapes), tables, stds))
+        return tables
 
-        return release
+    def share(self, *rest):
+        codes[self.name] = [(latent.copy(), size) for latent, size in self.latents]
+        honest_share(self, *rest)
 
-    kept = Transcript(keep_messages=True)
+    def publish_tree(sizes, pairs, compared):
+        joined = [(name, *latent) for name in sizes for latent in codes[name]]
+        exact = [
+            exact_tables([joined[a][1]], [joined[b][1]], [(joined[a][2], joined[b][2])])[0]
+            for a, b in pairs
+        ]
+        noises = [1 if joined[a][0] == joined[b][0] else 2 for a, b in pairs]
+        published.append((exact, list(pairs.values()), noises))
+        return honest_tree(sizes, pairs, compared)
+
     with pytest.MonkeyPatch.context() as patch:
-        for module in (party_module, server_module):
-            patch.setattr(module, "release_tables", watched(module.release_tables))
-        patch.setattr(local, "Transcript", lambda: kept)
+        patch.setattr(party_module, "release_tables", tables_of_a_party)
+        patch.setattr(LatentTreeParty, "share", share)
+        patch.setattr(server_module, "publish_tree", publish_tree)
         options = Options(transcript=True)
-        made = model._fit_models([model], frames, None, options, noise=noise(seed))
-    parties = [node.party for node in made.parties.values()]
-    codes = {m.sender: m for m in kept.messages if isinstance(m, LatentCodes)}
-    return parties, made.method.plan, codes, published
+        found = model._fit_models([model], frames, None, options, noise=noise(seed))
+    parties, plan = [node.party for node in found.parties.values()], found.method.plan
+    exact, noisy, noises = published.pop()
+    published.append((exact, noisy, [plan.tree_std * n**0.5 for n in noises]))
+    return parties, plan, codes, published
 
 
 def assert_published_as_the_ledger_says(frames):
@@ -207,15 +227,17 @@ def assert_published_as_the_ledger_says(frames):
         if "tables" in release.released:
             kind = "latent" in release.released
             releases.setdefault(kind, []).append(release)
+    n_tables = {True: 0, False: 0}
+    for exact, noisy, stds in published:
+        for clear, table, std in zip(exact, noisy, stds, strict=True):
+            assert std >= min(plan.tree_std, plan.pair_std)
+            residuals = (table - clear).ravel()
+            assert residuals.std() == pytest.approx(std, rel=5 / np.sqrt(2 * len(residuals)))
+        n_tables[stds[0] in (plan.tree_std, plan.tree_std * 2**0.5)] += len(stds)
     for is_tree, entries in releases.items():
         std = plan.tree_std if is_tree else plan.pair_std
-        found = [p for p in published if p[2] == std]
-        n_tables = sum(len(exact) for exact, _, _ in found)
-        assert n_tables == pytest.approx(sum(entry.sensitivity**2 for entry in entries))
+        assert n_tables[is_tree] == pytest.approx(sum(e.sensitivity**2 for e in entries))
         assert all(entry.noise_std == pytest.approx(std) for entry in entries)
-        for exact, noisy, _ in found:
-            residuals = np.concatenate([(b - a).ravel() for a, b in zip(exact, noisy, strict=True)])
-            assert residuals.std() == pytest.approx(std, rel=5 / np.sqrt(2 * len(residuals)))
     assert sum(len(exact) for exact, _, _ in published) == 3 + 3 + 6 + 1
 
 
@@ -223,22 +245,57 @@ def test_tables_and_noise_are_those_of_the_ledger(frames):
     assert_published_as_the_ledger_says(frames)
 
 
-@pytest.mark.parametrize("module", [party_module, server_module])
-def test_tables_without_noise_are_noticed(frames, monkeypatch, module):
-    honest = module.release_tables
-    monkeypatch.setattr(
-        module, "release_tables", lambda *a, **rest: honest(*a, **rest | {"noise_std": 0.0})
-    )
+def plant_in(patch, name, party, plant):
+    """Plant a bug in the noise that one method of one party, or of all, draws."""
+    honest = getattr(LatentTreeParty, name)
+
+    def changed(self, *rest):
+        with pytest.MonkeyPatch.context() as inner:
+            if party in (None, self.name):
+                plant(inner)
+            return honest(self, *rest)
+
+    patch.setattr(LatentTreeParty, name, changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "party"),
+    [("publish", None), ("publish", "bank"), ("sum_shares", None)],
+)
+def test_tables_without_noise_are_noticed(frames, monkeypatch, name, party):
+    plant_in(monkeypatch, name, party, planted.no_noise)
     with pytest.raises(AssertionError):
         assert_published_as_the_ledger_says(frames)
 
 
+def assert_tables_across_parties_have_the_noise_of_both(frames):
+    found = []
+    for seed in range(10):
+        exact, noisy, stds = run(frames, seed=seed)[3][-1]
+        found += [((n - e) / std).ravel() for e, n, std in zip(exact, noisy, stds, strict=True)]
+    noise = np.concatenate(found)
+    assert abs(noise.std() - 1.0) < 5 / np.sqrt(2 * len(noise))
+
+
+def test_each_party_adds_its_noise_in_full(frames):
+    assert_tables_across_parties_have_the_noise_of_both(frames)
+
+
+@pytest.mark.parametrize("party", ["bank", "clinic"])
+def test_a_party_that_adds_none_is_noticed(frames, monkeypatch, party):
+    plant_in(monkeypatch, "sum_shares", party, planted.no_noise)
+    with pytest.raises(AssertionError):
+        assert_tables_across_parties_have_the_noise_of_both(frames)
+
+
 def test_a_forgotten_party_is_noticed(frames, monkeypatch):
-    honest = method_module.publish_tree
+    honest = LatentTreeServer.publish
     monkeypatch.setattr(
-        method_module, "publish_tree", lambda codes, *rest: honest({"bank": codes["bank"]}, *rest)
+        LatentTreeServer,
+        "publish",
+        lambda self, tables, shares, rng: honest(self, tables, {"bank": shares["bank"]}, rng),
     )
-    with pytest.raises(KeyError, match="clinic"):
+    with pytest.raises(ProtocolError, match="party 'clinic' sent shares: nothing"):
         fit(frames)
 
 
@@ -249,7 +306,10 @@ def test_the_ledger_adds_up_to_the_budget(frames):
     assert ledger.shares() == pytest.approx(
         {"preprocessing": 0.2, "latent attributes": 0.4, "latent tree": 0.4}
     )
-    assert "every record's latent attributes without noise" in str(ledger)
+    against = " ".join(str(ledger).split())
+    assert "NOT protected against a party and the server together" in against
+    assert "Protected against recipients" in against
+    assert "the server and the other parties: they see uniformly random numbers" in against
     squared_mu = sum(r.noise_multiplier**-2 for r in gaussian_releases(ledger.event))
     single = fit(frames, clone(PRIVACY).set_params(epsilon=None, noise_multiplier=2.0))
     given = sum(r.noise_multiplier**-2 for r in gaussian_releases(single.privacy_ledger_.event))
@@ -286,8 +346,10 @@ def test_a_latent_attribute_is_a_function_of_one_record(frames, monkeypatch):
     monkeypatch.setattr(party_module, "release_tables", lambda *a, **k: released.pop(0))
     monkeypatch.setattr(PublicEncoding, "histograms", lambda *a, **k: released.pop(0))
     few = {name: frame.iloc[:40] for name, frame in frames.items()}
-    for name, message in run(few)[2].items():
-        torch.testing.assert_close(message.codes, codes[name].codes[:40])
+    for name, latents in run(few)[2].items():
+        for (latent, size), (before, size_before) in zip(latents, codes[name], strict=True):
+            assert size == size_before
+            assert latent.tolist() == before[:40].tolist()
 
 
 def test_without_information_only_the_public_schema_is_known(frames):
@@ -331,10 +393,13 @@ def test_only_declared_messages_cross(frames, monkeypatch):
         "AlignmentNotice",
         "EncodedSize",
         "EncodedSizes",
-        "LatentCodes",
+        "LatentTables",
+        "MaskedStates",
+        "SumShares",
         "LatentTree",
     }
-    assert kinds.count("LatentCodes") == kinds.count("LatentTree") == 2
+    for once in ("LatentTables", "MaskedStates", "SumShares", "LatentTree"):
+        assert kinds.count(once) == 2
     assert synth.transcript_ is not None
 
 
@@ -346,13 +411,23 @@ def test_after_the_release_a_party_has_no_codes(frames):
             party.answer(MaskedReal, 0)
 
 
-def test_codes_outside_what_was_declared_are_refused():
-    codes = LatentCodes("a", "server", 0, torch.tensor([[0], [3]]), torch.tensor([3]))
-    with pytest.raises(ProtocolError, match="not declared"):
-        server_module.publish_tree({"a": codes}, 1.0)
-    short = LatentCodes("b", "server", 0, torch.tensor([[0]]), torch.tensor([3]))
-    with pytest.raises(ProtocolError, match="different numbers of records"):
-        server_module.publish_tree({"a": codes, "b": short}, 1.0)
+def a_server(n_groups):
+    grid = unit_grid(2.0)
+    return LatentTreeServer(n_groups, 4, 10, grid, unit_arithmetic(10, grid, 2))
+
+
+@pytest.mark.parametrize("sizes", [[3], [3, 5], [0, 3], [2, 2, 2]])
+def test_numbers_of_states_that_there_is_no_room_for_are_refused_by_name(sizes):
+    told = LatentTables("a", "server", 0, torch.zeros(0, dtype=torch.int64), torch.tensor(sizes))
+    with pytest.raises(ProtocolError, match="party 'a' says that its latent attributes have"):
+        a_server({"a": 2, "b": 1}).publish({"a": told}, {}, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("counts", [torch.zeros(5, dtype=torch.int64), torch.zeros(6)])
+def test_tables_of_another_size_are_refused_by_name(counts):
+    told = LatentTables("a", "server", 0, counts, torch.tensor([3, 2]))
+    with pytest.raises(ProtocolError, match=r"party 'a' sent .*expected 6 whole numbers"):
+        a_server({"a": 2, "b": 1}).publish({"a": told}, {}, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,7 @@ PARAMETERS = {
     "generator_average": (1, -0.1),
     "model_selection": ("first", None),
     "evaluate_every": (0, 1.5),
+    "calibrate_marginals": ("yes", None),
     "memory_limit": (0, "1GB"),
     "verbose": (-1, None),
     "privacy": ("yes", 10.0),

@@ -8,29 +8,34 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from tests import planted
 from vflsynth import VFLGANSynthesizer
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
 from vflsynth.mechanisms import MeanEmbedding
-from vflsynth.methods import mean_embedding_server as server_module
+from vflsynth.methods.mean_embedding_party import MeanEmbeddingParty
 from vflsynth.methods.mean_embedding_server import MeanEmbeddingServer
 from vflsynth.privacy import NeighbouringRelation, PublicSchema
 from vflsynth.privacy import histograms as histograms_module
-from vflsynth.privacy import mean_embedding as mean_embedding_module
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.histograms import SUPPORT_SHARE, exact_histograms
+from vflsynth.privacy.mean_embedding import project_records
+from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
-from vflsynth.protocol import SERVER, Transcript
+from vflsynth.protocol import Transcript
 from vflsynth.protocol.messages import (
+    FakeProjections,
     MaskedFake,
     MaskedReal,
-    RecordProjections,
+    SumShares,
     TrainingReport,
 )
 from vflsynth.run import Options, local, server_run
+from vflsynth.secure import RADIUS, Masks, PhaseServer, angles_of, circle, unit
 
 SCHEMA = PublicSchema(
+    dtypes="given",
     bounds={"age": (0, 100), "income": (0.0, 10.0)},
     categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
 )
@@ -95,11 +100,24 @@ def released(frames, histograms_of=()):
     run = run_of(frames, histograms_of, noise(5))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server_run, "run", lambda *rest: False)
+        patch.setattr(local, "_entropy", lambda noise: bytes(32))  # the same masks every time
         run.run()
     encoded = {name: node.party.records.double().clone() for name, node in run.parties.items()}
-    run.algorithm.server._noise = noise(2)
+    drawn = noise(2)
+    for node in run.parties.values():
+        node.party._noise = drawn
     run.algorithm.begin()
     return run, encoded
+
+
+def released_again(run, encoded, party_noise=None):
+    """Make the release of the joint features once more, with noise of the operating system."""
+    for name, node in run.parties.items():
+        node.party.records, node.party._angles = encoded[name].float(), None
+        node.party._noise = party_noise
+    algorithm = run.make_algorithm(RandomStreams([b"secret"]))
+    algorithm.begin()
+    return algorithm.server
 
 
 def release(frames, histograms_of=()):
@@ -127,12 +145,28 @@ def exact_sum(parties, encoded):
 
 
 def assert_release_is_the_noisy_sum(frames):
-    server, parties, plan, encoded = release(frames)
-    total = exact_sum(parties, encoded)
-    added = torch.randn(total.shape, generator=noise(2), dtype=torch.float64)
-    torch.testing.assert_close(
-        sum_of(server, parties), total + added * plan.noise_multiplier, atol=1e-3, rtol=1e-4
+    server, parties, _, encoded = release(frames)
+    features, drawn = server.features, noise(2)
+    added = sum(features.grid.noise((PRIVACY.n_features,), rng=drawn) for _ in parties)
+    total = exact_sum(parties, encoded) + features.features(added)
+    # Five standard deviations of 60 records' rounding.
+    torch.testing.assert_close(sum_of(server, parties), total, atol=0.04, rtol=0.0)
+    assert features.features(added).std() > 1.0
+    points = [(int(z.real), int(z.imag)) for z in circle()]
+    angles = sum(
+        angles_of(project_records(encoded[p.name], p.frequencies)).astype(int) for p in parties
     )
+    masks = Masks(parties[0].schedule.attempt)
+    drawn = masks.draw("joint angles|0", angles.shape, np.dtype(np.uint16))
+    exact = np.zeros((2, angles.shape[1]), dtype=object)
+    for row, mask in zip(angles.tolist(), drawn.tolist(), strict=True):
+        for k, (angle, turned) in enumerate(zip(row, mask, strict=True)):
+            (a, b), (c, d) = points[(angle + turned) % 2**16], points[turned]
+            exact[:, k] += a * c + b * d, b * c - a * d
+    steps = (exact.ravel().astype(np.int64) << features.arithmetic.shift) + added
+    counts = [h.counts for p in parties for h in p.transformer.histograms_.values()]
+    expected = features.features(steps) / estimate_n_records(counts)
+    assert torch.equal(server.released, expected.float())  # to the bit
 
 
 def test_the_release_is_the_noisy_sum_over_the_joint_records(frames):
@@ -141,7 +175,7 @@ def test_the_release_is_the_noisy_sum_over_the_joint_records(frames):
 
 def test_fakes_are_compared_with_the_shrunk_release_which_reads_no_record(frames):
     """The same estimate, to the last digit, comes from what was published alone."""
-    server, parties, plan, _ = release(frames)
+    server, parties, _, _ = release(frames)
     for party in parties:
         party.matched = None  # whatever comes now, no record is there to be read
     drawn = [party.independent_projections(0).projections for party in parties]
@@ -149,7 +183,7 @@ def test_fakes_are_compared_with_the_shrunk_release_which_reads_no_record(frames
     expected = shrink_mean_embedding(
         server.released,
         *feature_moments(drawn),
-        noise_std=plan.noise_multiplier,
+        noise_std=server.features.joint_noise_std,
         n_records=estimate_n_records(counts),
     )
     torch.testing.assert_close(server.target, expected.float(), atol=1e-6, rtol=0.0)
@@ -185,7 +219,7 @@ def noise_of_histograms(frames):
 
     def kept(*args, **rest):
         made = honest(*args, **rest)
-        if rest.get("supports") is None:
+        if rest.get("supports") is None and not {"smoker", "grade"} & made.keys():
             first_round.append(made)
         return made
 
@@ -202,38 +236,32 @@ def noise_of_histograms(frames):
 def noise_of_one_release(party, wide, once):
     message = party.noisy_histograms(0)
     published = torch.split(message.counts, message.n_cells.tolist())
+    published = [
+        counts.numpy() * 2.0**exponent
+        for counts, exponent in zip(published, message.exponents.tolist(), strict=True)
+    ]
     histograms = party.transformer.histograms_
     supports = {n: h.support for n, h in histograms.items() if h.support is not None}
     broad, exact = (exact_histograms(party.matched(), SCHEMA, 8, s) for s in ({}, supports))
     cells = []
     for name, counts in zip(histograms, published, strict=True):
-        numeric = name in supports  # categories are the average of both rounds
+        numeric = name in supports  # categories are published once
         std = once / (1.0 - SUPPORT_SHARE) ** 0.5 if numeric else once
-        cells.append((counts.numpy() - exact[name]) / std)
+        cells.append((counts - exact[name]) / std)
         if numeric:
             cells.append((wide[name].counts - broad[name]) / (once / SUPPORT_SHARE**0.5))
     return np.concatenate(cells)
 
 
 def noise_of_feature_sums(frames):
-    """What noise adds to every feature's sum; the server's part alone, over and over."""
+    """What noise adds to every feature's sum, in its claimed standard deviation, over and over."""
     run, encoded = released(frames)
-    parties, plan = [node.party for node in run.parties.values()], run.method.plan
-    run.method.noise = None
-    histograms = {party.name: party.noisy_histograms(0) for party in parties}
-    independent = {party.name: party.independent_projections(0) for party in parties}
-    projections = {
-        party.name: RecordProjections(
-            party.name, SERVER, 0, encoded[party.name].float() @ party.frequencies
-        )
-        for party in parties
-    }
+    parties = [node.party for node in run.parties.values()]
     exact, rows = exact_sum(parties, encoded), []
     for _ in range(N_RELEASES):
-        server = run.make_algorithm(RandomStreams([b"secret"])).server
-        server.publish(histograms, independent, projections)
-        rows.append((sum_of(server, parties) - exact) / plan.noise_multiplier)
-    return {SERVER: torch.stack(rows).numpy()}
+        server = released_again(run, encoded)
+        rows.append((sum_of(server, parties) - exact) / server.features.joint_noise_std)
+    return {"all parties": torch.stack(rows).numpy()}
 
 
 def test_every_cell_of_every_party_has_independent_noise(frames):
@@ -257,28 +285,8 @@ def test_every_feature_has_independent_noise(frames):
     assert_noise_is_claimed(noise_of_feature_sums(frames))
 
 
-def with_noise(patch, module, changed):
-    """Let `changed` call the honest `gaussian_noise` of a module."""
-    honest = module.gaussian_noise
-    patch.setattr(
-        module, "gaussian_noise", lambda shape, std, **rest: changed(honest, shape, std, **rest)
-    )
-
-
-def drop_noise(patch, module):
-    with_noise(patch, module, lambda honest, shape, std, **rest: honest(shape, 0.0, **rest))
-
-
-def plant_no_noise(patch):
-    drop_noise(patch, histograms_module)
-
-
 def plant_scalar_per_column(patch):
-    with_noise(
-        patch,
-        histograms_module,
-        lambda honest, shape, std, **rest: honest((1,), std, **rest).expand(shape),
-    )
+    planted.in_noise(patch, lambda draw, shape: draw((1,)))
 
 
 def plant_forgotten_party(patch):
@@ -287,17 +295,17 @@ def plant_forgotten_party(patch):
     def histograms(self, party, *rest):
         with pytest.MonkeyPatch.context() as inner:
             if party == "bank":
-                drop_noise(inner, histograms_module)
+                planted.no_noise(inner)
             return honest(self, party, *rest)
 
     patch.setattr(PublicEncoding, "histograms", histograms)
 
 
 def plant_forgotten_column(patch):
-    def changed(honest, shape, std, **rest):
-        return honest(shape, 0.0 if tuple(shape) == (4,) else std, **rest)  # grade
+    def changed(draw, shape):
+        return draw(shape, 0.0 if shape == (4,) else 1.0)  # grade
 
-    with_noise(patch, histograms_module, changed)
+    planted.in_noise(patch, changed)
 
 
 def plant_round_without_noise(patch, which):
@@ -306,7 +314,7 @@ def plant_round_without_noise(patch, which):
     def release_histograms(*args, supports=None, **rest):
         with pytest.MonkeyPatch.context() as inner:
             if (supports is None) == (which == "first"):
-                drop_noise(inner, histograms_module)
+                planted.no_noise(inner)
             return honest(*args, supports=supports, **rest)
 
     patch.setattr(histograms_module, "release_histograms", release_histograms)
@@ -333,7 +341,7 @@ def plant_noise_of_one_partys_columns(patch):
 @pytest.mark.parametrize(
     "plant",
     [
-        plant_no_noise,
+        planted.no_noise,
         plant_scalar_per_column,
         plant_forgotten_party,
         plant_forgotten_column,
@@ -349,48 +357,53 @@ def test_planted_bugs_in_the_noise_of_histograms_are_noticed(frames, plant, monk
         assert_noise_is_claimed(found)
 
 
-def plant_sum_without_noise(patch):
-    drop_noise(patch, mean_embedding_module)
-
-
-def plant_scalar_on_the_sum(patch):
-    with_noise(
-        patch,
-        mean_embedding_module,
-        lambda honest, shape, std, **rest: honest((1,), std, **rest).expand(shape),
-    )
-
-
 def plant_cosines_without_noise(patch):
-    def changed(honest, shape, std, **rest):
-        noise = honest(shape, std, **rest)
-        return torch.where(torch.arange(len(noise)) < len(noise) // 2, 0.0, noise)
+    def changed(draw, shape):
+        return np.where(np.arange(*shape) < shape[0] // 2, 0, draw(shape))
 
-    with_noise(patch, mean_embedding_module, changed)
+    planted.in_noise(patch, changed)
 
 
 def plant_noise_on_the_mean(patch):
-    honest = server_module.release_mean_embedding
-    patch.setattr(
-        server_module,
-        "release_mean_embedding",
-        lambda total, *, n_records, **rest: honest(total / n_records, n_records=1.0, **rest),
-    )
+    planted.in_noise(patch, lambda draw, shape: draw(shape, 1.0 / 60.0))
 
 
 def plant_party_missing_from_the_sum(patch):
-    honest = server_module.feature_sum
-    patch.setattr(server_module, "feature_sum", lambda parts: honest(parts[:1]))
+    honest = PhaseServer.totals
+    patch.setattr(
+        PhaseServer,
+        "totals",
+        lambda self, shares: honest(self, shares | {"bank": shares["clinic"]}),
+    )
+
+
+def plant_party_without_noise(patch):
+    honest = MeanEmbeddingParty.sum_shares
+
+    def sum_shares(self, step):
+        with pytest.MonkeyPatch.context() as inner:
+            if self.name == "bank":
+                planted.no_noise(inner)
+            return honest(self, step)
+
+    patch.setattr(MeanEmbeddingParty, "sum_shares", sum_shares)
+    patch.setitem(MeanEmbeddingParty._by_question, SumShares, "sum_shares")
+
+
+def plant_noise_divided_among_parties(patch):
+    planted.in_noise(patch, lambda draw, shape: draw(shape, 0.5**0.5))
 
 
 @pytest.mark.parametrize(
     "plant",
     [
-        plant_sum_without_noise,
-        plant_scalar_on_the_sum,
+        planted.no_noise,
+        planted.one_scalar,
         plant_cosines_without_noise,
         plant_noise_on_the_mean,
         plant_party_missing_from_the_sum,
+        plant_party_without_noise,
+        plant_noise_divided_among_parties,
     ],
 )
 def test_planted_bugs_in_the_feature_sum_are_noticed(frames, plant, monkeypatch):
@@ -437,7 +450,8 @@ def test_one_more_record_moves_both_releases_by_at_most_their_sensitivity(frames
         moved = sum(np.sum((after[name] - before[name]) ** 2) for name in before)
         assert moved**0.5 <= 2.0 + 1e-9  # sqrt(4 columns)
     moved = sum_of(server_more, parties_more) - sum_of(server, parties)
-    assert 0.1 < moved.norm() <= 1.0 + 1e-4
+    # Masks of records that both tables have are the same, so that only the one more moved.
+    assert 0.1 < moved.norm() <= RADIUS**2 / unit() + 1e-4
 
 
 # -- no learning without information ---------------------------------------------------------------
@@ -500,12 +514,14 @@ def test_only_declared_messages_cross_and_no_masked_record_does(frames, monkeypa
         "EncodedSizes",
         "NoisyHistograms",
         "IndependentProjections",
-        "RecordProjections",
+        "MaskedAngles",
+        "SharedPoints",
+        "SumShares",
         "FakeProjections",
         "ProjectionGradients",
         "SelectionNotice",
     }
-    for once in ("NoisyHistograms", "IndependentProjections", "RecordProjections"):
+    for once in ("NoisyHistograms", "IndependentProjections", "MaskedAngles", "SumShares"):
         assert kinds.count(once) == len(frames)
 
 
@@ -593,7 +609,7 @@ def test_a_column_that_cannot_hold_its_public_categories_is_named(frames):
 @pytest.mark.parametrize("bounds", [(0, 300), (-1, 100), (0, 2**63)])
 def test_integers_that_cannot_hold_their_bounds_are_named(frames, bounds):
     frames["clinic"]["age"] = pd.Series(range(len(frames["clinic"])), dtype="uint8")
-    schema = PublicSchema(SCHEMA.bounds | {"age": bounds}, SCHEMA.categories)
+    schema = PublicSchema(SCHEMA.bounds | {"age": bounds}, SCHEMA.categories, "given")
     with pytest.raises(ColumnKindError, match="'clinic', column 'age'"):
         fit(frames, clone(PRIVACY).set_params(public_schema=schema))
 
@@ -632,15 +648,13 @@ def test_replacing_a_record_makes_their_number_public(frames):
 def test_gradients_are_those_of_an_unbiased_estimate():
     """Of ``||E phi||² - 2 E phi · target``: products of two different fakes, one by one."""
     server = MeanEmbeddingServer(
-        noise_std=0.0,
+        ["a", "b"],
+        FeatureSum(1.0, 20, n_parties=2, n_records=1),
         relation=NeighbouringRelation.ADD_OR_REMOVE_ONE,
         device=torch.device("cpu"),
     )
     server.target = torch.randn(20)
-    parts = {
-        name: server_module.FakeProjections(name, "server", 3, torch.randn(1, 7, 10))
-        for name in ("a", "b")
-    }
+    parts = {name: FakeProjections(name, "server", 3, torch.randn(1, 7, 10)) for name in ("a", "b")}
     replies = server.score_fakes(3, parts)
     total = (parts["a"].projections + parts["b"].projections).requires_grad_()
     features = (torch.cat([total.cos(), total.sin()], -1) * 0.1**0.5)[0]

@@ -269,7 +269,7 @@ def residual(gradients: Tensor, features: Tensor, *, scalar_probability: bool) -
     labels and to noise. Regresses on powers up to the third of scalars, up to the second otherwise.
     """
     target = gradients * features * (1.0 - features) if scalar_probability else gradients
-    spread = features.std(1, keepdim=True).clamp_min(1e-6)
+    spread = features.std(1, keepdim=True, correction=0).clamp_min(1e-6)
     scaled = (features - features.mean(1, keepdim=True)) / spread
     powers = (1, 2, 3) if features.shape[-1] == 1 else (1, 2)
     basis = torch.cat([torch.ones_like(scaled[..., :1]), *(scaled**k for k in powers)], -1)

@@ -1,0 +1,284 @@
+"""Every synthesizer beside published figures of centralised generators, on the field's own metrics.
+
+Two parties: A has the first columns, B the others, as in `benchmarks._data`. Two thirds of the rows
+are for training, of Adult the 32,561 of ``adult.data``; the published figures of Adult are of the
+same split, those of credit-default of another one of the same table. Default settings but for what
+the name of a row says; nothing is tuned per table. 1 is best in Shape, Trend and both detection
+scores; ours by boosted trees are scikit-learn's, theirs XGBoost's.
+
+    python -m benchmarks.ladder --data red-wine --methods bounded one-message --seeds 0
+    python -m benchmarks.ladder --data red-wine --methods bounded --show
+
+What is there is not measured again.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.metrics import r2_score, roc_auc_score
+
+from benchmarks import _commands, _results
+from benchmarks._data import BenchmarkTable, data_file, load_table
+from vflsynth import (
+    AutoregressiveSynthesizer,
+    GaussianCopulaSynthesizer,
+    IndependentSynthesizer,
+    VFLGANSynthesizer,
+)
+from vflsynth.evaluation import (
+    detection_score,
+    frechet_distance,
+    proximity,
+    rule_violations,
+    shape,
+    trend,
+    utility,
+)
+
+TABLES = (
+    "adult",
+    "credit-default",
+    "california-housing",
+    "red-wine",
+    "white-wine",
+    "spambase",
+    "south-german-credit",
+    "hcv",
+)
+METHODS: dict[str, Callable[[int], Any]] = {
+    "bounded": lambda seed: AutoregressiveSynthesizer(random_state=seed, verbose=0),
+    "bounded, 32 bits": lambda seed: AutoregressiveSynthesizer(
+        bits_per_record=32.0, random_state=seed, verbose=0
+    ),
+    "trained": lambda seed: AutoregressiveSynthesizer(
+        protocol="trained", random_state=seed, verbose=0
+    ),
+    "one-message": lambda seed: AutoregressiveSynthesizer(
+        protocol="one_message", random_state=seed, verbose=0
+    ),
+    "vflgan": lambda seed: VFLGANSynthesizer(random_state=seed, verbose=0),
+    "copula": lambda seed: GaussianCopulaSynthesizer(random_state=seed),
+    "independent": lambda seed: IndependentSynthesizer(random_state=seed),
+}
+PUBLISHED: dict[str, dict[str, tuple[float, float, float, float, float]]] = {
+    "adult": {
+        "CTGAN": (0.809, 0.758, 0.588, 0.000, 0.862),
+        "TabSyn": (0.992, 0.980, 0.987, 0.794, 0.910),
+        "TabDiff": (0.993, 0.985, 0.990, 0.841, 0.913),
+        "TabPC": (0.994, 0.986, 0.996, 0.855, 0.916),
+        "shallow mixture": (0.992, 0.981, float("nan"), 0.773, 0.902),
+        "independent columns": (0.996, 0.925, float("nan"), 0.016, 0.516),
+    },
+    "credit-default": {
+        "CTGAN": (0.831, 0.702, 0.413, 0.000, 0.727),
+        "TabSyn": (0.987, 0.971, 0.946, 0.402, 0.759),
+        "TabDiff": (0.988, 0.973, 0.970, 0.591, 0.763),
+        "TabPC": (0.995, 0.950, 1.000, 0.262, 0.744),
+        "shallow mixture": (0.991, 0.977, float("nan"), 0.105, 0.732),
+        "independent columns": (0.995, 0.888, float("nan"), 0.000, 0.490),
+    },
+}
+"""Shape, Trend, detection by logistic regression and by XGBoost, AUC of models trained on synthetic
+rows: arXiv 2603.23016 and its repository."""
+
+RULES: dict[str, dict[str, Callable[[pd.DataFrame], Any]]] = {
+    "adult": {
+        "a husband is a man": lambda t: (t["relationship"] != "Husband") | (t["sex"] == "Male"),
+        "a wife is a woman": lambda t: (t["relationship"] != "Wife") | (t["sex"] == "Female"),
+        "a spouse is married": lambda t: (
+            ~t["relationship"].isin(["Husband", "Wife"])
+            | t["marital-status"].str.startswith("Married")
+        ),
+        "education has its number": lambda t: t["education"].map(_EDUCATION) == t["education-num"],
+    }
+}
+_EDUCATION = {
+    name: number
+    for number, name in enumerate(
+        [
+            "Preschool",
+            "1st-4th",
+            "5th-6th",
+            "7th-8th",
+            "9th",
+            "10th",
+            "11th",
+            "12th",
+            "HS-grad",
+            "Some-college",
+            "Assoc-voc",
+            "Assoc-acdm",
+            "Bachelors",
+            "Masters",
+            "Prof-school",
+            "Doctorate",
+        ],
+        start=1,
+    )
+}
+_MAX_ROWS = 8000
+"""Of each table, for detection by boosted trees."""
+
+
+def adult() -> tuple[BenchmarkTable, int]:
+    """Return all rows of Adult, `?` being a label, and how many are ``adult.data``'s."""
+    frame = pd.read_parquet(data_file("adult.parquet"))
+    labels = [c for c in frame.columns if not pd.api.types.is_numeric_dtype(frame[c])]
+    frames = {"A": frame.iloc[:, :8], "B": frame.iloc[:, 8:]}
+    return BenchmarkTable("adult", frames, "income", "classification", tuple(labels)), 32561
+
+
+def split(name: str) -> tuple[BenchmarkTable, pd.DataFrame, pd.DataFrame]:
+    """Return a table, its training rows and its test rows."""
+    if name == "adult":
+        table, n_train = adult()
+        joined = table.joined()
+        return table, joined.iloc[:n_train], joined.iloc[n_train:].reset_index(drop=True)
+    table = load_table(name)
+    joined = table.joined()
+    order = np.random.default_rng(0).permutation(len(joined))
+    n_train = len(joined) * 2 // 3
+    parts = (order[:n_train], order[n_train:])
+    train, test = (joined.iloc[part].reset_index(drop=True) for part in parts)
+    return table, train, test
+
+
+def measure(name: str, method: str, seed: int) -> _results.Row:
+    """Fit one method to one table, and score what it draws."""
+    table, train, test = split(name)
+    frames = {party: train[list(columns)] for party, columns in table.party_columns.items()}
+    synth = METHODS[method](seed)
+    started, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    synth.fit(frames, transcript=True)
+    seconds = time.perf_counter() - started
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_utime - used
+    synthetic = synth.sample(len(train))
+    options: dict[str, Any] = {"categorical": table.categorical}
+    pairs = trend(train, synthetic, **options)
+    owner = {c: party for party, columns in table.party_columns.items() for c in columns}
+    across = pairs.parts["column"].map(owner) != pairs.parts["other_column"].map(owner)
+    alone = test.sample(min(len(test), len(train)), random_state=0)
+    found = utility(train, synthetic, table.target, holdout=test, task=table.task, **options)
+    tstr, trtr = (predictive(rows, test, table) for rows in (synthetic, train))
+    scores = {
+        "shape": float(shape(train, synthetic, **options)),
+        "trend": float(pairs),
+        "trend_within": float(pairs.parts.loc[~across, "value"].mean()),
+        "trend_across": float(pairs.parts.loc[across, "value"].mean()),
+        "detection": float(
+            detection_score(train, synthetic, max_rows=_MAX_ROWS, random_state=seed, **options)
+        ),
+        "detection_of_test_rows": float(
+            detection_score(train, alone, max_rows=_MAX_ROWS, random_state=seed, **options)
+        ),
+        "detection_logistic": float(
+            detection_score(
+                train, synthetic, detector="logistic_regression", max_rows=_MAX_ROWS,
+                random_state=seed, **options,
+            )
+        ),
+        "tstr": tstr,
+        "trtr": trtr,
+        "frechet_distance": float(frechet_distance(train, synthetic, **options)),
+    }  # fmt: skip
+    for result in found.values():
+        if result.value is not None:
+            scores[result.metric.name] = float(result)
+    near = proximity(train, synthetic, holdout=test, max_rows=2000, **options)
+    share = near["closer_to_training_share"].value
+    if share is not None:
+        scores["closer_to_training_share"] = share
+    if name in RULES:
+        broken = rule_violations(train, synthetic, RULES[name])
+        scores["rule_violations"] = float(broken)
+        scores["rule_violations_real"] = float(broken.baseline or 0.0)
+    transcript = synth.transcript_
+    trained = transcript[~transcript["message"].isin(["KeyList", "AlignmentNotice"])]
+    return {
+        "data": name,
+        "method": method,
+        "seed": seed,
+        **scores,
+        "epochs": len(synth.history_),
+        "messages": int(trained["messages"].sum()),
+        "megabytes": float(trained["bytes"].sum() / 1e6),
+        "fit_seconds": round(seconds, 1),
+        "fit_cpu_seconds": round(used, 1),
+    }
+
+
+def predictive(rows: pd.DataFrame, test: pd.DataFrame, table: BenchmarkTable) -> float:
+    """AUC (mean of one against the rest), or R2, on test rows of boosted trees trained on `rows`.
+
+    Published figures are AUCs of XGBoost, mean of several models.
+    """
+    both = pd.concat([rows, test])
+    features = pd.DataFrame(
+        {
+            c: both[c] if pd.api.types.is_numeric_dtype(both[c]) else pd.factorize(both[c])[0]
+            for c in both.columns
+            if c != table.target
+        }
+    ).to_numpy(float)
+    own, others = features[: len(rows)], features[len(rows) :]
+    if table.task == "regression":
+        fitted = HistGradientBoostingRegressor(random_state=0).fit(own, rows[table.target])
+        return float(r2_score(test[table.target], fitted.predict(others)))
+    fitted = HistGradientBoostingClassifier(random_state=0).fit(own, rows[table.target])
+    shares, found = fitted.predict_proba(others), []
+    for k, label in enumerate(fitted.classes_):
+        is_label = (test[table.target] == label).to_numpy()
+        if 5 < is_label.sum() < len(test) - 5:
+            found.append(roc_auc_score(is_label, shares[:, k]))
+    return float(np.mean(found))
+
+
+def show(tables: tuple[str, ...] = TABLES) -> str:
+    """Print recorded results beside published ones, as means over seeds."""
+    names = ("shape", "trend", "detection_logistic", "detection")
+    heads = ("Shape", "Trend", "LR", "trees", "TSTR", "TRTR", "FD", "nearer", "cpu s")
+    lines = []
+    for data in tables:
+        mine = {key[1]: frame for key, frame in _results.cells("ladder").items() if key[0] == data}
+        if not mine:
+            continue
+        lines.append(f"{data:<26}" + "".join(f"{head:>8}" for head in heads) + f"{'seeds':>7}")
+        for method, values in PUBLISHED.get(data, {}).items():
+            lines.append(f"  {method + ' (published)':<24}" + "".join(f"{v:>8.3f}" for v in values))
+        for method in (m for m in METHODS if m in mine):
+            frame = mine[method]
+            cells = [*(frame[n].mean() for n in names), frame["tstr"].mean()]
+            near = frame["closer_to_training_share"].mean()
+            cells += [frame["trtr"].mean(), frame["frechet_distance"].mean(), near]
+            cells += [frame["fit_cpu_seconds"].mean()]
+            text = "".join(f"{v:>8.3f}" for v in cells[:-1]) + f"{cells[-1]:>8.0f}"
+            lines.append(f"  {method:<24}{text}{len(frame):>7}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure what is missing, and print the ladder."""
+    parser = _commands.parser(__doc__, data=TABLES, methods=METHODS)
+    _commands.add_seeds(parser, [0])
+    parser.add_argument("--show", action="store_true", help="measure nothing")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    for name in arguments.data if not arguments.show else ():
+        for method in arguments.methods:
+            for seed in _results.missing("ladder", arguments.seeds, data=name, method=method):
+                _results.put("ladder", measure(name, method, seed))
+    print(show(tuple(arguments.data)))
+
+
+if __name__ == "__main__":
+    main()

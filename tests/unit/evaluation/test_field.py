@@ -1,0 +1,97 @@
+"""Shape, Trend, detection scores and rules, against slow and obvious code, and SDMetrics."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import ks_2samp
+
+from vflsynth.evaluation import (
+    detection_score,
+    rule_violations,
+    sdmetrics_quality,
+    shape,
+    trend,
+)
+from vflsynth.exceptions import ParameterError
+
+
+@pytest.fixture
+def pair():
+    rng = np.random.default_rng(0)
+
+    def table(n, shift):
+        x = rng.normal(size=n) + shift
+        label = np.where(rng.random(n) < 0.5 + shift / 4, "a", "b")
+        return pd.DataFrame({"x": x, "y": x + rng.normal(size=n), "label": label})
+
+    return table(4000, 0.0), table(3000, 0.5)
+
+
+def test_shape_is_the_mean_of_complements(pair):
+    real, synthetic = pair
+    shares = [frame["label"].value_counts(normalize=True) for frame in pair]
+    expected = [
+        1 - ks_2samp(real["x"], synthetic["x"]).statistic,
+        1 - ks_2samp(real["y"], synthetic["y"]).statistic,
+        1 - (shares[0] - shares[1]).abs().sum() / 2,
+    ]
+    found = shape(*pair)
+    np.testing.assert_allclose(found.parts["value"], expected)
+    assert float(found) == pytest.approx(np.mean(expected))
+    assert found.baseline > float(found)
+
+
+def test_trend_of_numbers_and_of_labels(pair):
+    real, _ = pair
+    values = trend(*pair).parts.set_index(["column", "other_column"])["value"]
+    correlations = [frame["x"].corr(frame["y"]) for frame in pair]
+    assert values["x", "y"] == pytest.approx(1 - abs(correlations[0] - correlations[1]) / 2)
+    edges = np.linspace(real["x"].min(), real["x"].max(), 11)
+    edges[0], edges[-1] = -np.inf, np.inf
+    tables = [
+        pd.crosstab(pd.cut(f["x"], edges, labels=False), f["label"], normalize=True) for f in pair
+    ]
+    difference = tables[0].sub(tables[1], fill_value=0).abs().sum().sum() / 2
+    assert values["x", "label"] == pytest.approx(1 - difference)
+
+
+def test_sdmetrics_agrees(pair):
+    pytest.importorskip("sdmetrics", reason="the extra 'sdmetrics' is not installed")
+    theirs = sdmetrics_quality(*pair).parts.groupby("property")["value"].mean()
+    assert float(shape(*pair)) == pytest.approx(theirs["Column Shapes"], abs=2e-3)
+
+
+@pytest.mark.parametrize("detector", ["gradient_boosting", "logistic_regression"])
+def test_detectors_find_what_is_there_and_nothing_else(pair, detector):
+    real, synthetic = pair
+    rng = np.random.default_rng(1)
+    order = rng.permutation(len(real))
+    alike = detection_score(real.iloc[order[:2000]], real.iloc[order[2000:]], detector=detector)
+    shifted = detection_score(real, synthetic, detector=detector)
+    apart = detection_score(real, synthetic.assign(x=50.0), detector=detector)
+    assert float(alike) > 0.85 > float(shifted) > float(apart)
+    assert float(apart) < 0.01
+    assert len(shifted.parts) == 3
+
+
+def test_logistic_regression_is_blind_to_relations(pair):
+    real, _ = pair
+    shuffled = real.assign(y=np.random.default_rng(0).permutation(real["y"]))
+    assert float(detection_score(real, shuffled, detector="logistic_regression")) > 0.9
+    assert float(detection_score(real, shuffled)) < 0.8
+
+
+def test_an_unknown_detector_is_refused(pair):
+    with pytest.raises(ParameterError, match="detector must be one of"):
+        detection_score(*pair, detector="eye")
+
+
+def test_rules_count_rows_once(pair):
+    real, synthetic = pair
+    rules = {"x": lambda t: t["x"] > 0, "y": lambda t: t["y"] > 0}
+    found = rule_violations(real, synthetic, rules)
+    broken = (synthetic["x"] <= 0) | (synthetic["y"] <= 0)
+    assert float(found) == pytest.approx(broken.mean())
+    assert found.baseline == pytest.approx(((real["x"] <= 0) | (real["y"] <= 0)).mean())
+    assert found.parts["rule"].tolist() == ["x", "y"]
+    assert rule_violations(real, synthetic, {}).value is None

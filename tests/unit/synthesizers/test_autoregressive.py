@@ -1,0 +1,339 @@
+"""The split autoregressive synthesizer: many models, resumed runs, what crosses, what is kept."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from vflsynth import AutoregressiveSynthesizer, IndependentSynthesizer, PartyModel, TableTransformer
+from vflsynth._random import RandomStreams, secret_from
+from vflsynth.datasets import make_party_frames
+from vflsynth.exceptions import ArtefactError, ParameterError, PrivacyParameterError
+from vflsynth.mechanisms import DPSGD
+from vflsynth.methods.autoregressive_server import principal_components
+from vflsynth.models import sample_parties
+from vflsynth.protocol import HeldOutSchedule
+
+KEY = "record_id"
+FAST = {"hidden": 8, "n_features": 16, "device": "cpu", "verbose": 0, "random_state": 0}
+PROTOCOLS = ["bounded", "trained", "one_message"]
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return make_party_frames(60, 3, random_state=2)
+
+
+def make(**changes):
+    return AutoregressiveSynthesizer(**FAST | {"epochs": 4} | changes)
+
+
+class StopAfter:
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def on_epoch_end(self, state):
+        return state.epoch == self.epoch
+
+
+def assert_alike(one, other, **tolerance):
+    for name, party in one.parties_.items():
+        tensors = other.parties_[name].sampler.tensors()
+        assert party.sampler.tensors().keys() == tensors.keys()
+        for key, value in party.sampler.tensors().items():
+            torch.testing.assert_close(value, tensors[key], msg=f"{name} {key}", **tolerance)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_replica_equals_the_same_model_trained_alone(frames, protocol):
+    synth = make(protocol=protocol)
+    together = synth.fit_replicas(frames, KEY, random_states=[5, 6])
+    for state, model in zip((5, 6), together, strict=True):
+        alone = make(protocol=protocol, random_state=state).fit(frames, KEY)
+        assert_alike(model, alone, rtol=2e-3, atol=2e-4)
+        columns = [c for c in alone.history_ if c not in ("seconds", "chosen")]
+        pd.testing.assert_frame_equal(
+            model.history_[columns], alone.history_[columns], rtol=1e-3, atol=1e-4
+        )
+
+
+def test_replicas_have_rows_of_their_own(frames):
+    rows = np.stack([np.arange(40), np.arange(20, 60)])
+    models = make().fit_replicas(frames, KEY, random_states=[5, 5], replica_rows=rows)
+    first, second = (m.parties_["party_1"].sampler.tensors() for m in models)
+    assert not torch.equal(first["network.last_bias"], second["network.last_bias"])
+    assert torch.equal(first["features.codes"], second["features.codes"])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_stopped_and_resumed_equals_unbroken(frames, tmp_path, protocol):
+    unbroken = make(protocol=protocol).fit(frames, KEY)
+    stopped = make(protocol=protocol).fit(
+        frames, KEY, callbacks=[StopAfter(2)], checkpoint=tmp_path / "run", checkpoint_every=1
+    )
+    assert len(stopped.history_) == 2
+    for _ in "ab":  # the second time there is nothing left to train
+        resumed = make(protocol=protocol).fit(frames, KEY, resume=tmp_path / "run")
+        assert_alike(resumed, unbroken, rtol=0, atol=0)
+        one, other = (s.history_.drop(columns="seconds") for s in (resumed, unbroken))
+        pd.testing.assert_frame_equal(one, other)
+    assert json.loads((tmp_path / "run" / "progress.json").read_text())["epoch"] == 4
+
+
+def test_a_run_that_stopped_improving_is_over_also_when_resumed(frames, tmp_path):
+    synth = make(epochs=200, patience=1, learning_rate=0.1)
+    first = synth.fit(frames, KEY, checkpoint=tmp_path / "run", checkpoint_every=50)
+    assert len(first.history_) < 50
+    again = make(epochs=200, patience=1, learning_rate=0.1).fit(
+        frames, KEY, resume=tmp_path / "run"
+    )
+    pd.testing.assert_frame_equal(again.history_, first.history_)
+
+
+# -- what crosses ------------------------------------------------------------------------------
+
+
+def crossings(synth, kind):
+    table = synth.transcript_
+    return table[table["message"] == kind].set_index("receiver")
+
+
+def test_one_noisy_context_per_record_and_its_bound_are_in_the_transcript(frames):
+    synth = make(bits_per_record=8.0).fit(frames, KEY, transcript=True)
+    contexts = crossings(synth, "RecordContexts")
+    assert contexts["messages"].tolist() == [1, 1, 1]
+    assert contexts.loc["party_1", "contents"] == "bits_per_record = 0; contexts (1, 60, 0)"
+    assert contexts.loc["party_3", "contents"] == "bits_per_record = 8; contexts (1, 60, 6)"
+    sent = synth.transcript_[synth.transcript_["receiver"] == "server"]
+    made_of_records = sent[sent["message"] == "RecordFeatures"]
+    assert made_of_records["messages"].tolist() == [1, 1, 1]
+    parts = sent[sent["message"] == "ContextParts"].set_index("sender")["contents"]
+    assert parts["party_1"] == "parts (1, 60, 2, 6)"
+    assert parts["party_3"] == "parts (1, 60, 0, 6)"
+    assert not set(sent["message"]) & {"BatchRows", "ContextGradients"}
+
+
+def test_the_server_sees_features_of_some_records_only(frames, monkeypatch):
+    monkeypatch.setattr("vflsynth.methods.autoregressive._MOST_FEATURED", 32)
+    synth = make().fit(frames, KEY, transcript=True)
+    features = synth.transcript_[synth.transcript_["message"] == "RecordFeatures"]
+    assert set(features["contents"]) == {"features (1, 32, 16)"}
+    contexts = crossings(synth, "RecordContexts")
+    assert contexts.loc["party_2", "contents"] == "bits_per_record = 8; contexts (1, 60, 6)"
+
+
+def test_records_are_encoded_part_by_part_alike(frames, monkeypatch):
+    whole = make().fit(frames, KEY).sample(30, random_state=1)
+    monkeypatch.setattr("vflsynth.methods.autoregressive_party._ENCODED", 60)
+    pd.testing.assert_frame_equal(make().fit(frames, KEY).sample(30, random_state=1), whole)
+
+
+def test_protocols_send_what_they_say(frames):
+    relayed = make(protocol="one_message").fit(frames, KEY, transcript=True)
+    assert crossings(relayed, "RelayedFeatures").loc["party_3", "contents"] == (
+        "features (1, 60, 32)"
+    )
+    trained = make(protocol="trained").fit(frames, KEY, transcript=True)
+    steps = crossings(trained, "BatchContexts")["messages"]
+    assert steps.tolist() == [4 * 2] * 3
+
+
+def test_a_single_party_sends_nothing_of_its_records():
+    frames = {"only": make_party_frames(60, 1, random_state=0)["party_1"]}
+    synth = make().fit(frames, KEY, transcript=True)
+    assert set(synth.transcript_["message"]) == {
+        "Hello",
+        "Terms",
+        "KeyList",
+        "AlignmentNotice",
+        "EncodedSize",
+        "EncodedSizes",
+        "LikelihoodReport",
+    }
+
+
+def test_the_contexts_of_a_resumed_run_are_the_first_ones(frames, tmp_path):
+    """The bound is for one snapshot: nothing may show the receiver a second one."""
+    make().fit(
+        frames, KEY, callbacks=[StopAfter(2)], checkpoint=tmp_path / "run", checkpoint_every=1
+    )
+    resumed = make().fit(frames, KEY, resume=tmp_path / "run", transcript=True)
+    assert "RecordContexts" not in set(resumed.transcript_["message"])
+    assert "RecordFeatures" not in set(resumed.transcript_["message"])
+
+
+def test_contexts_are_bounded_but_for_their_noise(frames):
+    """Whatever the features are, a context without noise lies in [-1, 1]."""
+    half = make(bits_per_record=1e-4).fit(frames, KEY).parties_["party_2"].sampler
+    assert half.noise_std > 50
+    received = [torch.full((7, 2), 1e6)]
+    context = half._context(received, RandomStreams([b"x"]), 0)
+    noise = RandomStreams([b"x"]).normal("contexts", 0, (7, 2))[0]
+    assert (context - half.noise_std * noise).abs().max() <= 1 + 1e-4
+
+
+# -- halves --------------------------------------------------------------------------------------
+
+
+def test_a_later_half_says_what_it_needs(frames, tmp_path):
+    synth = make().fit(frames, KEY)
+    for name, half in synth.parties_.items():
+        half.save(tmp_path / name)
+    first, second, third = (PartyModel.load(tmp_path / name) for name in synth.parties_)
+    assert first.after == ()
+    assert third.after == ("party_1", "party_2")
+    with pytest.raises(ParameterError, match="nothing of 'party_1' was received"):
+        second.sample(5, 3)
+    passed_on = first.pass_on(5, 3)
+    assert {name: rows.shape for name, rows in passed_on.items()} == {
+        "party_2": (5, 6),
+        "party_3": (5, 6),
+    }
+    with pytest.raises(ParameterError, match="5 rows of 'party_1' and is to draw 6"):
+        second.sample(6, 3, received={"party_1": passed_on["party_2"]})
+    table = second.sample(5, 3, received={"party_1": passed_on["party_2"]})
+    pd.testing.assert_frame_equal(
+        table, sample_parties(synth.parties_, 5, secret_from(3))["party_2"]
+    )
+
+
+def test_halves_that_wait_for_nobody_known_are_refused(frames):
+    halves = make().fit(frames, KEY).parties_
+    with pytest.raises(ParameterError, match="party_2 wait for halves that are not there"):
+        sample_parties({"party_2": halves["party_2"]}, 3, b"secret")
+
+
+def test_a_damaged_half_is_refused(frames, tmp_path):
+    half = make().fit(frames, KEY).parties_["party_2"]
+    content, tensors = half.sampler.to_dict(), dict(half.sampler.tensors())
+    tensors["network.first"] = tensors["network.first"][:, :3]
+    with pytest.raises(ValueError, match="too narrow"):
+        type(half.sampler).restore(content, tensors, half.transformer.spans_, "cpu")
+    half.sampler.tensors = lambda: tensors
+    half.save(tmp_path / "half")
+    with pytest.raises(ArtefactError, match="not"):
+        PartyModel.load(tmp_path / "half")
+
+
+# -- learning ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def related():
+    """Relations within and across parties; codes, a spike, missing values, multiples of fifty."""
+    rng, n = np.random.default_rng(0), 1500
+    group = rng.choice(list("abcd"), n, p=[0.5, 0.3, 0.15, 0.05])
+    age = rng.integers(18, 90, n)
+    income = 50 * np.round(np.exp(rng.normal(7, 0.5, n) + age / 100) / 50).astype(int)
+    gain = np.where(rng.random(n) < 0.8, 0.0, income * rng.random(n))
+    one = pd.DataFrame({"group": group, "age": age, "income": income})
+    code = pd.Series(group).map({"a": 1, "b": 2, "c": 3, "d": 4}).to_numpy()
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(age * 7, "D")
+    two = pd.DataFrame(
+        {"gain": gain, "code": code, "when": days, "score": age + rng.normal(size=n)}
+    )
+    two.loc[rng.random(n) < 0.2, "score"] = np.nan
+    return {"one": one, "two": two}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_relations_survive_and_values_stay_possible(related, protocol):
+    synth = AutoregressiveSynthesizer(
+        protocol=protocol, hidden=48, n_features=256, random_state=1, device="cpu", verbose=0,
+        bits_per_record=16.0,
+    ).fit(related)  # fmt: skip
+    table, real = synth.sample(4000, random_state=2), pd.concat(related.values(), axis=1)
+    assert set(table["income"]) <= set(real["income"]) | set(range(0, 20000, 50))
+    assert set(table["when"]) <= set(real["when"])
+    assert abs(table["score"].isna().mean() - 0.2) < 0.05
+    assert abs((table["gain"] == 0).mean() - (real["gain"] == 0).mean()) < 0.05
+    agreement = table["code"] == table["group"].map({"a": 1, "b": 2, "c": 3, "d": 4})
+    by_chance = (real["code"].value_counts(normalize=True) ** 2).sum()
+    assert agreement.mean() > by_chance + 0.3  # across parties
+    assert table["age"].corr(table["income"]) > 0.25  # within one
+    assert table["age"].corr(table["score"]) > 0.5
+
+
+def test_columns_of_one_party_do_not_depend_on_another(related):
+    """Without contexts there is nothing to learn across parties, which the bits would show."""
+    synth = AutoregressiveSynthesizer(
+        bits_per_record=1e-6, hidden=32, n_features=64, random_state=1, device="cpu", verbose=0
+    ).fit(related)
+    table = synth.sample(4000, random_state=2)
+    agreement = table["code"] == table["group"].map({"a": 1, "b": 2, "c": 3, "d": 4})
+    by_chance = (
+        pd.concat(related.values(), axis=1)["code"].value_counts(normalize=True) ** 2
+    ).sum()
+    assert abs(agreement.mean() - by_chance) < 0.08
+
+
+def test_it_is_better_than_independent_columns_on_held_out_likelihood(related):
+    history = make(hidden=32, epochs=40).fit(related).history_["held_out"]
+    assert history.max() > history.iloc[0] + 0.5
+
+
+def test_a_transformer_that_is_given_is_used(related):
+    synth = make(transformer=TableTransformer(spike_share=None)).fit(related)
+    encoded = synth.parties_["one"].transformer
+    assert encoded.continuous == "standard"
+    assert len(synth.sample(10)) == 10
+
+
+# -- parameters ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("protocol", "none"),
+        ("bits_per_record", 0.0),
+        ("bits_per_record", float("inf")),
+        ("dropout", 1.0),
+        ("hidden", 0),
+        ("patience", 0),
+        ("n_features", 2.5),
+        ("weight_average", 1.0),
+    ],
+)
+def test_parameters_out_of_range_are_named(frames, name, value):
+    with pytest.raises(ParameterError, match=name):
+        make(**{name: value}).fit(frames, KEY)
+
+
+def test_there_is_no_private_mode_and_the_reason_says_who_has(frames):
+    with pytest.raises(PrivacyParameterError, match=r"clips no record.*VFLGANSynthesizer"):
+        make(privacy=DPSGD(epsilon=1.0, delta=1e-5, n_records=60)).fit(frames, KEY)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 19, 21])
+def test_few_records_will_do(n):
+    frames = make_party_frames(40, 2, random_state=1)
+    frames = {name: frame.head(n).assign(record_id=range(n)) for name, frame in frames.items()}
+    assert len(make().fit(frames, KEY).sample(6)) == 6
+
+
+def test_held_out_records_are_in_no_batch():
+    schedule = HeldOutSchedule(
+        RandomStreams([b"a", b"b"]), n_records=30, n_held_out=3, batch_size=10
+    )
+    places = torch.stack([schedule.rows(step) for step in range(9)])
+    assert places.min() == 3
+    assert places.max() == 29
+    assert [len(set(places[:, r].flatten().tolist())) for r in (0, 1)] == [27, 27]
+    assert sorted(schedule.order[0].tolist()) == list(range(30))
+
+
+def test_principal_components_have_unit_variance_and_no_correlation():
+    rng = np.random.default_rng(0)
+    features = torch.from_numpy(rng.normal(size=(2, 500, 4)) @ rng.normal(size=(4, 9))).float()
+    found = principal_components(features, 3)
+    for own in found:
+        np.testing.assert_allclose(np.cov(own.numpy().T, bias=True), np.eye(3), atol=1e-3)
+
+
+def test_independent_halves_pass_nothing_on(frames):
+    half = IndependentSynthesizer(random_state=0).fit(frames, KEY).parties_["party_2"]
+    assert half.after == ()
+    assert half.pass_on(5, 1) == {}

@@ -1,0 +1,174 @@
+"""All that crosses in private fits: masked numbers are uniform, and the rest is paid for as noisy.
+
+Judged on what the server and each party receive in fits of two populations that differ in
+everything.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import chi2_contingency, chisquare
+
+from vflsynth import DPLTSynthesizer, VFLGANSynthesizer
+from vflsynth.mechanisms import LatentTree, MeanEmbedding
+from vflsynth.privacy import PublicSchema
+from vflsynth.protocol import MESSAGES, SERVER, MadeOf, Transcript
+from vflsynth.run import Options, local
+from vflsynth.secure import Masks
+from vflsynth.secure import ring as ring_module
+
+PARTIES = ("bank", "clinic", "lab")
+KINDS = ("MaskedAngles", "SharedPoints", "MaskedStates", "SumShares")
+N, LEAST_P = 300, 1e-6
+SCHEMA = PublicSchema(
+    dtypes="given",
+    bounds={f"x_{name}": (0.0, 10.0) for name in PARTIES},
+    categories={f"c_{name}": ("a", "b", "c") for name in PARTIES},
+)
+
+
+def all_alike():
+    """Everybody is the same person."""
+    return {
+        name: pd.DataFrame({f"x_{name}": np.zeros(N), f"c_{name}": ["a"] * N}) for name in PARTIES
+    }
+
+
+def all_different():
+    rng = np.random.default_rng(3)
+    values = np.linspace(0.0, 10.0, N)
+    return {
+        name: pd.DataFrame(
+            {f"x_{name}": rng.permutation(values), f"c_{name}": rng.choice(["b", "c"], N)}
+        )
+        for name in PARTIES
+    }
+
+
+def mean_embedding(n_parties):
+    names = PARTIES[:n_parties]
+    privacy = MeanEmbedding(epsilon=5.0, delta=1e-4, public_schema=SCHEMA, n_features=100, n_bins=4)
+    small = {"epochs": 1, "batch_size": 8, "generator_hidden": (4,), "device": "cpu", "verbose": 0}
+    return VFLGANSynthesizer(privacy=privacy, random_state=0, **small), names
+
+
+def latent_tree(n_parties):
+    privacy = LatentTree(epsilon=5.0, delta=1e-4, public_schema=SCHEMA, n_bins=4)
+    return DPLTSynthesizer(privacy=privacy, random_state=0), PARTIES[:n_parties]
+
+
+def crossed(made, table):
+    """Everything that crossed in a fit, and what the plan says of each kind of message."""
+    synth, names = made
+    spoken = Transcript(keep_messages=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ring_module, "BLOCK_ELEMENTS", 5_000)
+        patch.setattr(local, "Transcript", lambda: spoken)
+        frames = {name: table()[name] for name in names}
+        run = synth._fit_models([synth], frames, None, Options(transcript=True))
+    return spoken.messages, run.method.plan.covers
+
+
+def bytes_of(messages, role):
+    """Counts of the bytes that a role received masked, by kind, sender and place in the number."""
+    found = defaultdict(list)
+    for message in messages:
+        if message.receiver != role or not message.declared.masked:
+            continue
+        for field, value in message.contents():
+            width = value.element_size()
+            octets = value.contiguous().numpy().view(np.uint8).reshape(-1, width)
+            kind = type(message).__name__
+            if kind == "SumShares":  # few numbers, of 46 bits or more
+                found[kind, message.sender, field, "any"].append(octets[:, :5].ravel())
+                continue
+            for place in range(width):
+                found[kind, message.sender, field, place].append(octets[:, place])
+    return {
+        key: np.bincount(np.concatenate(parts), minlength=256)
+        for key, parts in found.items()
+        if sum(map(len, parts)) > 100
+    }
+
+
+def judge(one, other):
+    assert one.keys() == other.keys()
+    for key, counts in one.items():
+        for found in (counts, other[key]):
+            assert chisquare(found).pvalue > LEAST_P, key
+        table = np.stack([counts, other[key]])[:, counts + other[key] > 0]
+        assert chi2_contingency(table).pvalue > LEAST_P, key
+
+
+def roles(n_parties):
+    return (SERVER, *PARTIES[:n_parties])
+
+
+MODELS = pytest.mark.parametrize("make", [mean_embedding, latent_tree])
+NUMBERS = pytest.mark.parametrize("n_parties", [2, 3])
+
+
+@MODELS
+@NUMBERS
+def test_what_is_masked_is_uniform_whatever_the_records_are(make, n_parties):
+    (one, _), (other, _) = (crossed(make(n_parties), t) for t in (all_alike, all_different))
+    judged = set()
+    for role in roles(n_parties):
+        found = bytes_of(one, role)
+        judge(found, bytes_of(other, role))
+        judged |= {kind for kind, *_ in found}
+    expected = {"MaskedAngles", "SharedPoints"} if make is mean_embedding else {"MaskedStates"}
+    assert judged == expected | {"SumShares"}
+
+
+@MODELS
+@NUMBERS
+def test_what_is_not_masked_is_noisy_or_not_about_records(make, n_parties):
+    messages, covers = crossed(make(n_parties), all_different)
+    kinds = {type(message).__name__ for message in messages}
+    assert kinds & set(KINDS)
+    for name in kinds:
+        declared = MESSAGES[name].declared
+        if declared.made_of in (MadeOf.RECORDS, MadeOf.NETWORKS) and declared.from_party:
+            assert declared.masked or covers[name].noised, name
+        if declared.masked:
+            assert not covers[name].noised, name
+
+
+def assert_masks_are_new(make):
+    """The same table and random state: what was masked twice alike would show itself."""
+    first, second = (
+        [m for m in crossed(make(2), all_alike)[0] if type(m).__name__ in KINDS] for _ in "12"
+    )
+    for one, other in zip(first, second, strict=True):
+        for (field, value), (_, again) in zip(one.contents(), other.contents(), strict=True):
+            if value.numel() > 1000:
+                assert (value == again).double().mean() < 0.05, (type(one).__name__, field)
+
+
+@MODELS
+def test_masks_are_new_in_every_fit(make):
+    assert_masks_are_new(make)
+
+
+def test_a_reused_secret_is_noticed(monkeypatch):
+    monkeypatch.setattr(local, "_entropy", lambda noise: bytes(32))
+    with pytest.raises(AssertionError):
+        assert_masks_are_new(latent_tree)
+
+
+@MODELS
+def test_a_missing_mask_is_noticed(make, monkeypatch):
+    honest = Masks.draw
+
+    def draw(self, label, shape, ring):
+        drawn = honest(self, label, shape, ring)
+        hidden = label.startswith(("matrix|0", "joint angles", "angles"))
+        return np.zeros_like(drawn) if hidden else drawn
+
+    monkeypatch.setattr(Masks, "draw", draw)
+    one, other = (bytes_of(crossed(make(2), t)[0], SERVER) for t in (all_alike, all_different))
+    with pytest.raises(AssertionError):
+        judge(one, other)

@@ -1,0 +1,407 @@
+"""The numbers that published results are given in: Shape, Trend, detection scores, rules.
+
+The definitions are SDMetrics' (Column Shapes, Column Pair Trends, LogisticDetection), as TabSyn,
+TabDiff and others report them, computed without it. 1 is best in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from scipy.stats import ks_2samp
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import RobustScaler
+
+from vflsynth.evaluation.columns import (
+    CategoricalColumn,
+    Column,
+    Floats,
+    Integers,
+    NumericColumn,
+    TableEncoder,
+)
+from vflsynth.evaluation.intervals import generator, random_halves
+from vflsynth.evaluation.metric import Metric, MetricResult
+from vflsynth.exceptions import ParameterError
+
+_HALVES = "two random halves of the real table"
+
+SHAPE = Metric(
+    name="shape",
+    title="Shape (Column Shapes)",
+    direction="higher",
+    minimum=0.0,
+    maximum=1.0,
+    measures="How alike single columns are distributed, averaged over columns: one minus the "
+    "largest gap between cumulative distributions, or minus the share of rows with another label.",
+    baseline=_HALVES,
+)
+TREND = Metric(
+    name="trend",
+    title="Trend (Column Pair Trends)",
+    direction="higher",
+    minimum=0.0,
+    maximum=1.0,
+    measures="How alike pairs of columns go together, averaged over pairs: one minus half the "
+    "difference of Pearson correlations, or minus the share of rows in another cell of the pair's "
+    "table, numbers in ten bins.",
+    baseline=_HALVES,
+)
+Detector = Literal["gradient_boosting", "logistic_regression"]
+DETECTORS: tuple[Detector, ...] = ("gradient_boosting", "logistic_regression")
+"""Classifiers that published detection scores are of."""
+
+_DETECTION: dict[Detector, Metric] = {
+    detector: Metric(
+        name=f"detection_score_{detector}",
+        title=f"Detection score ({detector.replace('_', ' ')})",
+        direction="higher",
+        minimum=0.0,
+        maximum=1.0,
+        measures="How badly a classifier tells real from synthetic rows: 1 - max(0, 2 AUC - 1), "
+        "mean of three folds; 1 is indistinguishable.",
+        baseline="rows that cannot be told apart",
+    )
+    for detector in DETECTORS
+}
+RULES = Metric(
+    name="rule_violations",
+    title="Rows that break a rule",
+    direction="baseline",
+    minimum=0.0,
+    maximum=1.0,
+    measures="The share of synthetic rows that break at least one rule.",
+    baseline="the share of real rows that break one",
+)
+
+BINS = 10
+"""Equal bins, over the real range, of a number in a pair with labels."""
+
+_FOLDS = 3
+
+
+def shape(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    *,
+    columns: Sequence[Hashable] | None = None,
+    categorical: Collection[Hashable] = (),
+    random_state: int = 0,
+) -> MetricResult:
+    """Compute the mean of KSComplement and TVComplement over columns.
+
+    Parameters
+    ----------
+    real, synthetic, columns, categorical, random_state
+        As in :func:`frechet_distance`.
+
+    Returns
+    -------
+    MetricResult
+        ``parts`` has one row per column.
+
+    Notes
+    -----
+    Missing values are left out, as SDMetrics does.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> real = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0]})
+    >>> float(shape(real, real + 2))
+    0.5
+    """
+    return _mean_of(
+        SHAPE, _shapes, real, synthetic, columns, categorical, random_state, least_columns=1
+    )
+
+
+def trend(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    *,
+    columns: Sequence[Hashable] | None = None,
+    categorical: Collection[Hashable] = (),
+    random_state: int = 0,
+) -> MetricResult:
+    """Compute the mean of CorrelationSimilarity and ContingencySimilarity over pairs of columns.
+
+    Parameters
+    ----------
+    real, synthetic, columns, categorical, random_state
+        As in :func:`frechet_distance`.
+
+    Returns
+    -------
+    MetricResult
+        ``parts`` has one row per pair.
+
+    Notes
+    -----
+    A pair of numbers one of which is constant in either table has no correlation and is left out.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> real = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]})
+    >>> float(trend(real, real.assign(b=real["b"].iloc[::-1].to_numpy())))
+    0.0
+    """
+    return _mean_of(
+        TREND, _trends, real, synthetic, columns, categorical, random_state, least_columns=2
+    )
+
+
+def detection_score(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    *,
+    detector: Detector = "gradient_boosting",
+    columns: Sequence[Hashable] | None = None,
+    categorical: Collection[Hashable] = (),
+    max_rows: int | None = None,
+    random_state: int = 0,
+) -> MetricResult:
+    """Compute one minus how well a classifier does at telling the tables apart.
+
+    Parameters
+    ----------
+    real, synthetic, columns, categorical, random_state
+        As in :func:`frechet_distance`.
+    detector : {"gradient_boosting", "logistic_regression"}
+        scikit-learn's histogram gradient boosting with its defaults, in place of the XGBoost of
+        published figures; or logistic regression on robustly scaled numbers and one-hot labels.
+        The latter is blind: columns drawn independently score 1 on some tables.
+    max_rows : int, optional
+        Largest number of rows taken from each table. Default: all.
+
+    Returns
+    -------
+    MetricResult
+        ``parts`` has one row per fold.
+
+    Notes
+    -----
+    Folds are drawn without regard to equal rows, as published code does; :func:`detection_auc`
+    keeps them together and is the one to trust on tables with copies.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> real = pd.DataFrame({"a": np.arange(100.0)})
+    >>> float(detection_score(real, real + 1000)) < 0.01
+    True
+    """
+    if detector not in _DETECTION:
+        raise ParameterError(f"detector must be one of {', '.join(_DETECTION)}, got {detector!r}")
+    metric = _DETECTION[detector]
+    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
+    rng = generator(random_state, metric.name)
+    rows = [
+        frame.iloc[np.sort(rng.permutation(len(frame))[: max_rows or len(frame)])]
+        for frame in (real, synthetic)
+    ]
+    if min(map(len, rows)) < 2 * _FOLDS:
+        return metric.not_applicable(f"{2 * _FOLDS} rows of each table are needed")
+    seed = int(rng.integers(2**31))
+    make: Callable[[], Any]
+    if detector == "gradient_boosting":
+        features = np.vstack([_codes(encoder, frame) for frame in rows])
+
+        def make() -> Any:
+            return HistGradientBoostingClassifier(random_state=seed)
+    else:
+        features = np.vstack([encoder.encode(frame) for frame in rows])
+
+        def make() -> Any:
+            return make_pipeline(RobustScaler(), LogisticRegression(max_iter=1000))
+
+    is_synthetic = np.repeat([0, 1], [len(frame) for frame in rows])
+    scores = []
+    folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=seed)
+    for train, test in folds.split(features, is_synthetic):
+        fitted = make().fit(features[train], is_synthetic[train])
+        auc = roc_auc_score(is_synthetic[test], fitted.predict_proba(features[test])[:, 1])
+        scores.append(1.0 - max(0.0, 2.0 * float(auc) - 1.0))
+    return MetricResult(
+        metric,
+        float(np.mean(scores)),
+        baseline=1.0,
+        interval_method="none: folds share rows",
+        parts=pd.DataFrame({"fold": range(_FOLDS), "value": scores}),
+        notes=encoder.notes,
+    )
+
+
+def rule_violations(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    rules: Mapping[str, Callable[[pd.DataFrame], Any]],
+) -> MetricResult:
+    """Count synthetic rows that cannot be.
+
+    Parameters
+    ----------
+    real, synthetic : DataFrame
+    rules : mapping of str to callable
+        Of a table: which rows keep the rule, booleans of shape (row,).
+
+    Returns
+    -------
+    MetricResult
+        ``parts`` has one row per rule.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"a": [1, 2, 3, 4], "b": [2, 1, 4, 5]})
+    >>> float(rule_violations(table.iloc[2:], table, {"a < b": lambda t: t["a"] < t["b"]}))
+    0.25
+    """
+    if not rules:
+        return RULES.not_applicable("no rule was given")
+    broken = {
+        table: {name: ~np.asarray(keeps(frame), dtype=bool) for name, keeps in rules.items()}
+        for table, frame in (("real", real), ("synthetic", synthetic))
+    }
+    shares = {
+        table: float(np.logical_or.reduce(list(found.values())).mean())
+        for table, found in broken.items()
+    }
+    parts = [
+        {"rule": name, "value": rows.mean(), "real": broken["real"][name].mean()}
+        for name, rows in broken["synthetic"].items()
+    ]
+    return MetricResult(
+        RULES,
+        shares["synthetic"],
+        baseline=shares["real"],
+        interval_method="none: a count",
+        parts=pd.DataFrame(parts),
+    )
+
+
+Score = Callable[[TableEncoder, pd.DataFrame, pd.DataFrame], pd.DataFrame]
+
+
+def _mean_of(
+    metric: Metric,
+    score: Score,
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    columns: Sequence[Hashable] | None,
+    categorical: Collection[Hashable],
+    random_state: int,
+    *,
+    least_columns: int,
+) -> MetricResult:
+    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
+    if len(encoder.columns) < least_columns:
+        return metric.not_applicable(f"{least_columns} columns are needed")
+    parts = score(encoder, real, synthetic)
+    if parts["value"].isna().all():
+        return metric.not_applicable("no column, or pair of columns, has enough different values")
+    halves = random_halves(real, generator(random_state, metric.name))
+    baseline = None if halves is None else float(score(encoder, *halves)["value"].mean())
+    return MetricResult(
+        metric,
+        float(parts["value"].mean()),
+        baseline=None if baseline is None or baseline != baseline else baseline,
+        interval_method="none: published figures have none",
+        parts=parts.dropna(subset=["value"]).reset_index(drop=True),
+        notes=encoder.notes,
+    )
+
+
+def _shapes(encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for column in encoder.columns:
+        if isinstance(column, NumericColumn):
+            one, other = (_present(column.standardised(frame)) for frame in (real, synthetic))
+            enough = bool(len(one) and len(other))
+            value = 1.0 - float(ks_2samp(one, other).statistic) if enough else np.nan
+        else:
+            first, second = _labels(column, real), _labels(column, synthetic)
+            value = 1.0 - _total_variation(first, second, len(column.labels))
+        rows.append({"column": column.name, "value": value})
+    return pd.DataFrame(rows)
+
+
+def _trends(encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
+    tables = (real, synthetic)
+    numbers = {
+        c.name: [c.standardised(frame) for frame in tables]
+        for c in encoder.columns
+        if isinstance(c, NumericColumn)
+    }
+    codes = {c.name: _pair_codes(c, real, synthetic) for c in encoder.columns}
+    rows = []
+    for first, second in combinations(codes, 2):
+        if first in numbers and second in numbers:
+            found = [
+                _correlation(a, b) for a, b in zip(numbers[first], numbers[second], strict=True)
+            ]
+            value = 1.0 - abs(found[0] - found[1]) / 2.0
+        else:
+            (*own, n_own), (*other, n_other) = codes[first], codes[second]
+            cells = [a * n_other + b for a, b in zip(own, other, strict=True)]
+            value = 1.0 - _total_variation(cells[0], cells[1], n_own * n_other)
+        rows.append({"column": first, "other_column": second, "value": value})
+    return pd.DataFrame(rows, columns=["column", "other_column", "value"])
+
+
+def _pair_codes(
+    column: Column, real: pd.DataFrame, synthetic: pd.DataFrame
+) -> tuple[Integers, Integers, int]:
+    """Codes of both tables' rows and how many there are; missing values are a code of their own."""
+    if isinstance(column, CategoricalColumn):
+        size = len(column.labels)
+        return column.codes(real), column.codes(synthetic), size
+    values = [column.standardised(frame) for frame in (real, synthetic)]
+    present = _present(values[0])
+    low, high = (present.min(), present.max()) if len(present) else (0.0, 1.0)
+    inner = np.linspace(low, high, BINS + 1)[1:-1]
+    binned = [
+        np.where(np.isnan(own), BINS, np.searchsorted(inner, own, side="left")) for own in values
+    ]
+    return binned[0], binned[1], BINS + 1
+
+
+def _labels(column: CategoricalColumn, frame: pd.DataFrame) -> Integers:
+    return column.codes(frame[frame[column.name].notna().to_numpy()])
+
+
+def _codes(encoder: TableEncoder, frame: pd.DataFrame) -> Floats:
+    """One feature per column, as trees like it: the number, or the code of the label."""
+    return np.column_stack(
+        [
+            column.standardised(frame) if isinstance(column, NumericColumn) else column.codes(frame)
+            for column in encoder.columns
+        ]
+    ).astype(np.float64)
+
+
+def _present(values: Floats) -> Floats:
+    return values[~np.isnan(values)]
+
+
+def _correlation(first: Floats, second: Floats) -> float:
+    both = ~(np.isnan(first) | np.isnan(second))
+    first, second = first[both], second[both]
+    if len(first) < 2 or np.ptp(first) == 0.0 or np.ptp(second) == 0.0:
+        return np.nan
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def _total_variation(first: Integers, second: Integers, size: int) -> float:
+    counts = [np.bincount(own.astype(np.int64), minlength=size) for own in (first, second)]
+    shares = [own / max(1, own.sum()) for own in counts]
+    return float(np.abs(shares[0] - shares[1]).sum() / 2.0)

@@ -1,0 +1,202 @@
+"""A party's half of a split autoregressive model: how it draws, and what it passes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from vflsynth._random import RandomStreams
+from vflsynth.columns import OutputSpan
+from vflsynth.models.samplers import RowSampler
+from vflsynth.networks.conditional import ConditionalNetwork, Layout, network_of
+from vflsynth.networks.contexts import FixedFeatures, Sender
+from vflsynth.networks.layers import one_replica
+
+
+class AutoregressiveSampler(RowSampler):
+    """Draws columns one after the other, given what the parties before it passed on.
+
+    Parameters
+    ----------
+    spans : sequence of OutputSpan
+    network : ConditionalNetwork or None
+        None if the party has no column to draw.
+    features : FixedFeatures
+    sender : Sender or None
+        What makes contexts of its features for later parties; None passes features on.
+    senders, receivers : sequence of str
+        Parties before and after it.
+    noise_std : float
+        Of the contexts that it gets.
+    passes_features : bool
+        Whether parties pass features on, and not what makes contexts.
+    """
+
+    kind = "autoregressive"
+
+    def __init__(
+        self,
+        spans: Sequence[OutputSpan],
+        network: ConditionalNetwork | None,
+        features: FixedFeatures,
+        sender: Sender | None,
+        *,
+        senders: Sequence[str],
+        receivers: Sequence[str],
+        noise_std: float,
+        passes_features: bool,
+    ) -> None:
+        self.layout = Layout(spans)
+        self.network, self.features, self.sender = network, features, sender
+        self.senders, self.receivers = tuple(senders), tuple(receivers)
+        self.noise_std, self.passes_features = noise_std, passes_features
+
+    @classmethod
+    def of_replica(
+        cls,
+        spans: Sequence[OutputSpan],
+        weights: Mapping[str, Tensor],
+        replica: int,
+        *,
+        features: FixedFeatures,
+        sender: Sender | None,
+        **passing: Any,
+    ) -> Self:
+        """Take one replica of trained networks.
+
+        Parameters
+        ----------
+        spans : sequence of OutputSpan
+        weights : mapping
+            Of the network, of one replica.
+        replica : int
+            Which one of `features` and `sender`.
+        features : FixedFeatures
+        sender : Sender or None
+        **passing
+            As of the class.
+        """
+        network = network_of(Layout(spans), weights)
+        one = None if sender is None else one_replica(sender, replica)
+        return cls(spans, network, one_replica(features, replica), one, **passing)
+
+    @property
+    def latent_dim(self) -> int:
+        """0: parties share nothing but what is passed on."""
+        return 0
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Parties that have to draw first."""
+        return self.senders
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.features.bias.device
+
+    def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
+        """Draw encoded rows of a party that nobody comes before."""
+        return self.draw_given({}, latent, streams, index)
+
+    def draw_given(
+        self, received: Mapping[str, Tensor], latent: Tensor, streams: RandomStreams, index: int
+    ) -> Tensor:
+        """Draw encoded rows, given what every party before passed on."""
+        n_records = latent.shape[1]
+        if self.network is None:
+            return torch.zeros(n_records, 0, device=self.device)
+        context = self._context([received[name] for name in self.senders], streams, index)
+        if context is None:
+            context = torch.zeros(n_records, 0, device=self.device)
+        n_columns, n_numbers = len(self.layout.columns), len(self.layout.numeric)
+        uniforms = streams.uniform("codes", index, (n_records, 2, n_columns))[0].transpose(0, 1)
+        normals = streams.normal("numbers", index, (n_records, n_numbers))[0]
+        return self.layout.join(*self.network.draw(context.unsqueeze(0), uniforms, normals))
+
+    def _context(
+        self, received: Sequence[Tensor], streams: RandomStreams, index: int
+    ) -> Tensor | None:
+        if not received:
+            return None
+        if self.passes_features:
+            return torch.cat(list(received), 1)
+        clean = torch.stack(list(received)).sum(0).tanh()
+        if not self.noise_std:
+            return clean
+        noise = streams.normal("contexts", index, tuple(clean.shape))[0]
+        return clean + self.noise_std * noise
+
+    @torch.no_grad()
+    def pass_on(self, rows: Tensor) -> dict[str, Tensor]:
+        """Compute what later parties need of drawn rows, by party, (row, number)."""
+        if not self.receivers:
+            return {}
+        codes, values = self.layout.split(rows)
+        features = self.features(codes.unsqueeze(0), values.unsqueeze(0))
+        if self.sender is None:
+            return dict.fromkeys(self.receivers, features[0])
+        return {name: self.sender(features, k)[0] for k, name in enumerate(self.receivers)}
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return who passes on to whom."""
+        return {
+            "senders": list(self.senders),
+            "receivers": list(self.receivers),
+            "noise_std": self.noise_std,
+            "passes_features": self.passes_features,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return weights; those of features only where somebody comes after."""
+        found: dict[str, Tensor] = {}
+        parts: dict[str, nn.Module | None] = {"network": self.network}
+        if self.receivers:
+            parts |= {"features": self.features, "sender": self.sender}
+        for label, module in parts.items():
+            if module is not None:
+                found |= {f"{label}.{name}": v for name, v in module.state_dict().items()}
+        return found
+
+    @classmethod
+    def restore(
+        cls,
+        content: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        spans: Sequence[OutputSpan],
+        device: torch.device | str,
+    ) -> Self:
+        """Undo `to_dict` and `tensors`; all sizes are those of the tensors."""
+        layout, receivers = Layout(spans), list(content["receivers"])
+        own = _section(tensors, "features")
+        n_features = own["bias"].shape[-1] if own else 0
+        features = FixedFeatures(layout, n_features, RandomStreams([b""], device))
+        if own:
+            features.load_state_dict(own)
+        weights, sender = _section(tensors, "sender"), None
+        if weights:
+            hidden = weights["hidden.0.weight"].shape[-1] if "hidden.0.weight" in weights else 0
+            width = weights["output.0.weight"].shape[-1]
+            streams = RandomStreams([b""], device)
+            sender = Sender(n_features, len(receivers), hidden, width, streams, "sender")
+            sender.load_state_dict(weights)
+        return cls(
+            spans,
+            network_of(layout, _section(tensors, "network")),
+            features,
+            sender,
+            senders=list(content["senders"]),
+            receivers=receivers,
+            noise_std=float(content["noise_std"]),
+            passes_features=bool(content["passes_features"]),
+        )
+
+
+def _section(tensors: Mapping[str, Tensor], label: str) -> dict[str, Tensor]:
+    prefix = f"{label}."
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

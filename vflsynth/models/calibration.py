@@ -1,0 +1,195 @@
+"""Generated columns get the marginals of the records, once training is over.
+
+A generative adversarial network learns how columns belong together better than how often each value
+occurs. What is left of the marginals is simple to mend, by every party on its own columns: offsets
+of the logits give categories and states their shares, and an increasing map of every number gives
+it the records' quantiles. Order stays, and with it the relations between columns.
+
+Sees: one party's encoded records and generator. Sends: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from vflsynth.columns import OutputSpan
+
+# Quantiles of a map, each the mean of so many records at least: none of them is one record's value.
+_MOST_KNOTS, _RECORDS_PER_KNOT = 200, 10
+
+# Fitting offsets: steps at most, shares that are close enough, and the largest offset. A category
+# that the generator all but forgot would need more, and get it wherever the latent happens to lie.
+_STEPS, _CLOSE, _LARGEST_OFFSET = 200, 1e-4, 10.0
+
+_LARGEST_SLOPE = 10.0
+
+
+@dataclass(frozen=True)
+class MarginalMap:
+    """Increasing maps of the encoded values of one party's numeric columns.
+
+    Parameters
+    ----------
+    columns : int64 Tensor, shape (value,)
+        Where the values are in the encoded row.
+    gates : int64 Tensor, shape (value,)
+        Where it says whether a record has the value; the same as `columns` if all have it.
+    before, after : Tensor, shape (value, knot)
+        Generated values and what they become, rising. Values between knots are interpolated.
+    slopes : Tensor, shape (value, 2)
+        Of the map below the first knot and above the last.
+    """
+
+    columns: Tensor
+    gates: Tensor
+    before: Tensor
+    after: Tensor
+    slopes: Tensor
+
+    @classmethod
+    def fit(cls, spans: Sequence[OutputSpan], generated: Tensor, records: Tensor) -> Self:
+        """Learn the maps.
+
+        Parameters
+        ----------
+        spans : sequence of OutputSpan
+            Of the encoded row.
+        generated, records : Tensor, shape (n, encoded)
+        """
+        columns, gates = _places(spans)
+        most = max(2, min(_MOST_KNOTS, len(records) // _RECORDS_PER_KNOT))
+        before, after = torch.zeros(2, len(columns), most, dtype=torch.float64)
+        slopes = torch.ones(len(columns), 2, dtype=torch.float64)
+        for i, where in enumerate(zip(columns, gates)):
+            ours, theirs = (_present(rows, *where) for rows in (generated, records))
+            n_knots = min(most, len(ours) // _RECORDS_PER_KNOT, len(theirs) // _RECORDS_PER_KNOT)
+            if n_knots < 2:  # too few to tell: the map changes nothing
+                continue
+            before[i], before_ends = _quantiles(ours, n_knots, most)
+            after[i], after_ends = _quantiles(theirs, n_knots, most)
+            slopes[i] = (after_ends / before_ends.clamp_min(1e-12)).clamp_max(_LARGEST_SLOPE)
+        device, dtype = generated.device, generated.dtype
+        return cls(
+            columns.to(device),
+            gates.to(device),
+            *(table.to(device, dtype) for table in (before, after, slopes)),
+        )
+
+    def apply(self, rows: Tensor) -> Tensor:
+        """Map encoded rows, shape (n, encoded)."""
+        x = rows[:, self.columns].T.contiguous()
+        last = self.before.shape[1] - 1
+        right = torch.searchsorted(self.before, x).clamp(1, last)
+        x0, x1 = self.before.gather(1, right - 1), self.before.gather(1, right)
+        y0, y1 = self.after.gather(1, right - 1), self.after.gather(1, right)
+        inside = ((x - x0) / (x1 - x0).clamp_min(1e-12)).clamp(0.0, 1.0)
+        y = torch.lerp(y0, y1, inside)
+        y += self.slopes[:, :1] * (x - self.before[:, :1]).clamp_max(0.0)
+        y += self.slopes[:, 1:] * (x - self.before[:, -1:]).clamp_min(0.0)
+        there = (rows[:, self.gates] > 0.0).T | (self.columns == self.gates).unsqueeze(1)
+        return rows.index_copy(1, self.columns, torch.where(there, y, x).T)
+
+    def part(self, place: slice) -> MarginalMap:
+        """Return the maps of some adjacent encoded columns."""
+        own = (self.columns >= place.start) & (self.columns < place.stop)
+        return MarginalMap(
+            self.columns[own] - place.start,
+            self.gates[own] - place.start,
+            self.before[own],
+            self.after[own],
+            self.slopes[own],
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what has to be saved besides the spans."""
+        return {"before": self.before, "after": self.after, "slopes": self.slopes}
+
+    @classmethod
+    def restore(cls, tensors: Mapping[str, Tensor], spans: Sequence[OutputSpan]) -> Self:
+        """Undo `tensors`, for encoded rows of these spans.
+
+        Raises
+        ------
+        ValueError
+            If they are not of these spans, or do not rise.
+        """
+        columns, gates = _places(spans)
+        before, after, slopes = (tensors[name] for name in ("before", "after", "slopes"))
+        if before.dim() != 2 or before.shape != after.shape or before.shape[1] < 2:
+            raise ValueError("a map needs as many values after as before")
+        if len(before) != len(columns) or slopes.shape != (len(columns), 2):
+            raise ValueError(f"maps of {len(before)} values, and {len(columns)} columns have one")
+        if (before.diff(dim=1) < 0).any() or (after.diff(dim=1) < 0).any() or (slopes < 0).any():
+            raise ValueError("a map must rise")
+        device = before.device
+        return cls(columns.to(device), gates.to(device), before, after, slopes)
+
+
+def logit_offsets(logits: Tensor, records: Tensor, spans: Sequence[OutputSpan]) -> Tensor:
+    """Find what to add to logits so that categories and states get their shares of the records.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (n, encoded)
+        A softmax of the columns of a span is the probability of its categories, given the latent.
+    records : Tensor, shape (record, encoded)
+        One-hot in these columns.
+    spans : sequence of OutputSpan
+
+    Returns
+    -------
+    Tensor, shape (encoded,)
+        At most 10 in size, 0 where there is no softmax: the maximum of a concave function, found by
+        iterative scaling.
+    """
+    offsets = torch.zeros_like(logits[0])
+    for span in spans:
+        if span.activation != "softmax":
+            continue
+        place = slice(span.start, span.stop)
+        wanted = records[:, place].mean(0).clamp_min(1e-12)
+        found = torch.zeros_like(wanted)
+        for _ in range(_STEPS):
+            shares = torch.softmax(logits[:, place] + found, 1).mean(0)
+            if (shares - wanted).abs().max() < _CLOSE:
+                break
+            found = found + torch.log(wanted / shares.clamp_min(1e-12))
+            found = (found - found.mean()).clamp(-_LARGEST_OFFSET, _LARGEST_OFFSET)
+        offsets[place] = found
+    return offsets
+
+
+def _places(spans: Sequence[OutputSpan]) -> tuple[Tensor, Tensor]:
+    """Return encoded columns that are numbers, and of their gates."""
+    places = [
+        (column, column if span.gate is None else span.gate)
+        for span in spans
+        if span.activation == "identity"
+        for column in range(span.start, span.stop)
+    ]
+    columns, gates = torch.tensor(places, dtype=torch.int64).view(-1, 2).unbind(1)
+    return columns, gates
+
+
+def _present(rows: Tensor, column: Tensor, gate: Tensor) -> Tensor:
+    """Sorted values of the rows that have one."""
+    values = rows[:, column]
+    if gate != column:
+        values = values[rows[:, gate] > 0.0]
+    return values.double().cpu().sort().values
+
+
+def _quantiles(ordered: Tensor, n_knots: int, n_slots: int) -> tuple[Tensor, Tensor]:
+    """Means of equal parts of sorted values, and the standard deviations of the outermost two.
+
+    The last knot is repeated to fill the slots.
+    """
+    parts = torch.tensor_split(ordered, n_knots)
+    means = torch.stack([part.mean() for part in parts]).cummax(0).values
+    ends = torch.stack([parts[0].std(correction=0), parts[-1].std(correction=0)])
+    return torch.cat([means, means[-1:].expand(n_slots - n_knots)]), ends

@@ -1,0 +1,444 @@
+"""Conditional densities of a party's columns, each given those before it and a context.
+
+One small network per column, all computed at once: the first layer of all columns is one product
+with a mask that lets a column see only what is before it. Categories have a softmax; numbers have
+states (an ordinary value, missing, spikes) and, where ordinary, a mixture of Gaussians.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vflsynth._random import RandomStreams
+from vflsynth.columns import OutputSpan
+
+N_COMPONENTS = 10
+"""Gaussians of a numeric column's mixture."""
+
+_CENTRES = tuple(-2.5 + 0.5 * i for i in range(11))
+"""Of the bumps by which networks see a number, in normal scores."""
+
+_VALUE_FEATURES = 1 + len(_CENTRES)
+_SMALLEST_DEVIATION = 0.01
+_LOG_ROOT_TAU = 0.5 * math.log(2.0 * math.pi)
+_IMPOSSIBLE = -1e9
+_CALIBRATION_ROUNDS, _LARGEST_SHIFT = 10, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedColumn:
+    """Where one table column is in the encoded row.
+
+    Parameters
+    ----------
+    codes : slice or None
+        The one-hot code of its category or state; None for numbers that are always ordinary.
+    value : int or None
+        The scaled number, which counts where the code is 0.
+    """
+
+    codes: slice | None
+    value: int | None
+
+    @property
+    def n_codes(self) -> int:
+        """Number of categories or states."""
+        return 1 if self.codes is None else self.codes.stop - self.codes.start
+
+
+class Layout:
+    """The columns of encoded rows, as codes and numbers.
+
+    Parameters
+    ----------
+    spans : sequence of OutputSpan
+        Of the encoded row.
+
+    Attributes
+    ----------
+    columns : tuple of EncodedColumn
+        In the order of the row.
+    numeric : tuple of int
+        Which of them have numbers.
+    width : int
+        Of the encoded row.
+    """
+
+    def __init__(self, spans: Sequence[OutputSpan]) -> None:
+        columns: list[EncodedColumn] = []
+        pending: int | None = None  # a number whose states come next
+        for span in spans:
+            if span.activation == "softmax":
+                columns.append(EncodedColumn(slice(span.start, span.stop), pending))
+                pending = None
+            elif span.gate is not None:
+                pending = span.start
+            else:
+                columns.append(EncodedColumn(None, span.start))
+        self.columns = tuple(columns)
+        self.numeric = tuple(i for i, c in enumerate(columns) if c.value is not None)
+        self.width = sum(span.width for span in spans)
+
+    def split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Read codes, int64 (record, column), and numbers, (record, numeric column), off rows."""
+        codes = [
+            rows.new_zeros(len(rows), dtype=torch.long)
+            if column.codes is None
+            else rows[:, column.codes].argmax(1)
+            for column in self.columns
+        ]
+        places = [self.columns[i].value for i in self.numeric]
+        shape = (len(rows), 0)
+        stacked = torch.stack(codes, 1) if codes else rows.new_zeros(shape, dtype=torch.long)
+        return stacked, rows[:, places]
+
+    def join(self, codes: Tensor, values: Tensor) -> Tensor:
+        """Undo `split`; a number counts only where its code is 0."""
+        rows = values.new_zeros(len(codes), self.width)
+        for i, column in enumerate(self.columns):
+            if column.codes is not None:
+                rows[:, column.codes] = F.one_hot(codes[:, i], column.n_codes).to(rows.dtype)
+        for k, i in enumerate(self.numeric):
+            place = self.columns[i].value
+            assert place is not None
+            rows[:, place] = values[:, k] * (codes[:, i] == 0)
+        return rows
+
+
+def value_features(values: Tensor, ordinary: Tensor) -> Tensor:
+    """Show numbers to a network: themselves, and bumps around fixed centres.
+
+    Parameters
+    ----------
+    values : Tensor, shape (..., numeric column)
+    ordinary : Tensor of bool, of the same shape
+        Where they count; elsewhere all features are 0.
+
+    Returns
+    -------
+    Tensor, shape (..., numeric column * 12)
+    """
+    values = values.unsqueeze(-1)
+    centres = values.new_tensor(_CENTRES)
+    shown = torch.cat([values, torch.exp(-2.0 * (values - centres).square())], -1)
+    return (shown * ordinary.unsqueeze(-1)).flatten(-2)
+
+
+class ConditionalNetwork(nn.Module):
+    """p(column | columns before it, context) of every column, for R replicas.
+
+    Parameters
+    ----------
+    layout : Layout
+        At least one column.
+    context_dim : int
+        Numbers that all columns see.
+    hidden : int
+        Units of the two hidden layers of every column; the second is added to the first.
+    streams : RandomStreams
+        Initial weights.
+    """
+
+    mask: Tensor
+    padding: Tensor
+
+    def __init__(
+        self, layout: Layout, context_dim: int, hidden: int, streams: RandomStreams
+    ) -> None:
+        super().__init__()
+        self.layout, self.hidden = layout, hidden
+        sizes = [column.n_codes for column in layout.columns]
+        widths = _embedding_widths(layout)
+        # Embeddings of one width are one table.
+        self.groups = {w: [i for i, own in enumerate(widths) if own == w] for w in set(widths)}
+        self.groups = dict(sorted(self.groups.items()))
+        n_columns, device, replicas = len(sizes), streams.device, len(streams.secrets)
+        self.tables = nn.ParameterDict()
+        owners: list[int] = []
+        for width, members in self.groups.items():
+            offsets = torch.tensor([0, *(sizes[i] for i in members)]).cumsum(0)
+            shape = (int(offsets[-1]), width)
+            self.tables[str(width)] = nn.Parameter(streams.normal(f"embedding.{width}", 0, shape))
+            self.register_buffer(f"offsets_{width}", offsets[:-1].to(device), persistent=False)
+            owners += [i for i in members for _ in range(width)]
+        owners += [i for i in layout.numeric for _ in range(_VALUE_FEATURES)]
+        owners += [-1] * context_dim
+        in_dim = len(owners)
+        before = torch.tensor(owners).unsqueeze(1) < torch.arange(n_columns)
+        mask = before.repeat_interleave(hidden, 1).float().to(device)
+        self.register_buffer("mask", mask, persistent=False)
+        self.n_outputs = max(sizes) + (3 * N_COMPONENTS if layout.numeric else 0)
+        self.first = nn.Parameter(
+            streams.normal("first", 0, (in_dim, n_columns * hidden)) / math.sqrt(in_dim)
+        )
+        self.first_bias = nn.Parameter(torch.zeros(replicas, 1, n_columns * hidden, device=device))
+        self.second = nn.Parameter(
+            streams.normal("second", 0, (n_columns, hidden, hidden)) / math.sqrt(hidden)
+        )
+        self.second_bias = nn.Parameter(torch.zeros(replicas, n_columns, 1, hidden, device=device))
+        self.last = nn.Parameter(
+            streams.normal("last", 0, (n_columns, hidden, self.n_outputs)) * 0.02
+        )
+        bias = torch.zeros(replicas, n_columns, 1, self.n_outputs, device=device)
+        self.last_bias = nn.Parameter(bias)
+        self.n_codes = max(sizes)
+        padding = torch.zeros(n_columns, 1, self.n_codes, device=device)
+        for i, size in enumerate(sizes):
+            padding[i, :, size:] = _IMPOSSIBLE
+        self.register_buffer("padding", padding, persistent=False)
+
+    @staticmethod
+    def own_inputs(layout: Layout) -> int:
+        """Count the inputs that are not the context's."""
+        return sum(_embedding_widths(layout)) + _VALUE_FEATURES * len(layout.numeric)
+
+    @torch.no_grad()
+    def start_from(self, codes: Tensor) -> None:
+        """Let the output biases start as the columns' own distributions have them.
+
+        Parameters
+        ----------
+        codes : Tensor of integers, shape (replica, record, column)
+            Of the training records.
+        """
+        n_codes, bias = self.n_codes, self.last_bias
+        counts = torch.stack(
+            [
+                torch.stack([torch.bincount(column, minlength=n_codes) for column in own.T])
+                for own in codes
+            ]
+        )
+        bias[:, :, 0, :n_codes] = (counts.float() + 0.5).log()
+        if self.layout.numeric:
+            spread = torch.linspace(-1.8, 1.8, N_COMPONENTS, device=bias.device)
+            bias[:, :, 0, -2 * N_COMPONENTS : -N_COMPONENTS] = spread
+            bias[:, :, 0, -N_COMPONENTS:] = -0.5
+
+    def inputs(self, codes: Tensor, values: Tensor, context: Tensor) -> Tensor:
+        """Show records to the network.
+
+        Parameters
+        ----------
+        codes : Tensor of int64, shape (replica, batch, column)
+        values : Tensor, shape (replica, batch, numeric column)
+        context : Tensor, shape (replica, batch, context)
+
+        Returns
+        -------
+        Tensor, shape (replica, batch, in)
+        """
+        parts = []
+        replicas = torch.arange(len(codes), device=codes.device).view(-1, 1, 1)
+        for width, members in self.groups.items():
+            table = self.tables[str(width)]
+            places = codes[:, :, members] + self.get_buffer(f"offsets_{width}")
+            places = places + replicas * table.shape[1]
+            parts.append(F.embedding(places, table.flatten(0, 1)).flatten(2))
+        if self.layout.numeric:
+            ordinary = codes[:, :, list(self.layout.numeric)] == 0
+            parts.append(value_features(values, ordinary))
+        parts.append(context)
+        return torch.cat(parts, 2)
+
+    def outputs(
+        self, inputs: Tensor, keep: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Compute what parametrises the distributions of all columns.
+
+        Parameters
+        ----------
+        inputs : Tensor, shape (replica, batch, in)
+        keep : tuple of two Tensor, shape (replica, batch, hidden), optional
+            Factors of the hidden units: dropout.
+
+        Returns
+        -------
+        logits : Tensor, shape (replica, column, batch, code)
+        mixture : Tensor, shape (replica, numeric column, batch, 3 * component)
+        """
+        replicas, batch, _ = inputs.shape
+        hidden = torch.baddbmm(self.first_bias, inputs, self.first * self.mask).relu()
+        hidden = hidden.view(replicas, batch, -1, self.hidden).transpose(1, 2)
+        return self._upper(hidden, self.second, self.second_bias, self.last, self.last_bias, keep)
+
+    def column_outputs(self, inputs: Tensor, column: int) -> tuple[Tensor, Tensor]:
+        """Compute `outputs` of one column alone; what is after it must be 0 in the inputs."""
+        own = slice(column * self.hidden, (column + 1) * self.hidden)
+        hidden = torch.baddbmm(self.first_bias[..., own], inputs, self.first[..., own])
+        one = slice(column, column + 1)
+        logits, mixture = self._upper(
+            hidden.relu().unsqueeze(1),
+            self.second[:, one],
+            self.second_bias[:, one],
+            self.last[:, one],
+            self.last_bias[:, one],
+        )
+        return logits[:, 0] + self.padding[column], mixture[:, 0] if mixture.shape[1] else mixture
+
+    def _upper(
+        self,
+        hidden: Tensor,
+        second: Tensor,
+        second_bias: Tensor,
+        last: Tensor,
+        last_bias: Tensor,
+        keep: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Map (replica, column, batch, hidden) to what `outputs` returns, without padding."""
+        shown = hidden if keep is None else hidden * keep[0].unsqueeze(1)
+        hidden = hidden + (torch.matmul(shown, second) + second_bias).relu()
+        shown = hidden if keep is None else hidden * keep[1].unsqueeze(1)
+        outputs = torch.matmul(shown, last) + last_bias
+        logits, mixture = outputs[..., : self.n_codes], outputs[..., self.n_codes :]
+        if mixture.shape[1] == len(self.layout.columns) and mixture.shape[1] > 1:
+            mixture = mixture[:, list(self.layout.numeric)]
+        return logits, mixture
+
+    def log_likelihood(
+        self,
+        codes: Tensor,
+        values: Tensor,
+        context: Tensor,
+        keep: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """Compute log p of every column, shape (replica, column, batch).
+
+        Parameters
+        ----------
+        codes, values, context : Tensor
+            As of `inputs`.
+        keep : tuple of Tensor, optional
+            As of `outputs`.
+        """
+        logits, mixture = self.outputs(self.inputs(codes, values, context), keep)
+        found = torch.log_softmax(logits + self.padding, -1)
+        found = found.gather(-1, codes.transpose(1, 2).unsqueeze(-1)).squeeze(-1)
+        if not self.layout.numeric:
+            return found
+        numeric = list(self.layout.numeric)
+        density = mixture_log_density(mixture, values.transpose(1, 2))
+        ordinary = codes.transpose(1, 2)[:, numeric] == 0
+        density = torch.where(ordinary, density, torch.zeros_like(density))
+        return found.index_add(1, torch.tensor(numeric, device=found.device), density)
+
+    @torch.no_grad()
+    def draw(
+        self,
+        context: Tensor,
+        uniforms: Tensor,
+        normals: Tensor,
+        shares: Sequence[Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Draw records, column by column.
+
+        Parameters
+        ----------
+        context : Tensor, shape (1, record, context)
+        uniforms : Tensor, shape (2, record, column)
+            Choose codes and components of mixtures.
+        normals : Tensor, shape (record, numeric column)
+        shares : sequence of Tensor, each (code,), optional
+            Distributions of the columns' codes: output biases are changed, column by column, so
+            that the drawn records have them.
+
+        Returns
+        -------
+        codes : Tensor of int64, shape (record, column)
+        values : Tensor, shape (record, numeric column)
+        """
+        n_records, n_columns = uniforms.shape[1:]
+        codes = torch.zeros(1, n_records, n_columns, dtype=torch.long, device=context.device)
+        values = normals.new_zeros(1, *normals.shape)
+        inputs = torch.zeros_like(self.inputs(codes, values, context))
+        inputs[..., inputs.shape[-1] - context.shape[-1] :] = context
+        places = {column: k for k, column in enumerate(self.layout.numeric)}
+        for column in range(n_columns):
+            logits, mixture = self.column_outputs(inputs, column)
+            if shares is not None:
+                shift = _shift_to(logits[0], shares[column])
+                logits = logits + shift
+                self.last_bias[0, column, 0, : self.n_codes] += shift
+            codes[0, :, column] = pick(logits[0].softmax(-1), uniforms[0, :, column])
+            if (k := places.get(column)) is not None:
+                weights, means, deviations = mixture_parameters(mixture[0])
+                chosen = pick(weights.exp(), uniforms[1, :, column]).unsqueeze(1)
+                value = means.gather(1, chosen) + deviations.gather(1, chosen) * normals[:, [k]]
+                values[0, :, k] = value[:, 0]
+            shown = self.inputs(codes, values, context)
+            inputs = torch.where(self._drawn(column), shown, inputs)
+        return codes[0], values[0]
+
+    def _drawn(self, column: int) -> Tensor:
+        """Which inputs are of columns up to this one, shape (in,)."""
+        if column + 1 < len(self.layout.columns):
+            return self.mask[:, (column + 1) * self.hidden] > 0
+        return torch.ones_like(self.mask[:, 0], dtype=torch.bool)
+
+
+def _shift_to(logits: Tensor, shares: Tensor) -> Tensor:
+    """Find what to add to logits, (record, code), for their mean softmax to be these shares."""
+    wanted = logits.new_zeros(logits.shape[1])
+    wanted[: len(shares)] = shares
+    shift, there = torch.zeros_like(wanted), wanted > 0.0
+    for _ in range(_CALIBRATION_ROUNDS):
+        found = (logits + shift).softmax(-1).mean(0)
+        step = (wanted[there] / found[there].clamp_min(1e-9)).log()
+        shift[there] += step.clamp(-_LARGEST_SHIFT, _LARGEST_SHIFT)
+    return shift
+
+
+def _embedding_widths(layout: Layout) -> list[int]:
+    return [min(16, math.ceil(2.0 * column.n_codes**0.35)) for column in layout.columns]
+
+
+def network_of(layout: Layout, weights: Mapping[str, Tensor]) -> ConditionalNetwork | None:
+    """Make a network of one replica of weights; None if there are no columns.
+
+    Parameters
+    ----------
+    layout : Layout
+    weights : mapping of str to Tensor
+        All sizes are those of the weights.
+
+    Raises
+    ------
+    ValueError
+        If they are too few for the columns.
+    """
+    if not layout.columns:
+        return None
+    hidden, in_dim = weights["second"].shape[-1], weights["first"].shape[1]
+    streams = RandomStreams([b""], weights["first"].device)
+    context_dim = in_dim - ConditionalNetwork.own_inputs(layout)
+    if context_dim < 0:
+        raise ValueError(f"a first layer of {in_dim} inputs is too narrow for the columns")
+    network = ConditionalNetwork(layout, context_dim, hidden, streams)
+    network.load_state_dict(dict(weights), strict=True)
+    return network
+
+
+def mixture_parameters(mixture: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log weights, means and deviations, each (..., component)."""
+    weights, means, deviations = torch.split(mixture, N_COMPONENTS, -1)
+    return weights.log_softmax(-1), means, F.softplus(deviations) + _SMALLEST_DEVIATION
+
+
+def mixture_log_density(mixture: Tensor, values: Tensor) -> Tensor:
+    """Compute the log density of numbers, of the shape of `values`."""
+    weights, means, deviations = mixture_parameters(mixture)
+    scores = (values.unsqueeze(-1) - means) / deviations
+    terms = weights - 0.5 * scores.square() - deviations.log() - _LOG_ROOT_TAU
+    return terms.logsumexp(-1)
+
+
+def pick(shares: Tensor, places: Tensor) -> Tensor:
+    """Choose the state that a place in the unit interval stands for, per row of (row, state)."""
+    # Not beyond the last state that has any share, whatever rounding does.
+    last = shares.shape[1] - 1 - (shares.flip(1) > 0.0).float().argmax(1)
+    return torch.minimum((shares.cumsum(1) <= places.unsqueeze(1)).sum(1), last)

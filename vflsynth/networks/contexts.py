@@ -1,0 +1,154 @@
+"""What later parties see of earlier ones: fixed features, and a narrow noisy channel for them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from vflsynth._random import RandomStreams
+from vflsynth.networks.conditional import Layout, value_features
+from vflsynth.networks.layers import Linear
+
+_CHUNK = 8192
+"""Records whose features are computed at once."""
+
+
+class FixedFeatures(nn.Module):
+    """Random features of a party's encoded records that nothing ever trains.
+
+    ``relu(g W x + b)``, with x the one-hot codes and the numbers as networks see them, W Gaussian
+    such that ``W x`` has unit variance, g = 2 and b standard normal.
+
+    Parameters
+    ----------
+    layout : Layout
+    n_features : int
+        0 for a party without columns.
+    streams : RandomStreams
+        The party's own.
+    """
+
+    codes: Tensor
+    values: Tensor
+    bias: Tensor
+    offsets: Tensor
+
+    def __init__(self, layout: Layout, n_features: int, streams: RandomStreams) -> None:
+        super().__init__()
+        self.layout = layout
+        sizes = [column.n_codes for column in layout.columns]
+        gain = 2.0 / math.sqrt(max(1, len(sizes)))
+        offsets = torch.tensor([0, *sizes]).cumsum(0)
+        numbers = 12 * len(layout.numeric)
+        draw = streams.normal
+        self.register_buffer("codes", gain * draw("codes", 0, (int(offsets[-1]), n_features)))
+        # The bumps of one number add up to about two.
+        self.register_buffer("values", 0.5 * gain * draw("values", 0, (numbers, n_features)))
+        self.register_buffer("bias", draw("bias", 0, (1, n_features)))
+        self.offsets = offsets[:-1].to(streams.device)
+
+    @torch.no_grad()
+    def forward(self, codes: Tensor, values: Tensor) -> Tensor:
+        """Compute features.
+
+        Parameters
+        ----------
+        codes : Tensor of int64, shape (replica, record, column)
+        values : Tensor, shape (replica, record, numeric column)
+
+        Returns
+        -------
+        Tensor, shape (replica, record, feature)
+        """
+        replicas, n_records, _ = codes.shape
+        found = self.bias.new_empty(replicas, n_records, self.bias.shape[-1])
+        numeric = list(self.layout.numeric)
+        for replica in range(replicas):
+            for start in range(0, n_records, _CHUNK):
+                own = codes[replica, start : start + _CHUNK]
+                numbers = values[replica, start : start + _CHUNK]
+                table = self.codes[replica]
+                places = own.long() + self.offsets
+                total = torch.nn.functional.embedding_bag(places, table, mode="sum")
+                if numeric:
+                    shown = value_features(numbers, own[:, numeric] == 0)
+                    total = torch.addmm(total, shown, self.values[replica])
+                out = found[replica, start : start + _CHUNK]
+                torch.add(total, self.bias[replica], out=out)
+                out.relu_()
+        return found
+
+
+class Sender(nn.Module):
+    """What a party's features contribute to the contexts of later parties, for R replicas.
+
+    A hidden layer and a linear one per receiver, or the linear one alone.
+
+    Parameters
+    ----------
+    n_features, n_receivers, hidden, context_dim : int
+        Without a hidden layer if `hidden` is 0.
+    streams : RandomStreams
+        Initial weights.
+    name : str
+        Of the streams.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        n_receivers: int,
+        hidden: int,
+        context_dim: int,
+        streams: RandomStreams,
+        name: str,
+    ) -> None:
+        super().__init__()
+
+        def linears(label: str, a: int, b: int) -> nn.ModuleList:
+            return nn.ModuleList(
+                Linear(a, b, bias=True, streams=streams, name=f"{name}.{label}.{k}")
+                for k in range(n_receivers)
+            )
+
+        self.hidden = linears("hidden", n_features, hidden) if hidden else None
+        self.output = linears("output", hidden or n_features, context_dim)
+
+    def forward(self, features: Tensor, receiver: int) -> Tensor:
+        """Contribute to the contexts of one receiver, (replica, record, context)."""
+        if self.hidden is not None:
+            features = self.hidden[receiver](features).relu()
+        found: Tensor = self.output[receiver](features)
+        return found
+
+
+def bits_of_channel(context_dim: int, noise_std: float) -> float:
+    """Bound the information that a noisy context carries about a record.
+
+    Parameters
+    ----------
+    context_dim : int
+        Numbers, each in [-1, 1] before the noise.
+    noise_std : float
+        Standard deviation of the independent Gaussian noise on each.
+
+    Returns
+    -------
+    float
+        ``context_dim / 2 * log2(1 + 1 / noise_std**2)`` bits.
+
+    Notes
+    -----
+    A number in [-1, 1] has a second moment of at most 1 whatever its distribution is, also given
+    anything that a receiver knows; the capacity of the Gaussian channel of power 1 (Shannon 1948)
+    therefore bounds the mutual information of record and context, and independent noises let the
+    bounds of the numbers add up.
+    """
+    return 0.5 * context_dim * math.log2(1.0 + noise_std**-2)
+
+
+def noise_for_bits(context_dim: int, bits: float) -> float:
+    """Undo `bits_of_channel`: the noise at which `context_dim` numbers carry at most so many."""
+    return 1.0 / math.sqrt(math.expm1(2.0 * bits / context_dim * math.log(2.0)))

@@ -1,0 +1,112 @@
+"""Noisy sums that parties compute together, in the whole numbers in which they are released.
+
+A sum is of whole units, counts or rounded features, and each party adds all the noise that the sum
+is accounted for with. Whoever knows a party's noise, that party above all, faces the others': at
+least as much as the ledger says. Everybody else faces all of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vflsynth.privacy.releases import RESOLUTION, Grid, Ints, Release
+from vflsynth.secure import RADIUS, Arithmetic, unit
+
+_FINEST = 20  # a unit has at most 2**20 steps, so that 64 bits hold more records than there are
+_LARGEST = 36  # binary digits of the largest noise that can be drawn, in steps
+_TAIL = 20  # standard deviations of noise that there is room for; more are for once in 10^88 draws
+
+
+def unit_grid(noise_std: float) -> Grid:
+    """Choose the grid of a sum of whole units, by the noise that each party adds.
+
+    Parameters
+    ----------
+    noise_std : float
+        In units.
+
+    Returns
+    -------
+    Grid
+        A unit is from 1 to 2^20 steps; less than one, and so nothing, beside noise above 2^36.
+    """
+    binary = math.frexp(noise_std)[1] - 1
+    exponent = max(-_FINEST, binary - RESOLUTION)
+    if binary < _LARGEST:
+        exponent = min(0, exponent)
+    return Grid.of(noise_std, binary - exponent)
+
+
+def unit_arithmetic(largest: float, grid: Grid, n_noises: int) -> Arithmetic:
+    """Choose what noisy sums of units are computed in.
+
+    Parameters
+    ----------
+    largest : float
+        Size of the largest sum without noise, in units.
+    grid : Grid
+        Of `unit_grid`.
+    n_noises : int
+        How many parties' noise it gets.
+    """
+    return Arithmetic.of(largest + _TAIL * n_noises * grid.noise_std, -grid.exponent)
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSum:
+    """How the sum of all joint records' random features is computed.
+
+    A record's features are, at each of K frequencies, cosine and sine of its joint angle over
+    ``sqrt(K)``. `vflsynth.secure.phases` adds them up across parties, each rounded and in units of
+    which a record has at most ``RADIUS² sqrt(K)``: the sensitivity needs no margin for rounding.
+
+    Parameters
+    ----------
+    noise_std : float
+        That each party adds, where a record's features have norm 1: the noise multiplier times
+        `mean_embedding_sensitivity`.
+    n_features : int
+        2 K.
+    n_parties, n_records : int
+    """
+
+    noise_std: float
+    n_features: int
+    n_parties: int
+    n_records: int
+
+    @property
+    def grid(self) -> Grid:
+        """Of each party's noise, in units."""
+        return unit_grid(self.noise_std * _record_norm(self.n_features))
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """What parties' shares add up in."""
+        return unit_arithmetic(RADIUS**2 * self.n_records, self.grid, self.n_parties)
+
+    @property
+    def joint_noise_std(self) -> float:
+        """Noise of all parties in what `features` returns."""
+        return self.grid.noise_std * math.sqrt(self.n_parties) * self._feature
+
+    def features(self, steps: Ints) -> Tensor:
+        """Return the noisy sum of features, float64 of shape (n_features,), from what was released.
+
+        Rounding puts points a little inside the circle on average; that is undone.
+        """
+        return torch.from_numpy(Release(steps, self.grid).values * self._feature)
+
+    @property
+    def _feature(self) -> float:
+        """What a unit is of a feature, rounding undone."""
+        return 1.0 / (unit() * math.sqrt(self.n_features / 2))
+
+
+def _record_norm(n_features: int) -> float:
+    """Return the most that a record adds to a sum of features, in units."""
+    return RADIUS**2 * math.sqrt(n_features / 2)

@@ -1,0 +1,181 @@
+"""AutoregressiveSynthesizer: columns in order, and a narrow context of the parties before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from vflsynth._random import RandomState
+from vflsynth._validation import Choice, Number, Optional, Rule
+from vflsynth.columns import TableTransformer
+from vflsynth.mechanisms import Mechanism
+from vflsynth.methods import AutoregressiveMethod
+from vflsynth.registry import register
+from vflsynth.synthesizers.trained import TrainedSynthesizer
+
+
+@register
+class AutoregressiveSynthesizer(TrainedSynthesizer):
+    """Split autoregressive model: every column given those before it, trained by likelihood.
+
+    Each party learns the density of every own column given its earlier columns and a context of the
+    parties before it. The context is all that crosses, and `protocol` says how it is made.
+
+    Parameters
+    ----------
+    protocol : {"bounded", "trained", "one_message"}, default="bounded"
+        How a party learns of the parties before it. "bounded": every party sends fixed random
+        features of at most 32,768 records once to a server that owns no table; the server alone
+        trains bottlenecks with noise, which the parties apply to their features of all records;
+        the server adds the noise and sends each later party one context per record, once; then
+        every party trains alone. "trained": the server's contexts have no noise, and it learns to
+        make them from gradients that the later parties return at every step; nothing bounds what
+        they tell. "one_message": features are handed on to the later parties as they are, who can
+        read nearly everything from them if they know a few hundred records: for parties that may
+        know each other's columns.
+    bits_per_record : float, default=8.0
+        With "bounded": the most that one party's context tells about a record of the parties
+        before it, in bits, whatever the party knows (`vflsynth.networks.contexts.bits_of_channel`).
+        Without effect otherwise.
+    context_dim : int, optional
+        Numbers of a context. Default: twice the square root of `bits_per_record`, which did best
+        among 4, 8 and 16 numbers for 8 bits; 32 without a bound.
+    n_features : int, default=512
+        Fixed random features that a party sends of every record.
+    hidden : int, default=96
+        Units of the two hidden layers that every column has.
+    dropout : float, default=0.15
+        Share of the hidden units that a training step leaves out.
+    batch_size : int, optional
+        Records per step. Default: from the number of records, 32 to 256.
+    epochs : int, optional
+        Most passes over the records; training ends earlier. Default: 500.
+    patience : int, default=10
+        Epochs without a better likelihood of the held-out records after which a party stops.
+    learning_rate : float, default=2e-3
+        Of Adam.
+    weight_average : float, default=0.998
+        Decay per step of an exponential average of the weights, which is what is looked at and
+        kept. 0 uses the weights themselves.
+    column_kinds : mapping, optional
+        Column label to kind, over all parties. Default: inferred.
+    transformer : TableTransformer, optional
+        Cloned for every party. Default: numbers by ranks (`vflsynth.columns.scaling.Ranks`); values
+        of at least 300 records and one in a hundred, and all values of columns that have at most
+        60 and 300 records for each on average, are states.
+    device : str, default="auto"
+        "auto" takes a GPU when there is one; else a torch device.
+    random_state : int, numpy Generator, RandomState or None, default=None
+        Seeds everything; on one CPU the same integer gives the same bytes.
+    verbose : int, default=1
+        0 shows no progress bar.
+    privacy : None
+        There is no private mode: a mechanism is refused, with the synthesizers that can have it.
+
+    Attributes
+    ----------
+    parties_ : dict of str to PartyModel
+        Each party's half of the model. A later party's half draws given what the halves of earlier
+        ones pass on of their synthetic rows, see `PartyModel.pass_on`.
+    alignment_ : AlignmentReport
+        Matched, dropped and duplicated records per party.
+    history_ : DataFrame
+        One row per epoch: mean log-likelihood per record, in nats, of every party's columns over
+        training and over held-out records (``log_likelihood_*``, ``held_out_*``), the sum of the
+        latter over parties (``held_out``), ``seconds``, and which epoch was the last to be
+        ``chosen`` by some party.
+    settings_ : dict
+        Sizes and rates after defaults were filled in.
+    device_ : str
+        Where it was trained.
+    interrupted_ : bool
+        Whether Ctrl-C ended training early.
+    transcript_ : DataFrame or None
+        Messages and bytes per boundary, if ``fit(transcript=True)``; with "bounded" the bound is
+        printed with the contexts.
+    privacy_ledger_ : None
+        As there is no private mode.
+
+    Notes
+    -----
+    ``p(x) = prod_party prod_column p(x_j | earlier columns of the party, context of the party)``,
+    parties in the order of their names, columns in the tables' order. Categories have a softmax;
+    numbers have states (an ordinary value, missing, frequent values) and a mixture of ten Gaussians
+    on normal scores. A tenth of the records is held out and says when to stop.
+
+    Privacy: no differential privacy. The server sees fixed features of records, once, and a few
+    numbers of every record. The bound of `bits_per_record` is about one party's contexts and one
+    fit: fits add up, and so do the contexts of parties that pool theirs. Models and synthetic rows
+    can leak information about records as any model without differential privacy.
+
+    Examples
+    --------
+    >>> from vflsynth import AutoregressiveSynthesizer
+    >>> from vflsynth.datasets import make_party_frames
+    >>> frames = make_party_frames(200, 2, random_state=0)
+    >>> synth = AutoregressiveSynthesizer(hidden=8, epochs=2, random_state=0, verbose=0)
+    >>> synth.fit(frames, on="record_id").sample(3).shape[0]
+    3
+    """
+
+    methods: ClassVar = {None: AutoregressiveMethod}
+
+    not_private_because: ClassVar[str] = (
+        "its descent clips no record's gradient, and values, held-out likelihoods and features "
+        "are read off the records"
+    )
+    """Why a mechanism is refused, see `vflsynth.synthesizers.combinations`."""
+
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        "protocol": Choice(("bounded", "trained", "one_message")),
+        "bits_per_record": Number(0, closed=(False, True)),
+        "context_dim": Optional(Number(1, whole=True)),
+        "n_features": Number(1, whole=True),
+        "hidden": Number(1, whole=True),
+        "dropout": Number(0, 1, closed=(True, False)),
+        "batch_size": Optional(Number(1, whole=True)),
+        "epochs": Optional(Number(1, whole=True)),
+        "patience": Number(1, whole=True),
+        "learning_rate": Number(0, closed=(False, True)),
+        "weight_average": Number(0, 1, closed=(True, False)),
+        "verbose": Number(0, whole=True),
+    }
+
+    def __init__(
+        self,
+        *,
+        protocol: Literal["bounded", "trained", "one_message"] = "bounded",
+        bits_per_record: float = 8.0,
+        context_dim: int | None = None,
+        n_features: int = 512,
+        hidden: int = 96,
+        dropout: float = 0.15,
+        batch_size: int | None = None,
+        epochs: int | None = None,
+        patience: int = 10,
+        learning_rate: float = 2e-3,
+        weight_average: float = 0.998,
+        column_kinds: Mapping[Any, str] | None = None,
+        transformer: TableTransformer | None = None,
+        device: str = "auto",
+        random_state: RandomState = None,
+        verbose: int = 1,
+        privacy: Mechanism | None = None,
+    ) -> None:
+        self.protocol = protocol
+        self.bits_per_record = bits_per_record
+        self.context_dim = context_dim
+        self.n_features = n_features
+        self.hidden = hidden
+        self.dropout = dropout
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.patience = patience
+        self.learning_rate = learning_rate
+        self.weight_average = weight_average
+        self.column_kinds = column_kinds
+        self.transformer = transformer
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.privacy = privacy
