@@ -371,6 +371,17 @@ def test_a_site_bounds_how_many_guesses_another_party_may_bring(make_trial):
     assert sent(trial.nodes[VICTIM]) == {"Hello"}  # not a point left it
 
 
+def test_a_passive_party_bounds_what_the_active_one_brings(make_split_trial):
+    """The active party is the server and has the secret: the number of its keys is all there is."""
+    trial = make_split_trial(1, parameters={"epochs": 1})
+    trial.change(VICTIM, bounds=Bounds(most_rows=59))
+    trial.run()
+    refused(trial, "party 'active': declares 60 rows", PayloadRejectedError)
+    assert sent(trial.nodes[VICTIM]) == {"Hello"}
+    trial.change(VICTIM, bounds=Bounds(most_rows=60))
+    assert set(trial.run().outcome.values()) == {None}
+
+
 def test_a_party_that_blinds_falsely_cannot_prove_records_that_it_does_not_have(
     make_trial, monkeypatch
 ):
