@@ -1,6 +1,7 @@
 """The split autoregressive synthesizer: many models, resumed runs, what crosses, what is kept."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,10 @@ from vflsynth.exceptions import (
     ParameterError,
     PartyDataError,
     PrivacyParameterError,
+    ProtocolError,
 )
 from vflsynth.mechanisms import DPSGD
+from vflsynth.methods.autoregressive_party import AutoregressiveParty
 from vflsynth.methods.autoregressive_server import principal_components
 from vflsynth.models import sample_parties
 from vflsynth.protocol import HeldOutSchedule
@@ -177,6 +180,43 @@ def test_contexts_are_bounded_but_for_their_noise(frames):
     context = half._context(received, RandomStreams([b"x"]), 0)
     noise = RandomStreams([b"x"]).normal("contexts", 0, (7, 2))[0]
     assert (context - half.noise_std * noise).abs().max() <= 1 + 1e-4
+
+
+@pytest.mark.parametrize(
+    ("protocol", "kind", "field"),
+    [
+        ("bounded", "RecordContexts", "contexts"),
+        ("bounded", "SenderWeights", "weights"),
+        ("one_message", "RelayedFeatures", "features"),
+        ("trained", "BatchContexts", "contexts"),
+        ("trained", "HeldOutContexts", "contexts"),
+    ],
+)
+def test_a_server_that_sends_another_shape_is_refused(frames, monkeypatch, protocol, kind, field):
+    deliver = AutoregressiveParty.take
+
+    def cut(party, message):
+        if type(message).__name__ == kind:
+            message = replace(message, **{field: getattr(message, field)[:, 1:]})
+        deliver(party, message)
+
+    monkeypatch.setattr(AutoregressiveParty, "take", cut)
+    with pytest.raises(ProtocolError, match="of shape"):
+        make(protocol=protocol).fit(frames, KEY)
+
+
+def test_parties_that_send_features_of_different_records_are_refused(frames, monkeypatch):
+    answer = AutoregressiveParty.record_features
+
+    def less(party, step):
+        message = answer(party, step)
+        if party.name == "party_2":
+            message = replace(message, features=message.features[:, 1:])
+        return message
+
+    monkeypatch.setattr(AutoregressiveParty, "record_features", less)
+    with pytest.raises(ProtocolError, match="do not go together"):
+        make().fit(frames, KEY)
 
 
 # -- halves --------------------------------------------------------------------------------------
