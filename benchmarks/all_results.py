@@ -187,6 +187,14 @@ def _of_table1() -> list[str]:
     return commands("table1 run", [dict(zip(keys, cell)) for cell in trained], keys)
 
 
+def _of_ladder() -> list[str]:
+    runs = [
+        {"data": row["data"], "methods": row["method"], "seeds": row["seed"]}
+        for row in rows("ladder")
+    ]
+    return commands("ladder", runs, ["methods", "data"])
+
+
 def _of_mnist() -> list[str]:
     runs = _recorded("mnist", "method", "settings", "epochs", "device")
     return commands("mnist run", runs, ["method"])
@@ -267,6 +275,11 @@ SECTIONS: tuple[Section, ...] = (
         "Default settings, nothing tuned per table",
         only("external.run", "defaults"),
         defaults,
+    ),
+    (
+        "The field's own metrics, beside published figures",
+        _of_ladder,
+        lambda: show("ladder", "--show"),
     ),
     ("The two gradient penalties, red wine", only("penalties"), both_penalties),
     ("VFLGAN §5.2.1: halves of MNIST", _of_mnist, lambda: show("mnist", "show")),

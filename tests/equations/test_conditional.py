@@ -137,7 +137,7 @@ def test_drawn_records_have_the_likelihood_s_distribution(encoded, network):
     context = torch.ones(1, n, 3)
     uniforms = torch.from_numpy(rng.random((2, n, len(layout.columns)))).float()
     normals = torch.from_numpy(rng.normal(size=(n, len(layout.numeric)))).float()
-    codes, values = one.draw(context, uniforms, normals)
+    codes, values, _ = one.draw(context, uniforms, normals)
     found = one.log_likelihood(codes[None, :1], values[None, :1], context[:, :1])
     logits, _ = one.column_outputs(one.inputs(codes[None] * 0, values[None] * 0, context) * 0, 0)
     assert found.shape == (1, len(layout.columns), 1)
@@ -177,7 +177,7 @@ def test_the_calibrated_end_gives_codes_their_shares(encoded, network):
         torch.ones(1),
     ]
     one.draw(context, uniforms, normals, wanted)
-    codes, _ = one.draw(context, uniforms, normals)
+    codes, _, _ = one.draw(context, uniforms, normals)
     for j, shares in enumerate(wanted):
         drawn = np.bincount(codes[:, j].numpy(), minlength=len(shares)) / n
         np.testing.assert_allclose(drawn, shares, atol=0.02)

@@ -45,6 +45,10 @@ class Axis(Protocol):
     def from_coordinates(self, coordinates: Floats) -> npt.NDArray[Any]:
         """Map coordinates to the nearest value on the grid and inside the range."""
 
+    @property
+    def grid(self) -> float | None:
+        """Distance of neighbouring values in coordinates; None if values may lie anywhere."""
+
     def error(self, coordinate_error: float) -> float:
         """Largest error of a decoded value, given the largest error of its coordinate."""
 
@@ -105,6 +109,11 @@ class FloatAxis:
         if self.decimals is not None:
             np.round(values, self.decimals, out=values)
         return np.clip(values, self.lower, self.upper, out=values)
+
+    @property
+    def grid(self) -> float | None:
+        """Distance of neighbouring values in coordinates; None if values may lie anywhere."""
+        return None if self.decimals is None else math.ldexp(10.0**-self.decimals, -self.exponent)
 
     def error(self, coordinate_error: float) -> float:
         """Zero where rounding to the known decimals undoes the error."""
@@ -176,6 +185,11 @@ class IntegerAxis:
         whole *= np.uint64(self.step)
         whole += np.uint64(self.lower % _MODULUS)
         return whole if self.unsigned else whole.view(np.int64)
+
+    @property
+    def grid(self) -> float:
+        """One step."""
+        return 1.0
 
     def error(self, coordinate_error: float) -> float:
         """Zero where rounding to the nearest step undoes the error."""

@@ -28,7 +28,7 @@ from vflsynth.columns.arrays import (
     write_numbers,
     write_times,
 )
-from vflsynth.columns.axes import Axis, FloatAxis, IntegerAxis, axis_from_dict
+from vflsynth.columns.axes import Axis, FloatAxis, Floats, IntegerAxis, axis_from_dict
 from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
@@ -55,6 +55,9 @@ from vflsynth.exceptions import (
     ParameterError,
     UnseenValueError,
 )
+
+# Of the range: how wide an interval stands for a value that may lie anywhere.
+_SMALL = 1e-6
 
 
 class NumericTransformer(ColumnTransformer):
@@ -134,6 +137,38 @@ class NumericTransformer(ColumnTransformer):
             n_values = 1
         if self.n_states_ > 1:
             one_hot(states, out[:, n_values:])
+
+    def score_cells(self, column: pd.Series[Any]) -> tuple[Floats, Floats, float]:
+        """Find the scaled numbers that decode to each value.
+
+        Parameters
+        ----------
+        column : Series, shape (record,)
+
+        Returns
+        -------
+        lower, upper : float64 arrays, shape (record,)
+            Ends of the intervals; meaningless where a record's state is not the ordinary one.
+        log_width : float
+            0 for values on a grid, whose intervals have probabilities. Values that may lie anywhere
+            get intervals of a millionth of the range, and this is the logarithm of their width, to
+            be subtracted for a density in the column's unit.
+        """
+        assert self.axis_ is not None
+        assert self.scaler_ is not None
+        raw, _ = self._read(column)
+        coordinates = self.axis_.to_coordinates(raw.astype(self._raw_dtype))
+        ends = np.array([self.axis_.lower, self.axis_.upper], dtype=self._raw_dtype)
+        low, high = self.axis_.to_coordinates(ends)
+        grid = self.axis_.grid
+        width = (high - low) * _SMALL if grid is None else grid
+        lower = self.scaler_.scale(coordinates - width / 2.0)
+        upper = self.scaler_.scale(coordinates + width / 2.0)
+        if grid is None:
+            unit = (self.axis_.upper - self.axis_.lower) / (high - low)
+            return lower, upper, math.log(width * unit)
+        lower = np.where(coordinates <= low, -np.inf, lower)
+        return lower, np.where(coordinates >= high, np.inf, upper), 0.0
 
     def check_parameters(self) -> None:
         """Raise ParameterError unless the parameters are what they may be."""

@@ -155,19 +155,22 @@ class AutoregressiveParty(TrainableParty):
         self._keep_contexts(message.features)
 
     def _keep_contexts(self, contexts: Tensor) -> None:
-        expected = (*self.codes.shape[:2], self.context_dim)
-        if contexts.shape != expected:
-            raise ProtocolError(
-                f"party {self.name!r} got contexts of shape {tuple(contexts.shape)}; expected "
-                f"{expected}"
-            )
+        self._check("contexts", contexts, (*self.codes.shape[:2], self.context_dim))
         self.contexts = contexts
+
+    def _check(self, what: str, found: Tensor, expected: tuple[int, ...]) -> None:
+        if found.shape != expected:
+            raise ProtocolError(
+                f"party {self.name!r} got {what} of shape {tuple(found.shape)}; expected {expected}"
+            )
 
     @takes(SenderWeights)
     def take_sender(self, message: SenderWeights) -> None:
         """Keep what makes synthetic contexts for later parties."""
         if self.sender is None:
             return
+        n_weights = sum(parameter[0].numel() for parameter in self.sender.parameters())
+        self._check("weights", message.weights, (len(self.codes), n_weights))
         with torch.no_grad():
             start = 0
             for parameter in self.sender.parameters():
@@ -282,6 +285,8 @@ class AutoregressiveParty(TrainableParty):
     @takes(BatchContexts)
     def take_batch(self, message: BatchContexts) -> None:
         """Take a step with the contexts of a batch."""
+        rows = self.schedule.rows(message.step)
+        self._check("contexts", message.contexts, (*rows.shape, self.context_dim))
         self._gradients = message.contexts
         if self.network is not None:
             self._gradients = self.descend(message.step, message.contexts)
@@ -294,6 +299,8 @@ class AutoregressiveParty(TrainableParty):
     @takes(HeldOutContexts)
     def take_held_out(self, message: HeldOutContexts) -> None:
         """Keep the contexts of the held-out records for the next look at them."""
+        n = self.settings.n_held_out or self.codes.shape[1]
+        self._check("contexts", message.contexts, (len(self.codes), n, self.context_dim))
         self.held_out_contexts = message.contexts
 
     @takes(SelectionNotice)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.models.samplers import RowSampler
-from vflsynth.networks.conditional import ConditionalNetwork, Layout, network_of
+from vflsynth.networks.conditional import ConditionalNetwork, Known, Layout, network_of
 from vflsynth.networks.contexts import FixedFeatures, Sender
 from vflsynth.networks.layers import one_replica
 
@@ -106,16 +106,45 @@ class AutoregressiveSampler(RowSampler):
         self, received: Mapping[str, Tensor], latent: Tensor, streams: RandomStreams, index: int
     ) -> Tensor:
         """Draw encoded rows, given what every party before passed on."""
-        n_records = latent.shape[1]
+        return self.weigh(received, latent.shape[1], streams, index)[0]
+
+    def weigh(
+        self,
+        received: Mapping[str, Tensor],
+        n_records: int,
+        streams: RandomStreams,
+        index: int,
+        known: Known | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Draw encoded rows given what is known of them, with importance weights.
+
+        Parameters
+        ----------
+        received : mapping of party to Tensor, shape (record, number)
+        n_records : int
+        streams : RandomStreams
+        index : int
+            Which draw of the streams.
+        known : Known, optional
+
+        Returns
+        -------
+        rows : Tensor, shape (record, encoded)
+        log_weights : Tensor of float64, shape (record,)
+        """
         if self.network is None:
-            return torch.zeros(n_records, 0, device=self.device)
+            nothing = torch.zeros(n_records, 0, device=self.device)
+            return nothing, nothing.new_zeros(n_records, dtype=torch.float64)
         context = self._context([received[name] for name in self.senders], streams, index)
         if context is None:
             context = torch.zeros(n_records, 0, device=self.device)
         n_columns, n_numbers = len(self.layout.columns), len(self.layout.numeric)
         uniforms = streams.uniform("codes", index, (n_records, 2, n_columns))[0].transpose(0, 1)
         normals = streams.normal("numbers", index, (n_records, n_numbers))[0]
-        return self.layout.join(*self.network.draw(context.unsqueeze(0), uniforms, normals))
+        *drawn, log_weights = self.network.draw(
+            context.unsqueeze(0), uniforms, normals, known=known
+        )
+        return self.layout.join(*drawn), log_weights
 
     def _context(
         self, received: Sequence[Tensor], streams: RandomStreams, index: int

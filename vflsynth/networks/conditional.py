@@ -130,6 +130,58 @@ def value_features(values: Tensor, ordinary: Tensor) -> Tensor:
     return (shown * ordinary.unsqueeze(-1)).flatten(-2)
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of records that are completed.
+
+    Parameters
+    ----------
+    codes : Tensor of int64, shape (record, column)
+        -1 where nothing is known of a column.
+    lower, upper : Tensor of float64, shape (record, numeric column)
+        Between which the number lies where the code is 0.
+    """
+
+    codes: Tensor
+    lower: Tensor
+    upper: Tensor
+
+    def give_code(self, column: int, logits: Tensor, codes: Tensor) -> Tensor:
+        """Write a column's known codes into `codes`; return their log probabilities."""
+        known = self.codes[:, column] >= 0
+        own = self.codes[:, column].clamp_min(0)
+        found = logits.double().log_softmax(-1).gather(1, own.unsqueeze(1))[:, 0]
+        codes[:, column] = torch.where(known, own, codes[:, column])
+        return torch.where(known, found, 0.0)
+
+    def give_number(
+        self,
+        column: int,
+        place: int,
+        mixture: Tensor,
+        codes: Tensor,
+        values: Tensor,
+        uniforms: tuple[Tensor, Tensor],
+    ) -> Tensor:
+        """Draw known numbers from within their intervals; return the intervals' log masses."""
+        known = (self.codes[:, column] >= 0) & (codes[:, column] == 0)
+        weights, means, deviations = mixture_parameters(mixture.double())
+        ends = [
+            torch.special.ndtr((own[:, place, None] - means) / deviations)
+            for own in (self.lower, self.upper)
+        ]
+        masses = weights.exp() * (ends[1] - ends[0]).clamp_min(0.0)
+        total = masses.sum(1)
+        chosen = pick(masses / total.clamp_min(1e-300).unsqueeze(1), uniforms[0]).unsqueeze(1)
+        low, high = (end.gather(1, chosen)[:, 0] for end in ends)
+        share = low + uniforms[1].double() * (high - low)
+        drawn = torch.special.ndtri(share.clamp(1e-12, 1.0 - 1e-12))
+        drawn = means.gather(1, chosen)[:, 0] + deviations.gather(1, chosen)[:, 0] * drawn
+        drawn = torch.minimum(torch.maximum(drawn, self.lower[:, place]), self.upper[:, place])
+        values[:, place] = torch.where(known, drawn.to(values.dtype), values[:, place])
+        return torch.where(known, total.clamp_min(1e-300).log(), 0.0)
+
+
 class ConditionalNetwork(nn.Module):
     """p(column | columns before it, context) of every column, for R replicas.
 
@@ -334,7 +386,8 @@ class ConditionalNetwork(nn.Module):
         uniforms: Tensor,
         normals: Tensor,
         shares: Sequence[Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor]:
+        known: Known | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Draw records, column by column.
 
         Parameters
@@ -346,11 +399,16 @@ class ConditionalNetwork(nn.Module):
         shares : sequence of Tensor, each (code,), optional
             Distributions of the columns' codes: output biases are changed, column by column, so
             that the drawn records have them.
+        known : Known, optional
+            Columns that are not drawn freely: they get what is known of them, and the records the
+            weights of sequential importance sampling.
 
         Returns
         -------
         codes : Tensor of int64, shape (record, column)
         values : Tensor, shape (record, numeric column)
+        log_weights : Tensor of float64, shape (record,)
+            Log probability of what is known, each column given those before it; 0 without any.
         """
         n_records, n_columns = uniforms.shape[1:]
         codes = torch.zeros(1, n_records, n_columns, dtype=torch.long, device=context.device)
@@ -358,6 +416,7 @@ class ConditionalNetwork(nn.Module):
         inputs = torch.zeros_like(self.inputs(codes, values, context))
         inputs[..., inputs.shape[-1] - context.shape[-1] :] = context
         places = {column: k for k, column in enumerate(self.layout.numeric)}
+        log_weights = torch.zeros(n_records, dtype=torch.float64, device=context.device)
         for column in range(n_columns):
             logits, mixture = self.column_outputs(inputs, column)
             if shares is not None:
@@ -365,14 +424,21 @@ class ConditionalNetwork(nn.Module):
                 logits = logits + shift
                 self.last_bias[0, column, 0, : self.n_codes] += shift
             codes[0, :, column] = pick(logits[0].softmax(-1), uniforms[0, :, column])
+            if known is not None:
+                log_weights += known.give_code(column, logits[0], codes[0])
             if (k := places.get(column)) is not None:
                 weights, means, deviations = mixture_parameters(mixture[0])
                 chosen = pick(weights.exp(), uniforms[1, :, column]).unsqueeze(1)
                 value = means.gather(1, chosen) + deviations.gather(1, chosen) * normals[:, [k]]
                 values[0, :, k] = value[:, 0]
+                if known is not None:
+                    places_in = uniforms[1, :, column], torch.special.ndtr(normals[:, k])
+                    log_weights += known.give_number(
+                        column, k, mixture[0], codes[0], values[0], places_in
+                    )
             shown = self.inputs(codes, values, context)
             inputs = torch.where(self._drawn(column), shown, inputs)
-        return codes[0], values[0]
+        return codes[0], values[0], log_weights
 
     def _drawn(self, column: int) -> Tensor:
         """Which inputs are of columns up to this one, shape (in,)."""

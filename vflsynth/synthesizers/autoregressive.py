@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from vflsynth._random import RandomState
-from vflsynth._validation import Choice, Number, Optional, Rule
+import pandas as pd
+from sklearn.utils.validation import check_is_fitted
+
+from vflsynth._random import RandomState, secret_from
+from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
 from vflsynth.columns import TableTransformer
 from vflsynth.mechanisms import Mechanism
 from vflsynth.methods import AutoregressiveMethod
+from vflsynth.models.completing import Draws, complete
 from vflsynth.registry import register
 from vflsynth.synthesizers.trained import TrainedSynthesizer
 
@@ -106,7 +110,10 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     Privacy: no differential privacy. The server sees fixed features of records, once, and a few
     numbers of every record. The bound of `bits_per_record` is about one party's contexts and one
     fit: fits add up, and so do the contexts of parties that pool theirs. Models and synthetic rows
-    can leak information about records as any model without differential privacy.
+    can leak information about records as any model without differential privacy. The encoding by
+    ranks keeps frequent values, quantiles and ends of columns as they are: in an audit with 60
+    records an attacker told from the synthetic table whether the most outlying record was used in
+    88 % of cases (24 models; 46 % with ``transformer=TableTransformer()``).
 
     Examples
     --------
@@ -179,3 +186,75 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         self.random_state = random_state
         self.verbose = verbose
         self.privacy = privacy
+
+    def log_prob(
+        self, frame: pd.DataFrame, *, n_draws: int = 64, random_state: RandomState = 0
+    ) -> pd.Series[Any]:
+        """Estimate how probable records are.
+
+        Parameters
+        ----------
+        frame : DataFrame, shape (record, column)
+            Any of the columns, without keys.
+        n_draws : int, default=64
+            Draws per record over what is not known exactly: columns that are left out, noise of
+            contexts, and where in its interval a rounded number lies.
+        random_state : int, numpy Generator, RandomState or None, default=0
+
+        Returns
+        -------
+        Series of float64, shape (record,)
+            Log probability, a density in the unit of columns whose values may lie anywhere. The
+            expectation of its exponential is the model's; attribute ``"effective_sample_size"`` of
+            ``.attrs`` tells, per record, how many draws the estimate rests on. Rare categories that
+            share a slot count as their slot.
+
+        Raises
+        ------
+        ParameterError
+            If no party has a column, or `n_draws` is not a whole number ≥ 1.
+        PartyDataError
+            If a value is none that the model knows.
+        """
+        drawn = self._complete(frame, n_draws, random_state)
+        found = pd.Series(drawn.log_probability, frame.index, name="log_prob")
+        found.attrs["effective_sample_size"] = drawn.effective_sample_size.tolist()
+        return found
+
+    def complete(
+        self, frame: pd.DataFrame, *, n_draws: int = 64, random_state: RandomState = None
+    ) -> pd.DataFrame:
+        """Draw the columns that a table lacks, given those that it has.
+
+        Parameters
+        ----------
+        frame : DataFrame, shape (record, column)
+            Any of the columns, without keys. Conditions are a table of equal rows. A missing value
+            is a value.
+        n_draws : int, default=64
+            Draws per record, one of which is chosen by its weight.
+        random_state : int, numpy Generator, RandomState or None, default=None
+
+        Returns
+        -------
+        DataFrame, shape (record, column)
+            All columns, those of `frame` unchanged. Exact where what is given comes before what is
+            drawn; ``.attrs["effective_sample_size"]`` tells otherwise, per record, how many draws
+            there were to choose from.
+
+        Raises
+        ------
+        ParameterError
+            If no party has a column, or `n_draws` is not a whole number ≥ 1.
+        PartyDataError
+            If a value is none that the model knows.
+        """
+        drawn = self._complete(frame, n_draws, random_state)
+        table = pd.concat(list(drawn.tables.values()), axis=1).set_index(frame.index)
+        table.attrs["effective_sample_size"] = drawn.effective_sample_size.tolist()
+        return table
+
+    def _complete(self, frame: pd.DataFrame, n_draws: int, random_state: RandomState) -> Draws:
+        check_is_fitted(self, "parties_")
+        check_parameters("complete", {"n_draws": n_draws}, {"n_draws": Number(1, whole=True)})
+        return complete(self.parties_, frame, n_draws, secret_from(random_state))

@@ -1,6 +1,7 @@
 """The split autoregressive synthesizer: many models, resumed runs, what crosses, what is kept."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,8 +11,15 @@ import torch
 from vflsynth import AutoregressiveSynthesizer, IndependentSynthesizer, PartyModel, TableTransformer
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth.datasets import make_party_frames
-from vflsynth.exceptions import ArtefactError, ParameterError, PrivacyParameterError
+from vflsynth.exceptions import (
+    ArtefactError,
+    ParameterError,
+    PartyDataError,
+    PrivacyParameterError,
+    ProtocolError,
+)
 from vflsynth.mechanisms import DPSGD
+from vflsynth.methods.autoregressive_party import AutoregressiveParty
 from vflsynth.methods.autoregressive_server import principal_components
 from vflsynth.models import sample_parties
 from vflsynth.protocol import HeldOutSchedule
@@ -172,6 +180,43 @@ def test_contexts_are_bounded_but_for_their_noise(frames):
     context = half._context(received, RandomStreams([b"x"]), 0)
     noise = RandomStreams([b"x"]).normal("contexts", 0, (7, 2))[0]
     assert (context - half.noise_std * noise).abs().max() <= 1 + 1e-4
+
+
+@pytest.mark.parametrize(
+    ("protocol", "kind", "field"),
+    [
+        ("bounded", "RecordContexts", "contexts"),
+        ("bounded", "SenderWeights", "weights"),
+        ("one_message", "RelayedFeatures", "features"),
+        ("trained", "BatchContexts", "contexts"),
+        ("trained", "HeldOutContexts", "contexts"),
+    ],
+)
+def test_a_server_that_sends_another_shape_is_refused(frames, monkeypatch, protocol, kind, field):
+    deliver = AutoregressiveParty.take
+
+    def cut(party, message):
+        if type(message).__name__ == kind:
+            message = replace(message, **{field: getattr(message, field)[:, 1:]})
+        deliver(party, message)
+
+    monkeypatch.setattr(AutoregressiveParty, "take", cut)
+    with pytest.raises(ProtocolError, match="of shape"):
+        make(protocol=protocol).fit(frames, KEY)
+
+
+def test_parties_that_send_features_of_different_records_are_refused(frames, monkeypatch):
+    answer = AutoregressiveParty.record_features
+
+    def less(party, step):
+        message = answer(party, step)
+        if party.name == "party_2":
+            message = replace(message, features=message.features[:, 1:])
+        return message
+
+    monkeypatch.setattr(AutoregressiveParty, "record_features", less)
+    with pytest.raises(ProtocolError, match="do not go together"):
+        make().fit(frames, KEY)
 
 
 # -- halves --------------------------------------------------------------------------------------
@@ -337,3 +382,73 @@ def test_independent_halves_pass_nothing_on(frames):
     half = IndependentSynthesizer(random_state=0).fit(frames, KEY).parties_["party_2"]
     assert half.after == ()
     assert half.pass_on(5, 1) == {}
+
+
+# -- records that are partly known ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """Two parties of labels and few numbers: all records can be listed."""
+    rng = np.random.default_rng(0)
+    n = 600
+    a, b = rng.choice(list("xyz"), n), rng.integers(0, 4, n)
+    c = np.where(rng.random(n) < 0.7, a, rng.choice(list("xyz"), n))
+    d = 10 * (b + rng.integers(0, 3, n))
+    frames = {"one": pd.DataFrame({"a": a, "b": b}), "two": pd.DataFrame({"c": c, "d": d})}
+    transformer = TableTransformer({"b": "integer"}, continuous="ranks", spike_share=None)
+    return make(epochs=30, bits_per_record=4.0, transformer=transformer).fit(frames), frames
+
+
+def test_probabilities_of_all_records_add_up_to_one(tiny):
+    synth, frames = tiny
+    values = [sorted(frame[column].unique()) for frame in frames.values() for column in frame]
+    table = pd.MultiIndex.from_product(values, names=list("abcd")).to_frame(index=False)
+    found = synth.log_prob(table, n_draws=200)
+    assert np.exp(found).sum() == pytest.approx(1.0, abs=0.02)
+    assert len(found.attrs["effective_sample_size"]) == len(table)
+    drawn = synth.sample(40_000, random_state=1)
+    shares = drawn.value_counts(normalize=True).reindex(pd.MultiIndex.from_frame(table)).fillna(0)
+    assert np.abs(np.exp(found).to_numpy() - shares.to_numpy()).max() < 0.01
+
+
+@pytest.mark.parametrize("given", [["a"], ["b", "c"], ["d"]])
+def test_columns_are_completed_as_the_model_has_them(tiny, given):
+    """Against records that were drawn and happen to have the values."""
+    synth, _ = tiny
+    drawn = synth.sample(60_000, random_state=1)
+    value = drawn[given].iloc[0]
+    chosen = drawn[(drawn[given] == value).all(axis=1)]
+    table = pd.DataFrame([value] * 4000).astype(drawn[given].dtypes)
+    found = synth.complete(table, n_draws=64, random_state=2)
+    assert (found[given] == value).all(axis=None)
+    assert found.columns.tolist() == drawn.columns.tolist()
+    pd.testing.assert_series_equal(found.dtypes, drawn.dtypes)
+    for column in set(drawn) - set(given):
+        one = found[column].value_counts(normalize=True)
+        other = chosen[column].value_counts(normalize=True)
+        assert one.sub(other, fill_value=0).abs().sum() / 2 < 0.05, column
+    marginal = synth.log_prob(table.head(1), n_draws=4000).iloc[0]
+    assert np.exp(marginal) == pytest.approx(len(chosen) / len(drawn), rel=0.1)
+
+
+def test_densities_of_numbers_that_may_lie_anywhere_integrate_to_one():
+    rng = np.random.default_rng(0)
+    frames = {"one": pd.DataFrame({"x": rng.normal(10, 3, 800)})}
+    synth = make(epochs=20).fit(frames)
+    x = np.linspace(frames["one"]["x"].min(), frames["one"]["x"].max(), 2001)
+    density = np.exp(synth.log_prob(pd.DataFrame({"x": x}), n_draws=1))
+    assert float(((density[1:].array + density[:-1].array) / 2 * np.diff(x)).sum()) == (
+        pytest.approx(1.0, abs=0.03)
+    )
+
+
+def test_what_is_given_is_checked(tiny):
+    synth, _ = tiny
+    with pytest.raises(ParameterError, match=r"no party has columns \['e'\]"):
+        synth.complete(pd.DataFrame({"e": [1]}))
+    with pytest.raises(ParameterError, match="n_draws"):
+        synth.complete(pd.DataFrame({"a": ["x"]}), n_draws=0)
+    with pytest.raises(PartyDataError, match="party 'one', column 'a'"):
+        synth.complete(pd.DataFrame({"a": ["unheard of"]}))
+    assert synth.complete(pd.DataFrame({"a": []}, dtype=object)).shape == (0, 4)
