@@ -241,7 +241,9 @@ def test_saved_state_holds_no_column_of_values(scaling: str) -> None:
             return [len(content), *(n for value in content for n in lists(value))]
         return []
 
-    assert max(n for t in state["transformers"] for n in lists(t)) < N_ROWS // 3
+    # "ranks" lists values that repeat, at most one for every second record.
+    most = N_ROWS // 2 if scaling == "ranks" else N_ROWS // 3
+    assert max(n for t in state["transformers"] for n in lists(t)) < most
 
 
 # --- Laws of encodings by public knowledge -------------------------------------------------------
