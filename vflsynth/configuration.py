@@ -235,10 +235,11 @@ def schema_of_files(schema: PublicSchema | None, files: Mapping[str, Path]) -> P
     Raises
     ------
     ParameterError
-        If the schema states no types, and those of a file would be read off its records.
+        If the schema states no types, and those of a file would be read off its records: "given"
+        does not help there, for it is this program that would infer them.
     """
     schema = schema or PublicSchema()
-    if schema.dtypes:
+    if isinstance(schema.dtypes, Mapping) and schema.dtypes:
         return schema
     for whose, path in files.items():
         if infers_types(path):

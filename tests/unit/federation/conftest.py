@@ -85,6 +85,7 @@ def make_private_trial(tmp_path):
         trial.schema = PublicSchema(
             {c: (-3, 12) for table in frames.values() for c in table if c[:3] in ("mea", "cou")},
             {c: values for name in frames for c, values in _categories(name)},
+            dtypes="given",
         )
         for name in frames:
             trial.change(name, budget=budget, schema=trial.schema)

@@ -140,7 +140,7 @@ def test_partners_of_replicas_are_their_own():
 
 @given(expected=st.integers(1, 5000))
 def test_batches_have_a_public_number_of_places(expected):
-    """The last bits of what networks compute may depend on it, so it must not tell who was drawn."""
+    """The last bits of what networks compute may depend on it: it must not tell who was drawn."""
     places = places_of_batches(expected)
     assert places % 64 == 0
     assert stats.poisson(expected).sf(places) < 1e-13
