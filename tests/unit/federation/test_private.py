@@ -73,8 +73,7 @@ def in_one_process(trial):
     synth = make_estimator(trial.job.method, trial.job.parameters, where="test")
     known = synth.get_params(deep=False)
     quiet = {k: v for k, v in {"device": "cpu", "verbose": 0}.items() if k in known}
-    schema = replace(trial.schema, dtypes="given")  # as the sites' parquet files have them
-    return synth.set_params(random_state=0, privacy__public_schema=schema, **quiet)
+    return synth.set_params(random_state=0, privacy__public_schema=trial.schema, **quiet)
 
 
 def halves(trial):
@@ -123,9 +122,9 @@ def test_it_is_the_run_in_one_process_but_for_noise_and_masks(
     more = more | {"privacy": chosen, "budget": Budget(1e30, 1e-3)}
     trial = make_private_trial(n_parties, **more)
     if not stated:
-        trial.schema = PublicSchema()
+        trial.schema = PublicSchema(dtypes="given")
         for party in trial.sites:
-            trial.change(party, schema=PublicSchema())
+            trial.change(party, schema=trial.schema)
     with monkeypatch.context() as patch:
         planted.no_noise(patch)
         patch.setattr(base, "derive", lambda secret, label: bytes(32))
