@@ -50,7 +50,10 @@ def make_model(row: str) -> WGANGPSynthesizer:
     mechanism, options, model = CHOICES[row]
     if mechanism not in (None, "first_layer"):
         pixels = [pixel for half in _digits.PIXELS.values() for pixel in half]
-        options = {**options, "public_schema": PublicSchema(dtypes="given", bounds=dict.fromkeys(pixels, (0, 255)))}
+        options = {
+            **options,
+            "public_schema": PublicSchema(dtypes="given", bounds=dict.fromkeys(pixels, (0, 255))),
+        }
     privacy = None if mechanism is None else make_mechanism(mechanism, EPSILON, DELTA, **options)
     return WGANGPSynthesizer(privacy=privacy, verbose=0, **model)
 

@@ -125,7 +125,7 @@ COMBINATIONS = [
 @pytest.mark.parametrize(("synthesizer", "kind"), COMBINATIONS)
 def test_mechanisms_cover_messages_and_all_that_the_server_asks_for(synthesizer, kind):
     known = kind().get_params()
-    values = {"noise_multiplier": 2.0, "delta": 1e-3, "n_records": 2_000, "public_schema": SCHEMA}
+    values = {"noise_multiplier": 2.0, "delta": 1e-4, "n_records": 2_000, "public_schema": SCHEMA}
     model = synthesizer(privacy=kind(**{k: v for k, v in values.items() if k in known}))
     names, holder = ((JOINED,), JOINED) if model.joins else (("a", "b"), None)
     method = model.method()
