@@ -12,7 +12,7 @@ from vflsynth.mechanisms import (
     gs_wgan,
 )
 from vflsynth.methods import mean_embedding
-from vflsynth.privacy import PLDAccountant, RDPAccountant
+from vflsynth.privacy import PublicSchema
 from vflsynth.synthesizers import (
     AutoregressiveSynthesizer,
     DPLTSynthesizer,
@@ -36,7 +36,12 @@ GAN = {
 CUT = GAN | {"first_part": (8,), "shared_hidden": (8,)}
 HIDDEN = {"discriminator_hidden": (8,)}
 # A little noise, so that tiny tables show something, and given as such: nothing is calibrated.
-NOISE = {"noise_multiplier": 0.02, "delta": 1e-3, "n_bins": 8}
+NOISE = {
+    "noise_multiplier": 0.02,
+    "delta": 1e-3,
+    "n_bins": 8,
+    "public_schema": PublicSchema(dtypes="given"),
+}
 LIKELIHOOD = {"epochs": 2, "hidden": 8, "n_features": 16, "device": "cpu", "verbose": 0}
 EMBEDDED = {name: GAN[name] for name in GAN if name != "discriminator_steps"}
 # To be extended by every new synthesizer, with parameters that make it fast.
@@ -82,21 +87,6 @@ SYNTHESIZERS = {
         **GAN, **HIDDEN, privacy=FirstLayer(noise_multiplier=1.0, delta=1e-3)
     ),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def rdp_only():
-    """Take the RDP bound for the PLD one, which takes minutes for subsampling with so little noise.
-
-    Both are valid; the laws are not about ε.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            PLDAccountant,
-            "_epsilon",
-            lambda _, parts, delta: RDPAccountant()._epsilon(parts, delta),
-        )
-        yield
 
 
 @pytest.fixture(autouse=True, scope="module")
