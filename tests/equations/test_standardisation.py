@@ -16,7 +16,8 @@ def test_the_papers_encoding_is_z_scores_and_dummies() -> None:
             "colour": rng.choice(["red", "white"], 500),
         }
     )
-    table = TableTransformer(spike_share=None, rare_threshold=0.0).fit(frame)
+    paper = {"continuous": "standard", "spike_share": None, "rare_threshold": 0.0}
+    table = TableTransformer(**paper).fit(frame)
 
     def z_score(column: pd.Series) -> pd.Series:
         return (column - column.mean()) / np.sqrt(((column - column.mean()) ** 2).sum() / 499)
