@@ -13,15 +13,15 @@ from scipy.stats import norm
 from vflsynth._random import RandomStreams
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.scaling import Ranks
-from vflsynth.networks.conditional import (
+from vflsynth.networks.conditional import ConditionalNetwork
+from vflsynth.networks.contexts import FixedFeatures, bits_of_channel, noise_for_bits
+from vflsynth.networks.layout import Layout
+from vflsynth.networks.mixtures import (
     N_COMPONENTS,
-    ConditionalNetwork,
-    Layout,
     mixture_log_density,
     mixture_parameters,
     pick,
 )
-from vflsynth.networks.contexts import FixedFeatures, bits_of_channel, noise_for_bits
 
 STREAMS = RandomStreams([b"one", b"other"])
 

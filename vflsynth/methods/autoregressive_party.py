@@ -14,8 +14,9 @@ from vflsynth.methods.autoregressive_settings import AutoregressiveSettings
 from vflsynth.methods.party import TrainableParty
 from vflsynth.methods.settings import RunningMeans, labelled, section
 from vflsynth.networks.adam import FlatAdam
-from vflsynth.networks.conditional import ConditionalNetwork, Layout, network_of
+from vflsynth.networks.conditional import ConditionalNetwork, network_of
 from vflsynth.networks.contexts import FixedFeatures, Sender
+from vflsynth.networks.layout import Layout
 from vflsynth.protocol import SERVER, HeldOutSchedule, answers, takes
 from vflsynth.protocol.messages import (
     BatchContexts,

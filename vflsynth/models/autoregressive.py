@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.models.samplers import RowSampler
-from vflsynth.networks.conditional import ConditionalNetwork, Known, Layout, network_of
+from vflsynth.networks.conditional import ConditionalNetwork, network_of
 from vflsynth.networks.contexts import FixedFeatures, Sender
 from vflsynth.networks.layers import one_replica
+from vflsynth.networks.layout import Layout
+from vflsynth.networks.mixtures import Known
 
 
 class AutoregressiveSampler(RowSampler):

@@ -19,7 +19,7 @@ from vflsynth._random import RandomStreams, derive
 from vflsynth.exceptions import ParameterError
 from vflsynth.models.autoregressive import AutoregressiveSampler
 from vflsynth.models.party_model import PartyModel
-from vflsynth.networks.conditional import Known
+from vflsynth.networks.mixtures import Known
 
 _BLOCK = 1 << 14
 """Draws at once."""

@@ -9,177 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
-from vflsynth.columns import OutputSpan
+from vflsynth.networks.layout import VALUE_FEATURES, Layout, value_features
+from vflsynth.networks.mixtures import (
+    N_COMPONENTS,
+    Known,
+    mixture_log_density,
+    mixture_parameters,
+    pick,
+)
 
-N_COMPONENTS = 10
-"""Gaussians of a numeric column's mixture."""
-
-_CENTRES = tuple(-2.5 + 0.5 * i for i in range(11))
-"""Of the bumps by which networks see a number, in normal scores."""
-
-_VALUE_FEATURES = 1 + len(_CENTRES)
-_SMALLEST_DEVIATION = 0.01
-_LOG_ROOT_TAU = 0.5 * math.log(2.0 * math.pi)
 _IMPOSSIBLE = -1e9
 _CALIBRATION_ROUNDS, _LARGEST_SHIFT = 10, 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedColumn:
-    """Where one table column is in the encoded row.
-
-    Parameters
-    ----------
-    codes : slice or None
-        The one-hot code of its category or state; None for numbers that are always ordinary.
-    value : int or None
-        The scaled number, which counts where the code is 0.
-    """
-
-    codes: slice | None
-    value: int | None
-
-    @property
-    def n_codes(self) -> int:
-        """Number of categories or states."""
-        return 1 if self.codes is None else self.codes.stop - self.codes.start
-
-
-class Layout:
-    """The columns of encoded rows, as codes and numbers.
-
-    Parameters
-    ----------
-    spans : sequence of OutputSpan
-        Of the encoded row.
-
-    Attributes
-    ----------
-    columns : tuple of EncodedColumn
-        In the order of the row.
-    numeric : tuple of int
-        Which of them have numbers.
-    width : int
-        Of the encoded row.
-    """
-
-    def __init__(self, spans: Sequence[OutputSpan]) -> None:
-        columns: list[EncodedColumn] = []
-        pending: int | None = None  # a number whose states come next
-        for span in spans:
-            if span.activation == "softmax":
-                columns.append(EncodedColumn(slice(span.start, span.stop), pending))
-                pending = None
-            elif span.gate is not None:
-                pending = span.start
-            else:
-                columns.append(EncodedColumn(None, span.start))
-        self.columns = tuple(columns)
-        self.numeric = tuple(i for i, c in enumerate(columns) if c.value is not None)
-        self.width = sum(span.width for span in spans)
-
-    def split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Read codes, int64 (record, column), and numbers, (record, numeric column), off rows."""
-        codes = [
-            rows.new_zeros(len(rows), dtype=torch.long)
-            if column.codes is None
-            else rows[:, column.codes].argmax(1)
-            for column in self.columns
-        ]
-        places = [self.columns[i].value for i in self.numeric]
-        shape = (len(rows), 0)
-        stacked = torch.stack(codes, 1) if codes else rows.new_zeros(shape, dtype=torch.long)
-        return stacked, rows[:, places]
-
-    def join(self, codes: Tensor, values: Tensor) -> Tensor:
-        """Undo `split`; a number counts only where its code is 0."""
-        rows = values.new_zeros(len(codes), self.width)
-        for i, column in enumerate(self.columns):
-            if column.codes is not None:
-                rows[:, column.codes] = F.one_hot(codes[:, i], column.n_codes).to(rows.dtype)
-        for k, i in enumerate(self.numeric):
-            place = self.columns[i].value
-            assert place is not None
-            rows[:, place] = values[:, k] * (codes[:, i] == 0)
-        return rows
-
-
-def value_features(values: Tensor, ordinary: Tensor) -> Tensor:
-    """Show numbers to a network: themselves, and bumps around fixed centres.
-
-    Parameters
-    ----------
-    values : Tensor, shape (..., numeric column)
-    ordinary : Tensor of bool, of the same shape
-        Where they count; elsewhere all features are 0.
-
-    Returns
-    -------
-    Tensor, shape (..., numeric column * 12)
-    """
-    values = values.unsqueeze(-1)
-    centres = values.new_tensor(_CENTRES)
-    shown = torch.cat([values, torch.exp(-2.0 * (values - centres).square())], -1)
-    return (shown * ordinary.unsqueeze(-1)).flatten(-2)
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of records that are completed.
-
-    Parameters
-    ----------
-    codes : Tensor of int64, shape (record, column)
-        -1 where nothing is known of a column.
-    lower, upper : Tensor of float64, shape (record, numeric column)
-        Between which the number lies where the code is 0.
-    """
-
-    codes: Tensor
-    lower: Tensor
-    upper: Tensor
-
-    def give_code(self, column: int, logits: Tensor, codes: Tensor) -> Tensor:
-        """Write a column's known codes into `codes`; return their log probabilities."""
-        known = self.codes[:, column] >= 0
-        own = self.codes[:, column].clamp_min(0)
-        found = logits.double().log_softmax(-1).gather(1, own.unsqueeze(1))[:, 0]
-        codes[:, column] = torch.where(known, own, codes[:, column])
-        return torch.where(known, found, 0.0)
-
-    def give_number(
-        self,
-        column: int,
-        place: int,
-        mixture: Tensor,
-        codes: Tensor,
-        values: Tensor,
-        uniforms: tuple[Tensor, Tensor],
-    ) -> Tensor:
-        """Draw known numbers from within their intervals; return the intervals' log masses."""
-        known = (self.codes[:, column] >= 0) & (codes[:, column] == 0)
-        weights, means, deviations = mixture_parameters(mixture.double())
-        ends = [
-            torch.special.ndtr((own[:, place, None] - means) / deviations)
-            for own in (self.lower, self.upper)
-        ]
-        masses = weights.exp() * (ends[1] - ends[0]).clamp_min(0.0)
-        total = masses.sum(1)
-        chosen = pick(masses / total.clamp_min(1e-300).unsqueeze(1), uniforms[0]).unsqueeze(1)
-        low, high = (end.gather(1, chosen)[:, 0] for end in ends)
-        share = low + uniforms[1].double() * (high - low)
-        drawn = torch.special.ndtri(share.clamp(1e-12, 1.0 - 1e-12))
-        drawn = means.gather(1, chosen)[:, 0] + deviations.gather(1, chosen)[:, 0] * drawn
-        drawn = torch.minimum(torch.maximum(drawn, self.lower[:, place]), self.upper[:, place])
-        values[:, place] = torch.where(known, drawn.to(values.dtype), values[:, place])
-        return torch.where(known, total.clamp_min(1e-300).log(), 0.0)
 
 
 class ConditionalNetwork(nn.Module):
@@ -219,7 +65,7 @@ class ConditionalNetwork(nn.Module):
             self.tables[str(width)] = nn.Parameter(streams.normal(f"embedding.{width}", 0, shape))
             self.register_buffer(f"offsets_{width}", offsets[:-1].to(device), persistent=False)
             owners += [i for i in members for _ in range(width)]
-        owners += [i for i in layout.numeric for _ in range(_VALUE_FEATURES)]
+        owners += [i for i in layout.numeric for _ in range(VALUE_FEATURES)]
         owners += [-1] * context_dim
         in_dim = len(owners)
         before = torch.tensor(owners).unsqueeze(1) < torch.arange(n_columns)
@@ -248,7 +94,7 @@ class ConditionalNetwork(nn.Module):
     @staticmethod
     def own_inputs(layout: Layout) -> int:
         """Count the inputs that are not the context's."""
-        return sum(_embedding_widths(layout)) + _VALUE_FEATURES * len(layout.numeric)
+        return sum(_embedding_widths(layout)) + VALUE_FEATURES * len(layout.numeric)
 
     @torch.no_grad()
     def start_from(self, codes: Tensor) -> None:
@@ -487,24 +333,3 @@ def network_of(layout: Layout, weights: Mapping[str, Tensor]) -> ConditionalNetw
     network = ConditionalNetwork(layout, context_dim, hidden, streams)
     network.load_state_dict(dict(weights), strict=True)
     return network
-
-
-def mixture_parameters(mixture: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log weights, means and deviations, each (..., component)."""
-    weights, means, deviations = torch.split(mixture, N_COMPONENTS, -1)
-    return weights.log_softmax(-1), means, F.softplus(deviations) + _SMALLEST_DEVIATION
-
-
-def mixture_log_density(mixture: Tensor, values: Tensor) -> Tensor:
-    """Compute the log density of numbers, of the shape of `values`."""
-    weights, means, deviations = mixture_parameters(mixture)
-    scores = (values.unsqueeze(-1) - means) / deviations
-    terms = weights - 0.5 * scores.square() - deviations.log() - _LOG_ROOT_TAU
-    return terms.logsumexp(-1)
-
-
-def pick(shares: Tensor, places: Tensor) -> Tensor:
-    """Choose the state that a place in the unit interval stands for, per row of (row, state)."""
-    # Not beyond the last state that has any share, whatever rounding does.
-    last = shares.shape[1] - 1 - (shares.flip(1) > 0.0).float().argmax(1)
-    return torch.minimum((shares.cumsum(1) <= places.unsqueeze(1)).sum(1), last)

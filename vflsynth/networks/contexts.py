@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
-from vflsynth.networks.conditional import Layout, value_features
 from vflsynth.networks.layers import Linear
+from vflsynth.networks.layout import VALUE_FEATURES, Layout, value_features
 
 _CHUNK = 8192
 """Records whose features are computed at once."""
@@ -41,7 +41,7 @@ class FixedFeatures(nn.Module):
         sizes = [column.n_codes for column in layout.columns]
         gain = 2.0 / math.sqrt(max(1, len(sizes)))
         offsets = torch.tensor([0, *sizes]).cumsum(0)
-        numbers = 12 * len(layout.numeric)
+        numbers = VALUE_FEATURES * len(layout.numeric)
         draw = streams.normal
         self.register_buffer("codes", gain * draw("codes", 0, (int(offsets[-1]), n_features)))
         # The bumps of one number add up to about two.
