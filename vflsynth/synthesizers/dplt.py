@@ -81,7 +81,7 @@ class DPLTSynthesizer(BaseSynthesizer):
     >>> from vflsynth.privacy import PublicSchema
     >>> x = np.arange(500) % 10
     >>> frames = {"a": pd.DataFrame({"x": x}), "b": pd.DataFrame({"big": x > 4})}
-    >>> schema = PublicSchema(bounds={"x": (0, 10)}, categories={"big": (False, True)})
+    >>> schema = PublicSchema({"x": (0, 10)}, {"big": (False, True)}, dtypes="given")
     >>> privacy = LatentTree(epsilon=10, delta=1e-3, public_schema=schema)
     >>> synth = DPLTSynthesizer(privacy=privacy, random_state=0).fit(frames)
     >>> table = synth.sample(500)
