@@ -4,8 +4,8 @@ Two parties: A has the first columns, B the others, as in `benchmarks._data`. Tw
 are for training, of Adult the 32,561 of ``adult.data``; the published figures of Adult are of the
 same split, those of credit-default of another one of the same table. Default settings but for what
 the name of a row says; nothing is tuned per table. 1 is best in Shape, Trend and both detection
-scores; ours by boosted trees are scikit-learn's with 8,000 rows of each table, theirs XGBoost's with
-all rows, which find more: they are not to be compared directly.
+scores; ours by boosted trees are scikit-learn's with 8,000 rows of each table, theirs XGBoost's
+with all rows, which find more: they are not to be compared directly.
 
     python -m benchmarks.ladder --data red-wine --methods bounded one-message --seeds 0
     python -m benchmarks.ladder --data red-wine --methods bounded --show
