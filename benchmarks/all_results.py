@@ -277,7 +277,7 @@ SECTIONS: tuple[Section, ...] = (
         defaults,
     ),
     (
-        "The field's own metrics, beside published figures (of a stronger detector: see ladder.py)",
+        "The field's own metrics; published figures have a stronger detector",
         _of_ladder,
         lambda: show("ladder", "--show"),
     ),
