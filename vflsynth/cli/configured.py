@@ -13,7 +13,12 @@ from typing import Any
 import pandas as pd
 
 from vflsynth.cli.tables import PartyFile, by_party, label
-from vflsynth.configuration import DEFAULT_METHOD, Configuration, read_configuration
+from vflsynth.configuration import (
+    DEFAULT_METHOD,
+    Configuration,
+    read_configuration,
+    schema_of_files,
+)
 from vflsynth.exceptions import ParameterError
 from vflsynth.presets import PRESETS, preset
 from vflsynth.registry import Members
@@ -145,10 +150,20 @@ def configured(
 def synthesizer(
     configuration: Configuration, frames: Mapping[str, pd.DataFrame], *, quiet: bool
 ) -> BaseSynthesizer:
-    """Make the synthesizer for tables, whose columns may have labels other than text."""
+    """Make the synthesizer for tables, whose columns may have labels other than text.
+
+    Raises
+    ------
+    ParameterError
+        Also if a private fit would read the types of columns off the records of a file.
+    """
     synth = configuration.make(lambda text: label(frames.values(), text))
     if quiet and "verbose" in synth.get_params(deep=False):
         synth.set_params(verbose=0)
+    if synth.privacy is not None and synth.method().is_private:
+        named = {f"party {party!r}: the fit": file for party, file in configuration.parties.items()}
+        schema = schema_of_files(synth.method().public_schema, named)
+        synth.privacy.set_params(public_schema=schema)
     return synth
 
 

@@ -6,7 +6,6 @@ import argparse
 import inspect
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from vflsynth.cli import configured
 from vflsynth.cli.console import say
 from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, read_party_frames
 from vflsynth.cli.targets import beside, check_apart, check_artefact, is_taken
-from vflsynth.configuration import Configuration, schema_of_files
+from vflsynth.configuration import Configuration
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.models.party_model import PARTY_KIND
 from vflsynth.run import EarlyStopping
@@ -147,16 +146,9 @@ def run(options: argparse.Namespace) -> int:
         )
     _check_targets(options, configuration)
     arguments = _arguments(synth, options, configuration)
-    public = None
-    if synth.method().is_private:  # which checks all parameters, too
-        named = {f"party {party!r}: the fit": file for party, file in configuration.parties.items()}
-        public = schema_of_files(synth.method().public_schema, named)
+    synth.method()  # checks all parameters before anything is read
     frames = read_party_frames(configuration.parties)
     synth = configured.synthesizer(configuration, frames, quiet=options.quiet)
-    if public is not None and synth.privacy is not None:
-        stated = synth.method().public_schema or public  # with labels that are not all text
-        dtypes = stated.dtypes or public.dtypes
-        synth.privacy.set_params(public_schema=replace(stated, dtypes=dtypes))
     synth.fit(frames, on=key_label(frames.values(), configuration.on), **arguments)
     if synth.interrupted_:
         _save_interrupted(synth, options.output, options.halves)
