@@ -120,7 +120,7 @@ def test_objects_are_tables_that_name_their_class():
     [
         ({"methods": 1}, "f.toml: unknown 'methods'; there are method, on, parties, parameters"),
         ({"method": "GAN"}, "f.toml and options: method: there is no 'GAN' among the synthesizers; "
-                            "there are DPLTSynthesizer"),
+                            "there are AutoregressiveSynthesizer, DPLTSynthesizer"),
         ({"method": 3}, "f.toml: method must be text, got 3"),
         ({"on": True}, "f.toml: on must be text, got True"),
         ({"parties": "lab.csv"}, "f.toml: parties must be a list of names, or a table"),

@@ -39,13 +39,12 @@ PARTIES_KNOW_BATCHES = (
     "the other parties: they know the batches and see protocol messages without noise"
 )
 DISCRETE_NOISE = (
-    "discrete Gaussian, drawn exactly from the operating system's generator; what is released are "
-    "whole numbers of steps of public grids. ε is computed for continuous noise that is smaller by "
-    "less than 1 in 10⁷, which bounds it up to less than 10⁻¹⁰⁰ (vflsynth.privacy.noise)"
+    "discrete Gaussian, drawn exactly; what is released are whole numbers on public grids. ε is "
+    "computed for slightly less continuous noise, which bounds it (vflsynth.privacy.noise)"
 )
 ARITHMETIC = (
-    "that networks compute a record's gradient alike, to the last bit, whatever other records are "
-    "in its batch: tested, but no theorem about the libraries and machines that compute it"
+    "that a record's gradient is the same to the last bit whatever else is in its batch: tested, "
+    "not proved"
 )
 
 
@@ -66,7 +65,7 @@ def ledger_of(
     `words` are the field's name of the mechanism. `public` and `not_covered` come besides what
     holds for every such run.
     """
-    times = "running times in logs and of the whole run, which depend a little on the batches"
+    times = "running times, which depend a little on the batches"
     trains = any(entry.purpose == "training" for entry in entries)
     return PrivacyLedger(
         mechanism=words,

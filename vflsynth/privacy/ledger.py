@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -301,7 +301,8 @@ class PrivacyLedger:
             lines += _row(
                 purpose.capitalize(), f"{share:.0%} of the budget; ε = {_number(alone)} alone"
             )
-            lines += [line for text in _describe(event) for line in _row("", text)]
+            texts = _describe(event, self.parties)
+            lines += [line for text in texts for line in _row("", text)]
         by_party = {party: _number(self.epsilon_of_party(party)) for party in self.parties}
         lines += _row(
             "By who released it", "; ".join(f"{p}: ε = {e} alone" for p, e in by_party.items())
@@ -344,7 +345,7 @@ def _epsilons(event: PrivacyEvent, delta: float) -> dict[str, float]:
     )
 
 
-def _describe(event: PrivacyEvent) -> list[str]:
+def _describe(event: PrivacyEvent, everybody: Sequence[str]) -> list[str]:
     """One line per kind of release, with all who make it."""
     parties: dict[tuple[str, str], list[str]] = {}
     for part in sampled_releases(event):
@@ -363,8 +364,10 @@ def _describe(event: PrivacyEvent) -> list[str]:
             if release.failure_probability:
                 noise += f", and {release.failure_probability:.2g} of δ"
             parties.setdefault((release.released, noise), []).append(release.party)
+    own = [name for name in everybody if name != "server"]
     return [
-        f"- {released} [{', '.join(names)}], {noise}"
+        f"- {released} [{'every party' if names == own and len(own) > 2 else ', '.join(names)}], "
+        f"{noise}"
         for (released, noise), names in parties.items()
     ]
 

@@ -122,8 +122,8 @@ class VertiGANSynthesizer(GANSynthesizer):
     records, and private heads and shared backbone learn through them, so it gives the synthetic
     table no guarantee and warns. The VFLGAN paper counts the budget of one party's gradients; the
     ledger counts all parties'. Noise and samples come from the operating system whatever
-    `random_state` is, so that two fits differ and each spends the whole budget anew. Under
-    "add_or_remove_one" `save` leaves out what tells the number of records.
+    `random_state` is, so that two fits differ and each spends the whole budget anew.
+    `save` leaves out alignment, transcript and running times.
 
     Examples
     --------

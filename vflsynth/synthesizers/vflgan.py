@@ -137,8 +137,8 @@ class VFLGANSynthesizer(GANSynthesizer):
     fakes, or at records and then as part of what is clipped (``gradient_penalty_at="records"``).
     `FirstLayer`, the paper's, gives the synthetic table no guarantee and warns. Noise and samples
     of records are drawn from the operating system whatever `random_state` is, so that two fits
-    differ and each spends the whole budget anew. Under "add_or_remove_one" `save` leaves out what
-    tells the number of records. The ledger says what is not covered.
+    differ and each spends the whole budget anew. `save` leaves out alignment,
+    transcript and running times. The ledger says what is not covered.
 
     Examples
     --------

@@ -7,6 +7,7 @@ import pytest
 from vflsynth import TableTransformer, VFLGANSynthesizer, exceptions
 from vflsynth.exceptions import ParameterError, PartyDataError, VFLSynthError
 from vflsynth.mechanisms import MeanEmbedding
+from vflsynth.privacy import PublicSchema
 
 N = 50
 
@@ -138,7 +139,8 @@ def test_kinds_may_come_with_the_transformer():
 
 
 def test_memory_limit_holds_with_a_mechanism_too():
-    privacy = MeanEmbedding(noise_multiplier=5.0, delta=1e-3)
+    given = PublicSchema(dtypes="given")
+    privacy = MeanEmbedding(noise_multiplier=5.0, delta=1e-3, public_schema=given)
     model = VFLGANSynthesizer(privacy=privacy, memory_limit=1000, device="cpu", verbose=0)
     with pytest.raises(exceptions.MemoryLimitError, match=r"memory_limit|rare values"):
         model.fit({"lab": lab(), "clinic": clinic()}, "id")
