@@ -284,7 +284,7 @@ SECTIONS: tuple[Section, ...] = (
     ("The two gradient penalties, red wine", only("penalties"), both_penalties),
     ("VFLGAN §5.2.1: halves of MNIST", _of_mnist, lambda: show("mnist", "show")),
     (
-        "VFLGAN Table 1, lower half: with differential privacy",
+        "VFLGAN Table 1, lower half: with differential privacy (before exact releases)",
         lambda: _of_private("dp"),
         lambda: show("dp", "show"),
     ),
