@@ -340,11 +340,12 @@ def check_table(job: Job, site: Site, method: Method) -> tuple[pd.DataFrame, Pub
         raise ParameterError(f"site {site.party!r}: the site file names no table")
     job.check_site(site)
     check_site(job, site, method)
+    schema = site.schema
+    if method.is_private:  # before the records are read
+        schema = schema_of_files(schema, {f"site {site.party!r}: job {job.name!r}": site.table})
     frame = read_table(site.table, site.party)
     check_party_frames({site.party: frame}, job.on, allow_empty_columns=method.is_private)
-    schema = site.schema
     if method.is_private:
-        schema = schema_of_files(schema, {site.party: site.table})
         frame = with_public_types(frame, schema, party=site.party)
     columns = [label for label in frame.columns if label != job.on]
     check_kinds(dict(site.column_kinds), columns, party=site.party)
@@ -357,7 +358,7 @@ def check_site(job: Job, site: Site, method: Method) -> None:
     Raises
     ------
     ParameterError
-        If site and job disagree on privacy, or a private run would read types off the records.
+        If site and job disagree on privacy.
     """
     if method.privacy is None:
         if site.budget is not None:
@@ -371,8 +372,6 @@ def check_site(job: Job, site: Site, method: Method) -> None:
             f"site {site.party!r}: job {job.name!r} is private, and the site file does not say "
             "how much the site agrees to: [privacy] epsilon = ..., delta = ..."
         )
-    if method.is_private and site.table is not None:
-        schema_of_files(site.schema, {f"site {site.party!r}: job {job.name!r}": site.table})
 
 
 def noised(method: Method) -> frozenset[str]:
