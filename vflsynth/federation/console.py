@@ -6,7 +6,6 @@ budget, whether the audit trail is whole. No record, no key and no name of a col
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from typing import Any
 from vflsynth._version import __version__
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.federation import trail
-from vflsynth.federation.progress import JobState, duration_text, job_state
+from vflsynth.federation.progress import JobState, duration_text, job_state, report_of
 from vflsynth.federation.site import Site
 from vflsynth.reporting import render, require_packages
 
@@ -59,10 +58,9 @@ class SiteState:
             n_lines: int | None = trail.verify(site.folder)[0]
         except ArtefactError:
             n_lines = None
-        spent: dict[str, Any] = {}
-        for path in reports:
-            private = json.loads(path.read_text(encoding="utf-8")).get("privacy")
-            spent = spent if private is None else private["all runs of this folder"]
+        newest = (report_of(path).get("privacy") for path in reversed(reports))
+        private: dict[str, Any] = next(filter(None, newest), {})
+        spent = private.get("all runs of this folder", {})
         epsilon = spent.get("epsilon")
         return cls(
             site,

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vflsynth import _artefacts as artefacts
 from vflsynth._locks import is_locked
+from vflsynth.exceptions import ArtefactError
 from vflsynth.methods.base import Duration
 from vflsynth.protocol import Message, Transcript, When
 from vflsynth.protocol.messages import (
@@ -167,11 +169,27 @@ def job_state(folder: Path, job: str) -> JobState:
     reports = sorted(own.glob("report-*.json"))
     if not reports:
         return JobState(job, 0, "", "no attempt yet", {})
-    last = json.loads(reports[-1].read_text(encoding="utf-8"))
-    outcome = last["outcome"] or "did not end: its process was killed"
-    try:
-        found = json.loads((own / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        found = {}
+    last = report_of(reports[-1])
+    outcome = last.get("outcome") or "did not end: its process was killed"
     running = is_locked(own / LOCK)
-    return JobState(job, len(reports), last["started"], None if running else outcome, found)
+    return JobState(
+        job,
+        len(reports),
+        last.get("started", ""),
+        None if running else outcome,
+        _entries(own / FILE) or {},
+    )
+
+
+def report_of(path: Path) -> dict[str, Any]:
+    """Read a report; one that is damaged has that as its outcome."""
+    found = _entries(path)
+    return {"outcome": f"{path} cannot be read"} if found is None else found
+
+
+def _entries(path: Path) -> dict[str, Any] | None:
+    try:
+        found = artefacts.read_json(path)
+    except ArtefactError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -98,6 +98,20 @@ def test_a_broken_trail_is_shown(site):
     assert metrics(broken) != metrics(whole)
 
 
+@pytest.mark.parametrize("content", ['{"outc', "[]", ""])
+def test_files_that_are_damaged_do_not_take_the_page_away(site, content):
+    for name, outcome in [("good", "finished"), ("<script>", "<script>alert(1)</script>")]:
+        (site.folder / name).mkdir(parents=True)
+        report = {"outcome": outcome, "started": "2024-02-29"}
+        (site.folder / name / "report-001.json").write_text(json.dumps(report))
+        (site.folder / name / FILE).write_text(content)
+    (site.folder / "good" / "report-002.json").write_text(content)
+    shown = page(SiteState.of(site))
+    assert "report-002.json cannot be read" in shown
+    assert "<script" not in shown
+    assert metrics(SiteState.of(site)).endswith("# EOF\n")
+
+
 def test_it_is_served_and_nothing_can_be_changed_through_it(site):
     with serving(site) as client:
         client.request("GET", "/")
