@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from vflsynth.cli.console import say
+from vflsynth.cli.judged import add_judged, read_judged
 from vflsynth.cli.models import open_model
-from vflsynth.cli.tables import (
-    PARTY_FILES,
-    PartyFile,
-    by_party,
-    key_label,
-    label,
-    read,
-    read_party_frames,
-)
 from vflsynth.cli.targets import check_file
 from vflsynth.evaluation import MetricResults, evaluate, report
 from vflsynth.exceptions import ParameterError
-from vflsynth.frames import align_party_frames
 from vflsynth.synthesizers import BaseSynthesizer
 
 logger = logging.getLogger("vflsynth")
@@ -49,37 +39,7 @@ Every line names the direction, a 95% interval, what real data score, and what a
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--real",
-        nargs="+",
-        required=True,
-        metavar=PARTY_FILES,
-        type=PartyFile.parse,
-        help="the tables that the model was fitted on",
-    )
-    parser.add_argument(
-        "--synthetic", required=True, metavar="FILE", type=Path, help="the table to judge"
-    )
-    parser.add_argument("--on", metavar="COLUMN", help="key column of the real tables")
-    parser.add_argument(
-        "--holdout",
-        nargs="+",
-        default=[],
-        metavar=PARTY_FILES,
-        type=PartyFile.parse,
-        help="the parties' tables of records that the model was not fitted on: models are then "
-        "tested on these, and copies of training rows can be told from chance",
-    )
-    parser.add_argument(
-        "--target", metavar="COLUMN", help="column to predict, for utility (TSTR against TRTR)"
-    )
-    parser.add_argument(
-        "--categorical",
-        nargs="+",
-        default=[],
-        metavar="COLUMN",
-        help="numeric columns to read as labels, such as codes",
-    )
+    add_judged(parser, "the table to judge")
     parser.add_argument(
         "--model", metavar="DIR", type=Path, help="show this model's training in the report"
     )
@@ -99,18 +59,13 @@ def judge(options: argparse.Namespace) -> MetricResults:
     tables = [table.path for table in (*options.real, *options.holdout)]
     check_file("--output", options.output, [*tables, options.synthetic])
     history = _history(options)
-    frames = read_party_frames(by_party(options.real))
-    on = key_label(frames.values(), options.on)
-    real, parties = side_by_side(frames, on)
-    synthetic = _without_foreign_columns(read(options.synthetic), real)
-    holdout = None
-    if options.holdout:
-        holdout, _ = side_by_side(read_party_frames(by_party(options.holdout)), on)
+    judged = read_judged(options)
+    real, synthetic = judged.real, _without_foreign_columns(judged.synthetic, judged.real)
     arguments: dict[str, Any] = {
-        "parties": parties,
-        "target": None if options.target is None else label([real], options.target),
-        "holdout": holdout,
-        "categorical": [label([real], name) for name in options.categorical],
+        "parties": judged.parties,
+        "target": judged.target,
+        "holdout": judged.holdout,
+        "categorical": judged.categorical,
     }
     logger.info(
         "comparing %s synthetic rows with %s real ones", f"{len(synthetic):,}", f"{len(real):,}"
@@ -122,16 +77,6 @@ def judge(options: argparse.Namespace) -> MetricResults:
     page.save(options.output)
     logger.info("wrote %s", options.output)
     return page.results
-
-
-def side_by_side(
-    frames: dict[str, pd.DataFrame], on: Hashable
-) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
-    """Join the parties' records, and say who owns which column."""
-    aligned, _, alignment = align_party_frames(frames, on=on)
-    logger.info("%s", alignment)
-    owned = {party: list(frame.columns) for party, frame in aligned.items()}
-    return pd.concat(list(aligned.values()), axis="columns"), owned
 
 
 def _without_foreign_columns(synthetic: pd.DataFrame, real: pd.DataFrame) -> pd.DataFrame:

@@ -5,24 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from vflsynth.cli.console import say
-from vflsynth.cli.evaluate import side_by_side
+from vflsynth.cli.judged import Judged, add_judged, read_judged
 from vflsynth.cli.models import open_model
-from vflsynth.cli.tables import (
-    PARTY_FILES,
-    PartyFile,
-    by_party,
-    key_label,
-    label,
-    read,
-    read_party_frames,
-)
+from vflsynth.cli.tables import label
 from vflsynth.contract import read_contract
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.parameters import parameters_to_json, to_json
@@ -61,36 +53,7 @@ Limits and waivers are in the contract:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("model", metavar="MODEL", type=Path, help="saved by 'vflsynth fit'")
-    parser.add_argument(
-        "--real",
-        nargs="+",
-        required=True,
-        metavar=PARTY_FILES,
-        type=PartyFile.parse,
-        help="the tables that the model was fitted on",
-    )
-    parser.add_argument(
-        "--synthetic", required=True, metavar="FILE", type=Path, help="the table to publish"
-    )
-    parser.add_argument("--on", metavar="COLUMN", help="key column of the real tables")
-    parser.add_argument(
-        "--holdout",
-        nargs="+",
-        default=[],
-        metavar=PARTY_FILES,
-        type=PartyFile.parse,
-        help="the parties' tables of records that the model was not fitted on",
-    )
-    parser.add_argument(
-        "--target", metavar="COLUMN", help="column to predict, for utility (TSTR beside TRTR)"
-    )
-    parser.add_argument(
-        "--categorical",
-        nargs="+",
-        default=[],
-        metavar="COLUMN",
-        help="numeric columns to read as labels, such as codes",
-    )
+    add_judged(parser, "the table to publish")
     parser.add_argument(
         "--contract",
         metavar="FILE",
@@ -127,25 +90,20 @@ def judge(options: argparse.Namespace) -> Dossier:
     if not isinstance(model, BaseSynthesizer):
         raise ParameterError(f"{options.model} is one party's half; a release needs the model")
     audit = None if options.audit is None else _audit(options.audit)
-    frames = read_party_frames(by_party(options.real))
-    on = key_label(frames.values(), options.on)
-    real, parties = side_by_side(frames, on)
+    judged = read_judged(options)
     contract = model.contract
     if options.contract is not None:
-        contract = read_contract(options.contract, lambda text: label([real], text))
-        contract.check(parties)
-    holdout = None
-    if options.holdout:
-        holdout, _ = side_by_side(read_party_frames(by_party(options.holdout)), on)
+        contract = read_contract(options.contract, lambda text: label([judged.real], text))
+        contract.check(judged.parties)
     dossier = release_gate(
-        real,
-        _judged(read(options.synthetic), real, frames, on),
+        judged.real,
+        _publishable(judged),
         model=model,
         contract=contract,
-        parties=parties,
-        target=None if options.target is None else label([real], options.target),
-        holdout=holdout,
-        categorical=[label([real], name) for name in options.categorical],
+        parties=judged.parties,
+        target=judged.target,
+        holdout=judged.holdout,
+        categorical=judged.categorical,
         audit=audit,
         random_state=options.seed,
     )
@@ -174,13 +132,12 @@ def judge(options: argparse.Namespace) -> Dossier:
     return dossier
 
 
-def _judged(
-    synthetic: pd.DataFrame, real: pd.DataFrame, frames: Mapping[str, pd.DataFrame], on: Hashable
-) -> pd.DataFrame:
+def _publishable(judged: Judged) -> pd.DataFrame:
     """Return what is judged, all but fresh keys: nothing goes out that nobody looked at."""
-    foreign = [name for name in synthetic.columns if name not in real.columns]
+    synthetic, on = judged.synthetic, judged.on
+    foreign = [name for name in synthetic.columns if name not in judged.real.columns]
     if on is not None and on in foreign:
-        if any(synthetic[on].isin(set(frame[on])).any() for frame in frames.values()):
+        if any(synthetic[on].isin(set(frame[on])).any() for frame in judged.frames.values()):
             raise ColumnMismatchError(
                 "the table to publish holds keys of real records",
                 fix="leave them out, or let 'vflsynth sample --keys' make fresh ones",

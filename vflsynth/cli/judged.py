@@ -1,0 +1,125 @@
+"""The tables that are held against each other: real ones of all parties, and a synthetic one."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from vflsynth.cli.tables import (
+    PARTY_FILES,
+    PartyFile,
+    by_party,
+    key_label,
+    label,
+    read,
+    read_party_frames,
+)
+from vflsynth.frames import align_party_frames
+
+logger = logging.getLogger("vflsynth")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is compared with what.
+
+    Parameters
+    ----------
+    frames : dict of str to DataFrame
+        Real, as they were read.
+    on : hashable or None
+        The key column.
+    real, synthetic : DataFrame
+        Real rows of all parties side by side; the synthetic table as it was read.
+    parties : dict of str to list
+        Who owns which column.
+    holdout : DataFrame or None
+        Real rows that the model was not fitted on, side by side.
+    target : hashable or None
+    categorical : list
+    """
+
+    frames: dict[str, pd.DataFrame]
+    on: Hashable
+    real: pd.DataFrame
+    synthetic: pd.DataFrame
+    parties: dict[str, list[Any]]
+    holdout: pd.DataFrame | None
+    target: Hashable
+    categorical: list[Hashable]
+
+
+def add_judged(parser: argparse.ArgumentParser, synthetic: str) -> None:
+    """Declare the options that name the tables.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    synthetic : str
+        What the synthetic table is there for.
+    """
+    parser.add_argument(
+        "--real",
+        nargs="+",
+        required=True,
+        metavar=PARTY_FILES,
+        type=PartyFile.parse,
+        help="the tables that the model was fitted on",
+    )
+    parser.add_argument("--synthetic", required=True, metavar="FILE", type=Path, help=synthetic)
+    parser.add_argument("--on", metavar="COLUMN", help="key column of the real tables")
+    parser.add_argument(
+        "--holdout",
+        nargs="+",
+        default=[],
+        metavar=PARTY_FILES,
+        type=PartyFile.parse,
+        help="the parties' tables of records that the model was not fitted on: models are then "
+        "tested on these, and copies of training rows can be told from chance",
+    )
+    parser.add_argument(
+        "--target", metavar="COLUMN", help="column to predict, for utility (TSTR against TRTR)"
+    )
+    parser.add_argument(
+        "--categorical",
+        nargs="+",
+        default=[],
+        metavar="COLUMN",
+        help="numeric columns to read as labels, such as codes",
+    )
+
+
+def read_judged(options: argparse.Namespace) -> Judged:
+    """Read the tables that `add_judged`'s options name."""
+    frames = read_party_frames(by_party(options.real))
+    on = key_label(frames.values(), options.on)
+    real, parties = _side_by_side(frames, on)
+    synthetic, holdout = read(options.synthetic), None
+    if options.holdout:
+        holdout, _ = _side_by_side(read_party_frames(by_party(options.holdout)), on)
+    return Judged(
+        frames,
+        on,
+        real,
+        synthetic,
+        parties,
+        holdout,
+        None if options.target is None else label([real], options.target),
+        [label([real], name) for name in options.categorical],
+    )
+
+
+def _side_by_side(
+    frames: dict[str, pd.DataFrame], on: Hashable
+) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
+    """Join the parties' records, and say who owns which column."""
+    aligned, _, alignment = align_party_frames(frames, on=on)
+    logger.info("%s", alignment)
+    owned = {party: list(frame.columns) for party, frame in aligned.items()}
+    return pd.concat(list(aligned.values()), axis="columns"), owned
