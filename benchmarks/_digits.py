@@ -36,6 +36,7 @@ from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.numeric import IntegerTransformer
 from vflsynth.columns.scaling import Standardizer
 from vflsynth.exceptions import NoPrivacyWarning
+from vflsynth.run.callbacks import EpochState
 from vflsynth.synthesizers import GANSynthesizer
 
 Images = npt.NDArray[np.uint8]
@@ -97,11 +98,10 @@ def run(
         return
     frames, judges = load_digits(epochs=arguments.judge_epochs, device=arguments.device)
     for name, (row, model) in models.items():
-        started = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoPrivacyWarning)
-            model.set_params(device=arguments.device, random_state=arguments.seed).fit(frames)
-        seconds = time.perf_counter() - started
+            model.set_params(device=arguments.device, random_state=arguments.seed)
+            seconds = _train(model, frames, _results.CACHE / results / name)
         table = model.sample(arguments.images, random_state=arguments.seed)
         images = table.to_numpy(dtype=np.uint8).reshape(-1, 28, 28)
         ledger = model.privacy_ledger_
@@ -117,6 +117,34 @@ def run(
         _results.put(results, row)
         draw(images, _results.RESULTS / results / f"{name}.png")
         print(f"{name}: FD {row['frechet_distance']}, {seconds:.0f} s", flush=True)
+
+
+class Clock:
+    """Seconds of training, kept beside the checkpoint so that a resumed run counts all of them."""
+
+    def __init__(self, path: Path, *, resumed: bool) -> None:
+        self._path = path
+        self._before = float(path.read_text()) if resumed else 0.0
+        self._started = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Of this run and of those that it continues."""
+        return self._before + time.perf_counter() - self._started
+
+    def on_epoch_end(self, state: EpochState) -> None:
+        """Write them down; those of epochs after the last checkpoint count, too."""
+        self._path.write_text(f"{self.seconds:.1f}")
+
+
+def _train(model: GANSynthesizer, frames: Mapping[str, pd.DataFrame], folder: Path) -> float:
+    """Train, and return the seconds; a run without privacy continues from what is in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint = folder / "checkpoint" if model.privacy is None else None
+    resume = checkpoint if checkpoint is not None and checkpoint.exists() else None
+    clock = Clock(folder / "seconds.txt", resumed=resume is not None)
+    model.fit(frames, callbacks=[clock], checkpoint=checkpoint, resume=resume)
+    return clock.seconds
 
 
 def load_digits(*, epochs: int, device: str) -> tuple[dict[str, pd.DataFrame], Judges]:

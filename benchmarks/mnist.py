@@ -2,7 +2,10 @@
 
     VFLSYNTH_DATA=... python -m benchmarks.mnist run --epochs 300        # the paper's length: a GPU
     VFLSYNTH_DATA=... python -m benchmarks.mnist run --settings default --epochs 40
+    VFLSYNTH_DATA=... python -m benchmarks.mnist run --settings default --epochs 300
     python -m benchmarks.mnist show
+
+A run that is stopped goes on from its last checkpoint when the command is given again.
 
 Pictures of samples go to ``benchmarks/results/mnist``, one per method, settings and length.
 Networks are those of the paper's code but for a linear output layer instead of tanh: pixels are
