@@ -60,7 +60,9 @@ class PixelColumn(IntegerTransformer):
 class PixelTransformer(TableTransformer):
     """A table of pixels."""
 
-    def _transformer(self, kind: str) -> ColumnTransformer:
+    def _transformer(
+        self, kind: str, overrides: Mapping[str, Any] | None = None
+    ) -> ColumnTransformer:
         return PixelColumn(spike_share=None)
 
 
@@ -162,7 +164,11 @@ def load_digits(*, epochs: int, device: str) -> tuple[dict[str, pd.DataFrame], J
         device="cuda" if device == "cuda" else "cpu",
     )
     frames = {
-        party: pd.DataFrame(half.reshape(len(half), -1), columns=PIXELS[party])
+        party: pd.DataFrame(
+            half.reshape(len(half), -1),
+            columns=PIXELS[party],
+            index=pd.RangeIndex(len(half), name="image"),
+        )
         for party, half in halves.items()
     }
     return frames, judges
