@@ -128,10 +128,13 @@ class NoisyDescent:
             float64, on the CPU, of the shapes of `rounded_gradient_sum`.
         """
         sums = rounded_gradient_sum(terms, self.plan.max_grad_norm, self.grid, counted)
-        return [(self._noisy(weight), None if b is None else self._noisy(b)) for weight, b in sums]
-
-    def _noisy(self, total: Tensor) -> Tensor:
-        return noisy_mean(total, self.grid, expected_batch_size=self.batch_size, rng=self._noise)
+        totals = [total for layer in sums for total in layer if total is not None]
+        flat = torch.cat([total.flatten() for total in totals])  # one draw of noise for all
+        noisy = noisy_mean(
+            flat, self.grid, expected_batch_size=self.batch_size, rng=self._noise
+        ).split([total.numel() for total in totals])
+        found = iter(part.view_as(total) for part, total in zip(noisy, totals, strict=True))
+        return [(next(found), None if bias is None else next(found)) for _, bias in sums]
 
 
 def of_rows(trace: LayerTrace, rows: slice, factor: float = 1.0) -> LayerTrace:

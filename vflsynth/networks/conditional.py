@@ -61,12 +61,15 @@ class ConditionalNetwork(nn.Module):
         n_columns, device, replicas = len(sizes), streams.device, len(streams.secrets)
         self.tables = nn.ParameterDict()
         owners: list[int] = []
+        self._embedded: dict[int, tuple[int, int, int]] = {}  # width, place in table, first input
         for width, members in self.groups.items():
             offsets = torch.tensor([0, *(sizes[i] for i in members)]).cumsum(0)
             shape = (int(offsets[-1]), width)
             self.tables[str(width)] = nn.Parameter(streams.normal(f"embedding.{width}", 0, shape))
             self.register_buffer(f"offsets_{width}", offsets[:-1].to(device), persistent=False)
-            owners += [i for i in members for _ in range(width)]
+            for place, i in enumerate(members):
+                self._embedded[i] = width, place, len(owners)
+                owners += [i] * width
         owners += [i for i in layout.numeric for _ in range(VALUE_FEATURES)]
         owners += [-1] * context_dim
         in_dim = len(owners)
@@ -301,7 +304,7 @@ class ConditionalNetwork(nn.Module):
         n_records, n_columns = uniforms.shape[1:]
         codes = torch.zeros(1, n_records, n_columns, dtype=torch.long, device=context.device)
         values = normals.new_zeros(1, *normals.shape)
-        inputs = torch.zeros_like(self.inputs(codes, values, context))
+        inputs = context.new_zeros(1, n_records, self.mask.shape[0])
         inputs[..., inputs.shape[-1] - context.shape[-1] :] = context
         places = {column: k for k, column in enumerate(self.layout.numeric)}
         log_weights = torch.zeros(n_records, dtype=torch.float64, device=context.device)
@@ -328,15 +331,20 @@ class ConditionalNetwork(nn.Module):
                         # Where no ordinary value may be, the interval is empty.
                         number = number.to(values.dtype)
                         values[0, :, k] = torch.where(number.isfinite(), number, value[:, 0])
-            shown = self.inputs(codes, values, context)
-            inputs = torch.where(self._drawn(column), shown, inputs)
+            self._show(column, codes, values, inputs)
         return codes[0], values[0], log_weights
 
-    def _drawn(self, column: int) -> Tensor:
-        """Which inputs are of columns up to this one, shape (in,)."""
-        if column + 1 < len(self.layout.columns):
-            return self.mask[:, (column + 1) * self.hidden] > 0
-        return torch.ones_like(self.mask[:, 0], dtype=torch.bool)
+    def _show(self, column: int, codes: Tensor, values: Tensor, inputs: Tensor) -> None:
+        """Write one column of one replica's records to its place in the inputs."""
+        width, place, start = self._embedded[column]
+        rows = codes[:, :, column] + self.get_buffer(f"offsets_{width}")[place]
+        inputs[..., start : start + width] = F.embedding(rows, self.tables[str(width)][0])
+        if column in self.layout.numeric:
+            k = self.layout.numeric.index(column)
+            start = self.own_inputs(self.layout) - VALUE_FEATURES * (len(self.layout.numeric) - k)
+            ordinary = codes[:, :, [column]] == 0
+            shown = value_features(values[:, :, [k]], ordinary)
+            inputs[..., start : start + VALUE_FEATURES] = shown
 
 
 def _shift_to(logits: Tensor, shares: Tensor) -> Tensor:

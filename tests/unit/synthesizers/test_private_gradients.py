@@ -338,11 +338,6 @@ def plant_forgotten_party(patch):
     patch.setattr(dpsgd_module.NoisyDescent, "add", add)
 
 
-def plant_layer_without_noise(patch):
-    # The last layers.
-    planted.in_noise(patch, lambda draw, shape: draw(shape, 0.0 if shape[-1] == 1 else 1.0))
-
-
 def plant_sensitivity_of_one_owner(patch):
     planted.in_noise(patch, lambda draw, shape: draw(shape, 1.0 / math.sqrt(3.0)))
 
@@ -353,7 +348,7 @@ def plant_sensitivity_of_one_owner(patch):
         without_noise,
         plant_scalar_noise,
         plant_forgotten_party,
-        plant_layer_without_noise,
+        planted.last_layer_without_noise,
         plant_sensitivity_of_one_owner,
     ],
 )

@@ -213,13 +213,10 @@ def test_every_coordinate_has_independent_noise(frames, session_of, name):
     assert_noise_is_claimed(noise_of_a_step(name, session_of, frames), SCORE_BIAS)
 
 
-def plant_layer_without_noise(patch):
-    """The last one."""
-    planted.in_noise(patch, lambda draw, shape: draw(shape, 0.0 if shape[-1] == 1 else 1.0))
-
-
 @pytest.mark.parametrize("name", ["dpsgd", "dpsgd_gan"])
-@pytest.mark.parametrize("plant", [planted.no_noise, planted.one_scalar, plant_layer_without_noise])
+@pytest.mark.parametrize(
+    "plant", [planted.no_noise, planted.one_scalar, planted.last_layer_without_noise]
+)
 def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, monkeypatch, name, plant):
     plant(monkeypatch)
     with pytest.raises(AssertionError):
