@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.columns import OutputSpan
+from vflsynth.networks.softmax import softmax
 
 # Quantiles of a map, each the mean of so many records at least: none of them is one record's value.
 _MOST_KNOTS, _RECORDS_PER_KNOT = 200, 10
@@ -155,7 +156,7 @@ def logit_offsets(logits: Tensor, records: Tensor, spans: Sequence[OutputSpan]) 
         wanted = records[:, place].mean(0).clamp_min(1e-12)
         found = torch.zeros_like(wanted)
         for _ in range(_STEPS):
-            shares = torch.softmax(logits[:, place] + found, 1).mean(0)
+            shares = softmax(logits[:, place] + found).mean(0)
             if (shares - wanted).abs().max() < _CLOSE:
                 break
             found = found + torch.log(wanted / shares.clamp_min(1e-12))

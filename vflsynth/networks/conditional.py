@@ -25,6 +25,7 @@ from vflsynth.networks.mixtures import (
     mixture_parameters,
     pick,
 )
+from vflsynth.networks.softmax import log_softmax, softmax
 
 _CALIBRATION_ROUNDS, _LARGEST_SHIFT = 10, 1.0
 _STARTING_STEPS, _STARTING_RATE = 200, 0.05
@@ -260,7 +261,7 @@ class ConditionalNetwork(nn.Module):
             As of `outputs`.
         """
         logits, mixture = self.outputs(self.inputs(codes, values, context), keep, seen)
-        found = torch.log_softmax(logits + self.padding, -1)
+        found = log_softmax(logits + self.padding)
         found = found.gather(-1, codes.transpose(1, 2).unsqueeze(-1)).squeeze(-1)
         if not self.layout.numeric:
             return found
@@ -319,7 +320,7 @@ class ConditionalNetwork(nn.Module):
                 own, log_mass = known.restrict(column, k, own, None if k is None else mixture[0])
                 log_weights += log_mass
                 own = torch.where((log_mass > -torch.inf).unsqueeze(1), own, logits[0].double())
-            codes[0, :, column] = pick(own.softmax(-1), uniforms[0, :, column])
+            codes[0, :, column] = pick(softmax(own), uniforms[0, :, column])
             if k is not None:
                 weights, means, deviations = mixture_parameters(mixture[0])
                 chosen = pick(weights.exp(), uniforms[1, :, column]).unsqueeze(1)
@@ -353,7 +354,7 @@ def _shift_to(logits: Tensor, shares: Tensor) -> Tensor:
     wanted[: len(shares)] = shares
     shift, there = torch.zeros_like(wanted), wanted > 0.0
     for _ in range(_CALIBRATION_ROUNDS):
-        found = (logits + shift).softmax(-1).mean(0)
+        found = softmax(logits + shift).mean(0)
         step = (wanted[there] / found[there].clamp_min(1e-9)).log()
         shift[there] += step.clamp(-_LARGEST_SHIFT, _LARGEST_SHIFT)
     return shift

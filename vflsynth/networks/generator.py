@@ -12,6 +12,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.networks.layers import BatchNorm, Linear
 from vflsynth.networks.mlp import NEGATIVE_SLOPE
+from vflsynth.networks.softmax import softmax
 
 _SMALL_PADDING = 256  # floats per row; one more operation costs more
 
@@ -128,7 +129,7 @@ def _one_hot(logits: Tensor, temperature: float) -> Tensor:
     """One-hot of the largest logit, with the softmax's gradient (straight-through)."""
     hard = torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
     if logits.requires_grad:
-        soft = torch.softmax(logits / temperature, -1)
+        soft = softmax(logits / temperature)
         hard = hard + (soft - soft.detach())
     return hard
 

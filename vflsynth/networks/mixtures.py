@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vflsynth.networks.softmax import log_softmax
+
 N_COMPONENTS = 10
 """Gaussians of a numeric column's mixture."""
 
@@ -23,7 +25,7 @@ _LOG_ROOT_TAU = 0.5 * math.log(2.0 * math.pi)
 def mixture_parameters(mixture: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return log weights, means and deviations, each (..., component)."""
     weights, means, deviations = torch.split(mixture, N_COMPONENTS, -1)
-    return weights.log_softmax(-1), means, F.softplus(deviations) + _SMALLEST_DEVIATION
+    return log_softmax(weights), means, F.softplus(deviations) + _SMALLEST_DEVIATION
 
 
 def mixture_log_density(mixture: Tensor, values: Tensor) -> Tensor:
@@ -77,7 +79,7 @@ class Known:
         log_mass : Tensor of float64, shape (record,)
             Log probability of all that the column may be.
         """
-        logs = logits.double().log_softmax(-1)
+        logs = log_softmax(logits.double())
         logs = logs.masked_fill(logits <= 0.5 * IMPOSSIBLE, -torch.inf)
         if (allowed := self.allowed[column]) is not None:
             allowed = torch.nn.functional.pad(allowed, (0, logs.shape[1] - allowed.shape[1]))
