@@ -130,10 +130,9 @@ class NoisyDescent:
         sums = rounded_gradient_sum(terms, self.plan.max_grad_norm, self.grid, counted)
         totals = [total for layer in sums for total in layer if total is not None]
         flat = torch.cat([total.flatten() for total in totals])  # one draw of noise for all
-        noisy = noisy_mean(
-            flat, self.grid, expected_batch_size=self.batch_size, rng=self._noise
-        ).split([total.numel() for total in totals])
-        found = iter(part.view_as(total) for part, total in zip(noisy, totals, strict=True))
+        noisy = noisy_mean(flat, self.grid, expected_batch_size=self.batch_size, rng=self._noise)
+        parts = torch.split(noisy, [total.numel() for total in totals])
+        found = iter(part.view_as(total) for part, total in zip(parts, totals, strict=True))
         return [(next(found), None if bias is None else next(found)) for _, bias in sums]
 
 
