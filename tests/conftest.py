@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from vflsynth.datasets import make_party_frames
+from vflsynth.models import party_model, samplers
 
 torch.set_num_threads(1)  # tests run in parallel processes, and the networks are small
 
@@ -17,6 +18,31 @@ def _repeatable() -> Iterator[None]:
     """What a test draws from torch's global generator is the same in every run."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(20240229)
+        yield
+
+
+_SMALL = {(party_model, "SAMPLE_BLOCK"): 1024, (samplers, "_CALIBRATION_ROWS"): 2048}
+_FULL = [(*place, getattr(*place)) for place in _SMALL]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _small_blocks() -> Iterator[None]:
+    """Draw and calibrate by fewer rows: whoever asks for 50 pays for a block.
+
+    Processes of their own are not reached: compare their results with each other.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for (owner, name), value in _SMALL.items():
+            patch.setattr(owner, name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def full_blocks() -> Iterator[None]:
+    """Draw and calibrate as users do, where a test asks how good that is."""
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name, value in _FULL:
+            patch.setattr(owner, name, value)
         yield
 
 

@@ -199,8 +199,8 @@ def test_training_leaves_the_number_of_threads_alone(worlds):
         torch.set_num_threads(threads)
 
 
-def test_workers_blocks_and_a_single_process_agree(small_frames, tiny):
-    """Real models as replicas: the same up to the rounding of other block sizes."""
+def test_workers_blocks_and_a_single_process_agree(small_frames, tiny, full_blocks):
+    """Real models as replicas: the same up to the rounding of other numbers of replicas."""
     worlds = LeaveOneOutGame(small_frames, "record_id").worlds([small_frames["party_1"].iloc[0, 0]])
 
     def run(**options):

@@ -11,6 +11,8 @@ from vflsynth.models import GeneratorSampler, GeneratorSpec
 from vflsynth.models.calibration import MarginalMap, logit_offsets
 from vflsynth.networks import Generator
 
+pytestmark = pytest.mark.usefixtures("full_blocks")
+
 SPANS = (
     OutputSpan(0, 1, "identity", "a", "value"),
     OutputSpan(1, 1, "identity", "b", "value", gate=2),

@@ -81,8 +81,8 @@ CONTRACT = Contract(
 )
 
 
-@pytest.fixture(scope="session")
-def zoo() -> tuple[pd.DataFrame, pd.DataFrame, VFLGANSynthesizer]:
+@pytest.fixture(scope="module")
+def zoo(full_blocks: None) -> tuple[pd.DataFrame, pd.DataFrame, VFLGANSynthesizer]:
     rng = np.random.default_rng(0)
     health = rng.normal(size=N)
     frames = {"shop": shop(rng, health), "town": town(rng, health)}
