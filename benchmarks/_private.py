@@ -19,7 +19,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from sklearn.base import clone
 
 from benchmarks import _commands, _results, _runs
 from benchmarks._data import BenchmarkTable, load_table
 from benchmarks._schemas import DELTAS, N_RECORDS, SCHEMAS
 from benchmarks.external.run import prepare_environment
 from vflsynth import (
+    AutoregressiveSynthesizer,
     DPLTSynthesizer,
     MixtureSynthesizer,
     VertiGANSynthesizer,
@@ -51,6 +53,7 @@ from vflsynth.privacy import (
 )
 from vflsynth.privacy.histograms import histogram_sensitivity, release_narrowed_histograms
 from vflsynth.registry import find
+from vflsynth.synthesizers.base import BaseSynthesizer
 
 # Found on red wine at epsilon 10 without counting that search as spent: somewhat favourable there.
 DPSGD_OPTIONS: dict[str, Any] = {"max_grad_norm": 2.0, "preprocessing_share": 0.15}
@@ -76,7 +79,10 @@ _ONE_AT_A_TIME = ("kernel_mean_embedding", "gs_wgan")
 
 FIRST_LAYER = tuple(name for name, (_, mechanism) in GANS.items() if mechanism == "first_layer")
 MARGINAL_METHODS = ("mst", "aim")
-METHODS = (*GANS, "dplt", "pairwise_tables", *MARGINAL_METHODS)
+OTHERS = ("dplt", "pairwise_tables", "autoregressive_dpsgd")
+"""Of ours, those that are no GAN."""
+
+METHODS = (*GANS, *OTHERS, *MARGINAL_METHODS)
 
 N_BINS = 32
 PREPROCESSING_SHARE = 0.2
@@ -100,12 +106,15 @@ class Release:
         Sizes and steps, JSON-safe.
     seconds : float
         Of the fit; of models that were trained together, the mean.
+    megabytes : float, optional
+        Sent and received by the party that has most of it, where that was counted. 10^6 bytes.
     """
 
     sample: pd.DataFrame
     epsilon: float
     parameters: dict[str, Any]
     seconds: float
+    megabytes: float | None = None
 
 
 Synthesise = Callable[[BenchmarkTable, str, float, list[int]], Iterator[Release]]
@@ -168,6 +177,8 @@ def main(
                 **_runs.scores(table, release.sample),
                 "fit_seconds": round(release.seconds, 1),
             }
+            if release.megabytes is not None:
+                row["party_megabytes"] = round(release.megabytes, 2)
             _results.put(results, row)
             print(
                 f"{data} {name} epsilon {epsilon:g} seed {seed}: FD {row['frechet_distance']:.3f}, "
@@ -185,10 +196,8 @@ def synthesise(
         stated = method != WITHOUT_SCHEMA
         yield from gan_releases(table, synthesizer, mechanism, epsilon, seeds, stated=stated)
     for seed in seeds:
-        if method == "dplt":
-            yield _dplt(table, epsilon, seed)
-        elif method == "pairwise_tables":
-            yield _mixture(table, epsilon, seed)
+        if method in OTHERS:
+            yield _fitted(table, _make_other(table, method, epsilon), seed)
         elif method in MARGINAL_METHODS:
             yield _marginals(table, method, epsilon, seed)
 
@@ -205,26 +214,29 @@ def gan_releases(
     """Yield one release per seed; the seeds are trained together where the mechanism can."""
     model = _make_gan(table, synthesizer, mechanism, epsilon, stated)
     n_records = len(table.party_frames["A"])
-    together = [[seed] for seed in seeds] if mechanism in _ONE_AT_A_TIME else [seeds]
     frames, dtypes = table.party_frames, table.joined().dtypes
     if not stated:  # types are public: which numbers are codes has to be said there
         frames = {
             party: frame.astype({c: "category" for c in table.categorical if c in frame})
             for party, frame in frames.items()
         }
-    for some in together:
-        started = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoPrivacyWarning)
-            models = model.fit_replicas(frames, random_states=some)
-        seconds = (time.perf_counter() - started) / len(some)
-        for seed, fitted in zip(some, models, strict=True):
-            ledger = fitted.privacy_ledger_
-            assert ledger is not None
-            sample = fitted.sample(n_records, random_state=seed)
+    if mechanism in _ONE_AT_A_TIME:
+        for seed in seeds:
+            release = _fitted(table, model, seed, frames)
             if not stated:  # rare categories are not published, but missing
-                sample = sample.dropna().astype(dtypes)
-            yield Release(sample, ledger.epsilon(), fitted.settings_, seconds)
+                release = replace(release, sample=release.sample.dropna().astype(dtypes))
+            yield release
+        return
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoPrivacyWarning)
+        models = model.fit_replicas(frames, random_states=seeds)
+    seconds = (time.perf_counter() - started) / len(seeds)
+    for seed, fitted in zip(seeds, models, strict=True):
+        ledger = fitted.privacy_ledger_
+        assert ledger is not None
+        sample = fitted.sample(n_records, random_state=seed)
+        yield Release(sample, ledger.epsilon(), fitted.settings_, seconds)
 
 
 def _make_gan(
@@ -249,34 +261,43 @@ def _make_gan(
     return synthesizer(privacy=privacy, device="cpu", verbose=0, **model)
 
 
-def _dplt(table: BenchmarkTable, epsilon: float, seed: int) -> Release:
+def _make_other(table: BenchmarkTable, method: str, epsilon: float) -> BaseSynthesizer:
     schema, delta = SCHEMAS[table.name], DELTAS[table.name]
-    privacy = make_mechanism("latent_tree", epsilon, delta, public_schema=schema)
-    started = time.perf_counter()
-    model = DPLTSynthesizer(privacy=privacy, random_state=seed).fit(table.party_frames)
-    seconds = time.perf_counter() - started
-    assert model.privacy_ledger_ is not None
-    sizes = ("group_size", "n_states", "n_latent_states")
-    return Release(
-        model.sample(len(table.party_frames["A"]), random_state=seed),
-        model.privacy_ledger_.epsilon(),
-        {name: model.get_params()[name] for name in sizes},
-        seconds,
+    if method == "dplt":
+        privacy = make_mechanism("latent_tree", epsilon, delta, public_schema=schema)
+        return DPLTSynthesizer(privacy=privacy)
+    if method == "pairwise_tables":
+        privacy = make_mechanism("pairwise_tables", epsilon, delta, public_schema=schema)
+        return MixtureSynthesizer(privacy=privacy)
+    options = {"public_schema": schema, "n_records": N_RECORDS[table.name]}
+    privacy = make_mechanism("dpsgd", epsilon, delta, **options)
+    return AutoregressiveSynthesizer(
+        protocol="one_message", privacy=privacy, device="cpu", verbose=0
     )
 
 
-def _mixture(table: BenchmarkTable, epsilon: float, seed: int) -> Release:
-    schema, delta = SCHEMAS[table.name], DELTAS[table.name]
-    privacy = make_mechanism("pairwise_tables", epsilon, delta, public_schema=schema)
+def _fitted(
+    table: BenchmarkTable,
+    model: BaseSynthesizer,
+    seed: int,
+    frames: Mapping[str, pd.DataFrame] | None = None,
+) -> Release:
+    """Fit one model and sample as many records as the table has."""
+    frames = table.party_frames if frames is None else frames
     started = time.perf_counter()
-    model = MixtureSynthesizer(privacy=privacy, random_state=seed).fit(table.party_frames)
+    fitted = clone(model).set_params(random_state=seed).fit(frames, transcript=True)
     seconds = time.perf_counter() - started
-    assert model.privacy_ledger_ is not None
+    crossed = fitted.transcript_
+    moved = [
+        crossed.loc[(crossed["sender"] == party) | (crossed["receiver"] == party), "bytes"].sum()
+        for party in frames
+    ]
     return Release(
-        model.sample(len(table.party_frames["A"]), random_state=seed),
-        model.privacy_ledger_.epsilon(),
-        {name: model.get_params()[name] for name in ("n_states", "n_components")},
+        fitted.sample(len(frames["A"]), random_state=seed),
+        fitted.privacy_ledger_.epsilon(),
+        fitted.settings_,
         seconds,
+        float(max(moved)) / 1e6,
     )
 
 
