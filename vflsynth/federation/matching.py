@@ -35,10 +35,12 @@ from vflsynth.exceptions import (
     ProtocolMismatchError,
     SharedColumnError,
 )
+from vflsynth.federation.dummies import Dummies, n_dummies
 from vflsynth.federation.psi import KeyBlinder, common_positions, key_text, rounds
 from vflsynth.federation.site import Bounds
 from vflsynth.frames import AlignmentReport, intersect, party_keys
 from vflsynth.frames.alignment import check_no_repeated_key, key_kind
+from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel, Participant, answers, takes
 from vflsynth.protocol.messages import (
     AlignmentNotice,
@@ -73,6 +75,8 @@ class Matching(Participant):
         Of the party's rows, in its own order.
     verified : bool
         Whether all parties proved that they were told of the same common keys.
+    dummies : Dummies
+        What is among the keys that the party shows, and is nobody's.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class Matching(Participant):
         self.keys = party_keys(frame, on)
         check_no_repeated_key(name, self.keys)
         self.verified = False
+        self.dummies, self._padded = Dummies(), 0
         self._session: bytes | None = None
         self._rows: dict[str, int] = {}
         self._names: list[str] = []
@@ -104,8 +109,20 @@ class Matching(Participant):
             "columns": sorted(self._keyed(f"column|{label!r}")[:16] for label in columns),
         }
 
-    def begin(self, agreed: Agreed, names: Sequence[str], job: str) -> None:
+    def begin(
+        self, agreed: Agreed, names: Sequence[str], job: str, padding: Padding | None = None
+    ) -> None:
         """Bind the matching to what the server told of the parties: others must have been told so.
+
+        Parameters
+        ----------
+        agreed : Agreed
+        names : sequence of str
+            The job's parties.
+        job : str
+            The job's digest.
+        padding : Padding, optional
+            Of what groups of parties have in common.
 
         Raises
         ------
@@ -121,19 +138,22 @@ class Matching(Participant):
                     f"the server's terms are about {', '.join(sorted(of))}, and the job's parties "
                     f"are {', '.join(self._names)}"
                 )
-        for name in self._names:
-            self._bounds.check_rows(name, self._rows[name], own=name == self.name)
+        self._padded = n_dummies(padding, len(self._names))
+        for name in self._names:  # what should be dummies may be guesses
+            self._bounds.check_rows(name, self._rows[name] + self._padded, own=name == self.name)
         told = json.dumps({"job": job, **agreed.to_dict()}, sort_keys=True)
         self._session = derive(self._secret, f"session|{told}")
+        self.dummies = Dummies.of(padding, self.name, self._names, self._session)
 
     # -- blinded lists ---------------------------------------------------------------------------
 
     @answers(BlindedKeys)
     def blind(self, step: int) -> BlindedKeys:
         """Blind the own keys, in an order that tells nothing."""
-        shared = derive(self._the_session, "keys")
-        order = np.random.default_rng().permutation(len(self.keys))
-        self._blinder = KeyBlinder(self.keys, order, shared)
+        shared = derive(self.session, "keys")
+        texts = self.dummies.texts
+        order = np.random.default_rng().permutation(len(self.keys) + len(texts))
+        self._blinder = KeyBlinder(self.keys, order, shared, texts)
         points = self._blinder.blind()
         return BlindedKeys(self.name, SERVER, step, points, self._seal(self.name, 0, points))
 
@@ -202,7 +222,13 @@ class Matching(Participant):
                     f"the server says that {len(message.positions)} records are common; by the "
                     f"lists that the parties sealed {len(true)} are"
                 )
-        common = self._blinding("was told of common keys").common(message.positions)
+        common, dummies = self._blinding("was told of common keys").common(message.positions)
+        if dummies != set(range(self.dummies.n_common)):
+            raise _wrong_match(
+                "the dummies that the server says are common are not those that all parties have"
+            )
+        if not len(common):
+            raise nothing_common()
         self._bounds.check_matched(self.name, len(common))
         self._common = intersect({self.name: common})  # in the order that fits in one process use
 
@@ -228,8 +254,8 @@ class Matching(Participant):
         ]
         if wrong:
             raise _wrong_match(
-                f"no proof from {' and '.join(map(repr, wrong))} of the {len(self._the_common)} "
-                f"records that party {self.name!r} was told are common"
+                f"no proof from {' and '.join(map(repr, wrong))} of the records that party "
+                f"{self.name!r} was told are common"
             )
         self.verified = True
         self._own_points, self._reblinded = None, dict.fromkeys(self._reblinded, torch.empty(0))
@@ -245,7 +271,8 @@ class Matching(Participant):
     # -- seals -----------------------------------------------------------------------------------
 
     @property
-    def _the_session(self) -> bytes:
+    def session(self) -> bytes:
+        """A secret of the parties that is new in every attempt."""
         if self._session is None:
             raise ProtocolError(f"party {self.name!r} was asked before it was told the terms")
         return self._session
@@ -257,7 +284,7 @@ class Matching(Participant):
         return self._common
 
     def _mac(self, text: str, content: bytes) -> bytes:
-        return hmac.digest(derive(self._the_session, text), content, hashlib.sha256)
+        return hmac.digest(derive(self.session, text), content, hashlib.sha256)
 
     def _proof(self, name: str) -> bytes:
         return self._mac(f"matched|{name}", self.digest(self._the_common))
@@ -267,7 +294,7 @@ class Matching(Participant):
         return _bytes(self._mac(f"list|{owner}|{times}", points.numpy().tobytes()))
 
     def _check_seal(self, owner: str, times: int, points: Tensor, seal: Tensor) -> None:
-        if points.dim() != 2 or len(points) != self._rows[owner]:
+        if points.dim() != 2 or len(points) != self._rows[owner] + self._padded:
             raise _wrong_number(owner)
         right = self._seal(owner, times, points).numpy().tobytes()
         if not hmac.compare_digest(seal.numpy().tobytes(), right):
@@ -342,19 +369,33 @@ def check_facts(hellos: Mapping[str, Hello], job: str) -> None:
 
 
 def match_blinded(
-    channel: Channel, hellos: Mapping[str, Hello], matched_by: str
+    channel: Channel,
+    hellos: Mapping[str, Hello],
+    matched_by: str,
+    padding: Padding | None = None,
 ) -> AlignmentReport:
     """Let every party know which of its records all others have; the server sees no key.
+
+    Parameters
+    ----------
+    channel : Channel
+        Reaches the parties.
+    hellos : mapping of party name to Hello
+    matched_by : str
+        For the report.
+    padding : Padding, optional
+        Of what groups of parties have in common; the report's number has it, too.
 
     Raises
     ------
     NoOverlapError
     """
+    n_padded = n_dummies(padding, len(hellos))
     received = channel.gather(BlindedKeys, 0)
     lists = {name: message.points for name, message in received.items()}
     seals = {name: message.seal for name, message in received.items()}
     for name, points in lists.items():
-        if len(points) != fact(hellos[name], "rows", int):
+        if len(points) != fact(hellos[name], "rows", int) + n_padded:
             raise _wrong_number(name)
     for step, owner_of in enumerate(rounds(channel.names), start=1):
         sent = {
@@ -370,10 +411,7 @@ def match_blinded(
     found = common_positions(lists)
     n_matched = len(next(iter(found.values())))
     if not n_matched:
-        raise NoOverlapError(
-            "the parties have no key in common",
-            fix="check that the tables are about the same records and write keys in the same way",
-        )
+        raise nothing_common()
     if len(lists) == 2:
         channel.scatter(
             {name: ReturnedKeys(SERVER, name, 0, lists[name], seals[name]) for name in lists}
@@ -384,8 +422,17 @@ def match_blinded(
     given = channel.gather(MatchProof, 0)
     proofs = {name: message.proof.numpy().tobytes().hex() for name, message in given.items()}
     channel.scatter({name: MatchProofs(SERVER, name, 0, proofs) for name in proofs})
-    n_rows = {name: len(points) for name, points in lists.items()}
-    return AlignmentReport(matched_by, n_matched, n_rows, dict.fromkeys(n_rows, 0))
+    n_rows = {name: len(points) - n_padded for name, points in lists.items()}
+    most = 0 if padding is None else padding.largest
+    return AlignmentReport(matched_by, n_matched, n_rows, dict.fromkeys(n_rows, 0), most)
+
+
+def nothing_common() -> NoOverlapError:
+    """Return the error of parties that have no key in common."""
+    return NoOverlapError(
+        "the parties have no key in common",
+        fix="check that the tables are about the same records and write keys in the same way",
+    )
 
 
 def _wrong_number(party: str) -> ExchangeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -29,9 +30,21 @@ from vflsynth.federation.tags import Tags
 from vflsynth.frames import check_party_frames, read_table
 from vflsynth.methods.base import Method
 from vflsynth.privacy import OpenAccount
-from vflsynth.protocol import MESSAGES, MadeOf, Message, Schedule, Transcript, When, answers, takes
+from vflsynth.protocol import (
+    MESSAGES,
+    SERVER,
+    MadeOf,
+    Message,
+    Schedule,
+    Transcript,
+    When,
+    answers,
+    takes,
+)
 from vflsynth.protocol.messages import (
+    AccountHeads,
     AlignmentNotice,
+    AllAccountHeads,
     BlindedKeys,
     CommonPositions,
     EncodedSize,
@@ -44,7 +57,7 @@ from vflsynth.protocol.messages import (
     ReturnedKeys,
     Terms,
 )
-from vflsynth.run import Agreed, PartyRun, Seat
+from vflsynth.run import Agreed, PartyRun, Seat, shown_accounts
 
 logger = logging.getLogger("vflsynth")
 
@@ -80,7 +93,11 @@ class BlindedRun(PartyRun):
         """Learn of the others, and have every list of keys sealed for these terms."""
         super().take_terms(message)
         holders = [HOLDER] if self.job.has_labels else []
-        self.matching.begin(self.agreed, [*self.job.parties, *holders], self.job.digest)
+        names = [*self.job.parties, *holders]
+        self.matching.begin(
+            self.agreed, names, self.job.digest, self.method.padding(len(self.job.parties))
+        )
+        self.tags.renew(self.agreed.nonce)
 
     @answers(BlindedKeys)
     def blind(self, step: int) -> Message:
@@ -124,6 +141,10 @@ class BlindedRun(PartyRun):
         logger.info("%s: %d records matched", self.name, len(message.common_keys))
         super().align(message)
 
+    def draw_dummies(self) -> int:
+        """Return how many dummies all parties' lists of keys had."""
+        return self.matching.dummies.n_common
+
     def scheduled(self, schedule: Schedule) -> None:
         """Let tags prove batches and latents."""
         self.tags.schedule = schedule
@@ -133,8 +154,7 @@ class BlindedRun(PartyRun):
     ) -> Schedule:
         """Make what the parties draw alike, with samples that are new in every attempt."""
         site, name = self.site, self.job.name
-        nonces = "|".join(agreed.nonces[party] for party in sorted(agreed.nonces))
-        sampling = derive(site.the_shared, f"sampling|{name}|{nonces}")
+        sampling = derive(site.the_shared, f"sampling|{name}|{agreed.nonce}")
         streams = RandomStreams([site.schedule_secret(name)], self.seat.device)
         return method.schedule(streams, [sampling], n_records, settings)
 
@@ -204,12 +224,7 @@ class PartyNode(BlindedRun):
             If another party's account lacks what this one remembers of it.
         """
         super().take_terms(message)
-        if self.agreed.accounts.get(self.name) != self._shown:
-            raise ProtocolError(f"the server's terms misstate the account of party {self.name!r}")
-        shown = self.agreed.accounts
-        remember(
-            self.site.folder, {name: shown[name] for name in self.job.parties if name in shown}
-        )
+        self._remember(self.agreed.accounts)
         latest = max(self.checkpoints.epochs(), default=0)
         if latest - self.agreed.epoch > self.job.checkpoint_every:
             raise ProtocolError(
@@ -266,7 +281,7 @@ class PartyNode(BlindedRun):
             },
         )
         super().align(message)
-        self.rules.allow({EncodedSize: 1})
+        self.rules.allow({EncodedSize: 1, AccountHeads: 0 if self.opened is None else 2})
 
     def open_account(self) -> None:
         """Refuse what the site did not agree to, before anything is computed."""
@@ -274,6 +289,32 @@ class PartyNode(BlindedRun):
         if plan is not None and self.site.budget is not None:
             self.account = self.opened = open_account(self.site, self.job.name, plan.ledger)
             self.opened.check(plan.releases(self.agreed.epoch + 1))
+
+    @answers(AccountHeads)
+    def account_heads(self, step: int) -> AccountHeads:
+        """Show the account once more, for what this run booked to be missed if it is cut off."""
+        assert self.opened is not None, "it is not allowed before"
+        self._shown = self.opened.show()
+        self._remember({self.name: self._shown})
+        return AccountHeads(self.name, SERVER, step, self._shown)
+
+    @takes(AllAccountHeads)
+    def take_heads(self, message: AllAccountHeads) -> None:
+        """Remember all parties' accounts.
+
+        Raises
+        ------
+        AccountRewoundError
+            If another party's account lacks what this one remembers of it.
+        """
+        self._remember(shown_accounts(message.shown))
+
+    def _remember(self, shown: Mapping[str, Mapping[str, Any]]) -> None:
+        if shown.get(self.name) != self._shown:
+            raise ProtocolError(f"the server misstates the account of party {self.name!r}")
+        remember(
+            self.site.folder, {name: shown[name] for name in self.job.parties if name in shown}
+        )
 
     def encode(self) -> None:
         """Make the encoding; a private one is released once per run, however often it resumes.

@@ -53,9 +53,11 @@ class KeyBlinder:
     keys : pandas.Index
         The party's keys, without duplicates.
     order : ndarray of int
-        A random permutation: the order in which the keys are shown to others.
+        A random permutation: the order in which keys and dummies are shown to others.
     shared : bytes
         The secret of all parties, under which keys become digests.
+    dummies : sequence of str
+        Texts of further keys, which are nobody's (`vflsynth.federation.dummies`).
 
     Raises
     ------
@@ -63,18 +65,21 @@ class KeyBlinder:
         If OpenMined PSI is not installed.
     """
 
-    def __init__(self, keys: pd.Index, order: Positions, shared: bytes) -> None:
+    def __init__(
+        self, keys: pd.Index, order: Positions, shared: bytes, dummies: Sequence[str] = ()
+    ) -> None:
         self._psi = _library()
-        self._keys, self._order, self._shared = keys, order, shared
+        self._keys, self._order, self._shared, self._dummies = keys, order, shared, dummies
         self._secret = self._psi.client.CreateWithNewKey(True).GetPrivateKeyBytes()
 
     def blind(self) -> Tensor:
         """Return the party's own keys, blinded by it alone: uint8, (key, 33)."""
-        texts = [
-            hmac.digest(self._shared, key_text(key).encode(), hashlib.sha256).hex()
-            for key in self._keys.take(self._order)
+        texts = [*map(key_text, self._keys), *self._dummies]
+        digests = [
+            hmac.digest(self._shared, texts[place].encode(), hashlib.sha256).hex()
+            for place in self._order
         ]
-        return _to_tensor(_in_threads(self._blind, texts))
+        return _to_tensor(_in_threads(self._blind, digests))
 
     def reblind(self, points: Tensor) -> Tensor:
         """Blind other parties' points too, in their order.
@@ -86,17 +91,21 @@ class KeyBlinder:
         """
         return _to_tensor(_in_threads(self._reblind, _to_bytes(points)))
 
-    def common(self, positions: Tensor) -> pd.Index:
-        """Return the party's own keys at positions of the list that `blind` returned."""
+    def common(self, positions: Tensor) -> tuple[pd.Index, set[int]]:
+        """Return the own keys, and the numbers of the dummies, at positions of the blinded list."""
         found = positions.numpy()
         if (
             found.dtype != np.int64
             or found.ndim != 1
             or len(np.unique(found)) != len(found)
-            or not ((found >= 0) & (found < len(self._keys))).all()
+            or not ((found >= 0) & (found < len(self._order))).all()
         ):
             raise ProtocolError("received positions of common keys that the party does not have")
-        return self._keys.take(self._order[found])
+        places = self._order[found]
+        n_keys = len(self._keys)
+        return self._keys.take(places[places < n_keys]), set(
+            (places[places >= n_keys] - n_keys).tolist()
+        )
 
     def _blind(self, texts: list[str]) -> Sequence[bytes]:
         client = self._psi.client.CreateFromKey(self._secret, True)

@@ -23,8 +23,8 @@ from vflsynth.frames import AlignmentReport
 from vflsynth.methods.base import Method
 from vflsynth.privacy import OpenAccount
 from vflsynth.protocol import SERVER, Channel, Message, Transcript
-from vflsynth.protocol.messages import Hello
-from vflsynth.run import ServerRun, fact, shown_accounts
+from vflsynth.protocol.messages import AccountHeads, AllAccountHeads, Hello
+from vflsynth.run import ServerRun, accounts_of, fact, shown_accounts
 
 logger = logging.getLogger("vflsynth")
 
@@ -116,12 +116,12 @@ class ServerNode(ServerRun):
     def check(self, hellos: Mapping[str, Hello]) -> None:
         """Check that the parties can work together."""
         check_facts(hellos, self.job.digest)
-        remember(self.site.folder, shown_accounts(hellos))
+        remember(self.site.folder, shown_accounts(accounts_of(hellos)))
 
     def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:
         """Match by blinded keys; the server sees none."""
         matched_by = "index" if self.job.on is None else f"key column {self.job.on!r}"
-        return match_blinded(self.everybody, hellos, matched_by)
+        return match_blinded(self.everybody, hellos, matched_by, self.padding)
 
     def first_epoch(self, hellos: Mapping[str, Hello]) -> int:
         """Return the epoch to go on from, 0 to start: the newest that all nodes have.
@@ -154,6 +154,22 @@ class ServerNode(ServerRun):
         shown_account(self.site)
         self.account = self.opened = open_account(self.site, self.job.name, plan.ledger)
         self.pay_first(self.opened, done)
+        self._show_accounts(0)
+
+    def train(self, done: int, widths: dict[str, int]) -> None:
+        """Train, and let all nodes remember what was booked."""
+        super().train(done, widths)
+        if self.opened is not None:
+            self._show_accounts(1)
+
+    def _show_accounts(self, turn: int) -> None:
+        """Have all accounts shown: once before anything is released, and when all is booked."""
+        heads = self.remote.gather(AccountHeads, turn)
+        shown = shown_accounts({name: message.shown for name, message in heads.items()})
+        remember(self.site.folder, shown)
+        self.remote.scatter(
+            {name: AllAccountHeads(SERVER, name, turn, shown) for name in self.remote.names}
+        )
 
     def watchers(self, done: int) -> Sequence[Any]:
         """Return nothing: the report has the history."""

@@ -70,7 +70,7 @@ class Bounds:
         """
         if self.least_matched is not None and matched < self.least_matched:
             raise PayloadRejectedError(
-                f"{matched:,} records are common; the site file asks for {self.least_matched:,}",
+                f"fewer records are common than the {self.least_matched:,} of a site file",
                 fix="look at how keys are written at the sites, or lower least_matched",
                 party=name,
             )

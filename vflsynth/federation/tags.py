@@ -31,6 +31,10 @@ class Tags:
         self.records = b""
         self.schedule: Schedule | None = None
 
+    def renew(self, nonce: str) -> None:
+        """Let tags be of one attempt: equal ones would tell that two have the same records."""
+        self._secret = derive(self._secret, nonce)
+
     def __call__(self, kind: type[Message], step: int) -> str:
         """Return the tag of an answer."""
         mac = hmac.new(self._secret, f"{kind.__name__}|{step}|".encode(), hashlib.sha256)

@@ -45,6 +45,9 @@ class AlignmentReport:
         Rows in each party's table.
     n_duplicated : dict of str to int
         Rows of each party that share their key with another of its rows (an error if not 0).
+    most_dummies : int
+        At most so many of the matched records are nobody's: whoever wrote this must not know how
+        many are common.
 
     Examples
     --------
@@ -58,6 +61,7 @@ class AlignmentReport:
     n_matched: int
     n_rows: dict[str, int]
     n_duplicated: dict[str, int]
+    most_dummies: int = 0
 
     @property
     def n_dropped(self) -> dict[str, int]:
@@ -83,8 +87,9 @@ class AlignmentReport:
 
     def __str__(self) -> str:
         counts = self.to_frame()
+        dummies = f", up to {self.most_dummies} of them dummies" if self.most_dummies else ""
         return "\n".join(
-            [f"{self.n_matched} records matched by {self.matched_by}"]
+            [f"{self.n_matched} records matched by {self.matched_by}{dummies}"]
             + [
                 f"  {party}: {self.n_rows[party]} rows, {self.n_matched} matched, "
                 f"{self.n_dropped[party]} dropped, {self.n_duplicated[party]} duplicated"

@@ -21,6 +21,7 @@ from vflsynth.mechanisms.lengths import Length, default_epochs
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import NeighbouringRelation, SampledRelease, Sampler
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
+from vflsynth.privacy.padding import Padding
 
 Reports = Literal["nothing", "fake scores", "fake scores and penalties", "losses"]
 
@@ -166,6 +167,11 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
         differs. Default: `default_relation`. Fixed-size batches know "replace_one" only.
     large_delta : bool, default=False
         Insist on a `delta` of 1/n or more.
+    intersection_epsilon : float, optional
+        Hide how many records the parties have in common from the server: with this ε, and `delta`,
+        it cannot tell that number from one more or less, as dummies of a random number are among
+        them (`vflsynth.privacy.padding`). It comes on top of `epsilon`, for the server alone, anew
+        in every run. For mechanisms with `secure_sums`. Default: the server sees the number.
     """
 
     name: ClassVar[str]
@@ -181,6 +187,9 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
     one_release: ClassVar[bool] = False
     """Whether a run makes one model: every further one would be a release that nobody counts."""
 
+    secure_sums: ClassVar[bool] = False
+    """Whether nobody sees records, so that dummies can be among them."""
+
     protects_synthetic_data: ClassVar[bool] = True
     """Whether ε is about the synthetic data; if so, what no entry covers is refused."""
 
@@ -190,6 +199,7 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
         "noise_multiplier": Optional(POSITIVE),
         "neighbouring_relation": Optional(Choice(tuple(map(str, NeighbouringRelation)))),
         "large_delta": Choice((False, True)),
+        "intersection_epsilon": Optional(Number(0.01)),
     }
     """Ranges of parameters, by name."""
 
@@ -198,6 +208,7 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
     noise_multiplier: float | None = None
     neighbouring_relation: str | None = None
     large_delta: bool = False
+    intersection_epsilon: float | None = None
 
     @property
     def relation(self) -> NeighbouringRelation:
@@ -233,6 +244,12 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
                 f"'replace_one' for {type(self).__name__}: its fixed-size batches or shards are "
                 "not accounted for under any other relation",
             )
+
+    def padding(self, n_parties: int) -> Padding | None:
+        """Return how many dummies hide what parties have in common; None if they do not."""
+        if self.intersection_epsilon is None or self.delta is None or n_parties < 2:
+            return None
+        return Padding.of_groups(self.intersection_epsilon, self.delta, n_parties)
 
     def public_number(self, n_records: int) -> int | None:
         """Return a public number of records: the true one, if it is public, or None."""

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from vflsynth.mechanisms.base import Asked, Cover, HistogramMechanism, Plan
 from vflsynth.mechanisms.discriminators import SERVER
 from vflsynth.mechanisms.planning import (
-    IN_LEAGUE,
-    KNOWN_ANYWAY,
-    RECIPIENTS,
-    SERVER_AND_PARTIES,
+    audience,
     histogram_event,
     ledger_of,
     releases_of_counts,
@@ -79,6 +76,7 @@ class LatentTree(HistogramMechanism):
     name = "latent_tree"
     sampler = Sampler.NONE
     one_release = True
+    secure_sums = True
     needs_histograms = True
 
     def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> LatentTreePlan:
@@ -114,8 +112,7 @@ class LatentTree(HistogramMechanism):
                 columns,
                 entries,
                 words="differentially private latent tree (DPLT), with Gaussian noise",
-                protected_against=(RECIPIENTS, SERVER_AND_PARTIES),
-                not_protected_against=(IN_LEAGUE, KNOWN_ANYWAY),
+                **audience(self, columns),
                 public=("numbers of states and of latent states",),
             ),
             histogram_noise_multiplier=noise["preprocessing"],

@@ -10,11 +10,7 @@ from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan
 from vflsynth.mechanisms.discriminators import SERVER
 from vflsynth.mechanisms.planning import (
-    IN_LEAGUE,
-    KNOWN_ANYWAY,
-    RECIPIENTS,
-    SERVER_AND_PARTIES,
-    WHO_JOINS,
+    audience,
     histogram_event,
     ledger_of,
     split_budget,
@@ -93,6 +89,7 @@ class MeanEmbedding(HistogramMechanism):
     name = "kernel_mean_embedding"
     sampler = Sampler.NONE
     one_release = True
+    secure_sums = True
     needs_histograms = True
     rules = HistogramMechanism.rules | {
         "n_features": Number(2, whole=True),
@@ -133,8 +130,7 @@ class MeanEmbedding(HistogramMechanism):
                 columns,
                 [LedgerEntry("preprocessing", histograms), LedgerEntry("mean embedding", features)],
                 words="noisy histograms and kernel mean embedding (one-shot)",
-                protected_against=(RECIPIENTS,) if holder else (RECIPIENTS, SERVER_AND_PARTIES),
-                not_protected_against=(WHO_JOINS,) if holder else (IN_LEAGUE, KNOWN_ANYWAY),
+                **audience(self, columns, holder),
                 public=("random frequencies",),
             ),
             histogram_noise_multiplier=noise["histograms"],

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from vflsynth.mechanisms.base import Asked, Cover, HistogramMechanism, Plan
 from vflsynth.mechanisms.discriminators import SERVER
 from vflsynth.mechanisms.planning import (
-    IN_LEAGUE,
-    KNOWN_ANYWAY,
-    RECIPIENTS,
-    SERVER_AND_PARTIES,
+    audience,
     histogram_event,
     ledger_of,
     releases_of_counts,
@@ -77,6 +74,7 @@ class PairwiseTables(HistogramMechanism):
     name = "pairwise_tables"
     sampler = Sampler.NONE
     one_release = True
+    secure_sums = True
     needs_histograms = True
 
     def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> PairwisePlan:
@@ -100,8 +98,7 @@ class PairwiseTables(HistogramMechanism):
                 columns,
                 entries,
                 words="noisy tables of all pairs of columns (one-shot)",
-                protected_against=(RECIPIENTS, SERVER_AND_PARTIES),
-                not_protected_against=(IN_LEAGUE, KNOWN_ANYWAY),
+                **audience(self, columns),
                 public=("numbers of states and of components",),
             ),
             histogram_noise_multiplier=noise["preprocessing"],

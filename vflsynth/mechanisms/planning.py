@@ -31,6 +31,10 @@ SERVER_AND_PARTIES = (
 )
 IN_LEAGUE = "a party and the server together: the parties' secret takes the masks off all records"
 KNOWN_ANYWAY = "a party: it knows its own records and whose records the other parties have, too"
+SERVER_COUNTS = (
+    "the server, as to how many records the parties have in common: it sees that number, which "
+    "intersection_epsilon hides"
+)
 WHO_JOINS = "whoever joins the tables and trains: it sees all parties' records as they are"
 SERVER_SEES_FEATURES = (
     "the server: it sees intermediate features of every record in a batch without noise"
@@ -46,6 +50,36 @@ ARITHMETIC = (
     "that a record's gradient is the same to the last bit whatever else is in its batch: tested, "
     "not proved"
 )
+
+
+def audience(
+    mechanism: HistogramMechanism, columns: Mapping[str, ColumnCounts], holder: str | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Say against whom a run protects whose records nobody sees, or the holder of the join alone.
+
+    Returns
+    -------
+    dict
+        Arguments of `ledger_of`.
+    """
+    if holder is not None:
+        return {"protected_against": (RECIPIENTS,), "not_protected_against": (WHO_JOINS,)}
+    protected, not_protected = [RECIPIENTS, SERVER_AND_PARTIES], [IN_LEAGUE, KNOWN_ANYWAY]
+    padding = mechanism.padding(len(columns))
+    if padding is not None:
+        of = "" if len(columns) == 2 else " in every group of parties"
+        protected.append(
+            "the server, as to how many records the parties have in common: it sees their number"
+            f"{of} plus 0 to {padding.largest} dummies, which is ε "
+            f"{mechanism.intersection_epsilon:g} at δ {mechanism.delta:g} in every run, on top of "
+            "what is spent above; and every party's own number of records as it is"
+        )
+    elif len(columns) > 1:
+        not_protected.append(SERVER_COUNTS)
+    return {
+        "protected_against": tuple(protected),
+        "not_protected_against": tuple(not_protected),
+    }
 
 
 def ledger_of(

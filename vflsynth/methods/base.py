@@ -23,6 +23,7 @@ from vflsynth.models import PartyModel, RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.events import Sampler
+from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import Channel, Message, PoissonSchedule, Schedule, SubsetSchedule
 
 
@@ -130,7 +131,7 @@ class Method(ABC):
     columns : mapping of party name to ColumnCounts
         What it was agreed for.
     n_records : int
-        Matched records, likewise.
+        Matched records, likewise, with dummies (`Mechanism.padding`).
     """
 
     party: ClassVar[type[Party]] = Party
@@ -188,6 +189,10 @@ class Method(ABC):
         """Choose one offset of minted keys for all parties from their own."""
         # Public offsets are the largest that a type can hold, learned ones the first free keys.
         return min(offsets) if self.is_private else max(offsets)
+
+    def padding(self, n_parties: int) -> Padding | None:
+        """Return how many dummies hide what parties have in common; None if they do not."""
+        return None if self.privacy is None else self.privacy.padding(n_parties)
 
     # -- when records are matched -----------------------------------------------------------------
 
@@ -293,6 +298,10 @@ class Method(ABC):
     def n_blocks(self, settings: Any) -> int:
         """Return how many blocks of records there are messages of, at most."""
         return 0
+
+    def n_dummies(self, party: Party, schedule: Schedule) -> int:
+        """Return how many of the records that the server counts are nobody's."""
+        return schedule.n_records - len(party.matched_rows)
 
     def build(self, party: Any, settings: Any, schedule: Schedule, streams: RandomStreams) -> None:
         """Make a party's networks."""

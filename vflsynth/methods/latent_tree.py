@@ -129,7 +129,14 @@ class LatentTreeMethod(Method):
             streams.numpy_generators("latent attributes")[0],
             self.noise,
         )
-        party.share(self.n_groups, self.width, self.grid, self.arithmetic, schedule.attempt)
+        party.share(
+            self.n_groups,
+            self.width,
+            self.grid,
+            self.arithmetic,
+            schedule.attempt,
+            self.n_dummies(party, schedule),
+        )
 
     def algorithm(
         self, channel: Channel, settings: TreeSettings, streams: RandomStreams

@@ -197,6 +197,7 @@ class LatentTreeParty(Party):
         grid: Grid,
         arithmetic: Arithmetic,
         secret: bytes,
+        n_dummies: int = 0,
     ) -> None:
         """Prepare what goes into tables with other latent attributes; codes are then dropped.
 
@@ -211,6 +212,8 @@ class LatentTreeParty(Party):
         arithmetic : Arithmetic
         secret : bytes
             The parties', new in every attempt.
+        n_dummies : int, default=0
+            Among the records that are masked.
         """
         codes, self._sizes = [c for c, _ in self.latents], [size for _, size in self.latents]
         del self.latents
@@ -224,7 +227,7 @@ class LatentTreeParty(Party):
         if len(n_groups) > 1:
             one_hot = np.concatenate([np.eye(width, dtype=np.int64)[c] for c in codes], 1)
             widths = {name: n * width for name, n in n_groups.items()}
-            self._products = ProductParty(self.name, one_hot, widths, secret, arithmetic)
+            self._products = ProductParty(self.name, one_hot, widths, secret, arithmetic, n_dummies)
 
     @answers(LatentTables)
     def latent_tables(self, step: int) -> LatentTables:

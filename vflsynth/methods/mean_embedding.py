@@ -165,7 +165,9 @@ class MeanEmbeddingMethod(Method):
         """Make a party's generator."""
         n_steps = self.duration(schedule.n_records, settings).n_steps
         party.build_for(self.embedding, n_steps, settings, schedule, streams)
-        party.share(self.features, sorted(self.columns), self.noise)
+        party.share(
+            self.features, sorted(self.columns), self.noise, self.n_dummies(party, schedule)
+        )
 
     def algorithm(
         self, channel: Channel, settings: Settings, streams: RandomStreams

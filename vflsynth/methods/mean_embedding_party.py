@@ -108,7 +108,11 @@ class MeanEmbeddingParty(GANParty):
         return IndependentProjections(self.name, SERVER, step, projections)
 
     def share(
-        self, features: FeatureSum, names: Sequence[str], noise: torch.Generator | None
+        self,
+        features: FeatureSum,
+        names: Sequence[str],
+        noise: torch.Generator | None,
+        n_dummies: int = 0,
     ) -> None:
         """Prepare to share the sum of the joint records' features.
 
@@ -119,8 +123,11 @@ class MeanEmbeddingParty(GANParty):
             All parties.
         noise : torch.Generator, optional
             For tests only; see `vflsynth.privacy.noise`.
+        n_dummies : int, default=0
+            Among the records that are masked.
         """
         self._features, self._names, self._noise = features, names, noise
+        self._n_dummies = n_dummies
 
     @answers(MaskedAngles)
     def masked_angles(self, step: int) -> MaskedAngles:
@@ -131,7 +138,12 @@ class MeanEmbeddingParty(GANParty):
             angles = angles_of(torch.cat(parts))
             del self.records
             self._angles = PhaseParty(
-                self.name, angles, self._names, self.schedule.attempt, self._features.arithmetic
+                self.name,
+                angles,
+                self._names,
+                self.schedule.attempt,
+                self._features.arithmetic,
+                self._n_dummies,
             )
         return MaskedAngles(self.name, SERVER, step, self._angles.mask(step))
 

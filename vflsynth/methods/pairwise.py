@@ -115,6 +115,7 @@ class PairwiseMethod(Method):
             self.arithmetic,
             schedule.attempt,
             self.noise,
+            self.n_dummies(party, schedule),
         )
 
     def algorithm(

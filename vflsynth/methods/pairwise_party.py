@@ -56,6 +56,7 @@ class PairwiseParty(Party):
         arithmetic: Arithmetic | None,
         secret: bytes,
         noise: torch.Generator | None = None,
+        n_dummies: int = 0,
     ) -> None:
         """Find the states of all records, and prepare what they contribute to.
 
@@ -74,6 +75,8 @@ class PairwiseParty(Party):
             The parties', new in every attempt.
         noise : torch.Generator, optional
             For tests only; see `vflsynth.privacy.noise`.
+        n_dummies : int, default=0
+            Among the records that are masked.
         """
         matched, histograms = self.matched(), self.transformer.histograms_
         discrete = [DiscreteColumn.of(h, n_states) for h in histograms.values()]
@@ -100,7 +103,7 @@ class PairwiseParty(Party):
             width = n_states + 1
             one_hot = np.concatenate([np.eye(width, dtype=np.int64)[c] for c in codes], 1)
             widths = {name: n * width for name, n in n_columns.items()}
-            self._products = ProductParty(self.name, one_hot, widths, secret, arithmetic)
+            self._products = ProductParty(self.name, one_hot, widths, secret, arithmetic, n_dummies)
 
     @answers(ColumnTables)
     def column_tables(self, step: int) -> ColumnTables:

@@ -215,12 +215,7 @@ class PrivacyAccount:
             shown, the newest last. They are random to whoever has not got the file.
         """
         with self._lock():
-            records = self.records()
-            # Without it, what is shown again in the same second after a cut would be the same.
-            records.append(_next(records, SHOWN, {"nonce": secrets.token_hex(16)}))
-            self._write(records)
-        heads = [record["digest"] for record in records if record["event"] == SHOWN]
-        return {"account": records[0]["details"]["account"], "heads": heads}
+            return self._show(self.records())
 
     def set_budget(self, budget: Budget | None) -> None:
         """Change the limit; the file says when."""
@@ -266,6 +261,13 @@ class PrivacyAccount:
             f"another private run has {self.path.name} open, or hangs. Stop it first",
             self.patience,
         )
+
+    def _show(self, records: list[dict[str, Any]]) -> dict[str, Any]:
+        # Without a nonce, what is shown again in the same second after a cut would be the same.
+        records.append(_next(records, SHOWN, {"nonce": secrets.token_hex(16)}))
+        self._write(records)
+        heads = [record["digest"] for record in records if record["event"] == SHOWN]
+        return {"account": records[0]["details"]["account"], "heads": heads}
 
     def _write(self, records: list[dict[str, Any]]) -> None:
         content = {"format": _FORMAT, "version": _VERSION, "records": records}
@@ -336,6 +338,10 @@ class OpenAccount:
             details = {"purpose": entry.purpose, "event": event_to_dict(entry.event)}
             self._records.append(_next(self._records, SPENT, details))
         self._account._write(self._records)
+
+    def show(self) -> dict[str, Any]:
+        """Return what others remember, what this run booked included; see `PrivacyAccount.show`."""
+        return self._account._show(self._records)
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:

@@ -211,6 +211,34 @@ class EncodedSizes(Message):
     widths: dict[str, Any]
 
 
+@message(
+    from_party=True,
+    made_of=MadeOf.COLUMNS,
+    when=When.EPOCH,
+    contents="heads of the party's privacy account: once it has booked what comes before the "
+    "second epoch, and when the run is over",
+    tells="how often the party took part in private runs; heads are random to whoever lacks the "
+    "account",
+)
+class AccountHeads(Message):
+    """What `vflsynth.privacy.PrivacyAccount.show` returns; JSON values."""
+
+    shown: dict[str, Any]
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.COLUMNS,
+    when=When.EPOCH,
+    contents="what all parties' accounts showed",
+    tells="how often each of them took part in private runs",
+)
+class AllAccountHeads(Message):
+    """Party name to `AccountHeads`; every site refuses accounts that lack what it remembers."""
+
+    shown: dict[str, Any]
+
+
 # -- during training, whatever the method ---------------------------------------------------------
 
 

@@ -1,6 +1,6 @@
 """Runs: match, encode, agree, build, train, keep. In one process or across processes."""
 
-from vflsynth.run.agreed import Agreed, fact, shown_accounts
+from vflsynth.run.agreed import Agreed, accounts_of, fact, shown_accounts
 from vflsynth.run.callbacks import Callback, EarlyStopping, EpochState, Progress
 from vflsynth.run.history import History, history_from_json, history_to_json
 from vflsynth.run.joined import JOINED, JoinedRun
@@ -26,6 +26,7 @@ __all__ = [
     "Progress",
     "Seat",
     "ServerRun",
+    "accounts_of",
     "fact",
     "history_from_json",
     "history_to_json",

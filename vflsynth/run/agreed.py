@@ -56,7 +56,7 @@ class Agreed:
             nonces={name: fact(hello, "nonce", str) for name, hello in hellos.items()},
             epoch=epoch,
             key_offset=choose_offset([int(fact(h, "key_offset", str)) for h in hellos.values()]),
-            accounts=shown_accounts(hellos),
+            accounts=shown_accounts(accounts_of(hellos)),
         )
 
     @classmethod
@@ -85,6 +85,11 @@ class Agreed:
         return asdict(self) | {"key_offset": str(self.key_offset)}
 
     @property
+    def nonce(self) -> str:
+        """All parties' nonces: new in every attempt for each of them."""
+        return "|".join(self.nonces[name] for name in sorted(self.nonces))
+
+    @property
     def counts(self) -> dict[str, ColumnCounts]:
         """Numbers of the parties' columns, which are all that the noise depends on."""
         return {
@@ -92,24 +97,28 @@ class Agreed:
         }
 
 
-def shown_accounts(hellos: Mapping[str, Hello]) -> dict[str, dict[str, Any]]:
-    """Return what the parties' hellos show of privacy accounts.
+def accounts_of(hellos: Mapping[str, Hello]) -> dict[str, Any]:
+    """Return what the hellos of parties that have a privacy account show of it."""
+    return {n: hello.facts["account"] for n, hello in hellos.items() if "account" in hello.facts}
+
+
+def shown_accounts(accounts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Read what parties showed of their privacy accounts.
 
     Raises
     ------
     PayloadRejectedError
     """
     found = {}
-    for name, hello in hellos.items():
-        if "account" in hello.facts:
-            try:
-                found[name] = _shown(hello.facts["account"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise PayloadRejectedError(
-                    "its hello shows something else than a privacy account",
-                    fix="install the same version of vflsynth at every site",
-                    party=name,
-                ) from error
+    for name, account in accounts.items():
+        try:
+            found[name] = _shown(account)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise PayloadRejectedError(
+                "shows something else than a privacy account",
+                fix="install the same version of vflsynth at every site",
+                party=name,
+            ) from error
     return found
 
 

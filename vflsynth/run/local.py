@@ -156,7 +156,7 @@ class LocalRun(ServerRun):
         self._opened: OpenAccount | None = None
         self.rows = _replica_rows(options.replica_rows, len(secrets))
         self._holder = holder
-        shared = _Shared(secrets, device, self.rows, method.noise)
+        shared = self._shared = _Shared(secrets, device, self.rows, method.noise)
         self.parties = {
             name: PartyRun(
                 Seat(
@@ -175,6 +175,7 @@ class LocalRun(ServerRun):
                     n_training=None if self.rows is None else self.rows.shape[1],
                     has_columns=own_has_columns or name != own,
                     identity=self.identity,
+                    padding_secret=shared.padding_secret,
                 ),
                 method,
             )
@@ -205,8 +206,14 @@ class LocalRun(ServerRun):
 
     @property
     def n_training(self) -> int:
-        """Training records per replica, once records are matched."""
-        return self.alignment.n_matched if self.rows is None else self.rows.shape[1]
+        """Training records per replica, once records are matched; dummies included."""
+        return self._n_training(self.alignment.n_matched)
+
+    def _n_training(self, n_matched: int) -> int:
+        if self.rows is not None:
+            return self.rows.shape[1]
+        secret = self._shared.padding_secret(self.agreed)
+        return n_matched + (0 if self.padding is None else self.padding.draw(secret))
 
     def run(self) -> None:
         """Run to the end, or until Ctrl-C; then others may have the account."""
@@ -226,7 +233,7 @@ class LocalRun(ServerRun):
         account = self.options.account
         if not isinstance(account, PrivacyAccount):
             return
-        self.plan(n_matched if self.rows is None else self.rows.shape[1])
+        self.plan(self._n_training(n_matched))
         plan = self.method.plan
         assert plan is not None, "the combination was checked"
         method = self.method
@@ -323,6 +330,11 @@ class _Shared:
         self._rows = None if rows is None else rows.to(device)
         self._n_replicas, self._noise = len(secrets), noise
         self._made: Schedule | None = None
+        self._padding = derive(secrets[0], "padding")
+
+    def padding_secret(self, agreed: Agreed) -> bytes:
+        """Return what dummies are drawn of, new in every run."""
+        return derive(self._padding, agreed.nonce)
 
     def schedule(self, method: Method, n_records: int, settings: Any, agreed: Agreed) -> Schedule:
         if self._made is None:

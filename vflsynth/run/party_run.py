@@ -54,6 +54,8 @@ class PartyRun(Participant):
     ----------
     schedule : Schedule
         What the parties draw alike, once networks are built.
+    n_dummies : int
+        Records that are nobody's, among those that the server counts.
     """
 
     schedule: Schedule
@@ -69,6 +71,7 @@ class PartyRun(Participant):
                 {seat.name: seat.frame}, seat.on, seat.schema, seat.template.kinds
             )
             self.n_unlisted = counts[seat.name].unlisted
+        self.n_dummies = 0
         self.account: Account | None = None
         self.settings: Any = None
         self.duration = Duration(0, 0)
@@ -85,8 +88,8 @@ class PartyRun(Participant):
 
     @property
     def n_records(self) -> int:
-        """Training records per replica."""
-        return self.seat.n_training or len(self.party.matched_rows)
+        """Training records per replica, dummies included."""
+        return self.seat.n_training or len(self.party.matched_rows) + self.n_dummies
 
     # -- joining and matching --------------------------------------------------------------------
 
@@ -131,6 +134,7 @@ class PartyRun(Participant):
     def align(self, message: AlignmentNotice) -> None:
         """Learn the common records; agree on noise, encode, and pay for the first releases."""
         self.party.align(message)
+        self.n_dummies = self.draw_dummies()
         self.seat.checkpoints.forget_after(self.agreed.epoch)
         if not self.seat.has_columns:
             return
@@ -140,6 +144,13 @@ class PartyRun(Participant):
         self.encode()
         self._paid = self.agreed.epoch
         self._pay(self._paid + 1)  # before anything leaves, its size included
+
+    def draw_dummies(self) -> int:
+        """Return how many dummies hide what is common; the same at all parties, anew each time."""
+        padding = self.method.padding(len(self.agreed.rows))
+        if padding is None or self.seat.padding_secret is None:
+            return 0
+        return padding.draw(self.seat.padding_secret(self.agreed))
 
     def open_account(self) -> None:
         """Refuse what the party did not agree to, before anything is computed."""
@@ -209,7 +220,7 @@ class PartyRun(Participant):
             "version of vflsynth": __version__,
             "method": type(self.method).__name__,
             **self.seat.identity,
-            "n_records": self.n_records,
+            "n_records": self.n_records - self.n_dummies,
             "encoded widths": self._widths,
             "records": self.party.digest(self.seat.fingerprint)[:16],
             **asdict(self.settings),

@@ -103,6 +103,8 @@ class Seat:
         False for an active party that has labels only.
     identity : mapping
         What else must be equal for a checkpoint to be continued, JSON-safe.
+    padding_secret : callable, optional
+        Of `Agreed`: what the parties draw the number of dummies of, which the server lacks.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Seat:
     n_training: int | None = None
     has_columns: bool = True
     identity: Mapping[str, Any] = field(default_factory=dict)
+    padding_secret: Callable[[Agreed], bytes] | None = None
 
 
 def party_templates(

@@ -16,6 +16,7 @@ from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
 from vflsynth.frames import AlignmentReport
 from vflsynth.methods.base import Algorithm, Duration, Method
+from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel
 from vflsynth.protocol.messages import CheckpointNotice, EncodedSize, EncodedSizes, Hello, Terms
 from vflsynth.run.agreed import Agreed
@@ -104,7 +105,7 @@ class ServerRun(ABC):
 
     @property
     def n_training(self) -> int:
-        """Training records per replica, once records are matched."""
+        """Training records per replica, once records are matched; dummies included."""
         return self.alignment.n_matched
 
     @property
@@ -163,6 +164,11 @@ class ServerRun(ABC):
         self.duration = method.duration(self.n_training, self.settings)
         return done, widths
 
+    @property
+    def padding(self) -> Padding | None:
+        """How many dummies there may be among the matched records."""
+        return self.method.padding(len(self.agreed.rows))
+
     def plan(self, n_training: int) -> None:
         """Have the method plan its noise, by public numbers alone."""
         trainees = {name: self.agreed.counts[name] for name in self.channel.names}
@@ -193,7 +199,8 @@ class ServerRun(ABC):
             "version of vflsynth": __version__,
             "algorithm": type(self.algorithm).__name__,
             **self.identity,
-            "n_records": self.n_training,
+            # With dummies, of which there is another number in every attempt, parties check it.
+            "n_records": None if self.padding is not None else self.n_training,
             "encoded widths": dict(widths),
             **asdict(self.settings),
             **self.algorithm.fingerprint(),

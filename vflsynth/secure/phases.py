@@ -142,6 +142,9 @@ class PhaseParty:
         What the parties share and the server lacks, new in every run.
     arithmetic : Arithmetic
         Units are those of products of two points of `circle`.
+    n_dummies : int, default=0
+        Records that are added at the end, as many at every party: their points are opened like
+        all others, and no party adds them up.
     """
 
     def __init__(
@@ -151,12 +154,14 @@ class PhaseParty:
         names: Sequence[str],
         secret: bytes,
         arithmetic: Arithmetic,
+        n_dummies: int = 0,
     ) -> None:
-        self.name, self.angles, self.arithmetic = name, angles, arithmetic
+        self.name, self.arithmetic, self._n_real = name, arithmetic, len(angles)
+        self.angles = np.pad(angles, ((0, n_dummies), (0, 0)))
         self._names = sorted(names)
         self._rank = self._names.index(name)
         self._masks = Masks(secret)
-        self._blocks = record_blocks(len(angles), 2 * angles.shape[1])
+        self._blocks = record_blocks(len(self.angles), 2 * angles.shape[1])
         self._sums: Elements | None = np.zeros((2, angles.shape[1]), arithmetic.ring)
         self._sent = self._taken = 0
         self._table = _table(arithmetic.ring)
@@ -198,7 +203,8 @@ class PhaseParty:
             share = elements_of(opening.opened, (2, *shape), what, ring)
         else:
             share = _expand(opening.seed, (2, *shape), ring, self.name)
-        mask = self._joint_mask(block, shape)
+        counted = max(0, self._n_real - self._blocks[block].start)
+        mask, share = self._joint_mask(block, shape)[:counted], share[:, :counted]
         real, imaginary = (part[mask] for part in self._table)
         assert self._sums is not None, "no block comes after the shares"
         self._sums[0] += _added(share[0] * real + share[1] * imaginary)

@@ -79,6 +79,8 @@ class ProductParty:
         What the parties share and the server lacks, new in every run.
     arithmetic : Arithmetic
         Units are those of the products.
+    n_dummies : int, default=0
+        Records of zeros that are added, as many at every party: they change no product.
     """
 
     def __init__(
@@ -88,13 +90,14 @@ class ProductParty:
         widths: Mapping[str, int],
         secret: bytes,
         arithmetic: Arithmetic,
+        n_dummies: int = 0,
     ) -> None:
-        self.name, self.matrix, self.widths = name, matrix, dict(widths)
-        self.arithmetic = arithmetic
+        self.name, self.widths, self.arithmetic = name, dict(widths), arithmetic
+        self.matrix = np.pad(matrix, ((0, n_dummies), (0, 0)))
         self.pairs = [pair for pair in pairs_of(widths) if name in pair]
         self._ranks = {party: rank for rank, party in enumerate(sorted(widths))}
         self._masks, self._done = Masks(secret), 0
-        self._blocks = record_blocks(len(matrix), max(widths.values()))
+        self._blocks = record_blocks(len(self.matrix), max(widths.values()))
         self._corrections = [
             np.zeros((widths[first], widths[second]), arithmetic.ring)
             for first, second in self.pairs

@@ -9,6 +9,7 @@ from typing import Any
 from vflsynth.contract import Contract
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.mechanisms import Mechanism
+from vflsynth.privacy import NeighbouringRelation
 from vflsynth.registry import Members
 from vflsynth.run import Options
 
@@ -96,6 +97,7 @@ def reason_against(
     return (
         _without_effect(estimator)
         or _not_with(estimator)
+        or _cannot_hide(estimator)
         or _several_releases(privacy, n_models, options, keep_discriminators)
         or None
     )
@@ -156,6 +158,27 @@ def _not_with(estimator: Any) -> ParameterError | None:
         return None
     return ParameterError(
         f"{type(estimator).__name__} with {type(mechanism).__name__} needs {reason}"
+    )
+
+
+def _cannot_hide(estimator: Any) -> ParameterError | None:
+    """Refuse to hide how many records are common where somebody is told, or has to know."""
+    privacy = estimator.privacy
+    if privacy.intersection_epsilon is None:
+        return None
+    if not privacy.secure_sums:
+        reason = "its batches are drawn from the common records, which the server counts"
+    elif getattr(estimator, "joins", False):
+        reason = f"whoever joins the tables for {type(estimator).__name__} sees all records"
+    elif privacy.relation is NeighbouringRelation.REPLACE_ONE:
+        reason = "'replace_one' takes their number as public. Fix: 'add_or_remove_one'"
+    else:
+        return None
+    return PrivacyParameterError(
+        "intersection_epsilon",
+        privacy.intersection_epsilon,
+        f"None for {type(privacy).__name__} here: how many records are common cannot be hidden, as "
+        f"{reason}",
     )
 
 

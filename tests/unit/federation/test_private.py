@@ -500,7 +500,7 @@ def test_a_server_refuses_another_relation_before_anybody_spends(make_private_tr
     assert set(trial.outcome.values()) == {None}
 
 
-@pytest.mark.parametrize("how", ["gone", "shorter", "anew"])
+@pytest.mark.parametrize("how", ["gone", "shorter", "last run", "anew"])
 def test_a_lost_account_is_noticed_at_home_and_by_all_others(make_private_trial, how):
     trial = make_private_trial(budget=Budget(9.0, 1e-3))
     path = trial.folder / "party_1" / FILE
@@ -511,6 +511,12 @@ def test_a_lost_account_is_noticed_at_home_and_by_all_others(make_private_trial,
     assert set(trial.outcome.values()) == {None}
     if how == "shorter":
         path.write_bytes(copy)  # valid, as it was after the first run
+    elif how == "last run":  # its bookings alone, back to what it showed when it began
+        content = json.loads(path.read_text())
+        (*_, run) = [i for i, r in enumerate(content["records"]) if r["event"] == "run"]
+        content["records"] = content["records"][:run]
+        path.write_text(json.dumps(content))
+        assert len(account(trial, "party_1")) == 1
     else:
         path.unlink()
     if how == "anew":
@@ -518,8 +524,8 @@ def test_a_lost_account_is_noticed_at_home_and_by_all_others(make_private_trial,
     trial.job = replace(trial.job, name="third")
     trial.run()
     assert isinstance(trial.outcome["party_1"], AccountRewoundError)
-    words = {"gone": "is gone", "shorter": "lacks what was in it", "anew": "is another one"}
-    assert words[how] in str(trial.outcome["party_1"])
+    words = {"gone": "is gone", "anew": "is another one"}
+    assert words.get(how, "lacks what was in it") in str(trial.outcome["party_1"])
     (trial.folder / "party_1" / KNOWN).unlink()  # so that its own site has forgotten, too
     trial.job = replace(trial.job, name="fourth")
     trial.run()

@@ -173,3 +173,21 @@ def test_a_mask_is_used_once(pair):
     parties["a"].shares(np.zeros(4, np.int64))
     with pytest.raises(ProtocolError, match="or twice"):
         parties["a"].shares(np.zeros(4, np.int64))
+
+
+@pytest.mark.parametrize("n_parties", [1, 2, 3])
+@pytest.mark.parametrize("n_dummies", [1, 8, 30])
+def test_dummies_change_no_bit_of_the_sums(monkeypatch, n_parties, n_dummies):
+    monkeypatch.setattr(ring_module, "BLOCK_ELEMENTS", 36)  # six records a block: some have both
+    rng = np.random.default_rng(n_dummies)
+    names = "abc"[:n_parties]
+    angles = {name: rng.integers(0, 2**16, (20, 3)).astype(ANGLES) for name in names}
+    noise = {name: rng.integers(-9, 9, 6) for name in names}
+    arithmetic = Arithmetic.of(RADIUS**2 * 50, 0)
+    without = ran(*made(angles, arithmetic), noise)
+    parties = {
+        name: PhaseParty(name, own, list(names), b"secret", arithmetic, n_dummies)
+        for name, own in angles.items()
+    }
+    server = PhaseServer(list(names), 20 + n_dummies, 3, arithmetic)
+    assert ran(parties, server, noise).tolist() == without.tolist()

@@ -135,3 +135,22 @@ def test_a_mask_is_used_once(pair):
     party.shares(np.zeros(9, np.int64))
     with pytest.raises(ProtocolError, match="or twice"):
         party.shares(np.zeros(9, np.int64))
+
+
+@pytest.mark.parametrize("n_dummies", [1, 8, 70])
+def test_dummies_change_no_bit_of_the_products(monkeypatch, n_dummies):
+    monkeypatch.setattr(ring_module, "BLOCK_ELEMENTS", 64)
+    rng = np.random.default_rng(n_dummies)
+    matrices = {name: one_hot(rng, 61, [3, 4]) for name in "abc"}
+    widths, arithmetic = dict.fromkeys(matrices, 7), Arithmetic.of(1000.0, 3)
+    parties, server = made(matrices, arithmetic)
+    noise = noises(parties, rng)
+    without = ran(parties, server, noise)
+    padded = {
+        name: ProductParty(name, matrix, widths, b"secret", arithmetic, n_dummies)
+        for name, matrix in matrices.items()
+    }
+    totals = ran(padded, ProductServer(widths, 61 + n_dummies, arithmetic), noise)
+    assert {pair: t.tolist() for pair, t in totals.items()} == {
+        pair: t.tolist() for pair, t in without.items()
+    }

@@ -1,0 +1,173 @@
+"""Dummies across processes: what the server counts, and that nothing else changes."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests import planted
+from tests.unit.federation.conftest import KEY
+from tests.unit.federation.test_matching_attacks import refused, relaying
+from tests.unit.federation.test_private import TREE, in_one_process, report
+from tests.unit.federation.trial import Direct, assert_same
+from vflsynth.exceptions import NoOverlapError
+from vflsynth.federation import trail
+from vflsynth.federation.dummies import Dummies, n_dummies
+from vflsynth.federation.site import Budget
+from vflsynth.federation.wire import decode
+from vflsynth.methods import base
+from vflsynth.privacy.padding import Padding
+from vflsynth.protocol.messages import (
+    CommonPositions,
+    EncodedSize,
+    FakeProjections,
+    MaskedAngles,
+    MaskedStates,
+)
+
+PAIRS = {
+    "privacy": {"mechanism": "pairwise_tables"},
+    "parameters": {"n_components": 4},
+    "method": "MixtureSynthesizer",
+}
+HIDDEN = {"intersection_epsilon": 1.0}
+N = 40
+
+
+def hiding(more):
+    """A trial's options, with the number of common records hidden."""
+    return more | {"privacy": more.get("privacy", {}) | HIDDEN, "budget": Budget(9.0, 1e-3)}
+
+
+@pytest.mark.parametrize(
+    ("more", "n_parties"),
+    [({}, 3), (TREE, 2), (PAIRS, 2)],
+    ids=["embedding", "tree", "pairs"],
+)
+def test_the_server_counts_dummies_too_and_the_model_is_the_same_to_the_bit(
+    make_private_trial, monkeypatch, more, n_parties
+):
+    monkeypatch.setattr(Padding, "draw", lambda padding, secret: 3)
+    trial = make_private_trial(n_parties, **hiding(more))
+    with monkeypatch.context() as patch:
+        planted.no_noise(patch)
+        patch.setattr(base, "derive", lambda secret, label: bytes(32))  # masks
+        trial.run()
+        assert set(trial.outcome.values()) == {None}
+        synth = in_one_process(trial).fit(trial.frames, "record_id")
+        assert_same(trial, synth)
+        synth.set_params(privacy__intersection_epsilon=None).fit(trial.frames, "record_id")
+    assert_same(trial, synth)
+    found = report(trial, "server")
+    padding = trial.nodes["party_1"].method.padding(n_parties)
+    assert found["alignment"]["n_matched"] == N + 3
+    assert found["alignment"]["most_dummies"] == padding.largest
+    assert f"plus 0 to {padding.largest} dummies" in str(found["privacy"]["ledger"])
+    for kind, rows in (("BlindedKeys", N + n_dummies(padding, n_parties)), ("Masked", N + 3)):
+        messages = [m for m in found["arrived"] if m["message"].startswith(kind)]
+        assert messages
+        assert all(f"({rows}, " in m["contents"] for m in messages), kind
+    for name in trial.sites:
+        (matched,) = [r for r in trail.lines(trial.folder / name) if r["event"] == "matched"]
+        assert matched["details"]["records"] == N
+
+
+def test_the_server_sees_the_same_of_a_record_more_and_a_dummy_less(
+    make_private_trial, monkeypatch
+):
+    """What the distribution of the sum of both hides, nothing else betrays."""
+    views = {}
+    for number in (0, 1):
+        monkeypatch.setattr(Padding, "draw", lambda padding, secret, n=number: 5 + n)
+        trial = make_private_trial(**hiding(PAIRS))
+        trial.job = replace(trial.job, name=f"run-{number}")
+        if number:  # the person is another one at party 2, and nobody in common
+            frame = trial.frames["party_2"].copy()
+            frame.loc[frame.index[7], KEY] = 99_999
+            frame.to_parquet(trial.sites["party_2"].table)
+        trial.run()
+        assert set(trial.outcome.values()) == {None}
+        found = json.loads(
+            (trial.folder / "server" / trial.job.name / "report-001.json").read_text()
+        )
+        ledger = found["privacy"]["ledger"]
+        rows = [
+            (m["message"], m["sender"], m["contents"], m["messages"])
+            for m in found["left"] + found["arrived"]
+            if m["message"] not in ("ColumnTables", "Mixture")  # sizes by noisy histograms
+        ]
+        views[number] = found["alignment"], sorted(rows), ledger
+    assert views[0] == views[1]
+
+
+def test_a_server_that_leaves_records_out_alike_at_three_parties_meets_the_dummies(
+    make_private_trial,
+):
+    def fewer(name, message):
+        if isinstance(message, CommonPositions):
+            return replace(message, positions=message.positions[: N // 2])
+        return message
+
+    trial = make_private_trial(3, **hiding(PAIRS)).run(relaying(fewer))
+    refused(trial, "dummies that the server says are common are not those")
+
+
+def test_another_attempt_has_other_dummies_and_tags_and_goes_on(make_private_trial, monkeypatch):
+    drawn, honest = [], Padding.draw
+    monkeypatch.setattr(
+        Padding, "draw", lambda padding, secret: drawn.append(secret) or honest(padding, secret)
+    )
+    tags = []
+
+    class Dying(Direct):
+        def exchange(self, data, timeout):
+            frame = decode(data, 1 << 28)
+            if any(isinstance(m, EncodedSize) for m in frame.messages):
+                tags.append(frame.tag)
+            if any(isinstance(m, FakeProjections) and m.step > 120 for m in frame.messages):
+                raise RuntimeError("a crash")
+            return super().exchange(data, timeout)
+
+    trial = make_private_trial(**hiding({}))
+    trial.run(Dying)
+    assert None not in trial.outcome.values()
+    first, drawn[:] = set(drawn), []
+    trial.run(Direct)
+    assert set(trial.outcome.values()) == {None}
+    assert trial.server.history.records[-1]["epoch"] == 2
+    assert not {m["message"] for m in report(trial, "server", 2)["arrived"]} & {
+        "MaskedAngles",
+        "SumShares",
+    }
+    assert not first & set(drawn)
+    trial.run(Dying)
+    assert len(tags) == 4
+    assert len(set(tags)) == 2  # equal at the parties, and another one in another attempt
+
+
+def test_parties_with_nothing_in_common_stop_though_dummies_are(make_private_trial, monkeypatch):
+    monkeypatch.setattr(Padding, "draw", lambda padding, secret: 3)
+    trial = make_private_trial(**hiding(PAIRS))
+    frame = trial.frames["party_2"].assign(**{KEY: np.arange(N) + 90_000})
+    frame.to_parquet(trial.sites["party_2"].table)
+    trial.run()
+    assert isinstance(trial.outcome["party_1"], NoOverlapError)
+    assert not {m["message"] for m in report(trial, "server")["arrived"]} & {
+        kind.__name__ for kind in (MaskedAngles, MaskedStates, EncodedSize)
+    }
+
+
+def test_every_group_shares_its_dummies_and_no_list_tells_how_many():
+    padding, names = Padding.of_groups(1.0, 1e-2, 3), ["a", "b", "c"]
+    made = {name: Dummies.of(padding, name, names, b"session") for name in names}
+    lists = {name: set(own.texts) for name, own in made.items()}
+    assert {len(own) for own in lists.values()} == {n_dummies(padding, 3)} == {3 * padding.largest}
+    everybody = set.intersection(*lists.values())
+    assert everybody == set(made["a"].texts[: made["a"].n_common])
+    assert len({own.n_common for own in made.values()}) == 1
+    assert all(
+        0 <= len(lists[a] & lists[b] - everybody) <= padding.largest for a, b in ("ab", "bc")
+    )
+    again = Dummies.of(padding, "a", names, b"another")
+    assert not set(again.texts) & lists["a"]
