@@ -25,7 +25,8 @@ from vflsynth.privacy.events import (
     SampledRelease,
     event_from_dict,
     event_to_dict,
-    gaussian_releases,
+    label_releases,
+    releases_in,
 )
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger, epsilon_of
 
@@ -358,14 +359,18 @@ class OpenAccount:
         self._lock.close()
 
     def _check_relation(self) -> None:
-        before = {r.relation.value for e in self._before for r in gaussian_releases(e.event)}
-        planned = self._planned.relation
-        if planned is not None and before - {planned.value}:
+        def relations(entries: Sequence[LedgerEntry]) -> set[str]:
+            found = {r for e in entries for r in releases_in(e.event)}
+            return {f"{r.relation.value!r} of {r.unit}" for r in found}
+
+        before, planned = relations(self._before), relations(self._planned.entries)
+        if before and planned - before:
             raise ParameterError(
                 f"{self._account.path}: what was released is accounted for under the neighbouring "
-                f"relation {' and '.join(map(repr, sorted(before)))}, run {self.run!r} under "
-                f"{planned.value!r}, and the two cannot be added up. Nothing was released. Fix: "
-                "the same neighbouring_relation in the mechanism"
+                f"relation {' and '.join(sorted(before))}, run {self.run!r} under "
+                f"{' and '.join(planned)}, and the two cannot be added up. Nothing was released. "
+                "Fix: the same neighbouring_relation in the mechanism, and for labels an account "
+                "of their own"
             )
 
 
@@ -423,7 +428,9 @@ def _left(entries: Sequence[LedgerEntry], budget: Budget | None) -> float:
         return math.inf
     if not entries:
         return budget.epsilon
-    first = next(gaussian_releases(_together(entries)))
+    if label_releases(_together(entries)):
+        return max(0.0, budget.epsilon - _epsilon(entries, budget.delta))
+    first = next(releases_in(_together(entries)))
 
     def with_one_more(noise_multiplier: float) -> PrivacyEvent:
         one = GaussianRelease("", "", noise_multiplier, 1.0, first.relation, unit=first.unit)

@@ -37,6 +37,7 @@ from vflsynth.privacy.events import (
     SampledRelease,
     Sampler,
     failure_probability,
+    label_releases,
     sampled_releases,
 )
 from vflsynth.privacy.gaussian_dp import epsilon_of_gaussian
@@ -91,6 +92,7 @@ class Accountant(ABC):
         if not 0.0 < delta < 1.0:
             raise PrivacyParameterError("delta", delta, "a number strictly between 0 and 1")
         parts = list(sampled_releases(event))
+        self._require_no_labels(event)
         for part in parts:
             self._require_supported(part)
         parts = [part for part in parts if part.steps > 0]
@@ -107,6 +109,7 @@ class Accountant(ABC):
     def supports(self, event: PrivacyEvent) -> bool:
         """Whether `epsilon` accepts the event."""
         try:
+            self._require_no_labels(event)
             for part in sampled_releases(event):
                 self._require_supported(part)
         except UnsupportedEventError:
@@ -120,6 +123,13 @@ class Accountant(ABC):
     def cheap_bound(self, event: PrivacyEvent) -> Accountant | None:
         """Return a much faster accountant that also covers the event, if there is one."""
         return None
+
+    def _require_no_labels(self, event: PrivacyEvent) -> None:
+        if label_releases(event):
+            raise UnsupportedEventError(
+                f"{self.name} counts Gaussian noise, and this is randomised response. Fix: epsilon "
+                "of a ledger or an account, which add its epsilons up"
+            )
 
     def _require_supported(self, part: SampledRelease) -> None:
         if (part.sampler, part.relation) not in self.supported:

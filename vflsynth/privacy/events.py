@@ -16,12 +16,16 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from vflsynth.exceptions import ArtefactError, PrivacyParameterError
 
 RECORD_ACROSS_PARTIES = "one record across all parties"
 """Unit of privacy: everything that all parties together hold about one individual."""
+
+
+ONE_LABEL = "one label"
+"""Unit of label privacy: the columns of a record are not protected."""
 
 
 class NeighbouringRelation(StrEnum):
@@ -192,12 +196,37 @@ class SampledRelease:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelRelease:
+    """Labels that are randomised once, each on its own: randomised response.
+
+    Parameters
+    ----------
+    released : str
+        In words.
+    party : str
+    epsilon : float
+        Of one label, with δ = 0.
+    """
+
+    released: str
+    party: str
+    epsilon: float
+
+    unit: ClassVar[str] = ONE_LABEL
+    relation: ClassVar[NeighbouringRelation] = NeighbouringRelation.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.epsilon < math.inf:
+            raise PrivacyParameterError("epsilon", self.epsilon, "a number above 0")
+
+
+@dataclass(frozen=True, slots=True)
 class Composition:
     """Several events on the same records, each with randomness of its own; possibly none.
 
     Parameters
     ----------
-    events : tuple of GaussianRelease, SampledRelease or Composition
+    events : tuple of GaussianRelease, SampledRelease, LabelRelease or Composition
 
     Raises
     ------
@@ -205,14 +234,14 @@ class Composition:
         If the events disagree on relation or unit: their budgets cannot be added.
     """
 
-    events: tuple[GaussianRelease | SampledRelease | Composition, ...] = ()
+    events: tuple[GaussianRelease | SampledRelease | LabelRelease | Composition, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(self.events))
-        _require_agreement(tuple(gaussian_releases(self)))
+        _require_agreement(tuple(releases_in(self)))
 
 
-PrivacyEvent: TypeAlias = GaussianRelease | SampledRelease | Composition
+PrivacyEvent: TypeAlias = GaussianRelease | SampledRelease | LabelRelease | Composition
 
 
 def sampled_releases(event: PrivacyEvent) -> Iterator[SampledRelease]:
@@ -222,17 +251,22 @@ def sampled_releases(event: PrivacyEvent) -> Iterator[SampledRelease]:
             yield from sampled_releases(part)
     elif isinstance(event, SampledRelease):
         yield event
-    else:
+    elif isinstance(event, GaussianRelease):
         yield SampledRelease((event,), Sampler.NONE, 1.0, 1)
 
 
-def gaussian_releases(event: PrivacyEvent) -> Iterator[GaussianRelease]:
-    """Every Gaussian release inside an event, in order."""
-    if isinstance(event, GaussianRelease):
+def releases_in(event: PrivacyEvent) -> Iterator[GaussianRelease | LabelRelease]:
+    """Every release inside an event, in order."""
+    if isinstance(event, GaussianRelease | LabelRelease):
         yield event
     else:
         for part in event.releases if isinstance(event, SampledRelease) else event.events:
-            yield from gaussian_releases(part)
+            yield from releases_in(part)
+
+
+def label_releases(event: PrivacyEvent) -> tuple[LabelRelease, ...]:
+    """Return the releases of labels inside an event; if there are any, there are no others."""
+    return tuple(part for part in releases_in(event) if isinstance(part, LabelRelease))
 
 
 def failure_probability(event: PrivacyEvent) -> float:
@@ -246,7 +280,8 @@ def failure_probability(event: PrivacyEvent) -> float:
 
 def released_by(event: PrivacyEvent, party: str) -> Composition:
     """Return the part of an event that one party releases."""
-    parts = []
+    parts: list[SampledRelease | LabelRelease] = []
+    parts += [release for release in label_releases(event) if release.party == party]
     for sampled in sampled_releases(event):
         kept = tuple(release for release in sampled.releases if release.party == party)
         if kept:
@@ -288,6 +323,13 @@ def event_to_dict(event: PrivacyEvent) -> dict[str, Any]:
             "sample_rate": event.sample_rate,
             "steps": event.steps,
         }
+    if isinstance(event, LabelRelease):
+        return {
+            "kind": "label_release",
+            "released": event.released,
+            "party": event.party,
+            "epsilon": event.epsilon,
+        }
     return {"kind": "composition", "events": [event_to_dict(part) for part in event.events]}
 
 
@@ -307,6 +349,8 @@ def event_from_dict(data: Mapping[str, Any]) -> PrivacyEvent:
             case "sampled_release":
                 releases = tuple(event_from_dict(part) for part in fields.pop("releases"))
                 return SampledRelease(releases, **fields)  # type: ignore[arg-type]
+            case "label_release":
+                return LabelRelease(**fields)
             case "composition":
                 return Composition(tuple(event_from_dict(part) for part in fields["events"]))
             case kind:
@@ -317,7 +361,7 @@ def event_from_dict(data: Mapping[str, Any]) -> PrivacyEvent:
         raise ArtefactError(f"Not a privacy event: {error}") from error
 
 
-def _require_agreement(releases: tuple[GaussianRelease, ...]) -> None:
+def _require_agreement(releases: tuple[GaussianRelease | LabelRelease, ...]) -> None:
     for name in ("relation", "unit"):
         values = {str(getattr(release, name)) for release in releases}
         if len(values) > 1:

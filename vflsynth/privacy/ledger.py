@@ -19,14 +19,16 @@ from vflsynth.exceptions import (
 )
 from vflsynth.privacy.accountants import GaussianDPAccountant, valid_accountants
 from vflsynth.privacy.events import (
+    ONE_LABEL,
     Composition,
     NeighbouringRelation,
     PrivacyEvent,
     Sampler,
     event_from_dict,
     event_to_dict,
-    gaussian_releases,
+    label_releases,
     released_by,
+    releases_in,
     sampled_releases,
     without_amplification,
 )
@@ -135,12 +137,12 @@ class PrivacyLedger:
     @property
     def relation(self) -> NeighbouringRelation | None:
         """The neighbouring relation of all releases; None while there are none."""
-        return next((release.relation for release in gaussian_releases(self.event)), None)
+        return next((release.relation for release in releases_in(self.event)), None)
 
     @property
     def parties(self) -> tuple[str, ...]:
         """Everybody who released something, in order of appearance."""
-        return tuple(dict.fromkeys(release.party for release in gaussian_releases(self.event)))
+        return tuple(dict.fromkeys(release.party for release in releases_in(self.event)))
 
     def epsilons(self, delta: float | None = None) -> dict[str, float]:
         """ε of all releases together by every accountant that is valid for them.
@@ -276,15 +278,17 @@ class PrivacyLedger:
             lines += _row("", "THIS IS NOT A GUARANTEE FOR THE SYNTHETIC DATA.")
         if not self.entries:
             return "\n".join([*lines, *_row("Spent", "nothing: ε = 0")])
-        units = {release.unit for release in gaussian_releases(self.event)}
-        lines += _row("Unit of protection", f"{', '.join(units)}; {_RELATION_WORDS[self.relation]}")
+        (unit,) = {release.unit for release in releases_in(self.event)}
+        words = _LABEL_WORDS if unit == ONE_LABEL else _RELATION_WORDS[self.relation]
+        lines += _row("Unit of protection", f"{unit}; {words}")
         epsilons = self.epsilons()
         best = min(epsilons, key=lambda name: epsilons[name])
+        delta = "any δ" if unit == ONE_LABEL else f"δ = {self.delta:g}"
         target = "" if self.target_epsilon is None else f"; asked for: {self.target_epsilon:g}"
         condition = f"; {self.condition.upper()}" if self.condition else ""
         lines += _row(
             "Spent, all parties",
-            f"ε = {_number(epsilons[best])} at δ = {self.delta:g}{target}{condition}",
+            f"ε = {_number(epsilons[best])} at {delta}{target}{condition}",
         )
         lines += _row(
             "By every valid accountant",
@@ -323,8 +327,9 @@ _RELATION_WORDS = {
         "tables that differ by one added or removed record look alike"
     ),
     NeighbouringRelation.REPLACE_ONE: ("tables of equal size that differ in one record look alike"),
-    None: "no release",
 }
+
+_LABEL_WORDS = "tables that differ in one label look alike"
 
 
 def epsilon_of(event: PrivacyEvent, delta: float) -> float:
@@ -333,6 +338,8 @@ def epsilon_of(event: PrivacyEvent, delta: float) -> float:
 
 
 def _epsilons(event: PrivacyEvent, delta: float) -> dict[str, float]:
+    if labels := label_releases(event):  # the unit is theirs, so there is no noise besides
+        return {"epsilons added up": sum(release.epsilon for release in labels)}
     exact = GaussianDPAccountant()
     if exact.supports(event):  # no other bound can be below it
         return {exact.name: exact.epsilon(event, delta)}
@@ -357,6 +364,8 @@ def _epsilons(event: PrivacyEvent, delta: float) -> dict[str, float]:
 def _describe(event: PrivacyEvent, everybody: Sequence[str]) -> list[str]:
     """One line per kind of release, with all who make it."""
     parties: dict[tuple[str, str], list[str]] = {}
+    for label in label_releases(event):
+        parties.setdefault((label.released, f"once: ε = {label.epsilon:g}"), []).append(label.party)
     for part in sampled_releases(event):
         if part.sampler is Sampler.NONE:
             steps = "once" if part.steps == 1 else f"{part.steps} times"

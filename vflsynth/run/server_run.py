@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
 from vflsynth.frames import AlignmentReport
 from vflsynth.methods.base import Algorithm, Duration, Method
+from vflsynth.privacy import LedgerEntry, SampledRelease
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel
 from vflsynth.protocol.messages import CheckpointNotice, EncodedSize, EncodedSizes, Hello, Terms
@@ -118,10 +119,14 @@ class ServerRun(ABC):
 
     def pay_first(self, account: Account, done: int) -> None:
         """Refuse a run that would overshoot; pay for the next epoch, and what comes before it."""
+        account.check(self.releases(done + 1))
+        account.spend(self.releases(done + 1, done + 1))
+
+    def releases(self, first_epoch: int, last_epoch: int | None = None) -> list[LedgerEntry]:
+        """Return what all replicas release; see `Plan.releases`."""
         plan = self.method.plan
-        assert plan is not None, "only private runs have accounts"
-        account.check(plan.releases(done + 1))
-        account.spend(plan.releases(done + 1, done + 1))
+        assert plan is not None, "only private runs release"
+        return [of_replicas(e, len(self.own)) for e in plan.releases(first_epoch, last_epoch)]
 
     def watchers(self, done: int) -> Sequence[Callback]:
         """Return what watches the training loop."""
@@ -214,6 +219,14 @@ class ServerRun(ABC):
         self.everybody.scatter({name: kind(SERVER, name, 0, values) for name in names})
 
 
+def of_replicas(entry: LedgerEntry, n_replicas: int) -> LedgerEntry:
+    """Return what replicas together release: steps of each, and once what they share."""
+    event = entry.event
+    if not isinstance(event, SampledRelease):
+        return entry
+    return replace(entry, event=replace(event, steps=n_replicas * event.steps))
+
+
 class _Checkpointing:
     """Has all nodes write a checkpoint after the same epoch, and pays for the next one."""
 
@@ -225,7 +238,7 @@ class _Checkpointing:
         node = self._node
         plan = node.method.plan
         if node.account is not None and plan is not None and state.epoch < state.n_epochs:
-            node.account.spend(plan.releases(state.epoch + 1, state.epoch + 1))
+            node.account.spend(node.releases(state.epoch + 1, state.epoch + 1))
         every = node.checkpoint_every
         last = state.epoch == state.n_epochs or node.algorithm.finished
         if every is None or (state.epoch % every and not last):

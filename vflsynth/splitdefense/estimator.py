@@ -23,6 +23,7 @@ from vflsynth._validation import (
 )
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
+from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, Options, party_templates
 from vflsynth.splitdefense.fitted import FittedSplitEstimator
 from vflsynth.splitdefense.inputs import (
@@ -126,6 +127,8 @@ class BaseSplitEstimator(FittedSplitEstimator):
         One row per epoch: losses, ``held_out_loss`` if records are held out, ``chosen`` for the
         epoch that was kept, and what a protection says about itself.
     settings_ : dict
+    privacy_ledger_ : PrivacyLedger or None
+        What was released of labels, with `label_privacy`; print it.
     evidence_ : dict of str to Evidence
         What each passive party could have kept; input of `leakage_report`, never saved.
     transcript_ : DataFrame or None
@@ -267,6 +270,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
         checkpoint_every: int = 10,
         resume: str | os.PathLike[str] | None = None,
         transcript: bool = False,
+        account: PrivacyAccount | str | os.PathLike[str] | None = None,
     ) -> Self:
         """Match the parties' records and train.
 
@@ -285,6 +289,10 @@ class BaseSplitEstimator(FittedSplitEstimator):
             party alone, but gradients show it.
         callbacks, checkpoint, checkpoint_every, resume, transcript
             As in `VFLGANSynthesizer.fit`.
+        account : PrivacyAccount or path-like, optional
+            With `label_privacy`: the randomised labels are booked there before they are drawn, and
+            a fit that would overshoot the budget in it is refused. Epsilons of labels add up, and
+            have an account of their own, which counts nothing of columns.
 
         Returns
         -------
@@ -308,6 +316,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
             checkpoint_every=checkpoint_every,
             resume=resume,
             transcript=transcript,
+            account=account,
             verbose=self.verbose > 0,
         )
         self._train([self], X, y, on, options, sample_weight)
@@ -323,6 +332,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
         parameters: Sequence[Mapping[str, Any]] | None = None,
         replica_rows: npt.ArrayLike | None = None,
         callbacks: Sequence[Callback] = (),
+        account: PrivacyAccount | str | os.PathLike[str] | None = None,
     ) -> list[Self]:
         """Train many classifiers at once and return each as a fitted classifier of its own.
 
@@ -330,6 +340,8 @@ class BaseSplitEstimator(FittedSplitEstimator):
         ----------
         X, y, on, callbacks
             As in `fit`.
+        account : PrivacyAccount or path-like, optional
+            As in `fit`; every classifier's labels are booked.
         random_states : sequence
             One per classifier.
         parameters : sequence of mapping, optional
@@ -380,7 +392,12 @@ class BaseSplitEstimator(FittedSplitEstimator):
                 model.set_params(**parameters[i])
             models.append(model.set_params(random_state=state))
             model._prepare(X, y)
-        options = Options(callbacks=callbacks, replica_rows=replica_rows, verbose=self.verbose > 0)
+        options = Options(
+            callbacks=callbacks,
+            replica_rows=replica_rows,
+            account=account,
+            verbose=self.verbose > 0,
+        )
         self._train(models, X, y, on, options)
         return models
 
@@ -429,6 +446,8 @@ class BaseSplitEstimator(FittedSplitEstimator):
             model.device_, model.interrupted_ = str(run.device), run.interrupted
             model.transcript_ = None if run.transcript is None else run.transcript.to_frame()
             model._on = run.on
+            privacy = model.label_privacy
+            model.privacy_ledger_ = None if privacy is None else privacy.ledger()
             if are_party_frames(X):
                 widths = [len(half.transformer.kinds_) for half in model.parties_.values()]
                 model.n_features_in_ = sum(widths)

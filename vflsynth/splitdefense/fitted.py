@@ -19,6 +19,7 @@ from vflsynth._version import __version__
 from vflsynth.exceptions import ArtefactError
 from vflsynth.frames import AlignmentReport
 from vflsynth.parameters import from_json, parameters_from_json, parameters_to_json, to_json
+from vflsynth.privacy import PrivacyLedger
 from vflsynth.registry import full_name
 from vflsynth.run import history_from_json, history_to_json
 from vflsynth.splitdefense.inputs import (
@@ -53,6 +54,7 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
     settings_: dict[str, Any]
     evidence_: dict[str, Evidence]
     transcript_: pd.DataFrame | None
+    privacy_ledger_: PrivacyLedger | None
     device_: str
     interrupted_: bool
     n_features_in_: int
@@ -112,6 +114,9 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
             "alignment": asdict(self.alignment_),
             "history": history_to_json(self.history_),
             "device": self.device_,
+            "privacy_ledger": (
+                None if self.privacy_ledger_ is None else self.privacy_ledger_.to_dict()
+            ),
             "interrupted": self.interrupted_,
             "on": to_json(self._on),
             "n_features": self.n_features_in_,
@@ -145,6 +150,8 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
             found.alignment_ = AlignmentReport(**content["alignment"])
             found.history_ = history_from_json(content["history"])
             found.device_, found.interrupted_ = content["device"], content["interrupted"]
+            ledger = content.get("privacy_ledger")
+            found.privacy_ledger_ = None if ledger is None else PrivacyLedger.from_dict(ledger)
             found._on, found.n_features_in_ = from_json(content["on"]), content["n_features"]
             if content["feature_names"]:
                 found.feature_names_in_ = np.array(content["feature_names"], dtype=object)

@@ -12,10 +12,15 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth._validation import Number
+from vflsynth.privacy import LedgerEntry, PrivacyLedger
+from vflsynth.privacy.events import LabelRelease
 from vflsynth.registry import register
 from vflsynth.splitdefense.parts import Part
 
 _SMALLEST_SHARE = 1e-3
+_ANY_DELTA = 1e-12  # a ledger has one; ε holds with none
+
+ACTIVE = "the active party"
 
 
 @register
@@ -77,6 +82,26 @@ class RandomizedResponse(Part):
         other = streams.uniform("label_privacy.other", 0, (n,)) * (n_classes - 1)
         shift = 1 + other.long().clamp_max(n_classes - 2)
         return torch.where(keep, labels, (labels + shift) % n_classes)
+
+    def ledger(self) -> PrivacyLedger:
+        """Return what one training releases of the labels."""
+        release = LabelRelease("randomised labels of all records", ACTIVE, self.epsilon)
+        return PrivacyLedger(
+            mechanism="randomised response (label differential privacy)",
+            claim=(
+                "ε bounds what everything computed from the randomised labels, all messages to "
+                "passive parties and all networks included, reveals about one label besides what "
+                "the columns tell anyway."
+            ),
+            covers_synthetic_data=True,  # there are none
+            delta=_ANY_DELTA,
+            entries=(LedgerEntry("labels", release),),
+            protected_against=("passive parties and recipients of the networks",),
+            not_protected_against=("the active party, which has the labels",),
+            not_covered=("columns", "which individuals the parties have in common"),
+            public=("which classes there are",),
+            noise="drawn from random_state, which nobody protected against may be able to guess",
+        )
 
     def shares(self, n_classes: int) -> tuple[float, float]:
         """Probabilities that a label stays, and that it becomes one other class in particular."""

@@ -13,6 +13,8 @@ from torch import Tensor
 from vflsynth._device import resolve_device
 from vflsynth._random import secret_from
 from vflsynth.columns import TableTransformer
+from vflsynth.exceptions import ParameterError
+from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import LocalRun, Options
 from vflsynth.splitdefense.algorithm import Rows, SplitLearning
 from vflsynth.splitdefense.inputs import LABEL_HOLDER, check_labels
@@ -70,6 +72,29 @@ class SplitRun(LocalRun):
             identity=method.identity(),
         )
         method.take_labels(labels, self.parties[own], tuple(frames), sample_weight)
+
+    def _check_matched(self, n_matched: int) -> None:
+        """Check the rows to train on, and book the labels that are going to be randomised."""
+        self._check_rows(n_matched)
+        account = self.options.account
+        if not isinstance(account, PrivacyAccount):
+            return
+        ledgers = [
+            None if c.label_privacy is None else c.label_privacy.ledger()
+            for c in self.method.classifiers
+        ]
+        for classifier, ledger in zip(self.method.classifiers, ledgers, strict=True):
+            if ledger is None:
+                raise ParameterError(
+                    f"account is for what has an ε, and {type(classifier).__name__} has no "
+                    "label_privacy. Fix: label_privacy=RandomizedResponse(...), or leave account "
+                    "out"
+                )
+        entries = [entry for ledger in ledgers if ledger is not None for entry in ledger.entries]
+        run = f"fit of {type(self.method.parameters).__name__}"
+        opened = self._opened = account.open(run, ledgers[0])
+        opened.check(entries)
+        opened.spend(entries)
 
     def used(self, replica: int) -> Rows:
         """Return the positions of the records that a classifier was trained on."""

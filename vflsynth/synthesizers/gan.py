@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
@@ -12,6 +13,7 @@ from vflsynth._random import RandomState, secret_from
 from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes
 from vflsynth.exceptions import ParameterError
 from vflsynth.networks.layers import one_replica
+from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, Options
 from vflsynth.synthesizers.base import PartyFrames
 from vflsynth.synthesizers.combinations import check_combination
@@ -76,6 +78,7 @@ class GANSynthesizer(TrainedSynthesizer):
         random_states: Sequence[RandomState],
         replica_rows: npt.ArrayLike | None = None,
         callbacks: Sequence[Callback] = (),
+        account: PrivacyAccount | str | os.PathLike[str] | None = None,
         keep_discriminators: bool = False,
     ) -> list[Self]:
         """Train many models at once and return each as a fitted synthesizer of its own.
@@ -94,6 +97,9 @@ class GANSynthesizer(TrainedSynthesizer):
             Positions, among the matched records in key order, that each model is trained on; all
             models get the same number. Default: all records. The encoding is learned from all
             records in any case.
+        account : PrivacyAccount or path-like, optional
+            As in `fit`. Every model's steps are booked, and what all models share, such as the
+            histograms that encode columns, once. Each model's ledger counts that model alone.
         keep_discriminators : bool, default=False
             Give every model ``local_discriminators_``, a dict of party name to network as training
             left it, for audits. They stay in memory: `save` never writes them.
@@ -112,7 +118,9 @@ class GANSynthesizer(TrainedSynthesizer):
         """
         if keep_discriminators:
             check_combination(self, keep_discriminators=True)
-        models, run = self._fit_replicas(party_frames, on, random_states, replica_rows, callbacks)
+        models, run = self._fit_replicas(
+            party_frames, on, random_states, replica_rows, callbacks, account
+        )
         if keep_discriminators:
             owners: dict[str, Any] = {name: node.party for name, node in run.parties.items()}
             for replica, model in enumerate(models):

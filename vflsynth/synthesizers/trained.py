@@ -93,6 +93,7 @@ class TrainedSynthesizer(BaseSynthesizer):
         random_states: Sequence[RandomState],
         replica_rows: npt.ArrayLike | None = None,
         callbacks: Sequence[Callback] = (),
+        account: PrivacyAccount | str | os.PathLike[str] | None = None,
     ) -> list[Self]:
         """Train many models at once and return each as a fitted synthesizer of its own.
 
@@ -110,6 +111,9 @@ class TrainedSynthesizer(BaseSynthesizer):
             Positions, among the matched records in key order, that each model is trained on; all
             models get the same number. Default: all records. The encoding is learned from all
             records in any case.
+        account : PrivacyAccount or path-like, optional
+            As in `fit`. Every model's steps are booked, and what all models share, such as the
+            histograms that encode columns, once. Each model's ledger counts that model alone.
 
         Returns
         -------
@@ -122,8 +126,12 @@ class TrainedSynthesizer(BaseSynthesizer):
             As in `fit`.
         ParameterError
             As in `fit`; or if there is no random state, or `replica_rows` does not fit.
+        PrivacyBudgetError, ArtefactError
+            As in `fit`, of `account`.
         """
-        return self._fit_replicas(party_frames, on, random_states, replica_rows, callbacks)[0]
+        return self._fit_replicas(
+            party_frames, on, random_states, replica_rows, callbacks, account
+        )[0]
 
     def _fit_replicas(
         self,
@@ -132,6 +140,7 @@ class TrainedSynthesizer(BaseSynthesizer):
         random_states: Sequence[RandomState],
         replica_rows: npt.ArrayLike | None,
         callbacks: Sequence[Callback],
+        account: PrivacyAccount | str | os.PathLike[str] | None = None,
     ) -> tuple[list[Self], LocalRun]:
         """Train, and return the run as well."""
         if not len(random_states):
@@ -140,6 +149,7 @@ class TrainedSynthesizer(BaseSynthesizer):
         options = Options(
             callbacks=callbacks,
             replica_rows=replica_rows,
+            account=account,
             verbose=bool(self.verbose),  # its range is checked with all others
             memory_limit=self.memory_limit,
         )

@@ -21,7 +21,7 @@ from vflsynth.mechanisms import (
 from vflsynth.privacy import PLDAccountant, PublicSchema, RDPAccountant, WangAccountant
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.dpsgd import joint_sensitivity
-from vflsynth.privacy.events import gaussian_releases
+from vflsynth.privacy.events import releases_in
 
 COLUMNS = {"lab": ColumnCounts(6), "taste": ColumnCounts(6)}
 JOINED = {"joined": ColumnCounts(12)}
@@ -104,7 +104,7 @@ def test_replacing_needs_more_noise_than_adding():
     one, other = (
         [
             release.noise_std
-            for release in gaussian_releases(
+            for release in releases_in(
                 planned(MeanEmbedding, neighbouring_relation=relation).ledger.event
             )
         ]
@@ -115,7 +115,7 @@ def test_replacing_needs_more_noise_than_adding():
 
 def test_unequal_parties_put_the_same_noise_on_every_cell():
     plan = planned_for({"lab": ColumnCounts(1), "taste": ColumnCounts(3)}, MeanEmbedding)
-    histograms = [r for r in gaussian_releases(plan.ledger.event) if "histogram" in r.released]
+    histograms = [r for r in releases_in(plan.ledger.event) if "histogram" in r.released]
     once = plan.histogram_noise_multiplier * 4**0.5
     stds = [release.noise_std for release in histograms]  # two parties, in each of two rounds
     assert stds == pytest.approx([once / 0.4**0.5] * 2 + [once / 0.6**0.5] * 2)
@@ -123,7 +123,7 @@ def test_unequal_parties_put_the_same_noise_on_every_cell():
 
 def test_two_rounds_of_histograms_cost_what_one_would():
     plan = planned_for({"lab": ColumnCounts(1), "taste": ColumnCounts(3)}, MeanEmbedding)
-    histograms = [r for r in gaussian_releases(plan.ledger.event) if "histogram" in r.released]
+    histograms = [r for r in releases_in(plan.ledger.event) if "histogram" in r.released]
     squared_mu = sum(release.noise_multiplier**-2 for release in histograms)
     assert squared_mu == pytest.approx(plan.histogram_noise_multiplier**-2)
 
@@ -135,7 +135,7 @@ def test_a_party_without_columns_releases_no_histogram():
 
 def test_every_block_of_dpsgd_has_noise_for_the_joint_sensitivity():
     plan = planned(DPSGD, max_grad_norm=2.0)
-    blocks = [r for r in gaussian_releases(plan.ledger.event) if "gradients" in r.released]
+    blocks = [r for r in releases_in(plan.ledger.event) if "gradients" in r.released]
     assert [block.party for block in blocks] == ["lab", "taste", "server"]
     for block in blocks:
         assert block.sensitivity == 2.0
@@ -159,14 +159,14 @@ def test_noise_multiplier_given_instead_of_epsilon():
     assert one.ledger.shares()["preprocessing"] == pytest.approx(0.2, abs=0.01)
     shot = planned(MeanEmbedding, epsilon=None, noise_multiplier=0.5)
     assert shot.ledger.shares()["preprocessing"] == pytest.approx(0.2)
-    (mean_embedding,) = (r for r in gaussian_releases(shot.ledger.event) if r.party == "server")
+    (mean_embedding,) = (r for r in releases_in(shot.ledger.event) if r.party == "server")
     assert mean_embedding.noise_multiplier == pytest.approx(0.5 / 0.8**0.5)
 
 
 def test_the_papers_settings_give_the_papers_budget_per_party_and_more_together():
     plan = planned(FirstLayer, epsilon=None, noise_multiplier=1.39, max_grad_norm=1.5 / 16)
     assert round(plan.ledger.epsilons()[WangAccountant().name], 2) == 16.06
-    (first, _) = gaussian_releases(plan.ledger.event)
+    (first, _) = releases_in(plan.ledger.event)
     assert first.noise_std == pytest.approx(1.39 * 2 * 1.5 / 16)
 
 
@@ -244,7 +244,7 @@ def test_one_holder_of_everything_releases_everything():
     ):
         ledger = plan.ledger
         assert ledger.parties == ("joined",)
-        release = list(gaussian_releases(ledger.event))[-1]
+        release = list(releases_in(ledger.event))[-1]
         assert release.sensitivity == pytest.approx(block)
         assert release.noise_std == pytest.approx(plan.noise_multiplier * block)
         assert "server" not in str(ledger)
@@ -296,7 +296,7 @@ def test_private_discriminators_are_calibrated_to_the_target():
 def test_the_ledger_says_whether_penalties_are_part_of_what_is_released():
     for at, said in (("records", True), ("fakes", False)):
         plan = planned(DPSGD, epsilon=None, noise_multiplier=1.3, gradient_penalty_at=at)
-        released = {r.released for r in gaussian_releases(plan.ledger.event)}
+        released = {r.released for r in releases_in(plan.ledger.event)}
         assert any("penalties" in text for text in released) == said
 
 
@@ -412,11 +412,11 @@ def test_every_message_is_paid_for_by_an_entry_of_the_ledger(mechanism):
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
 def test_noise_of_the_releases_is_that_of_the_ledger(relation):
     plan = planned(MeanEmbedding, neighbouring_relation=relation, bandwidths=(3.0,))
-    *_, features = gaussian_releases(plan.ledger.event)
+    *_, features = releases_in(plan.ledger.event)
     assert plan.noise_std == pytest.approx(features.noise_std)
     assert (plan.n_features, plan.bandwidths) == (2000, (3.0,))
     tree = planned(LatentTree, neighbouring_relation=relation)
-    for release in gaussian_releases(tree.ledger.event):
+    for release in releases_in(tree.ledger.event):
         if "histogram" not in release.released:
             std = tree.tree_std if "latent attribute" in release.released else tree.pair_std
             assert release.noise_std == pytest.approx(std)

@@ -16,11 +16,19 @@ from sklearn.model_selection import ParameterGrid
 
 from vflsynth import DPLTSynthesizer, IndependentSynthesizer, VFLGANSynthesizer
 from vflsynth.cli import main
-from vflsynth.exceptions import ArtefactError, ParameterError, PrivacyBudgetError
-from vflsynth.mechanisms import Asked, Discriminators, LatentTree, MeanEmbedding
+from vflsynth.exceptions import (
+    ArtefactError,
+    ParameterError,
+    PrivacyBudgetError,
+    PrivacyParameterError,
+    UnsupportedEventError,
+)
+from vflsynth.mechanisms import DPSGD, Asked, Discriminators, LatentTree, MeanEmbedding
 from vflsynth.methods.latent_tree_party import LatentTreeParty
 from vflsynth.privacy import (
     Budget,
+    Composition,
+    GaussianDPAccountant,
     GaussianRelease,
     LedgerEntry,
     NeighbouringRelation,
@@ -32,8 +40,9 @@ from vflsynth.privacy import (
 )
 from vflsynth.privacy.account import merged
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.privacy.events import event_to_dict
+from vflsynth.privacy.events import event_to_dict, label_releases
 from vflsynth.run.party_run import PartyRun
+from vflsynth.splitdefense import RandomizedResponse, SplitNNClassifier
 
 DELTA = 1e-5
 
@@ -359,6 +368,57 @@ def test_training_books_epoch_by_epoch(account, frames):
     (attempt,) = account.attempts
     (booked,), (whole,) = attempt.entries, synth.privacy_ledger_.entries
     assert booked.event.steps * 4 == whole.event.steps * 3  # the next one is paid for already
+
+
+def test_replicas_book_the_steps_of_each_and_what_they_share_once(account, frames):
+    schema = PublicSchema({"x": (0, 10)}, {"big": (False, True)}, dtypes="given")
+    privacy = DPSGD(
+        noise_multiplier=4.0, delta=DELTA, public_schema=schema, n_records=60, max_grad_norm=1.0
+    )
+    small = {"epochs": 2, "batch_size": 16, "generator_hidden": (4,), "device": "cpu", "verbose": 0}
+    synth = VFLGANSynthesizer(privacy=privacy, discriminator_steps=1, **small)
+    models = synth.fit_replicas(frames, random_states=[0, 1, 2], account=account)
+    own = {entry.purpose: entry.event for entry in models[0].privacy_ledger_.entries}
+    booked = {entry.purpose: entry.event for entry in account.entries}
+    assert booked.keys() == own.keys() == {"preprocessing", "training"}
+    assert booked["training"].steps == 3 * own["training"].steps
+    assert booked["preprocessing"] == own["preprocessing"]
+    account.set_budget(Budget(account.epsilon() * 1.01, DELTA))
+    before = account.entries
+    with pytest.raises(PrivacyBudgetError, match="Nothing was released"):
+        synth.fit_replicas(frames, random_states=[0, 1, 2], account=account)
+    assert account.entries == before
+
+
+def test_randomised_labels_add_up_in_an_account_of_their_own(account, tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.integers(0, 2, 60)
+    model = SplitNNClassifier(
+        label_privacy=RandomizedResponse(1.0), epochs=1, random_state=None, monitor=False
+    )
+    model.fit(X, y, account=account)
+    assert account.epsilon() == model.privacy_ledger_.epsilon() == 1.0
+    assert account.left() == 1.5
+    text = str(model.privacy_ledger_)
+    assert "ε = 1.00 at any δ" in text
+    assert "one label; tables that differ in one label look alike" in text
+    model.save(tmp_path / "model")
+    loaded = SplitNNClassifier.load(tmp_path / "model").privacy_ledger_
+    assert loaded == model.privacy_ledger_
+    before = account.path.read_bytes()
+    with pytest.raises(PrivacyBudgetError, match="from epsilon 1 to 3"):
+        model.fit_replicas(X, y, random_states=[1, 2], account=account)
+    with pytest.raises(ParameterError, match="for labels an account of their own"):
+        book(account)
+    with pytest.raises(ParameterError, match="has no label_privacy"):
+        SplitNNClassifier(epochs=1).fit(X, y, account=account)
+    assert account.path.read_bytes() == before
+    (release,) = label_releases(account.entries[0].event)
+    with pytest.raises(UnsupportedEventError, match="randomised response"):
+        GaussianDPAccountant().epsilon(release, DELTA)
+    assert not GaussianDPAccountant().supports(release)
+    with pytest.raises(PrivacyParameterError):
+        Composition((release, PLAN.event))
 
 
 def test_fits_without_privacy_have_nothing_to_book(account, frames):
