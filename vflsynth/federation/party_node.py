@@ -295,7 +295,7 @@ class PartyNode(BlindedRun):
         """Show the account once more, for what this run booked to be missed if it is cut off."""
         assert self.opened is not None, "it is not allowed before"
         self._shown = self.opened.show()
-        self._remember({self.name: self._shown})
+        remember(self.site.folder, {self.name: self._shown})
         return AccountHeads(self.name, SERVER, step, self._shown)
 
     @takes(AllAccountHeads)
@@ -312,9 +312,9 @@ class PartyNode(BlindedRun):
     def _remember(self, shown: Mapping[str, Mapping[str, Any]]) -> None:
         if shown.get(self.name) != self._shown:
             raise ProtocolError(f"the server misstates the account of party {self.name!r}")
-        remember(
-            self.site.folder, {name: shown[name] for name in self.job.parties if name in shown}
-        )
+        if self._shown is not None and set(shown) != set(self.job.parties):
+            raise ProtocolError("the server keeps the account of a party back")
+        remember(self.site.folder, shown)
 
     def encode(self) -> None:
         """Make the encoding; a private one is released once per run, however often it resumes.

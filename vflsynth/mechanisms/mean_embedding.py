@@ -10,6 +10,7 @@ from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan
 from vflsynth.mechanisms.discriminators import SERVER
 from vflsynth.mechanisms.planning import (
+    SERVER_DEVIATES,
     audience,
     histogram_event,
     ledger_of,
@@ -79,7 +80,8 @@ class MeanEmbedding(HistogramMechanism):
     Privacy: recipients of the synthetic data and of the generators are protected, and so are
     parties from each other and from the server, which sees uniform numbers and noisy releases. ε
     counts one party's noise: a party knows its own. A party and the server together are not kept
-    from other parties' records. Nor is whoever joins the tables.
+    from other parties' records, nor is a server that deviates from the protocol
+    (`vflsynth.secure.phases`). Nor is whoever joins the tables.
 
     Departs from the paper in what is learned, an estimate that takes errors of the release back
     (`vflsynth.privacy.shrinkage`), and in that numeric columns get the published marginals after
@@ -130,7 +132,7 @@ class MeanEmbedding(HistogramMechanism):
                 columns,
                 [LedgerEntry("preprocessing", histograms), LedgerEntry("mean embedding", features)],
                 words="noisy histograms and kernel mean embedding (one-shot)",
-                **audience(self, columns, holder),
+                **audience(self, columns, SERVER_DEVIATES, holder=holder),
                 public=("random frequencies",),
             ),
             histogram_noise_multiplier=noise["histograms"],

@@ -35,6 +35,10 @@ SERVER_COUNTS = (
     "the server, as to how many records the parties have in common: it sees that number, which "
     "intersection_epsilon hides"
 )
+SERVER_DEVIATES = (
+    "a server that deviates from the protocol: it can make single "
+    "records' features stand out of the noise (vflsynth.secure.phases)"
+)
 WHO_JOINS = "whoever joins the tables and trains: it sees all parties' records as they are"
 SERVER_SEES_FEATURES = (
     "the server: it sees intermediate features of every record in a batch without noise"
@@ -53,9 +57,14 @@ ARITHMETIC = (
 
 
 def audience(
-    mechanism: HistogramMechanism, columns: Mapping[str, ColumnCounts], holder: str | None = None
+    mechanism: HistogramMechanism,
+    columns: Mapping[str, ColumnCounts],
+    *more: str,
+    holder: str | None = None,
 ) -> dict[str, tuple[str, ...]]:
     """Say against whom a run protects whose records nobody sees, or the holder of the join alone.
+
+    `more` are others against whom it does not.
 
     Returns
     -------
@@ -64,7 +73,8 @@ def audience(
     """
     if holder is not None:
         return {"protected_against": (RECIPIENTS,), "not_protected_against": (WHO_JOINS,)}
-    protected, not_protected = [RECIPIENTS, SERVER_AND_PARTIES], [IN_LEAGUE, KNOWN_ANYWAY]
+    protected = [RECIPIENTS, SERVER_AND_PARTIES]
+    not_protected = [IN_LEAGUE, *more, KNOWN_ANYWAY]
     padding = mechanism.padding(len(columns))
     if padding is not None:
         of = "" if len(columns) == 2 else " in every group of parties"
