@@ -249,6 +249,7 @@ def _make_gan(
     options: dict[str, Any] = {}
     model: dict[str, Any] = {}
     if mechanism == "first_layer":
+        options["calibration"] = "paper"
         model["column_kinds"] = dict.fromkeys(table.categorical, "categorical")
     elif stated:
         options["public_schema"] = SCHEMAS[table.name]

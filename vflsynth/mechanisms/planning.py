@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict
 
 from vflsynth.mechanisms.base import HistogramMechanism, Mechanism
 from vflsynth.privacy.accountants import Accountant
@@ -56,20 +57,22 @@ ARITHMETIC = (
 )
 
 
+class Audience(TypedDict):
+    """Arguments of `ledger_of`."""
+
+    protected_against: tuple[str, ...]
+    not_protected_against: tuple[str, ...]
+
+
 def audience(
     mechanism: HistogramMechanism,
     columns: Mapping[str, ColumnCounts],
     *more: str,
     holder: str | None = None,
-) -> dict[str, tuple[str, ...]]:
+) -> Audience:
     """Say against whom a run protects whose records nobody sees, or the holder of the join alone.
 
     `more` are others against whom it does not.
-
-    Returns
-    -------
-    dict
-        Arguments of `ledger_of`.
     """
     if holder is not None:
         return {"protected_against": (RECIPIENTS,), "not_protected_against": (WHO_JOINS,)}

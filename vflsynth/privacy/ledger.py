@@ -278,8 +278,9 @@ class PrivacyLedger:
             lines += _row("", "THIS IS NOT A GUARANTEE FOR THE SYNTHETIC DATA.")
         if not self.entries:
             return "\n".join([*lines, *_row("Spent", "nothing: ε = 0")])
-        (unit,) = {release.unit for release in releases_in(self.event)}
-        words = _LABEL_WORDS if unit == ONE_LABEL else _RELATION_WORDS[self.relation]
+        first = next(releases_in(self.event))
+        unit = first.unit
+        words = _LABEL_WORDS if unit == ONE_LABEL else _RELATION_WORDS[first.relation]
         lines += _row("Unit of protection", f"{unit}; {words}")
         epsilons = self.epsilons()
         best = min(epsilons, key=lambda name: epsilons[name])

@@ -14,7 +14,7 @@ from vflsynth._device import resolve_device
 from vflsynth._random import secret_from
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
-from vflsynth.privacy import PrivacyAccount
+from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.run import LocalRun, Options
 from vflsynth.splitdefense.algorithm import Rows, SplitLearning
 from vflsynth.splitdefense.inputs import LABEL_HOLDER, check_labels
@@ -79,18 +79,16 @@ class SplitRun(LocalRun):
         account = self.options.account
         if not isinstance(account, PrivacyAccount):
             return
-        ledgers = [
-            None if c.label_privacy is None else c.label_privacy.ledger()
-            for c in self.method.classifiers
-        ]
-        for classifier, ledger in zip(self.method.classifiers, ledgers, strict=True):
-            if ledger is None:
+        ledgers: list[PrivacyLedger] = []
+        for classifier in self.method.classifiers:
+            if classifier.label_privacy is None:
                 raise ParameterError(
                     f"account is for what has an ε, and {type(classifier).__name__} has no "
                     "label_privacy. Fix: label_privacy=RandomizedResponse(...), or leave account "
                     "out"
                 )
-        entries = [entry for ledger in ledgers if ledger is not None for entry in ledger.entries]
+            ledgers.append(classifier.label_privacy.ledger())
+        entries = [entry for ledger in ledgers for entry in ledger.entries]
         run = f"fit of {type(self.method.parameters).__name__}"
         opened = self._opened = account.open(run, ledgers[0])
         opened.check(entries)

@@ -85,12 +85,20 @@ def test_the_target_is_met_and_not_exceeded(mechanism, epsilon):
     reference = {
         MeanEmbedding: "Gaussian DP, exact",
         DPSGD: PLDAccountant().name,
-        FirstLayer: WangAccountant().name,
+        FirstLayer: RDPAccountant().name,
         DPSGDGAN: RDPAccountant().name,
         GSWGAN: RDPAccountant().name,
     }[mechanism]
     assert 0.98 * epsilon <= spent[reference] <= epsilon
     assert ledger.target_epsilon == epsilon
+
+
+@pytest.mark.parametrize(("epsilon", "times"), [(10.0, 1.0), (1.0, 10.0)])
+def test_the_papers_bound_takes_more_noise_than_the_gradients_need(epsilon, times):
+    paper = planned(FirstLayer, epsilon=epsilon, calibration="paper")
+    assert 0.98 * epsilon <= paper.ledger.epsilons()[WangAccountant().name] <= epsilon
+    tight = planned(FirstLayer, epsilon=epsilon)
+    assert paper.noise_multiplier > times * tight.noise_multiplier
 
 
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
