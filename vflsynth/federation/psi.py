@@ -12,7 +12,8 @@ deviate):
 
 - a party: the keys that all parties have, which *is* a disclosure (that this person is known to
   every other party), and how many keys every other party has; nothing about other keys;
-- the server: how many keys each party has, and how many each group of parties has in common.
+- the server: how many keys each party has, and how many each group of parties has in common; with
+  dummies (`vflsynth.federation.dummies`) the latter plus random numbers.
 
 In split learning the active party is the server, has the parties' secret, and keys of its own in
 the comparison: with several passive parties it also learns which of its own keys each of them has.

@@ -80,8 +80,9 @@ class AlignmentNotice(Message):
 
 _BLINDED = (
     "parties learn the keys that all have and how many the others have; the server learns how many "
-    "keys every group of parties has in common, and cannot test guesses of keys, which are keyed "
-    "digests under the parties' secret (`vflsynth.federation.psi`)"
+    "keys every group of parties has in common (with `intersection_epsilon` plus random numbers) "
+    "and cannot test guesses of keys, which are keyed digests under the parties' secret "
+    "(`vflsynth.federation.psi`)"
 )
 
 
