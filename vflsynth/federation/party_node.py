@@ -62,6 +62,9 @@ from vflsynth.run import Agreed, PartyRun, Seat, shown_accounts
 logger = logging.getLogger("vflsynth")
 
 ENCODING = "encoding.json"
+COUNTED = "counted"
+"""In the audit trail: keys and dummies are shown, which the server can count from then on."""
+
 HOLDER = "active"
 """What the active party is called while records are matched."""
 
@@ -223,6 +226,10 @@ class PartyNode(BlindedRun):
         AccountRewoundError
             If another party's account lacks what this one remembers of it.
         """
+        if self.method.padding(len(self.job.parties)) is not None:
+            before = [r for r in trail.lines(self.site.folder) if r["event"] == COUNTED]
+            self.site.bounds.check_counts(self.name, len(before))
+            trail.append(self.site.folder, COUNTED, {"job": self.job.name})
         super().take_terms(message)
         self._remember(self.agreed.accounts)
         latest = max(self.checkpoints.epochs(), default=0)

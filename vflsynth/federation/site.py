@@ -24,7 +24,7 @@ SITE_FILE = "vflsynth.toml"
 """Name of the site file in the folder ``local`` of a FLARE start-up kit."""
 
 _SECRET_BYTES = 32
-_BOUNDS = ["most_rows", "least_matched"]
+_BOUNDS = ["most_rows", "least_matched", "most_counts"]
 _COUNT, _SIZE = Number(1, whole=True), Number(1 << 16, whole=True)
 _LARGEST = "max_frame_bytes"
 _PUBLIC = re.compile(f"[0-9a-f]{{{PUBLIC_DIGITS}}}")
@@ -42,10 +42,15 @@ class Bounds:
         makes rows up learns which of its guesses are right.
     least_matched : int, optional
         With fewer common records than this, nothing is trained.
+    most_counts : int, default=10
+        Attempts, of all jobs together, in which dummies hide how many records are common from the
+        server: it sees another sum of both in each, also if it stops the run then, and the mean of
+        many would tell.
     """
 
     most_rows: int | None = None
     least_matched: int | None = None
+    most_counts: int = 10
 
     def check_rows(self, name: str, rows: int, *, own: bool) -> None:
         """Refuse a party that declares too many rows.
@@ -58,6 +63,22 @@ class Bounds:
             raise PayloadRejectedError(
                 f"declares {rows:,} rows; a site file agrees to match at most {self.most_rows:,}",
                 fix="agree on who brings how many records, and set most_rows in [matching]",
+                party=name,
+            )
+
+    def check_counts(self, name: str, before: int) -> None:
+        """Refuse to have what is common counted once more.
+
+        Raises
+        ------
+        PayloadRejectedError
+        """
+        if before >= self.most_counts:
+            raise PayloadRejectedError(
+                f"the server has counted common records and dummies in {before} attempts, and the "
+                "site file agrees to no more: their mean tells how many records are common",
+                fix="see why runs were started again; each attempt more costs intersection_epsilon "
+                "once more: raise most_counts in [matching], or do without",
                 party=name,
             )
 

@@ -11,10 +11,10 @@ from tests.unit.federation.conftest import KEY
 from tests.unit.federation.test_matching_attacks import refused, relaying
 from tests.unit.federation.test_private import TREE, in_one_process, report
 from tests.unit.federation.trial import Direct, assert_same
-from vflsynth.exceptions import NoOverlapError
+from vflsynth.exceptions import NoOverlapError, PayloadRejectedError
 from vflsynth.federation import trail
 from vflsynth.federation.dummies import Dummies, n_dummies
-from vflsynth.federation.site import Budget
+from vflsynth.federation.site import Bounds, Budget
 from vflsynth.federation.wire import decode
 from vflsynth.methods import base
 from vflsynth.privacy.padding import Padding
@@ -171,3 +171,22 @@ def test_every_group_shares_its_dummies_and_no_list_tells_how_many():
     )
     again = Dummies.of(padding, "a", names, b"another")
     assert not set(again.texts) & lists["a"]
+
+
+def test_a_server_that_counts_again_and_again_is_refused(make_private_trial):
+    """The mean of many attempts would tell how many records are common, whatever their dummies."""
+
+    def stop(name, message):
+        if isinstance(message, CommonPositions):
+            raise RuntimeError("the server has counted, and stops")
+        return message
+
+    trial = make_private_trial(**hiding(PAIRS))
+    trial.change("party_2", bounds=Bounds(most_counts=2))
+    for attempt in range(3):
+        trial.job = replace(trial.job, name=f"attempt-{attempt}")
+        trial.run(relaying(stop))
+    assert isinstance(trial.outcome["party_2"], PayloadRejectedError)
+    assert "in 2 attempts" in str(trial.outcome["party_2"])
+    found = json.loads((trial.folder / "party_2" / "attempt-2" / "report-001.json").read_text())
+    assert {m["message"] for m in found["left"]} == {"Hello"}
