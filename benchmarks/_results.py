@@ -66,7 +66,7 @@ def rows(table: str, **where: object) -> list[Row]:
     path = RESULTS / f"{table}.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     found: list[Row] = [json.loads(line) for line in lines]
-    return [row for row in found if all(row[name] == value for name, value in where.items())]
+    return [row for row in found if all(row.get(name) == value for name, value in where.items())]
 
 
 def read(table: str) -> pd.DataFrame:

@@ -8,6 +8,9 @@ nothing is tuned per table. Each seed is a release of its own; seeds that are in
 results are not run again. The Fréchet distance is that of the *sampled* table, decoded and encoded
 again.
 
+Rows "before" are older than exact releases and secure sums, which make the noise of a sum over k
+parties' records k times its variance; they are shown apart.
+
 ``first_layer`` is the paper's mechanism, whose epsilon is not one of the synthetic table. It is
 calibrated by the paper's bound, which is far above better ones where epsilon is small: what is
 spent by the smallest valid bound is shown below it. ``vertigan_first_layer`` is that of VertiGAN,
@@ -17,6 +20,7 @@ the paper's DP-VertiGAN, and ``vertigan_dpsgd`` VertiGAN with DP-SGD in every pa
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -63,7 +67,7 @@ NotPrivate = Mapping[tuple[str, str, str | None], pd.DataFrame]
 
 def show() -> None:
     """Print all results beside the paper's, and which of our aims they meet."""
-    found = _results.cells("dp")
+    found, superseded = _cells()
     not_private = {
         key: cell.rename(columns={"frechet_distance_best": "frechet_distance"})
         for key, cell in _results.cells("table1").items()
@@ -73,15 +77,19 @@ def show() -> None:
             f"\n{data} (delta {DELTAS[data]:g}): FD / total difference / "
             "error across parties, mean ± deviation (seeds)"
         )
-        print(f"  {'':26}" + "".join(f"{f'epsilon {e:g}':>46}" for e in EPSILONS))
+        print(f"  {'':38}" + "".join(f"{f'epsilon {e:g}':>46}" for e in EPSILONS))
         for method in METHODS:
             cells = [found.get((data, method, epsilon)) for epsilon in EPSILONS]
             if any(cell is not None for cell in cells):
                 label = LABELS.get(method, method)
-                print(f"  {label:26}" + "".join(f"{_text(cell):>46}" for cell in cells))
-                if method in FIRST_LAYER:
+                print(f"  {label:38}" + "".join(f"{_text(cell):>46}" for cell in cells))
+                if method in FIRST_LAYER and any(cell is not None for cell in cells):
                     spent = "".join(f"{_spent(cell):>46}" for cell in cells)
-                    print(f"  {'  epsilon spent':26}{spent}")
+                    print(f"  {'  epsilon spent':38}{spent}")
+        for method in METHODS:
+            cells = [superseded.get((data, method, epsilon)) for epsilon in EPSILONS]
+            if any(cell is not None for cell in cells):
+                print(f"  {'before: ' + method:38}" + "".join(f"{_text(c):>46}" for c in cells))
         for key, label in NOT_PRIVATE.items():
             if (data, *key) in not_private:
                 print(f"  {'no DP: ' + label:34}{_text(not_private[data, *key]):>38}")
@@ -95,6 +103,18 @@ def show() -> None:
     _show_errors(found, not_private)
     _show_costs(found)
     _show_best(found)
+
+
+def _cells() -> tuple[Cells, Cells]:
+    """Read what was measured with the code of now, and what is older ("before")."""
+    now: dict[Any, pd.DataFrame] = {}
+    before: dict[Any, pd.DataFrame] = {}
+    for cell, frame in _results.cells("dp").items():
+        old = frame["noise"] == _private.SUPERSEDED_NOISE
+        for cells, part in ((now, frame[~old]), (before, frame[old])):
+            if len(part):
+                cells[cell] = part
+    return now, before
 
 
 def _show_aims(found: Cells, not_private: NotPrivate) -> None:
