@@ -40,7 +40,7 @@ from vflsynth.privacy.discovery import (
     range_cells,
 )
 from vflsynth.privacy.encoding import PublicEncoding
-from vflsynth.privacy.events import gaussian_releases
+from vflsynth.privacy.events import releases_in
 from vflsynth.privacy.gaussian_dp import epsilon_of_gaussian
 
 NOBODY = PublicSchema(dtypes="given")
@@ -124,9 +124,9 @@ def test_everything_together_spends_the_budget_and_no_more(mechanism, relation):
 
     # What parties add is what the ledger says.
     encoding = PublicEncoding.of(privacy, plan.histogram_noise_multiplier, COLUMNS)
-    stds = {r.released.split(" of ")[0]: r.noise_std for r in gaussian_releases(plan.ledger.event)}
+    stds = {r.released.split(" of ")[0]: r.noise_std for r in releases_in(plan.ledger.event)}
     assert encoding.discovery.noise_std == pytest.approx(stds["ranges or categories"])
-    failing = sum(r.failure_probability for r in gaussian_releases(plan.ledger.event))
+    failing = sum(r.failure_probability for r in releases_in(plan.ledger.event))
     n_values = 3 * (2 if relation == "replace_one" else 1)
     assert failing == pytest.approx(0.001 * 1e-4)
     assert encoding.discovery.threshold == pytest.approx(
@@ -139,7 +139,7 @@ def test_a_complete_schema_costs_nothing_more():
     listed = {name: ColumnCounts(own.total) for name, own in COLUMNS.items()}
     ledger = privacy.plan(listed, ASKED).ledger
     assert "nobody stated" not in str(ledger)
-    assert all(r.failure_probability == 0.0 for r in gaussian_releases(ledger.event))
+    assert all(r.failure_probability == 0.0 for r in releases_in(ledger.event))
 
 
 # what it finds

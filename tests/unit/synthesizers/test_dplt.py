@@ -21,7 +21,7 @@ from vflsynth.methods.latent_tree_server import LatentTreeServer
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.contingency import exact_tables
 from vflsynth.privacy.encoding import PublicEncoding
-from vflsynth.privacy.events import gaussian_releases
+from vflsynth.privacy.events import releases_in
 from vflsynth.privacy.secure_sums import unit_arithmetic, unit_grid
 from vflsynth.protocol import Transcript
 from vflsynth.protocol.messages import LatentTables, MaskedReal
@@ -223,7 +223,7 @@ def assert_published_as_the_ledger_says(frames):
     """Count tables and measure their noise, against the ledger's entries."""
     _, plan, _, published = run(frames)
     releases = {}
-    for release in gaussian_releases(plan.ledger.event):
+    for release in releases_in(plan.ledger.event):
         if "tables" in release.released:
             kind = "latent" in release.released
             releases.setdefault(kind, []).append(release)
@@ -310,9 +310,9 @@ def test_the_ledger_adds_up_to_the_budget(frames):
     assert "NOT protected against a party and the server together" in against
     assert "Protected against recipients" in against
     assert "the server and the other parties: they see uniformly random numbers" in against
-    squared_mu = sum(r.noise_multiplier**-2 for r in gaussian_releases(ledger.event))
+    squared_mu = sum(r.noise_multiplier**-2 for r in releases_in(ledger.event))
     single = fit(frames, clone(PRIVACY).set_params(epsilon=None, noise_multiplier=2.0))
-    given = sum(r.noise_multiplier**-2 for r in gaussian_releases(single.privacy_ledger_.event))
+    given = sum(r.noise_multiplier**-2 for r in releases_in(single.privacy_ledger_.event))
     assert given == pytest.approx(0.25)
     assert squared_mu > given
     assert json.loads(json.dumps(ledger.to_dict()))["covers_synthetic_data"] is True

@@ -30,7 +30,7 @@ from vflsynth.networks.conditional import ConditionalNetwork
 from vflsynth.networks.conditional_traces import likelihood_traces, per_parameter
 from vflsynth.networks.layout import Layout
 from vflsynth.privacy.dpsgd import clip_factors, clipped_gradient_sum, per_example_norms
-from vflsynth.privacy.events import gaussian_releases
+from vflsynth.privacy.events import releases_in
 from vflsynth.protocol import PlacedPoissonSchedule
 
 NOISE, BOUND = 1.5, 0.3
@@ -208,7 +208,7 @@ def noise_of_a_step(frames, session_of):
     session = session_of(frames, n_models=8)
     noisy = step_of(session)
     plan = next(iter(session.nodes.values())).method.plan
-    stds = {r.party: r.noise_std for r in gaussian_releases(plan.ledger.event)}
+    stds = {r.party: r.noise_std for r in releases_in(plan.ledger.event)}
     claimed = NOISE * math.sqrt(len(frames)) * BOUND
     assert list(stds.values()) == pytest.approx([claimed] * len(frames))
     found = {}

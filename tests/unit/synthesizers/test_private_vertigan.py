@@ -39,7 +39,7 @@ from vflsynth.mechanisms import noisy_descent as dpsgd_module
 from vflsynth.methods import critics as first_layer_module
 from vflsynth.methods.critics import Critic, FirstLayerCritic
 from vflsynth.privacy import Sampler
-from vflsynth.privacy.events import gaussian_releases
+from vflsynth.privacy.events import releases_in
 from vflsynth.protocol import PoissonSchedule, Transcript
 from vflsynth.protocol.messages import MaskedFake, MaskedReal
 from vflsynth.run import local
@@ -540,7 +540,7 @@ def test_first_layer_warns_and_its_ledger_says_what_epsilon_is_not(frames, tmp_p
     assert "NOT A GUARANTEE FOR THE SYNTHETIC DATA" in text
     assert "shared backbone of the generators: they learn through those layers" in text
     assert "features" not in text  # none are sent
-    assert [release.party for release in gaussian_releases(ledger.event)] == sorted(frames)
+    assert [release.party for release in releases_in(ledger.event)] == sorted(frames)
     assert model.history_["frechet_distance"].notna().all()  # as without privacy
     model.save(tmp_path / "model")
     assert VertiGANSynthesizer.load(tmp_path / "model").privacy_ledger_ == ledger

@@ -40,7 +40,7 @@ from vflsynth.mechanisms import DPSGDGAN, GSWGAN, FirstLayer, LatentTree, MeanEm
 from vflsynth.mechanisms import gs_wgan as gs_wgan_mechanism
 from vflsynth.methods import critics as first_layer_module
 from vflsynth.methods import gs_wgan as gs_wgan_module
-from vflsynth.privacy.events import gaussian_releases
+from vflsynth.privacy.events import releases_in
 from vflsynth.protocol.messages import MaskedFake, MaskedReal, TrainingReport
 
 NOISE, BOUND, N_SHARDS = 1.5, 0.3, 3
@@ -300,7 +300,7 @@ def test_first_layer_changes_the_gradient_of_the_first_layer_alone(frames, sessi
 def test_the_claimed_noise_is_the_noise_of_training(frames, session_of, name):
     party = joined_of(session_of(frames, PRIVACY[name]))
     model = synthesizer(PRIVACY[name]).fit(frames)
-    (release,) = gaussian_releases(model.privacy_ledger_.event)
+    (release,) = releases_in(model.privacy_ledger_.event)
     if name == "gs_wgan":
         std = party.descent.plan.noise_multiplier * 2.0 * BOUND * math.sqrt(BATCH)
         assert model.privacy_ledger_.event.events[0].steps == 2  # of four discriminator steps
