@@ -140,21 +140,21 @@ class PartyModel:
         return self.sample_and_pass_on(n, secret_from(random_state), received)[1]
 
     def check_alone(self) -> None:
-        """Refuse to draw this half without the others if a rule could be broken.
+        """Refuse to draw rows that are not yet those of a sample.
 
         Raises
         ------
         RuleError
-            Naming the rules that rows have to be left out for: halves that draw apart do not know
-            which rows the others leave out.
+            Where a party leaves out rows that break rules: which are left, the others' parts say.
         """
-        open_rules = () if self.preparation is None else self.preparation.open_rules
-        if open_rules:
-            raise RuleError(
-                f"party {self.name!r} cannot draw its rows alone: rows that break "
-                f"{' or '.join(map(repr, open_rules))} are left out, and parties that draw apart "
-                "cannot leave out the same. Fix: draw from the whole model, or fit without them"
-            )
+        if self.preparation is None or not self.preparation.selects:
+            return
+        own = " or ".join(map(repr, self.preparation.open_rules)) or "rules of other parties"
+        raise RuleError(
+            f"party {self.name!r} cannot draw its rows alone: rows that break {own} are left out, "
+            "at all parties the same. Fix: draw from the whole model, or a part at every party "
+            "('vflsynth parties sample'), and put the parts together ('vflsynth parties join')"
+        )
 
     def sample_and_pass_on(
         self, n: int, secret: bytes, received: PassedOn | None = None
@@ -221,12 +221,7 @@ class PartyModel:
 
     def add_keys(self, table: pd.DataFrame) -> pd.DataFrame:
         """Put fresh keys into the key column, in front, or into the index."""
-        if self.on is None:
-            keys = self.minter.mint(len(table), name=table.index.name)
-            return table.set_axis(pd.Index(keys), axis=0)
-        table = table.copy(deep=False)
-        table.insert(0, self.on, self.minter.mint(len(table), name=self.on))
-        return table
+        return with_keys(table, self.minter, self.on)
 
     # -- saving ----------------------------------------------------------------------------------
 
@@ -315,6 +310,16 @@ def sample_parties(
                 if receiver in waiting:
                     waiting[receiver][name] = numbers
     return {name: tables[name] for name in halves}
+
+
+def with_keys(table: pd.DataFrame, minter: KeyMinter, on: Hashable) -> pd.DataFrame:
+    """Put fresh keys into a key column in front; into the index, if `on` is None."""
+    if on is None:
+        keys = minter.mint(len(table), name=table.index.name)
+        return table.set_axis(pd.Index(keys), axis=0)
+    table = table.copy(deep=False)
+    table.insert(0, on, minter.mint(len(table), name=on))
+    return table
 
 
 def _block(rows: npt.NDArray[np.float32], start: int, device: torch.device) -> torch.Tensor:
