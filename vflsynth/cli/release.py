@@ -18,6 +18,7 @@ from vflsynth.cli.tables import label
 from vflsynth.contract import read_contract
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.parameters import parameters_to_json, to_json
+from vflsynth.privacy import PrivacyAccount
 from vflsynth.release import Dossier, release_gate, write_release
 from vflsynth.synthesizers import BaseSynthesizer
 
@@ -64,6 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--audit", metavar="FILE", type=Path, help="what 'vflsynth audit --json' printed"
     )
     parser.add_argument(
+        "--account",
+        metavar="FILE",
+        type=Path,
+        help="the privacy account that the fit was booked in: then the clause on epsilon is about "
+        "everything that was released about these records",
+    )
+    parser.add_argument(
         "--key",
         metavar="FILE",
         type=Path,
@@ -105,11 +113,13 @@ def judge(options: argparse.Namespace) -> Dossier:
         holdout=judged.holdout,
         categorical=judged.categorical,
         audit=audit,
+        account=None if options.account is None else PrivacyAccount(options.account),
         random_state=options.seed,
     )
     inputs = {f"real table of {table.party}": table.path for table in options.real}
     inputs |= {f"held-out table of {table.party}": table.path for table in options.holdout}
-    inputs |= {} if options.audit is None else {"audit": options.audit}
+    given = {"audit": options.audit, "privacy account": options.account}
+    inputs |= {name: path for name, path in given.items() if path is not None}
     write_release(
         dossier,
         options.output,

@@ -174,7 +174,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for label in frame.columns:
             with naming(party, label):
                 _check_dtype(frame[label])
-                kind = kinds.get(label) or infer_kind(frame[label])
+                kind = kinds.get(label) or infer_kind(frame[label], least=self.rare_records or 0)
                 own = self._transformer(kind, (self.overrides or {}).get(label, {}))
                 transformers[label] = own.fit(frame[label])
         self.party_ = party

@@ -92,7 +92,7 @@ class Job:
         ParameterError
         """
         content = read_toml(path)
-        if isinstance(file := content.get("contract"), str):
+        if isinstance(file := content.get("contract"), str) and file:
             content["contract"] = read_toml(path.parent / file)
         return cls.from_dict(content, str(path))
 

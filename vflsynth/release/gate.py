@@ -17,7 +17,7 @@ from vflsynth.evaluation.suite import all_metrics, results_of
 from vflsynth.evaluation.tables import Tables
 from vflsynth.evaluation.worst import by_part
 from vflsynth.exceptions import ParameterError
-from vflsynth.privacy import PrivacyLedger
+from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.release import measuring
 from vflsynth.release.attacks import HasExcess, HasJson, from_audits
 from vflsynth.release.clauses import Clause, Measured, NotMeasured
@@ -47,6 +47,7 @@ def release_gate(
     evaluation: MetricResults | None = None,
     audit: HasJson | Mapping[str, Any] | None = None,
     disclosures: Sequence[HasExcess] = (),
+    account: PrivacyAccount | None = None,
     date: Date | None = None,
     random_state: int = 0,
 ) -> Dossier:
@@ -71,6 +72,9 @@ def release_gate(
         Of the same synthesizer, or the content of its JSON.
     disclosures : sequence of Disclosure, default ()
         Answers to the questions of WP216, beside those of the audit.
+    account : PrivacyAccount, optional
+        Of the records: then the clause on ε is about everything that was booked there, this release
+        included. Without it, it is about this release alone, and says so.
     date : date, optional
         Of the release. Default: today, which is the only thing here that is not repeatable.
     random_state : int, default=0
@@ -82,7 +86,10 @@ def release_gate(
     Raises
     ------
     ParameterError
-        If the model's ledger or the audit cannot be read as such.
+        If the model's ledger or the audit cannot be read as such, or `account` does not have this
+        release.
+    ArtefactError
+        If there is no such account, or it is damaged.
     PartyDataError
         If the tables cannot be compared.
 
@@ -132,7 +139,7 @@ def release_gate(
         "detection": _detection(evaluation["detection_auc"]),
         "utility": _utility(evaluation["train_synthetic_test_real"]),
         **from_audits(audit, disclosures),
-        "epsilon": _epsilon(ledger),
+        "epsilon": _epsilon(ledger, account),
     }
     return Dossier(
         clauses=tuple(Clause.of(name, found[name], contract.release) for name in CLAUSES),
@@ -204,14 +211,29 @@ def _utility(result: MetricResult) -> Measured | NotMeasured:
     return Measured(max(0.0, result.baseline - result.value), says)
 
 
-def _epsilon(ledger: PrivacyLedger | None) -> Measured | NotMeasured:
+def _epsilon(
+    ledger: PrivacyLedger | None, account: PrivacyAccount | None
+) -> Measured | NotMeasured:
     if ledger is None:
         return NotMeasured("the model makes no promise of differential privacy", applies=False)
     if not ledger.covers_synthetic_data:
         return NotMeasured("the ledger's ε does not bound what the synthetic table reveals")
-    epsilon = ledger.epsilon()
+    epsilon, delta = ledger.epsilon(), ledger.delta
+    if account is None:
+        return Measured(
+            epsilon,
+            f"ε = {epsilon:.4g} at δ = {delta:g}, of this release alone: others about the same "
+            f"records add to it, and no account of them was given. {ledger.claim}",
+        )
+    booked = account.attempts
+    if not any(set(ledger.entries) <= set(attempt.entries) for attempt in booked):
+        raise ParameterError(
+            f"the privacy account {account.path} does not have the releases of this model. Fix: "
+            "give the account that the fit was booked in"
+        )
+    total, n_others = account.epsilon(delta), sum(bool(a.entries) for a in booked) - 1
     return Measured(
-        epsilon,
-        f"ε = {epsilon:.4g} at δ = {ledger.delta:g}, of this release alone: others about the same "
-        f"records add to it. {ledger.claim}",
+        total,
+        f"ε = {total:.4g} at δ = {delta:g} for all that was booked about these records: this "
+        f"release, ε = {epsilon:.4g}, and {n_others} other runs. {ledger.claim}",
     )
