@@ -11,7 +11,7 @@ from vflsynth.contract.contract import (
     Contract,
     PartyContract,
 )
-from vflsynth.contract.enforcing import Cost, attempts, enforce
+from vflsynth.contract.enforcing import Cost, attempts, enforce, judged
 from vflsynth.contract.expressions import Expression
 from vflsynth.contract.files import (
     contract_from_content,
@@ -62,6 +62,7 @@ __all__ = [
     "contract_to_toml",
     "enforce",
     "index_columns",
+    "judged",
     "own_contract",
     "preparation",
     "preparations",

@@ -218,7 +218,9 @@ class Preparation:
             made["dtypes"] |= {c.label: "str" for c in self.composites}
         return PublicSchema(**made)
 
-    def restore(self, table: pd.DataFrame, secret: bytes, party: str) -> pd.DataFrame:
+    def restore(
+        self, table: pd.DataFrame, secret: bytes, party: str, *, repairs: bool = True
+    ) -> pd.DataFrame:
         """Return the published table.
 
         Parameters
@@ -228,6 +230,8 @@ class Preparation:
         secret : bytes
             Of the sample, which the parties share.
         party : str
+        repairs : bool, default=True
+            Whether columns that rules compute are computed.
         """
         columns: dict[Hashable, pd.Series[Any]] = {k: table[k] for k in table.columns}
         for composite in self.composites:
@@ -247,7 +251,7 @@ class Preparation:
         made = pd.DataFrame({k: columns[c].array for k, c in enumerate(self.columns)}, copy=False)
         made.columns = pd.Index(self.columns, tupleize_cols=False)
         made.index = table.index
-        for rule in self.rules:
+        for rule in self.rules if repairs else ():
             made = rule.repair(made)
         return made
 

@@ -157,7 +157,7 @@ class PartyModel:
         )
 
     def sample_and_pass_on(
-        self, n: int, secret: bytes, received: PassedOn | None = None
+        self, n: int, secret: bytes, received: PassedOn | None = None, *, repairs: bool = True
     ) -> tuple[pd.DataFrame, dict[str, npt.NDArray[np.float32]]]:
         """Sample with randomness from a secret that the parties share.
 
@@ -167,6 +167,8 @@ class PartyModel:
         secret : bytes
         received : mapping of party name to array, optional
             As of `sample`.
+        repairs : bool, default=True
+            Whether columns that a contract's rules compute are computed.
 
         Returns
         -------
@@ -200,7 +202,7 @@ class PartyModel:
             table = pd.concat(tables, ignore_index=True)
             table = table.set_axis(pd.RangeIndex(n, name=tables[0].index.name), axis=0)
         if self.preparation is not None:
-            table = self.preparation.restore(table, secret, self.name)
+            table = self.preparation.restore(table, secret, self.name, repairs=repairs)
         return table, passed_on
 
     def _check_received(self, n: int, received: PassedOn) -> PassedOn:
@@ -276,7 +278,7 @@ class PartyModel:
 
 
 def sample_parties(
-    halves: Mapping[str, PartyModel], n: int, secret: bytes
+    halves: Mapping[str, PartyModel], n: int, secret: bytes, *, repairs: bool = True
 ) -> dict[str, pd.DataFrame]:
     """Sample all parties' columns, each party after those whose rows it needs to know of.
 
@@ -285,6 +287,8 @@ def sample_parties(
     halves : mapping of party name to PartyModel
     n : int
     secret : bytes
+    repairs : bool, default=True
+        As of `PartyModel.sample_and_pass_on`.
 
     Returns
     -------
@@ -305,7 +309,9 @@ def sample_parties(
             raise ParameterError(f"the halves of {left} wait for halves that are not there")
         for name in ready:
             half = halves[name]
-            tables[name], passed_on = half.sample_and_pass_on(n, secret, waiting.pop(name))
+            tables[name], passed_on = half.sample_and_pass_on(
+                n, secret, waiting.pop(name), repairs=repairs
+            )
             for receiver, numbers in passed_on.items():
                 if receiver in waiting:
                     waiting[receiver][name] = numbers

@@ -14,7 +14,7 @@ from vflsynth.contract import CLAUSES, Contract, Rule
 from vflsynth.evaluation.columns import Parties, TableEncoder
 from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.evaluation.suite import all_metrics, results_of
-from vflsynth.evaluation.tables import Tables
+from vflsynth.evaluation.tables import TableMetric, Tables
 from vflsynth.evaluation.worst import by_part
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
@@ -48,6 +48,7 @@ def release_gate(
     audit: HasJson | Mapping[str, Any] | None = None,
     disclosures: Sequence[HasExcess] = (),
     account: PrivacyAccount | None = None,
+    metrics: Sequence[TableMetric] = (),
     date: Date | None = None,
     random_state: int = 0,
 ) -> Dossier:
@@ -75,6 +76,8 @@ def release_gate(
     account : PrivacyAccount, optional
         Of the records: then the clause on ε is about everything that was booked there, this release
         included. Without it, it is about this release alone, and says so.
+    metrics : sequence of TableMetric, default ()
+        For the internal edition, beside those that decide.
     date : date, optional
         Of the release. Default: today, which is the only thing here that is not repeatable.
     random_state : int, default=0
@@ -120,7 +123,7 @@ def release_gate(
         owned = {name: [c for c in own if c in compared] for name, own in parties.items()}
     tables = Tables(real, synthetic, owned, target, holdout, compared, categorical, random_state)
     if evaluation is None:
-        evaluation = results_of(tables, all_metrics())
+        evaluation = results_of(tables, all_metrics(metrics))
     encoder = TableEncoder(real, synthetic, columns=compared, categorical=categorical)
     rng = np.random.default_rng([random_state, 27559])
     found: dict[str, Measured | NotMeasured] = {
@@ -135,7 +138,9 @@ def release_gate(
             real, synthetic, holdout, contract, rng
         ),
         "identifiers": measuring.identifiers(real, synthetic, contract),
-        "rule_violations": measuring.rule_violations(synthetic, _rules(model, contract, real)),
+        "rule_violations": measuring.rule_violations(
+            synthetic, promised_rules(model, contract, real)
+        ),
         "detection": _detection(evaluation["detection_auc"]),
         "utility": _utility(evaluation["train_synthetic_test_real"]),
         **from_audits(audit, disclosures),
@@ -153,12 +158,19 @@ def release_gate(
     )
 
 
-def _rules(model: IsModel | None, contract: Contract, real: pd.DataFrame) -> list[Rule]:
-    """Return the model's rules, or the contract's with what they learn of the real table."""
-    if model is not None and model.contract is not None:
-        return list(model.rules())
-    least = contract.rare_records
-    return [r.learned(real, least) if r.reads_records else r for r in contract.all_rules]
+def promised_rules(model: IsModel | None, contract: Contract, real: pd.DataFrame) -> list[Rule]:
+    """Return the model's rules, and the contract's others with what they learn of the real table.
+
+    Parameters
+    ----------
+    model : BaseSynthesizer or None
+    contract : Contract
+    real : DataFrame
+    """
+    own = [] if model is None or model.contract is None else list(model.rules())
+    known, least = {rule.title for rule in own}, contract.rare_records
+    others = [rule for rule in contract.all_rules if rule.title not in known]
+    return own + [r.learned(real, least) if r.reads_records else r for r in others]
 
 
 def _worst(result: MetricResult, noun: str) -> Measured | NotMeasured:

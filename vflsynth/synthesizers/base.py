@@ -415,6 +415,28 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         prepared = (p.preparation for p in self.parties_.values() if p.preparation is not None)
         return all_rules(prepared)
 
+    def sample_before_rules(self, n: int, *, random_state: RandomState = None) -> pd.DataFrame:
+        """Sample rows as the model draws them: to see what rules cost, not to publish.
+
+        Parameters
+        ----------
+        n : int
+        random_state : int, numpy Generator, RandomState or None, default=None
+            None takes the model's first draw, and leaves its sequence as it is.
+
+        Returns
+        -------
+        DataFrame, shape (n, column)
+            Before any rule of the contract computed a column or left out a row, for
+            `vflsynth.evaluation.rule_cost`.
+        """
+        check_is_fitted(self, "parties_")
+        check_parameters("sample_before_rules", {"n": n}, {"n": Number(0, whole=True)})
+        first = derive(self._secret, "call 0")
+        secret = first if random_state is None else secret_from(random_state)
+        parts = sample_parties(self.parties_, n, secret, repairs=False)
+        return pd.concat(list(parts.values()), axis=1)
+
     def rule_cost(self) -> Cost | None:
         """Return what rules cost in the last sample; None if there are no rules, or was no sample.
 
