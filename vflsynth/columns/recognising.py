@@ -85,7 +85,8 @@ def recognise(column: pd.Series[Any]) -> Recognised | None:
         return _number(column, label)
     if not (pd.api.types.is_string_dtype(kinds) or kinds == np.dtype(object)):
         return None
-    values = [v for v in column.dropna().head(50 * _LOOKED_AT).unique() if isinstance(v, str)]
+    present = column.dropna().head(50 * _LOOKED_AT)
+    values = list(dict.fromkeys(v for v in present if isinstance(v, str)))
     if len(values) < _FEWEST_DISTINCT or len(values) < _NEARLY_ALL * _n_distinct(column):
         return None
     values = values[:_LOOKED_AT]

@@ -121,7 +121,13 @@ class Preparation:
                 if len(allowed) <= MOST_COMBINATIONS:
                     composites.append(composite_of(frame, rule.columns, allowed))
                     taken |= set(rule.columns)
-        differences = () if private else differences_of(frame, learned, taken)
+
+        def records_at_ends(label: Hashable) -> int:
+            said = part.columns.get(label, ColumnContract())
+            own = least if said.rare_records is None else said.rare_records
+            return 0 if said.extremes or said.bounds is not None else own
+
+        differences = () if private else differences_of(frame, learned, taken, records_at_ends)
         out = [label for label, column in part.columns.items() if not column.is_modelled]
         replacements: list[Surrogate | Pseudonym] = []
         for label in out:

@@ -126,11 +126,12 @@ def release_gate(
         evaluation = results_of(tables, all_metrics(metrics))
     encoder = TableEncoder(real, synthetic, columns=compared, categorical=categorical)
     rng = np.random.default_rng([random_state, 27559])
+    rules = promised_rules(model, contract, real)
     found: dict[str, Measured | NotMeasured] = {
         "worst_column": _worst(evaluation["marginal_distance"], "column"),
         "worst_pair": _worst(evaluation["association_error"], "columns"),
         "mass_at_extremes": measuring.mass_at_extremes(encoder, real, synthetic),
-        "real_extremes": measuring.real_extremes(encoder, real, synthetic, contract),
+        "real_extremes": measuring.real_extremes(encoder, real, synthetic, contract, rules),
         "copied_rows": _copied_rows(evaluation["exact_copies"], tables),
         "copied_values": measuring.copied_values(encoder, real, synthetic, holdout, contract, rng),
         "rare_categories": measuring.rare_categories(encoder, real, synthetic, contract),
@@ -138,9 +139,7 @@ def release_gate(
             real, synthetic, holdout, contract, rng
         ),
         "identifiers": measuring.identifiers(real, synthetic, contract),
-        "rule_violations": measuring.rule_violations(
-            synthetic, promised_rules(model, contract, real)
-        ),
+        "rule_violations": measuring.rule_violations(synthetic, rules),
         "detection": _detection(evaluation["detection_auc"]),
         "utility": _utility(evaluation["train_synthetic_test_real"]),
         **from_audits(audit, disclosures),

@@ -73,16 +73,24 @@ def mass_at_extremes(
 
 
 def real_extremes(
-    encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame, contract: Contract
+    encoder: TableEncoder,
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    contract: Contract,
+    rules: Sequence[Rule] = (),
 ) -> Measured | NotMeasured:
-    """Count cells that are a column's smallest or largest real value, where few records hold it."""
+    """Count cells that are a column's smallest or largest real value, where few records hold it.
+
+    Columns that rules compute of others are left out: what they have is no copy.
+    """
+    computed = {rule.repaired_column for rule in rules}
     found: dict[Hashable, int] = {}
     said = columns_of(contract)
     looked_at = 0
     for column in encoder.numeric:
         own = said.get(column.name, ColumnContract())
         ours, theirs = _present(column, real), _present(column, synthetic)
-        if own.extremes or own.bounds is not None or not len(ours):
+        if own.extremes or own.bounds is not None or not len(ours) or column.name in computed:
             continue
         looked_at += 1
         least = _least(own, contract)
@@ -90,7 +98,9 @@ def real_extremes(
             if (ours == end).sum() < least:
                 found[column.name] = found.get(column.name, 0) + int((theirs == end).sum())
     if not looked_at:
-        return NotMeasured("the contract allows extremes in every numeric column", applies=False)
+        return NotMeasured(
+            "the contract allows or computes the extremes of every numeric column", applies=False
+        )
     return _counted(found, "cells with the smallest or largest value of a few real records")
 
 
