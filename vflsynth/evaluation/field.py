@@ -272,7 +272,9 @@ def column_shapes(
         if isinstance(column, NumericColumn):
             one, other = (_present(column.standardised(frame)) for frame in (real, synthetic))
             enough = bool(len(one) and len(other))
-            value = 1.0 - float(ks_2samp(one, other).statistic) if enough else np.nan
+            value = (
+                1.0 - float(ks_2samp(one, other, method="asymp").statistic) if enough else np.nan
+            )
         else:
             first, second = _labels(column, real), _labels(column, synthetic)
             value = 1.0 - _total_variation(first, second, len(column.labels))

@@ -174,7 +174,7 @@ def rule_cost(
         return shape, trend
 
     before = likeness(drawn)
-    parts = []
+    parts: list[dict[str, Any]] = []
     for title, own in [*((r.title, [r]) for r in given), ("all rules", list(given))]:
         broken = ~np.logical_and.reduce([np.asarray(r.keeps(drawn), np.bool_) for r in own])
         found, kept = judged({"drawn": drawn}, in_order(own))
@@ -183,7 +183,7 @@ def rule_cost(
             drawn.notna(), None
         )
         changed = ~(same | (table.isna() & drawn.isna())).to_numpy().all(axis=1)
-        after = likeness(table[rows]) if rows.any() else (np.nan, np.nan)
+        after = likeness(table.loc[rows]) if rows.any() else (np.nan, np.nan)
         parts.append(
             {
                 "rule": title,

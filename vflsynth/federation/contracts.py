@@ -152,7 +152,7 @@ def facts(job: Job, site: Site, table: SiteTable) -> dict[str, Any]:
     }
 
 
-def check_agreement(told: Mapping[str, Mapping[str, Any]], shared: Contract) -> bool:
+def check_agreement(told: Mapping[str, Any], shared: Contract) -> bool:
     """Compare what all parties tell of their contracts; server and every party do.
 
     Parameters

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from vflsynth._random import derive
-from vflsynth._validation import Number, Optional, check_parameters
+from vflsynth._validation import Number, Optional, Rule, check_parameters
 from vflsynth.columns.codec import scalar_from_json, scalar_to_json
 from vflsynth.contract import Cost, SharedRows, rows_for_all
 from vflsynth.exceptions import MisalignedError, SharedColumnError, VFLSynthError
@@ -77,7 +77,10 @@ def draw_part(
     ParameterError, TableFileError, MisalignedError
         If what other parties pass on is needed and not there, or of another sample.
     """
-    rules = {"n": Number(0, whole=True), "drawn": Optional(Number(n, whole=True))}
+    rules: dict[str, Rule] = {
+        "n": Number(0, whole=True),
+        "drawn": Optional(Number(n, whole=True)),
+    }
     check_parameters("a part of a sample", {"n": n, "drawn": drawn}, rules)
     half = PartyModel.load(site.folder / job.name / "half", site.device)
     secret = derive(site.the_shared, f"sample|{job.name}|{request}")

@@ -212,7 +212,9 @@ class Site:
     def absolute(self) -> Self:
         """Return the same site with absolute paths."""
         files = {name: getattr(self, name) for name in _FILES}
-        found = {name: None if file is None else file.resolve() for name, file in files.items()}
+        found: dict[str, Any] = {
+            name: None if file is None else file.resolve() for name, file in files.items()
+        }
         return replace(self, folder=self.folder.resolve(), **found)
 
     def schedule_secret(self, run: str) -> bytes:
