@@ -76,12 +76,19 @@ class SharedRows:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Undo `to_dict`."""
+        """Undo `to_dict`; the content is somebody else's.
+
+        Raises
+        ------
+        ArtefactError, KeyError, TypeError, ValueError
+            If it is not what `to_dict` writes.
+        """
         bits = np.frombuffer(base64.b64decode(content["rows"]), np.uint8)
-        n_drawn = int(content["n_drawn"])
-        there = np.unpackbits(bits, count=n_drawn)
-        rules = from_json(json.loads(content["rules"]))
-        return cls(int(content["n"]), n_drawn, np.flatnonzero(there), tuple(rules))
+        n, n_drawn = int(content["n"]), int(content["n_drawn"])
+        rules = tuple(from_json(json.loads(content["rules"])))
+        if not 0 <= n_drawn <= 8 * len(bits) or not all(isinstance(r, Rule) for r in rules):
+            raise ValueError("rows or rules that are none")
+        return cls(n, n_drawn, np.flatnonzero(np.unpackbits(bits, count=n_drawn)), rules)
 
 
 def rows_for_all(

@@ -183,7 +183,7 @@ def rule_cost(
             drawn.notna(), None
         )
         changed = ~(same | (table.isna() & drawn.isna())).to_numpy().all(axis=1)
-        after = likeness(table.loc[rows]) if rows.any() else (np.nan, np.nan)
+        after = likeness(table.take(np.flatnonzero(rows))) if rows.any() else (np.nan, np.nan)
         parts.append(
             {
                 "rule": title,

@@ -172,6 +172,7 @@ class PartyNode(BlindedRun):
     def __init__(self, job: Job, site: Site) -> None:
         method = job.method_for_node()
         self.table = check_table(job, site, method)
+        self._told = contracts.facts(job, site, self.table)
         self.folder = site.folder / job.name
         self.transcript = Transcript()
         self.progress = Progress(self.folder, site.party, lambda: self.duration, self.transcript)
@@ -191,7 +192,7 @@ class PartyNode(BlindedRun):
                 template=self.table.template,
                 schema=self.table.schema,
                 checkpoints=self.checkpoints,
-                identity={"job": job.digest},
+                identity={"job": job.digest, "contract": self._told["own"]},
             ),
             method,
             job,
@@ -200,13 +201,12 @@ class PartyNode(BlindedRun):
         )
         self.opened: OpenAccount | None = None
         self._shown: dict[str, Any] | None = None
-        self._told: dict[str, Any] = {}
         self._selects = False
 
     def facts(self) -> dict[str, Any]:
         """Return what the hello says."""
         facts = super().facts()
-        facts["contract"] = self._told = contracts.facts(self.job, self.site, self.table)
+        facts["contract"] = self._told
         if self.method.privacy is not None:
             self._shown = facts["account"] = shown_account(self.site)
         return facts

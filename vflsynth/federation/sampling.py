@@ -151,6 +151,9 @@ def join_parts(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, Cost | 
         table.attrs = {}
         return table, None
     shared = {name: _read_rules(name, part) for name, part in parts.items()}
+    for name, own in shared.items():
+        if own.n != shared[first].n:
+            raise _damaged(name)
     found, cost = rows_for_all(parts, shared)
     table = pd.concat(list(found.values()), axis=1)
     table.attrs = {}

@@ -24,7 +24,9 @@ from vflsynth.federation.contracts import check_agreement
 from vflsynth.federation.job import Job
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.sampling import draw_part, join_parts
+from vflsynth.federation.site import Budget
 from vflsynth.models import PartyModel
+from vflsynth.privacy import PublicSchema
 
 N = 120
 HUSBAND = 'relation == "Husband" => sex == "Male"'
@@ -167,10 +169,19 @@ def test_halves_say_what_their_rows_need(trained):
     cut = parts["lab"].head(5)
     with pytest.raises(MisalignedError, match="cannot be read, or is of another table"):
         join_parts(parts | {"lab": cut})
-    cut = parts["lab"].copy()
-    cut.attrs["vflsynth rules"] = {"n": 40}
-    with pytest.raises(MisalignedError, match="cannot be read, or is of another table"):
-        join_parts(parts | {"lab": cut})
+    said = parts["lab"].attrs["vflsynth rules"]
+    for wrong in (
+        {"n": 40},
+        said | {"n": 41},
+        said | {"n_drawn": 10**15},
+        said | {"rows": "no rows"},
+        said | {"rules": "[3]"},
+        said | {"rules": '{"tuple": [{"object": "vflsynth.contract.contract.Contract"}]}'},
+    ):
+        cut = parts["lab"].copy()
+        cut.attrs["vflsynth rules"] = wrong
+        with pytest.raises(MisalignedError, match="cannot be read, or is of another table"):
+            join_parts(parts | {"lab": cut})
 
 
 def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, capsys):
@@ -301,3 +312,54 @@ def test_what_is_no_digest_is_refused():
     for wrong in (None, [], {}, told | {"selects": 1}, told | {"said": {"a": 3}}):
         with pytest.raises(Exception, match="tells something else than digests"):
             check_agreement({"lab": wrong}, Contract())
+
+
+# -- under privacy ---------------------------------------------------------------------------------
+
+LEVELS = (("mild", 1), ("fair", 2), ("bad", 3))
+PUBLIC = {
+    "lab": PartyContract(
+        {
+            "mail": ColumnContract(role="identifier", replacement="pseudonym"),
+            "low": ColumnContract(bounds=(0, 30)),
+            "high": ColumnContract(bounds=(0, 50)),
+            "sex": ColumnContract(categories=("Female", "Male")),
+        },
+        ["low <= high", FixedCombinations(("grade", "score"), LEVELS)],
+    ),
+    "clinic": PartyContract({"relation": ColumnContract(categories=("Husband", "none"))}),
+}
+PRIVATE = {"mechanism": "latent_tree", "epsilon": 3.0, "delta": 1e-3, "n_bins": 8}
+
+
+def private_trial(folder, parts):
+    trial = make(
+        folder,
+        parts=parts,
+        shared=Contract(rules=[HUSBAND]),
+        method="DPLTSynthesizer",
+        privacy=PRIVATE,
+    )
+    drop = {"clinic": ["tax", "total", "double", "pay"], "third": []}
+    for name, site in trial.sites.items():
+        pd.read_parquet(site.table).drop(columns=drop.get(name, [])).to_parquet(site.table)
+        trial.change(name, budget=Budget(100.0, 1e-3))
+    trial.change("third", schema=PublicSchema({"other": (-4, 4)}))
+    return trial
+
+
+def test_a_private_run_takes_what_is_public_from_the_contract(tmp_path):
+    trial = private_trial(tmp_path / "trial", PUBLIC).run()
+    assert set(trial.outcome.values()) == {None}
+    table, _ = join_parts(parts_of(trial, 80, drawn=800))
+    assert (table["low"] <= table["high"]).all()
+    assert set(table[["grade", "score"]].itertuples(index=False, name=None)) <= set(LEVELS)
+    assert ((table["relation"] != "Husband") | (table["sex"] == "Male")).all()
+    assert table["low"].between(0, 30).all()
+    assert table["mail"].str.fullmatch("[0-9a-f]{16}").all()
+
+
+def test_a_private_run_learns_nothing_for_a_contract(tmp_path):
+    trial = private_trial(tmp_path / "trial", PUBLIC | {"lab": PARTS["lab"]})
+    with pytest.raises(ContractError, match="state its combinations"):
+        PartyNode(trial.job, trial.sites["lab"])
