@@ -94,7 +94,8 @@ def test_what_a_rule_costs_is_what_rows_lose():
     rng = np.random.default_rng(0)
     real = pd.DataFrame({"a": rng.normal(size=2000), "b": rng.normal(size=2000)})
     real["c"] = real["a"] + real["b"]
-    drawn = real.sample(frac=1, random_state=1).assign(c=1.0).reset_index(drop=True)
+    drawn = real.sample(frac=1, random_state=1).assign(c=3 * rng.normal(size=2000) + 1)
+    drawn = drawn.reset_index(drop=True)
     found = rule_cost(real, drawn, ["c == a + b", "a > 0"])
     parts = found.parts.set_index("rule")
     computed, filtered, every = (parts.loc[rule] for rule in ("c == a + b", "a > 0", "all rules"))
