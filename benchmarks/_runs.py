@@ -86,7 +86,13 @@ MOST_UTILITY_ROWS = 10_000
 
 def plain_transformer() -> TableTransformer:
     """Make a transformer that encodes as the presets do, so that distances compare."""
-    return TableTransformer(continuous="standard", rare_threshold=0.0, spike_share=None)
+    return TableTransformer(
+        continuous="standard",
+        rare_threshold=0.0,
+        spike_share=None,
+        rare_records=0,
+        extreme_records=0,
+    )
 
 
 def parameters(data: str, method: str, settings: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsynth.columns import PublicSchema, TableTransformer
-from vflsynth.contract import Contract, read_contract
+from vflsynth.contract import Contract, contract_from_content, own_contract, read_contract
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.frames import infers_types
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
@@ -56,7 +56,7 @@ class Configuration:
 
     Keys are those of a job, and of site files ``column_kinds``, ``device`` and the tables
     ``bounds`` and ``categories`` of ``privacy``; ``parties`` may map names to files, and
-    ``contract`` is a file, or one per party.
+    ``contract`` is a file, or one per party, or a table of what all share.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class Configuration:
         if content.get("column_kinds"):
             kinds = {label(column): kind for column, kind in content["column_kinds"].items()}
             synth.set_params(column_kinds=kinds)
-        if "contract" in content:
+        if content.get("contract"):
             synth.set_params(contract=self._contract(content["contract"], label))
         if any(public.values()):
             if not isinstance(synth.privacy, HistogramMechanism):
@@ -150,17 +150,26 @@ class Configuration:
             synth.privacy.set_params(public_schema=public_schema(public, self.where, label))
         return synth
 
-    def _contract(self, files: Any, label: Callable[[str], Hashable]) -> Contract:
-        """Read one contract, or what every party wrote of its own."""
-        if isinstance(files, str):
-            return read_contract(files, label)
+    def _contract(self, said: Any, label: Callable[[str], Hashable]) -> Contract:
+        """Read one contract; or what all share, as in a job, and what every party wrote."""
+        if isinstance(said, str):
+            return read_contract(said, label)
+        files = {name: file for name, file in said.items() if isinstance(file, str)}
+        shared = {name: value for name, value in said.items() if name not in files}
         for name in files:
             if name not in self.parties:
                 raise ParameterError(
                     f"{self.where}: contract of {name!r}, and the parties are "
                     f"{', '.join(self.parties)}"
                 )
-        return Contract.agreed({name: read_contract(file, label) for name, file in files.items()})
+        if not shared:
+            return Contract.agreed({n: read_contract(file, label) for n, file in files.items()})
+        whole = contract_from_content(shared, f"{self.where}: contract", label)
+        if not files:
+            return whole
+        return Contract.agreed(
+            {name: own_contract(file, name, whole, label) for name, file in files.items()}
+        )
 
     def _check_names(self, parameters: Mapping[str, Any], where: str) -> None:
         """Compare names that a part has with those of the whole's method and mechanism."""
@@ -185,13 +194,17 @@ def read_configuration(path: Path) -> dict[str, Any]:
         If it is no TOML file.
     """
     content = read_toml(path)
+    if isinstance(files := content.get("parties"), dict):
+        for name, file in files.items():
+            if not isinstance(file, str):
+                raise ParameterError(f"{path}: parties.{name} must be a file, got {file!r}")
     for key in ("parties", "contract"):
-        if isinstance(files := content.get(key), dict):
-            for name, file in files.items():
-                if not isinstance(file, str):
-                    raise ParameterError(f"{path}: {key}.{name} must be a file, got {file!r}")
-            content[key] = {name: str(path.parent / file) for name, file in files.items()}
-    if isinstance(file := content.get("contract"), str):
+        if isinstance(said := content.get(key), dict):
+            content[key] = {
+                name: str(path.parent / file) if isinstance(file, str) else file
+                for name, file in said.items()
+            }
+    if isinstance(file := content.get("contract"), str) and file:
         content["contract"] = str(path.parent / file)
     return content
 

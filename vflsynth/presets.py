@@ -67,8 +67,9 @@ def preset(name: str, method: str = "vflgan") -> dict[str, Any]:
     -------
     dict
         A fresh one, to be changed at will. Encoding and penalty are the reference code's too: plain
-        standardisation, no rare or repeated values set apart, the layer-wise penalty, batch
-        normalisation with eps 0.8, the last or best epoch's generator rather than an average.
+        standardisation, no rare or repeated values set apart, rare and extreme ones kept, the
+        layer-wise penalty, batch normalisation with eps 0.8, the last or best epoch's generator
+        rather than an average.
 
     Raises
     ------
@@ -100,7 +101,11 @@ def preset(name: str, method: str = "vflgan") -> dict[str, Any]:
         "generator_average": 0.0,
         "calibrate_marginals": False,
         "transformer": TableTransformer(
-            continuous="standard", rare_threshold=0.0, spike_share=None
+            continuous="standard",
+            rare_threshold=0.0,
+            spike_share=None,
+            rare_records=0,
+            extreme_records=0,
         ),
         **_SETTINGS[name],
     }

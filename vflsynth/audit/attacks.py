@@ -151,7 +151,7 @@ def logan_0(
     columns = [f"feature {i}" for i in range(published.shape[1])]
     gan = VertiGANSynthesizer(
         column_kinds=dict.fromkeys(columns, "continuous"),
-        transformer=TableTransformer(continuous="standard", spike_share=None),
+        transformer=TableTransformer(continuous="standard", spike_share=None, extreme_records=0),
         epochs=epochs,
         model_selection="last",
         calibrate_marginals=False,  # only its critic is looked at

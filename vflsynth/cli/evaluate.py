@@ -10,11 +10,18 @@ from typing import Any
 import pandas as pd
 
 from vflsynth.cli.console import say
-from vflsynth.cli.judged import add_judged, read_judged
+from vflsynth.cli.judged import (
+    add_contract,
+    add_judged,
+    read_judged,
+    read_judged_contract,
+    rule_metrics,
+)
 from vflsynth.cli.models import open_model
 from vflsynth.cli.targets import check_file
 from vflsynth.evaluation import MetricResults, evaluate, report
 from vflsynth.exceptions import ParameterError
+from vflsynth.release import Dossier, release_gate
 from vflsynth.synthesizers import BaseSynthesizer
 
 logger = logging.getLogger("vflsynth")
@@ -41,7 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_judged(parser, "the table to judge")
     parser.add_argument(
-        "--model", metavar="DIR", type=Path, help="show this model's training in the report"
+        "--model",
+        metavar="DIR",
+        type=Path,
+        help="the model that drew the table: its training, and what the rules of its contract cost",
+    )
+    add_contract(
+        parser,
+        "hold the table against a contract: its rules, what it says of columns, and the limits of "
+        "a release; whether it may be published decides 'vflsynth release' (default: the model's)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="HTML report, one file")
     parser.add_argument("--json", action="store_true", help="results as JSON, parts included")
@@ -49,17 +64,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Judge, print, and write the report."""
-    results = judge(options)
+    results, dossier = judge(options)
     say(results.to_json() if options.json else repr(results))
+    if dossier is not None and not options.json:
+        say(f"\n{dossier}")
     return 0
 
 
-def judge(options: argparse.Namespace) -> MetricResults:
-    """Compute all metrics, and write the report if one was asked for."""
+def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
+    """Compute all metrics, hold them against a contract, write the report if one was asked for."""
     tables = [table.path for table in (*options.real, *options.holdout)]
     check_file("--output", options.output, [*tables, options.synthetic])
-    history = _history(options)
+    model = _model(options)
     judged = read_judged(options)
+    contract = read_judged_contract(options, judged, model)
     real, synthetic = judged.real, _without_foreign_columns(judged.synthetic, judged.real)
     arguments: dict[str, Any] = {
         "parties": judged.parties,
@@ -70,13 +88,24 @@ def judge(options: argparse.Namespace) -> MetricResults:
     logger.info(
         "comparing %s synthetic rows with %s real ones", f"{len(synthetic):,}", f"{len(real):,}"
     )
-    if options.output is None:
-        return evaluate(real, synthetic, **arguments)
-    page = report(real, synthetic, history=history, **arguments)
+    history = None if model is None else model.history_
+    dossier = None
+    if contract is not None:
+        metrics = rule_metrics(model, contract, real, len(synthetic))
+        dossier = release_gate(
+            real, synthetic, model=model, contract=contract, metrics=metrics, **arguments
+        )
+        if options.output is None:
+            return dossier.evaluation, dossier
+        page = dossier.internal_page(history=history)
+    elif options.output is None:
+        return evaluate(real, synthetic, **arguments), None
+    else:
+        page = report(real, synthetic, history=history, **arguments)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     page.save(options.output)
     logger.info("wrote %s", options.output)
-    return page.results
+    return page.results, dossier
 
 
 def _without_foreign_columns(synthetic: pd.DataFrame, real: pd.DataFrame) -> pd.DataFrame:
@@ -87,12 +116,12 @@ def _without_foreign_columns(synthetic: pd.DataFrame, real: pd.DataFrame) -> pd.
     return synthetic.drop(columns=foreign)
 
 
-def _history(options: argparse.Namespace) -> pd.DataFrame | None:
+def _model(options: argparse.Namespace) -> BaseSynthesizer | None:
     if options.model is None:
         return None
-    if options.output is None:
-        raise ParameterError("--model is shown in the report; say where to write it with --output")
     model = open_model(options.model)
     if not isinstance(model, BaseSynthesizer):
         raise ParameterError(f"{options.model} is one party's half, which holds no history")
-    return model.history_
+    if options.output is None and model.contract is None:
+        raise ParameterError("--model is shown in the report; say where to write it with --output")
+    return model

@@ -20,9 +20,16 @@ from vflsynth.cli.tables import (
     read,
     read_party_frames,
 )
+from vflsynth.contract import Contract, read_contract
+from vflsynth.evaluation import RuleCost, RuleViolations, TableMetric
 from vflsynth.frames import align_party_frames
+from vflsynth.release import promised_rules
+from vflsynth.synthesizers import BaseSynthesizer
 
 logger = logging.getLogger("vflsynth")
+
+_MOST_DRAWN = 5_000
+"""Rows that are drawn to see what rules cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,56 @@ class Judged:
     holdout: pd.DataFrame | None
     target: Hashable
     categorical: list[Hashable]
+
+
+def add_contract(parser: argparse.ArgumentParser, what: str) -> None:
+    """Declare ``--contract``.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    what : str
+        What it is there for.
+    """
+    parser.add_argument("--contract", metavar="FILE", type=Path, help=what)
+
+
+def read_judged_contract(
+    options: argparse.Namespace, judged: Judged, model: BaseSynthesizer | None
+) -> Contract | None:
+    """Read the contract that `add_contract` names; by default the one that a model was fitted with.
+
+    Raises
+    ------
+    ContractError
+        Also if it speaks of other parties or columns than the real tables have.
+    """
+    if options.contract is None:
+        return None if model is None else model.contract
+    contract = read_contract(options.contract, lambda text: label([judged.real], text))
+    contract.check(judged.parties)
+    return contract
+
+
+def rule_metrics(
+    model: BaseSynthesizer | None, contract: Contract | None, real: pd.DataFrame, n: int
+) -> list[TableMetric]:
+    """Return what measures the rules of a contract, and with a model what they cost.
+
+    Parameters
+    ----------
+    model : BaseSynthesizer or None
+    contract : Contract or None
+    real : DataFrame
+    n : int
+        Rows to draw from the model; at most 5,000 are.
+    """
+    if contract is None or not (rules := promised_rules(model, contract, real)):
+        return []
+    found: list[TableMetric] = [RuleViolations(rules)]
+    if model is not None and (own := model.rules()):
+        found.append(RuleCost(own, model.sample_before_rules(min(n, _MOST_DRAWN))))
+    return found
 
 
 def add_judged(parser: argparse.ArgumentParser, synthetic: str) -> None:

@@ -158,6 +158,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("-n", required=True, type=int, metavar="N", help="how many records")
     one.add_argument("--request", required=True, metavar="NAME", help="names the sample")
     one.add_argument("--keys", action="store_true", help="add fresh keys; at one party only")
+    one.add_argument(
+        "--drawn",
+        type=int,
+        metavar="N",
+        help="where rules leave out rows: how many to draw, so that enough are left (default: "
+        "twice as many as are asked for)",
+    )
     one.add_argument("-o", "--output", required=True, metavar="FILE", type=Path, help=".parquet")
     add_passed(one)
 
@@ -216,12 +223,21 @@ def run(options: argparse.Namespace) -> int:
         case "sample":
             site, job = Site.read(options.site), Job.read(options.job)
             part = draw_part(
-                job, site, options.n, options.request, keys=options.keys, passed=options.passed
+                job,
+                site,
+                options.n,
+                options.request,
+                keys=options.keys,
+                passed=options.passed,
+                drawn=options.drawn,
             )
             _write(part, options.output)
         case "join":
             parts = {path.name: read_table(path) for path in options.parts}
-            _write(join_parts(parts), options.output)
+            table, cost = join_parts(parts)
+            if cost is not None:
+                logger.info("%s", cost)
+            _write(table, options.output)
     return 0
 
 

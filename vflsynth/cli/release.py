@@ -12,12 +12,18 @@ from typing import Any
 import pandas as pd
 
 from vflsynth.cli.console import say
-from vflsynth.cli.judged import Judged, add_judged, read_judged
+from vflsynth.cli.judged import (
+    Judged,
+    add_contract,
+    add_judged,
+    read_judged,
+    read_judged_contract,
+    rule_metrics,
+)
 from vflsynth.cli.models import open_model
-from vflsynth.cli.tables import label
-from vflsynth.contract import read_contract
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.parameters import parameters_to_json, to_json
+from vflsynth.privacy import PrivacyAccount
 from vflsynth.release import Dossier, release_gate, write_release
 from vflsynth.synthesizers import BaseSynthesizer
 
@@ -54,14 +60,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("model", metavar="MODEL", type=Path, help="saved by 'vflsynth fit'")
     add_judged(parser, "the table to publish")
-    parser.add_argument(
-        "--contract",
-        metavar="FILE",
-        type=Path,
-        help="limits and roles (default: the contract that the model was fitted with)",
-    )
+    add_contract(parser, "limits and roles (default: the contract that the model was fitted with)")
     parser.add_argument(
         "--audit", metavar="FILE", type=Path, help="what 'vflsynth audit --json' printed"
+    )
+    parser.add_argument(
+        "--account",
+        metavar="FILE",
+        type=Path,
+        help="the privacy account that the fit was booked in: then the clause on epsilon is about "
+        "everything that was released about these records",
     )
     parser.add_argument(
         "--key",
@@ -91,10 +99,7 @@ def judge(options: argparse.Namespace) -> Dossier:
         raise ParameterError(f"{options.model} is one party's half; a release needs the model")
     audit = None if options.audit is None else _audit(options.audit)
     judged = read_judged(options)
-    contract = model.contract
-    if options.contract is not None:
-        contract = read_contract(options.contract, lambda text: label([judged.real], text))
-        contract.check(judged.parties)
+    contract = read_judged_contract(options, judged, model)
     dossier = release_gate(
         judged.real,
         _publishable(judged),
@@ -105,11 +110,14 @@ def judge(options: argparse.Namespace) -> Dossier:
         holdout=judged.holdout,
         categorical=judged.categorical,
         audit=audit,
+        account=None if options.account is None else PrivacyAccount(options.account),
+        metrics=rule_metrics(model, contract, judged.real, len(judged.synthetic)),
         random_state=options.seed,
     )
     inputs = {f"real table of {table.party}": table.path for table in options.real}
     inputs |= {f"held-out table of {table.party}": table.path for table in options.holdout}
-    inputs |= {} if options.audit is None else {"audit": options.audit}
+    given = {"audit": options.audit, "privacy account": options.account}
+    inputs |= {name: path for name, path in given.items() if path is not None}
     write_release(
         dossier,
         options.output,

@@ -53,7 +53,7 @@ _LARGEST_SHARE_OF_DISTINCT, _FEWEST_RECORDS = 0.5, 50
 _MOST_INTEGER_CODES = 10
 
 
-def infer_kind(column: pd.Series[Any], *, may_be_published: bool = False) -> str:
+def infer_kind(column: pd.Series[Any], *, may_be_published: bool = False, least: int = 0) -> str:
     """Kind of a column, from its dtype and, for numbers, its values.
 
     Parameters
@@ -61,6 +61,9 @@ def infer_kind(column: pd.Series[Any], *, may_be_published: bool = False) -> str
     column : Series, shape (record,)
     may_be_published : bool, default=False
         Whether its owner said so, whatever the values look like.
+    least : int, default=0
+        Records without which a category is not published: numbers of which none has so many are no
+        categories.
 
     Returns
     -------
@@ -88,6 +91,8 @@ def infer_kind(column: pd.Series[Any], *, may_be_published: bool = False) -> str
     few = (kind == "integer" and column.nunique() <= _MOST_INTEGER_CODES) or (
         kind == "continuous" and _few_whole_numbers(column)
     )
+    if few and least > 1 and column.notna().any():
+        few = int(column.value_counts().max()) >= least
     return "categorical" if few else kind
 
 

@@ -78,8 +78,9 @@ class NumericTransformer(ColumnTransformer):
         small table.
     extreme_records : int, default 0
         So many of the smallest values, and of the largest, count as their mean before anything is
-        learned, unless at least so many records hold the extreme itself. 0 and 1: the smallest and
-        largest value can come out.
+        learned, or as the innermost of them where the mean would be rounded to the extreme; unless
+        at least so many records hold the extreme itself. 0 and 1: the smallest and largest value
+        can come out.
 
     Attributes
     ----------
@@ -214,8 +215,10 @@ class NumericTransformer(ColumnTransformer):
         """
         assert self.axis_ is not None
         assert self.scaler_ is not None
-        raw, _ = self._read(column)
-        coordinates = self.axis_.to_coordinates(raw.astype(self._raw_dtype))
+        raw = self._read(column)[0].astype(self._raw_dtype)
+        if self.extreme_records > 1:
+            raw = self._within(raw)
+        coordinates = self.axis_.to_coordinates(raw)
         ends = np.array([self.axis_.lower, self.axis_.upper], dtype=self._raw_dtype)
         low, high = self.axis_.to_coordinates(ends)
         grid = self.axis_.grid
@@ -279,10 +282,15 @@ class NumericTransformer(ColumnTransformer):
         kind_of_axis = FloatAxis if ordered.dtype.kind == "f" else IntegerAxis
         axis = kind_of_axis.fit(ordered, numpy_dtype(self.dtype_))
         coded = ordered.copy()
-        for ends, extreme in ((slice(0, k), ordered[0]), (slice(-k, None), ordered[-1])):
-            if np.count_nonzero(ordered == extreme) < k:
-                mean = axis.to_coordinates(ordered[ends]).mean(keepdims=True)
-                coded[ends] = axis.from_coordinates(mean)[0]
+        for ends, outwards in ((slice(0, k), ordered[:k][::-1]), (slice(-k, None), ordered[-k:])):
+            if outwards[0] == outwards[-1]:  # so many records hold the extreme itself
+                continue
+            places = axis.to_coordinates(outwards)
+            mean, extreme = places.mean(keepdims=True), places[-1]
+            next_one = places[outwards != outwards[-1]][-1]
+            # Put on the column's grid, what is nearer to the extreme would be the extreme again.
+            nearer = 2.0 * abs(mean[0] - extreme) <= abs(next_one - extreme)
+            coded[ends] = outwards[0] if nearer else axis.from_coordinates(mean)[0]
         return np.sort(coded)
 
     def _find_grid(self, ordered: npt.NDArray[Any]) -> ColumnGrid | None:

@@ -15,6 +15,8 @@ from vflsynth.columns.arrays import numpy_dtype
 _NEARLY_ALL, _LOOKED_AT = 0.9, 2000
 _FEWEST_DISTINCT, _FEWEST_RECORDS = 5, 50
 _FEWEST_NAMES = 20
+_SHARED_BY = 5
+"""Records of a usual name that is nobody's own, in a column that says no more than "name"."""
 
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T].*)?")
 _SHAPES: Mapping[str, re.Pattern[str]] = {
@@ -27,9 +29,9 @@ _SHAPES: Mapping[str, re.Pattern[str]] = {
 }
 _LABELS: Mapping[str, re.Pattern[str]] = {
     "names of people": re.compile(
-        r"(.*[ _-])?(sur|last|first|given|family|full|middle|maiden)[ _-]?names?|names?",
-        re.IGNORECASE,
+        r"(.*[ _-])?(sur|last|first|given|family|full|middle|maiden)[ _-]?names?", re.IGNORECASE
     ),
+    "names, of people perhaps": re.compile(r"names?", re.IGNORECASE),
     "telephone numbers": re.compile(
         r"(.*[ _-])?(tele)?(phone|mobile|fax)([ _-].*)?", re.IGNORECASE
     ),
@@ -71,8 +73,9 @@ def recognise(column: pd.Series[Any]) -> Recognised | None:
     -------
     Recognised or None
         E-mail addresses, telephone and social-security numbers and universally unique identifiers
-        by their shape (nine in ten values); names of people by the column's label; text of five
-        words and more; and whole numbers of eight digits and more that are nearly all different.
+        by their shape (nine in ten values); names of people by the column's label, where it is
+        "name" alone only if most names are those of fewer than five records; text of five words and
+        more; and whole numbers of eight digits and more that are nearly all different.
     """
     dtype, label = column.dtype, str(column.name)
     kinds = dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype
@@ -82,7 +85,8 @@ def recognise(column: pd.Series[Any]) -> Recognised | None:
         return _number(column, label)
     if not (pd.api.types.is_string_dtype(kinds) or kinds == np.dtype(object)):
         return None
-    values = [v for v in column.dropna().head(50 * _LOOKED_AT).unique() if isinstance(v, str)]
+    present = column.dropna().head(50 * _LOOKED_AT)
+    values = list(dict.fromkeys(v for v in present if isinstance(v, str)))
     if len(values) < _FEWEST_DISTINCT or len(values) < _NEARLY_ALL * _n_distinct(column):
         return None
     values = values[:_LOOKED_AT]
@@ -97,8 +101,11 @@ def recognise(column: pd.Series[Any]) -> Recognised | None:
     if words >= _WORDS and len(values) >= 0.5 * min(column.count(), _LOOKED_AT):
         return Recognised("free text", "free text")
     for what, pattern in _LABELS.items():
-        if len(values) >= _FEWEST_NAMES and pattern.fullmatch(label):
-            return Recognised(what, "identifier")
+        if len(values) < _FEWEST_NAMES or not pattern.fullmatch(label):
+            continue
+        if "perhaps" in what and column.value_counts().median() >= _SHARED_BY:
+            continue  # products, stations: most of them are named by several records
+        return Recognised(what, "identifier")
     return None
 
 

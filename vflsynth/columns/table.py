@@ -68,10 +68,12 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         All numbers of a column with at most this many distinct ones are states of their own.
     spike_records : int, default 10
         Fewest records of such a state; with `max_levels`, fewest on average.
-    rare_records : int, default 0
-        Categories of fewer records are forgotten, see `CategoricalTransformer`.
-    extreme_records : int, default 0
+    rare_records : int, optional
+        Categories of fewer records are forgotten, see `CategoricalTransformer`. Default: 0 where a
+        table is only encoded, 5 wherever a synthesizer learns from it without privacy.
+    extreme_records : int, optional
         So many of the smallest and largest numbers count as their mean, see `NumericTransformer`.
+        Default: likewise.
     overrides : mapping of column label to mapping, optional
         Other values of these parameters for single columns.
 
@@ -125,8 +127,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         spike_share: float | None = 0.1,
         max_levels: int = 0,
         spike_records: int = 10,
-        rare_records: int = 0,
-        extreme_records: int = 0,
+        rare_records: int | None = None,
+        extreme_records: int | None = None,
         overrides: Mapping[Any, Mapping[str, Any]] | None = None,
     ) -> None:
         self.kinds = kinds
@@ -172,7 +174,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for label in frame.columns:
             with naming(party, label):
                 _check_dtype(frame[label])
-                kind = kinds.get(label) or infer_kind(frame[label])
+                kind = kinds.get(label) or infer_kind(frame[label], least=self.rare_records or 0)
                 own = self._transformer(kind, (self.overrides or {}).get(label, {}))
                 transformers[label] = own.fit(frame[label])
         self.party_ = party
@@ -481,6 +483,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Make a transformer with those of our parameters that it has."""
         made = column_kind(kind)
         ours = self.get_params(deep=False) | {"scaling": self.continuous} | dict(overrides or {})
+        ours |= {name: ours[name] or 0 for name in ("rare_records", "extreme_records")}
         return made(**{name: ours[name] for name in made().get_params() if name in ours})
 
     def _set_transformers(self, transformers: dict[Any, ColumnTransformer]) -> None:
@@ -557,8 +560,8 @@ _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
     "spike_share": ((0.1, None), "frequent single numbers would be read off the records"),
     "max_levels": ((0,), "the numbers that there are would be read off the records"),
     "spike_records": ((10,), "frequent single numbers would be read off the records"),
-    "rare_records": ((0,), "the noise of their counts says which categories are encoded"),
-    "extreme_records": ((0,), "extremes would be read off the records"),
+    "rare_records": ((None, 0), "the noise of their counts says which categories are encoded"),
+    "extreme_records": ((None, 0), "extremes would be read off the records"),
     "overrides": ((None,), "no column is encoded by its records"),
 }
 

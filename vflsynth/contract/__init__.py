@@ -11,21 +11,26 @@ from vflsynth.contract.contract import (
     Contract,
     PartyContract,
 )
-from vflsynth.contract.enforcing import Cost, enforce
+from vflsynth.contract.enforcing import Cost, attempts, enforce, judged
 from vflsynth.contract.expressions import Expression
 from vflsynth.contract.files import (
+    contract_from_content,
     contract_from_toml,
     contract_to_toml,
+    own_contract,
     read_contract,
     write_contract,
 )
+from vflsynth.contract.joining import SharedRows, rows_for_all
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.proposing import Proposal, propose, propose_rules
 from vflsynth.contract.publishing import (
+    all_rules,
     index_columns,
+    preparation,
     preparations,
-    rules_across,
     with_contract,
+    with_defaults,
     with_public,
 )
 from vflsynth.contract.releasing import CLAUSES, ReleaseTerms
@@ -48,17 +53,25 @@ __all__ = [
     "Proposal",
     "ReleaseTerms",
     "Rule",
+    "SharedRows",
+    "all_rules",
     "as_rules",
+    "attempts",
+    "contract_from_content",
     "contract_from_toml",
     "contract_to_toml",
     "enforce",
     "index_columns",
+    "judged",
+    "own_contract",
+    "preparation",
     "preparations",
     "propose",
     "propose_rules",
     "read_contract",
-    "rules_across",
+    "rows_for_all",
     "with_contract",
+    "with_defaults",
     "with_public",
     "write_contract",
 ]

@@ -262,26 +262,58 @@ class Contract:
                     f"the contract speaks of party {name!r}, and the parties are "
                     f"{', '.join(map(repr, columns))}. Fix: the same names"
                 )
-        for name, _, label in self._columns():
-            if label not in columns[name]:
+        for name in columns:
+            self._check_part(name, columns[name], owner)
+        for rule in as_rules(self.rules):
+            self._check_rule(rule, owner, "the contract")
+            self._check_stated(rule, {owner[label] for label in rule.columns})
+        self._check_repairs()
+
+    def check_at(self, party: str, columns: Collection[Hashable]) -> None:
+        """Compare the contract with one party's own columns: all that the party itself can see.
+
+        Parameters
+        ----------
+        party : str
+        columns : collection of labels
+            Keys left out.
+
+        Raises
+        ------
+        ContractError
+            As of `check`. Whether somebody has the other columns of a rule, others have to say.
+        """
+        self._check_part(party, columns, {})
+        for rule in as_rules(self.rules):
+            own = {label for label in rule.columns if label in columns}
+            self._check_rule(rule, {*rule.columns}, f"party {party!r}")
+            if own and own != set(rule.columns):
+                self._check_stated(rule, {party, "another party"})
+        Contract({party: self.of(party)}, self.rules)._check_repairs()
+
+    def _check_part(
+        self, name: str, columns: Collection[Hashable], owner: Mapping[Hashable, str]
+    ) -> None:
+        """Compare a party's part with its columns."""
+        for label in self.of(name).columns:
+            if label not in columns:
                 hint = f"; party {owner[label]!r} has one" if label in owner else ""
                 raise ContractError(
                     f"party {name!r}: the contract speaks of column {label!r}, and there is "
                     f"none{hint}"
                     ". Fix: correct the label; a key has no part in the contract"
                 )
-        for name, part in self.parties.items():
-            for rule in as_rules(part.rules):
-                self._check_rule(rule, columns[name], f"party {name!r}")
-        for rule in as_rules(self.rules):
-            self._check_rule(rule, owner, "the contract")
-            owners = {owner[label] for label in rule.columns}
-            if rule.reads_records and len(owners) > 1:
-                raise ContractError(
-                    f"the contract: {rule.title} needs values that no party can see, as its "
-                    f"columns belong to {', '.join(sorted(map(repr, owners)))}. Fix: state them"
-                )
-        self._check_repairs()
+        for rule in as_rules(self.of(name).rules):
+            self._check_rule(rule, columns, f"party {name!r}")
+
+    @staticmethod
+    def _check_stated(rule: Rule, owners: Collection[str]) -> None:
+        """Refuse a rule that would have to be learned from several parties' records."""
+        if rule.reads_records and len(owners) > 1:
+            raise ContractError(
+                f"the contract: {rule.title} needs values that no party can see, as its "
+                f"columns belong to {', '.join(sorted(map(repr, owners)))}. Fix: state them"
+            )
 
     def _check_rule(self, rule: Rule, known: Collection[Hashable], where: str) -> None:
         dropped = {label for _, column, label in self._columns() if not column.is_modelled}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from vflsynth._random import derive
 from vflsynth.contract.rules import Rule, in_order
@@ -17,8 +18,8 @@ Parts = dict[str, pd.DataFrame]
 LEAST_ACCEPTANCE = 0.01
 """With a smaller share of drawn rows that keep all rules, nothing is returned."""
 
-_FEWEST, _MARGIN = 256, 1.2
-"""Rows drawn at once, at least; and how many more than it should take."""
+_FEWEST, _GROWTH = 256, 4
+"""Rows of a further attempt, at least, and what part of all rows drawn before."""
 
 _BEFORE_GIVING_UP = 2000
 
@@ -92,24 +93,17 @@ def enforce(
     rules = in_order(rules)
     parts: list[Parts] = []
     broken = np.zeros(len(rules), dtype=np.int64)
-    n_drawn = n_accepted = attempt = 0
-    while not parts or n_accepted < n:
-        asked = n if not parts else _next(n - n_accepted, n_accepted, n_drawn)
-        tables = draw(asked, secret if not attempt else derive(secret, f"attempt {attempt}"))
-        tables, kept = _judged(tables, rules)
-        attempt, n_drawn = attempt + 1, n_drawn + asked
+    n_drawn = n_accepted = 0
+    for asked, own in attempts(n, secret):
+        tables, kept = judged(draw(asked, own), rules)
+        n_drawn += asked
         broken += (~kept).sum(axis=1)
         rows = np.flatnonzero(kept.all(axis=0))
         n_accepted += len(rows)
         parts.append({name: table.take(rows) for name, table in tables.items()})
-        if n_drawn >= _BEFORE_GIVING_UP and n_accepted < min(n, LEAST_ACCEPTANCE * n_drawn):
-            worst = int(np.argmax(broken))
-            raise RuleError(
-                f"{n_accepted:,} of {n_drawn:,} drawn rows keep all rules of the contract; most "
-                f"break {rules[worst].title!r}, which {1 - broken[worst] / n_drawn:.1%} of them "
-                "keep. Fix: write it so that it can be computed (total == net + tax), state which "
-                "combinations there are, train longer, or drop it"
-            )
+        if n_accepted >= n:
+            break
+        check_acceptance(n_drawn, n_accepted, broken, rules)
     joined = {
         name: pd.concat([part[name] for part in parts], ignore_index=True).head(n)
         if len(parts) > 1
@@ -122,14 +116,66 @@ def enforce(
     return joined, Cost(n_drawn, n_accepted, dict(zip((r.title for r in rules), shares)))
 
 
-def _next(wanted: int, n_accepted: int, n_drawn: int) -> int:
-    """Rows to draw for so many that are wanted."""
-    acceptance = max(n_accepted / max(1, n_drawn), LEAST_ACCEPTANCE)
-    return max(_FEWEST, round(_MARGIN * wanted / acceptance))
+def attempts(n: int, secret: bytes) -> Iterator[tuple[int, bytes]]:
+    """Say how many rows are drawn from which secret, one attempt after the other, without end.
+
+    Parameters
+    ----------
+    n : int
+        Rows that are wanted: the first attempt. A further one adds a quarter of what was drawn
+        before it, and at least 256 rows.
+    secret : bytes
+        Of the sample.
+
+    Notes
+    -----
+    It depends on nothing that anybody draws, so that parties that draw apart go the same way.
+    """
+    asked, n_drawn, attempt = n, 0, 0
+    while True:
+        yield asked, secret if not attempt else derive(secret, f"attempt {attempt}")
+        attempt, n_drawn = attempt + 1, n_drawn + asked
+        asked = max(_FEWEST, n_drawn // _GROWTH)
 
 
-def _judged(tables: Parts, rules: Sequence[Rule]) -> tuple[Parts, np.ndarray]:
-    """Repair rows and say which keep which rule, (rule, row)."""
+def check_acceptance(
+    n_drawn: int, n_accepted: int, broken: NDArray[np.int64], rules: Sequence[Rule]
+) -> None:
+    """Give up where hardly any row keeps all rules.
+
+    Parameters
+    ----------
+    n_drawn, n_accepted : int
+        Fewer than are needed.
+    broken : int64 array, shape (rule,)
+        Rows that break each.
+    rules : sequence of Rule
+
+    Raises
+    ------
+    RuleError
+    """
+    if n_drawn < _BEFORE_GIVING_UP or n_accepted >= LEAST_ACCEPTANCE * n_drawn:
+        return
+    worst = int(np.argmax(broken))
+    raise RuleError(
+        f"{n_accepted:,} of {n_drawn:,} drawn rows keep all rules of the contract; most "
+        f"break {rules[worst].title!r}, which {1 - broken[worst] / n_drawn:.1%} of them "
+        "keep. Fix: write it so that it can be computed (total == net + tax), state which "
+        "combinations there are, train longer, or drop it"
+    )
+
+
+def judged(tables: Parts, rules: Sequence[Rule]) -> tuple[Parts, NDArray[np.bool_]]:
+    """Repair rows and say which keep which rule, (rule, row).
+
+    Parameters
+    ----------
+    tables : dict of party name to DataFrame
+        Row i of all of them is one record.
+    rules : sequence of Rule
+        In the order of `in_order`.
+    """
     owner: Mapping[Hashable, str] = {c: name for name, t in tables.items() for c in t.columns}
     tables = dict(tables)
     n = len(next(iter(tables.values())))

@@ -37,7 +37,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,9 @@ Label = Callable[[str], Hashable]
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _OF_RULES = ("rules", "combinations", "determines")
+_SHARED = {"rules": _OF_RULES, "rare_records": ("rare_records",), "release": ("release",)}
+"""What all parties share, and the keys of a file that say it."""
+
 _OF_COLUMNS = tuple(f.name for f in fields(ColumnContract))
 
 
@@ -73,11 +76,7 @@ def read_contract(path: str | os.PathLike[str], label: Label = str) -> Contract:
     ContractError
         Naming file, party, column or rule.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise ContractError(f"{path} cannot be read: {error}") from error
-    return contract_from_toml(text, str(path), label)
+    return contract_from_content(_content(path), str(path), label)
 
 
 def write_contract(contract: Contract, path: str | os.PathLike[str], heading: str = "") -> None:
@@ -114,10 +113,25 @@ def contract_from_toml(text: str, where: str = "contract", label: Label = str) -
     ------
     ContractError
     """
-    try:
-        content = tomllib.loads(text)
-    except ValueError as error:
-        raise ContractError(f"{where} is no TOML: {error}") from error
+    return contract_from_content(_parsed(text, where), where, label)
+
+
+def contract_from_content(
+    content: Mapping[str, Any], where: str = "contract", label: Label = str
+) -> Contract:
+    """Read the tables of a contract, as they stand in a TOML file or in a job.
+
+    Parameters
+    ----------
+    content : mapping
+    where, label
+        As of `contract_from_toml`.
+
+    Raises
+    ------
+    ContractError
+    """
+    content = _table(content, where)
     _known(content, ("rare_records", "parties", "release", *_OF_RULES), where)
     parties = {}
     for name, part in _table(content.get("parties", {}), f"{where}: parties").items():
@@ -138,6 +152,43 @@ def contract_from_toml(text: str, where: str = "contract", label: Label = str) -
     return made
 
 
+def own_contract(
+    path: str | os.PathLike[str], party: str, shared: Contract, label: Label = str
+) -> Contract:
+    """Read what one party wrote, beside what all parties agreed on.
+
+    Parameters
+    ----------
+    path : path-like
+        A TOML file. Of what all parties share it may say nothing, or the same.
+    party : str
+        Who wrote it.
+    shared : Contract
+        What all parties share.
+    label : callable, optional
+        As of `read_contract`.
+
+    Returns
+    -------
+    Contract
+        With all parts that the file has, and what is shared.
+
+    Raises
+    ------
+    ContractError
+        Naming what differs.
+    """
+    content = _content(path)
+    said = contract_from_content(content, str(path), label)
+    for field, keys in _SHARED.items():
+        if any(key in content for key in keys) and getattr(said, field) != getattr(shared, field):
+            raise ContractError(
+                f"party {party!r}: {path} and the job disagree on {field} of all parties. Fix: the "
+                "same in both, or leave it out of the party's file"
+            )
+    return replace(shared, parties=said.parties)
+
+
 def contract_to_toml(contract: Contract) -> str:
     """Write a contract as text; errors as of `write_contract`."""
     lines = [f"rare_records = {contract.rare_records}", *_rule_lines(contract.rules, "")]
@@ -155,6 +206,21 @@ def contract_to_toml(contract: Contract) -> str:
         lines += _tables(part.rules, f"{place}.")
     lines += _release_lines(contract.release)
     return "\n".join([*lines, ""])
+
+
+def _content(path: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ContractError(f"{path} cannot be read: {error}") from error
+    return _parsed(text, str(path))
+
+
+def _parsed(text: str, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise ContractError(f"{where} is no TOML: {error}") from error
 
 
 def _release_lines(terms: ReleaseTerms) -> list[str]:

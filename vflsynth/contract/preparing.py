@@ -8,10 +8,12 @@ learned.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import RandomStreams, derive
@@ -58,10 +60,13 @@ class Preparation:
         The party's own, with what was learned of its records.
     certain : tuple of str
         Titles of those that hold in every row that is decoded.
-    across : tuple of str
-        Titles of rules about columns of several parties.
+    across : tuple of Rule
+        About columns of several parties: looked at when synthetic rows are put together.
     left_out : tuple of column label
         Neither modelled nor published as they are.
+    selects : bool
+        Whether any party leaves out rows after drawing, so that rows drawn apart are not yet those
+        of the sample.
     """
 
     columns: tuple[Hashable, ...]
@@ -71,8 +76,9 @@ class Preparation:
     rounded: Mapping[Hashable, int] = field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     certain: tuple[str, ...] = ()
-    across: tuple[str, ...] = ()
+    across: tuple[Rule, ...] = ()
     left_out: tuple[Hashable, ...] = ()
+    selects: bool = False
 
     @classmethod
     def of(
@@ -83,7 +89,7 @@ class Preparation:
         least: int,
         *,
         on: Hashable = None,
-        across: Iterable[str] = (),
+        across: Iterable[Rule] = (),
         private: bool = False,
     ) -> Self:
         """Say how to prepare a table.
@@ -99,8 +105,8 @@ class Preparation:
             Fewest records of what may be learned.
         on : column label, optional
             The key column.
-        across : iterable of str
-            Titles of the rules about columns of several parties.
+        across : iterable of Rule
+            About columns of several parties.
         private : bool, default=False
             Then records are not looked at.
         """
@@ -115,7 +121,13 @@ class Preparation:
                 if len(allowed) <= MOST_COMBINATIONS:
                     composites.append(composite_of(frame, rule.columns, allowed))
                     taken |= set(rule.columns)
-        differences = () if private else differences_of(frame, learned, taken)
+
+        def records_at_ends(label: Hashable) -> int:
+            said = part.columns.get(label, ColumnContract())
+            own = least if said.rare_records is None else said.rare_records
+            return 0 if said.extremes or said.bounds is not None else own
+
+        differences = () if private else differences_of(frame, learned, taken, records_at_ends)
         out = [label for label, column in part.columns.items() if not column.is_modelled]
         replacements: list[Surrogate | Pseudonym] = []
         for label in out:
@@ -128,7 +140,7 @@ class Preparation:
         learned += tuple(_within(label, ends) for label, ends in bounds if ends is not None)
         published = {r.label for r in replacements}
         made_of = {c.columns for c in composites}
-        return cls(
+        made = cls(
             tuple(c for c in frame.columns if c != on and (c not in out or c in published)),
             tuple(composites),
             differences,
@@ -144,16 +156,38 @@ class Preparation:
             tuple(across),
             tuple(out),
         )
+        return replace(made, selects=bool(made.open_rules))
 
     @property
     def titles(self) -> tuple[str, ...]:
         """What all rules are called."""
-        return (*(rule.title for rule in self.rules), *self.across)
+        return tuple(rule.title for rule in (*self.rules, *self.across))
 
     @property
     def open_rules(self) -> tuple[str, ...]:
         """Rules that rows have to be left out for."""
         return tuple(title for title in self.titles if title not in self.certain)
+
+    @property
+    def settled_later(self) -> tuple[Rule, ...]:
+        """Own rules that cannot be kept before rules of several parties have computed a column."""
+        computed = {rule.repaired_column for rule in self.across} & set(self.columns)
+        found: list[Rule] = []
+        while True:
+            new = [r for r in self.rules if r not in found and computed & set(r.columns)]
+            if not new:
+                return tuple(rule for rule in self.rules if rule in found)
+            found += new
+            computed |= {rule.repaired_column for rule in new} - {None}
+
+    def kept(self, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        """Say which rows of a published table keep the own rules that can be settled here."""
+        later = self.settled_later
+        kept = np.ones(len(table), np.bool_)
+        for rule in self.rules:
+            if rule not in later:
+                kept &= rule.keeps(table[list(rule.columns)])
+        return kept
 
     def apply(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the table that is modelled.
@@ -190,7 +224,9 @@ class Preparation:
             made["dtypes"] |= {c.label: "str" for c in self.composites}
         return PublicSchema(**made)
 
-    def restore(self, table: pd.DataFrame, secret: bytes, party: str) -> pd.DataFrame:
+    def restore(
+        self, table: pd.DataFrame, secret: bytes, party: str, *, repairs: bool = True
+    ) -> pd.DataFrame:
         """Return the published table.
 
         Parameters
@@ -200,6 +236,8 @@ class Preparation:
         secret : bytes
             Of the sample, which the parties share.
         party : str
+        repairs : bool, default=True
+            Whether columns that rules compute are computed.
         """
         columns: dict[Hashable, pd.Series[Any]] = {k: table[k] for k in table.columns}
         for composite in self.composites:
@@ -219,7 +257,7 @@ class Preparation:
         made = pd.DataFrame({k: columns[c].array for k, c in enumerate(self.columns)}, copy=False)
         made.columns = pd.Index(self.columns, tupleize_cols=False)
         made.index = table.index
-        for rule in self.rules:
+        for rule in self.rules if repairs else ():
             made = rule.repair(made)
         return made
 
@@ -240,7 +278,8 @@ class Preparation:
             "rounded": [[scalar_to_json(k), v] for k, v in self.rounded.items()],
             "rules": to_json(self.rules, "rules"),
             "certain": list(self.certain),
-            "across": list(self.across),
+            "across": to_json(self.across, "rules"),
+            "selects": self.selects,
         }
 
     @classmethod
@@ -254,8 +293,9 @@ class Preparation:
             {scalar_from_json(k): int(v) for k, v in content["rounded"]},
             from_json(content["rules"]),
             tuple(map(str, content["certain"])),
-            tuple(map(str, content["across"])),
+            from_json(content["across"]),
             tuple(scalar_from_json(c) for c in content["left_out"]),
+            bool(content["selects"]),
         )
 
 

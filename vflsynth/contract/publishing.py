@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from sklearn.base import clone
 from vflsynth.columns import PublicSchema, TableTransformer, infer_kind
 from vflsynth.columns.base import naming
 from vflsynth.columns.recognising import is_index
-from vflsynth.contract.contract import ColumnContract, Contract
+from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.rules import Rule, as_rules
 from vflsynth.exceptions import ContractError
@@ -37,48 +37,79 @@ def preparations(
     ContractError
         Naming party, column or rule.
     """
-    if private:
-        contract.check_private()
     labels = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
     contract.check(labels)
-    across = [rule for rule in as_rules(contract.rules) if not _owners(rule, labels)]
-    made = {}
-    for name, frame in frames.items():
-        shared = [r for r in as_rules(contract.rules) if _owners(r, labels) == name]
-        rules = [*as_rules(contract.of(name).rules), *shared]
-        if all(
-            not contract.of(name).columns.get(c, ColumnContract()).is_modelled for c in labels[name]
-        ):
-            raise ContractError(
-                f"party {name!r} has nothing to model: the contract leaves out all its columns. "
-                "Fix: leave the party out"
-            )
-        made[name] = Preparation.of(
-            frame,
-            contract.of(name),
-            rules,
-            contract.rare_records,
-            on=on,
-            across=[rule.title for rule in across],
-            private=private,
-        )
-    return made
+    made = {
+        name: preparation(contract, name, frame, on, private=private)
+        for name, frame in frames.items()
+    }
+    selects = any(own.selects for own in made.values())
+    return {name: replace(own, selects=selects) for name, own in made.items()}
 
 
-def rules_across(contract: Contract, columns: Mapping[str, Any]) -> list[Rule]:
-    """Return the rules about columns of several parties.
+def preparation(
+    contract: Contract, party: str, frame: pd.DataFrame, on: Hashable, *, private: bool
+) -> Preparation:
+    """Say how one party prepares its own table; of the others it needs to know nothing.
 
     Parameters
     ----------
     contract : Contract
-    columns : mapping of party name to column labels
+    party : str
+    frame : DataFrame
+    on : column label or None
+    private : bool
+        Whether nothing may be read off the records.
+
+    Raises
+    ------
+    ContractError
+        Naming party, column or rule.
     """
-    return [rule for rule in as_rules(contract.rules) if not _owners(rule, columns)]
+    if private:
+        contract.check_private()
+    labels, part = [c for c in frame.columns if c != on], contract.of(party)
+    contract.check_at(party, labels)
+    if labels and not any(part.columns.get(c, ColumnContract()).is_modelled for c in labels):
+        raise ContractError(
+            f"party {party!r} has nothing to model: the contract leaves out all its columns. "
+            "Fix: leave the party out"
+        )
+    known = set(labels)
+    shared = [rule for rule in as_rules(contract.rules) if known & set(rule.columns)]
+    return Preparation.of(
+        frame,
+        part,
+        [*as_rules(part.rules), *(rule for rule in shared if known >= set(rule.columns))],
+        contract.rare_records,
+        on=on,
+        across=[rule for rule in shared if not known >= set(rule.columns)],
+        private=private,
+    )
 
 
-def _owners(rule: Rule, columns: Mapping[str, Any]) -> str | None:
-    """Return the party that has all columns of a rule."""
-    return next((n for n, own in columns.items() if set(rule.columns) <= set(own)), None)
+def all_rules(prepared: Iterable[Preparation]) -> tuple[Rule, ...]:
+    """Return all parties' own rules, and once each those about columns of several of them."""
+    parts = list(prepared)
+    own = [rule for part in parts for rule in part.rules]
+    across: list[Rule] = []
+    for rule in (rule for part in parts for rule in part.across):
+        across += [] if rule in across else [rule]
+    return (*own, *across)
+
+
+def with_defaults(template: TableTransformer) -> TableTransformer:
+    """Return a transformer that publishes no value of a few records, unless it says otherwise.
+
+    Parameters
+    ----------
+    template : TableTransformer
+        Where `rare_records` or `extreme_records` is None, it becomes `RARE_RECORDS`.
+    """
+    given = {name: getattr(template, name) for name in ("rare_records", "extreme_records")}
+    said = {name: RARE_RECORDS if n is None else n for name, n in given.items()}
+    made: TableTransformer = clone(template).set_params(**said)
+    return made
 
 
 def with_contract(
@@ -95,7 +126,8 @@ def with_contract(
     Parameters
     ----------
     template : TableTransformer
-        With the kinds that were declared elsewhere.
+        With the kinds that were declared elsewhere. Its `rare_records` and `extreme_records` count
+        only above the contract's.
     contract : Contract
     party : str
     frame : DataFrame
@@ -133,8 +165,8 @@ def with_contract(
         if label not in gone and said != dict.fromkeys(said, contract.rare_records):
             overrides[label] = {**said, **overrides.get(label, {})}
     made.set_params(
-        rare_records=max(contract.rare_records, template.rare_records),
-        extreme_records=max(contract.rare_records, template.extreme_records),
+        rare_records=max(contract.rare_records, template.rare_records or 0),
+        extreme_records=max(contract.rare_records, template.extreme_records or 0),
         overrides=overrides or None,
     )
     return made

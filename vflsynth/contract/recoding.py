@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -33,22 +33,28 @@ class Composite:
     columns : tuple of column label
     dtypes : tuple of dtype
     combinations : tuple of tuples
+        Sorted, by numbers if there are any: models that know an order of labels keep relations so.
+    usual : int
+        Number of the one that others count as.
     """
 
     label: str
     columns: tuple[Hashable, ...]
     dtypes: tuple[Any, ...]
     combinations: tuple[Combination, ...]
+    usual: int
 
     @property
     def labels(self) -> list[str]:
-        """What the combinations are called: no value shows in it."""
-        return [f"combination {number}" for number in range(len(self.combinations))]
+        """What the combinations are called, in order: no value shows in it."""
+        digits = len(str(len(self.combinations)))
+        return [f"combination {number:0{digits}}" for number in range(len(self.combinations))]
 
     def apply(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Put labels in place of the columns; combinations that are not there become the first."""
+        """Put labels in place of the columns; what is not among them becomes the usual one."""
         names = dict(zip(self.combinations, self.labels))
-        found = [names.get(c, self.labels[0]) for c in combinations_of(frame, self.columns)]
+        usual = self.labels[self.usual]
+        found = [names.get(c, usual) for c in combinations_of(frame, self.columns)]
         rest = frame.drop(columns=list(self.columns))
         place = next(k for k, label in enumerate(frame.columns) if label in self.columns)
         rest.insert(place, self.label, pd.Series(found, rest.index, dtype="str"))
@@ -70,6 +76,7 @@ class Composite:
             "columns": [scalar_to_json(c) for c in self.columns],
             "dtypes": [dtype_to_json(d) for d in self.dtypes],
             "combinations": [[scalar_to_json(v) for v in c] for c in self.combinations],
+            "usual": self.usual,
         }
 
     @classmethod
@@ -80,6 +87,7 @@ class Composite:
             tuple(scalar_from_json(c) for c in content["columns"]),
             tuple(dtype_from_json(d) for d in content["dtypes"]),
             tuple(tuple(scalar_from_json(v) for v in c) for c in content["combinations"]),
+            int(content["usual"]),
         )
 
 
@@ -94,16 +102,22 @@ class Difference:
         Of `high`.
     decimals : int, optional
         Of `high`'s values; None if they may lie anywhere.
+    ends : (smallest, largest), optional
+        That enough records reach; what is beyond is mirrored at them. None for no limits.
     """
 
     low: Hashable
     high: Hashable
     dtype: Any
     decimals: int | None
+    ends: tuple[Any, Any] | None = None
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, low: Hashable, high: Hashable) -> Self | None:
-        """Return the difference, if both columns are numbers or both times, and it is never < 0."""
+    def of(cls, frame: pd.DataFrame, low: Hashable, high: Hashable, least: int) -> Self | None:
+        """Return the difference, if both columns are numbers or both times, and it is never < 0.
+
+        Of `high` nothing comes out that is beyond the values of `least` records at either end.
+        """
         one, other = frame[low], frame[high]
         kinds = [kind_of_values(column.dtype) for column in (one, other)]
         whole = [kind in "iu" for kind in kinds]
@@ -117,7 +131,10 @@ class Difference:
         if not (other >= one).all():
             return None
         decimals = _decimals(other.to_numpy(np.float64)) if kinds[1] == "f" else None
-        return cls(low, high, other.dtype, decimals)
+        k = min(least, len(other) // 2)
+        ordered = other.sort_values()
+        ends = (ordered.iloc[k - 1], ordered.iloc[-k]) if k > 1 else None
+        return cls(low, high, other.dtype, decimals, ends)
 
     def apply(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Put the difference in place of the larger column."""
@@ -138,10 +155,14 @@ class Difference:
         if kind_of_values(self.dtype) in "iu":
             limits = np.iinfo(numpy_dtype(self.dtype))
             found = (low.astype("int64") + above.astype("int64")).clip(upper=limits.max)
-            return found.astype(self.dtype)
-        found = low + above
+        else:
+            found = low + above
         if self.decimals is not None:
             found = found.round(self.decimals)
+        if self.ends is not None:
+            for end, beyond in zip(self.ends, (found < self.ends[0], found > self.ends[1])):
+                found = found.where(~beyond, end - (found - end))  # mirrored: nothing piles up
+            found = found.where(found >= low, low)
         return found.astype(self.dtype)
 
     def to_dict(self) -> dict[str, Any]:
@@ -151,30 +172,68 @@ class Difference:
             "high": scalar_to_json(self.high),
             "dtype": dtype_to_json(self.dtype),
             "decimals": self.decimals,
+            "ends": None if self.ends is None else [scalar_to_json(end) for end in self.ends],
         }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Undo `to_dict`."""
         low, high = scalar_from_json(content["low"]), scalar_from_json(content["high"])
-        return cls(low, high, dtype_from_json(content["dtype"]), content["decimals"])
+        ends = content["ends"]
+        return cls(
+            low,
+            high,
+            dtype_from_json(content["dtype"]),
+            content["decimals"],
+            None if ends is None else (scalar_from_json(ends[0]), scalar_from_json(ends[1])),
+        )
 
 
 def composite_of(
     frame: pd.DataFrame, columns: Sequence[Hashable], combinations: Iterable[Combination]
 ) -> Composite:
-    """Return the composite of some columns of a table, under a label that no column has."""
+    """Return the composite of some columns of a table, under a label that no column has.
+
+    The first of the combinations is the usual one.
+    """
     label = " & ".join(map(str, columns))
     while label in frame.columns:
         label += " &"
     dtypes = tuple(frame[column].dtype for column in columns)
-    return Composite(label, tuple(columns), dtypes, tuple(combinations))
+    given = list(combinations)
+    numbers = [k for k, dtype in enumerate(dtypes) if kind_of_values(dtype) in "iufM"]
+    order = [*numbers, *(k for k in range(len(dtypes)) if k not in numbers)]
+
+    def place(combination: Combination) -> list[tuple[bool, Any]]:
+        cells = ((k, combination[k]) for k in order)
+        return [
+            (v is not None, 0 if v is None else v if k in numbers else str(v)) for k, v in cells
+        ]
+
+    try:
+        ordered = sorted(given, key=place)
+    except TypeError:  # stated values of other types than the column's
+        ordered = given
+    return Composite(label, tuple(columns), dtypes, tuple(ordered), ordered.index(given[0]))
 
 
 def differences_of(
-    frame: pd.DataFrame, rules: Iterable[Rule], taken: Collection[Hashable]
+    frame: pd.DataFrame,
+    rules: Iterable[Rule],
+    taken: Collection[Hashable],
+    least: Callable[[Hashable], int],
 ) -> tuple[Difference, ...]:
-    """Find differences to take: every column is larger than one other at most, none in a circle."""
+    """Find differences to take: every column is larger than one other at most, none in a circle.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    rules : iterable of Rule
+    taken : collection of column label
+        Of other rules.
+    least : callable
+        Of a column's label: records that have to reach an end of it.
+    """
     found: dict[Hashable, Difference] = {}
     for rule in rules:
         pair = rule.ordered if isinstance(rule, Check) else None
@@ -183,7 +242,10 @@ def differences_of(
         below = pair[0]
         while below in found:
             below = found[below].low
-        if below != pair[1] and (difference := Difference.of(frame, *pair)) is not None:
+        if (
+            below != pair[1]
+            and (difference := Difference.of(frame, *pair, least(pair[1]))) is not None
+        ):
             found[pair[1]] = difference
     order: list[Difference] = []
     while len(order) < len(found):  # lower columns first

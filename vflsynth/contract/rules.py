@@ -144,11 +144,11 @@ class Check(Rule):
         values = parse(self.expression).value(expression, table.take(known))
         dtype = table[label].dtype
         kind = getattr(dtype, "numpy_dtype", dtype)
-        if isinstance(kind, np.dtype) and kind.kind in "iu":
-            values = np.rint(values)
-        elif isinstance(kind, np.dtype) and kind.kind == "f":
-            values = _tidy(np.asarray(values, dtype=np.float64))
         try:
+            if isinstance(kind, np.dtype) and kind.kind in "iu":
+                values = np.rint(values)
+            elif isinstance(kind, np.dtype) and kind.kind == "f":
+                values = _tidy(np.asarray(values, dtype=np.float64))
             column = table[label].copy()
             column.iloc[known] = pd.Series(np.broadcast_to(values, len(known))).astype(dtype).array
         except (TypeError, ValueError, OverflowError):
@@ -291,7 +291,14 @@ class Determines(Rule):
         old = combinations_of(table, (self.column,))
         values = [known.get(key, own) for key, (own,) in zip(keys, old)]
         dtype = table[self.column].dtype
-        return _with(table, pd.Series(array_of(values, dtype), index=table.index, name=self.column))
+        try:
+            array = array_of(values, dtype)
+        except (TypeError, ValueError, OverflowError):
+            raise ContractError(
+                f"{self.title}: a value that is stated is none of column {self.column!r}, of type "
+                f"{dtype}. Fix: state values of its type"
+            ) from None
+        return _with(table, pd.Series(array, index=table.index, name=self.column))
 
     def keeps(self, table: pd.DataFrame) -> Rows:
         """Whether the column has the value that belongs to the combination."""

@@ -12,13 +12,14 @@ parties side by side: they are for whoever may see those.
 
 from vflsynth.evaluation.association import association_errors, associations
 from vflsynth.evaluation.detection import detection_auc
-from vflsynth.evaluation.field import detection_score, rule_violations, shape, trend
+from vflsynth.evaluation.field import detection_score, shape, trend
 from vflsynth.evaluation.frechet import frechet_distance
 from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, NotApplicableError
 from vflsynth.evaluation.neighbours import proximity
 from vflsynth.evaluation.page import Report, report
 from vflsynth.evaluation.plots import plot_associations, plot_history, plot_marginals
+from vflsynth.evaluation.rules import RuleCost, RuleViolations, rule_cost, rule_violations
 from vflsynth.evaluation.sdmetrics import sdmetrics_diagnostic, sdmetrics_quality
 from vflsynth.evaluation.suite import PublishedScores, evaluate
 from vflsynth.evaluation.support import nmi_error, precision_and_recall
@@ -32,6 +33,8 @@ __all__ = [
     "NotApplicableError",
     "PublishedScores",
     "Report",
+    "RuleCost",
+    "RuleViolations",
     "TableMetric",
     "Tables",
     "association_errors",
@@ -49,6 +52,7 @@ __all__ = [
     "precision_and_recall",
     "proximity",
     "report",
+    "rule_cost",
     "rule_violations",
     "sdmetrics_diagnostic",
     "sdmetrics_quality",

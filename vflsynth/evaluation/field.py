@@ -1,4 +1,4 @@
-"""The numbers that published results are given in: Shape, Trend, detection scores, rules.
+"""The numbers that published results are given in: Shape, Trend, detection scores.
 
 The definitions are SDMetrics' (Column Shapes, Column Pair Trends, LogisticDetection), as TabSyn,
 TabDiff and others report them, computed without it. 1 is best in all of them.
@@ -6,7 +6,7 @@ TabDiff and others report them, computed without it. 1 is best in all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from itertools import combinations
 from typing import Any, Literal
 
@@ -20,7 +20,6 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import RobustScaler
 
-from vflsynth.contract import Rule, as_rules
 from vflsynth.evaluation.columns import (
     CategoricalColumn,
     Column,
@@ -73,16 +72,6 @@ _DETECTION: dict[Detector, Metric] = {
     )
     for detector in DETECTORS
 }
-RULES = Metric(
-    name="rule_violations",
-    title="Rows that break a rule",
-    direction="baseline",
-    minimum=0.0,
-    maximum=1.0,
-    measures="The share of synthetic rows that break at least one rule.",
-    baseline="the share of real rows that break one",
-)
-
 BINS = 10
 """Equal bins, over the real range, of a number in a pair with labels."""
 
@@ -121,7 +110,7 @@ def shape(
     0.5
     """
     return _mean_of(
-        SHAPE, _shapes, real, synthetic, columns, categorical, random_state, least_columns=1
+        SHAPE, column_shapes, real, synthetic, columns, categorical, random_state, least_columns=1
     )
 
 
@@ -157,7 +146,7 @@ def trend(
     0.0
     """
     return _mean_of(
-        TREND, _trends, real, synthetic, columns, categorical, random_state, least_columns=2
+        TREND, pair_trends, real, synthetic, columns, categorical, random_state, least_columns=2
     )
 
 
@@ -242,57 +231,6 @@ def detection_score(
     )
 
 
-def rule_violations(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    rules: Mapping[str, Callable[[pd.DataFrame], Any]] | Sequence[Rule | str],
-) -> MetricResult:
-    """Count synthetic rows that cannot be.
-
-    Parameters
-    ----------
-    real, synthetic : DataFrame
-    rules : sequence of Rule or str, or mapping of str to callable
-        Rules of a contract, such as ``synthesizer.rules()`` or texts like ``"start <= end"``; or
-        functions of a table that say which rows keep the rule, booleans of shape (row,).
-
-    Returns
-    -------
-    MetricResult
-        ``parts`` has one row per rule.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({"a": [1, 2, 3, 4], "b": [2, 1, 4, 5]})
-    >>> float(rule_violations(table.iloc[2:], table, ["a < b"]))
-    0.25
-    """
-    if not isinstance(rules, Mapping):
-        rules = {rule.title: rule.keeps for rule in as_rules(rules)}
-    if not rules:
-        return RULES.not_applicable("no rule was given")
-    broken = {
-        table: {name: ~np.asarray(keeps(frame), dtype=bool) for name, keeps in rules.items()}
-        for table, frame in (("real", real), ("synthetic", synthetic))
-    }
-    shares = {
-        table: float(np.logical_or.reduce(list(found.values())).mean())
-        for table, found in broken.items()
-    }
-    parts = [
-        {"rule": name, "value": rows.mean(), "real": broken["real"][name].mean()}
-        for name, rows in broken["synthetic"].items()
-    ]
-    return MetricResult(
-        RULES,
-        shares["synthetic"],
-        baseline=shares["real"],
-        interval_method="none: a count",
-        parts=pd.DataFrame(parts),
-    )
-
-
 Score = Callable[[TableEncoder, pd.DataFrame, pd.DataFrame], pd.DataFrame]
 
 
@@ -325,13 +263,18 @@ def _mean_of(
     )
 
 
-def _shapes(encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
+def column_shapes(
+    encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame
+) -> pd.DataFrame:
+    """Return one row per column, with its ``value`` of `shape`."""
     rows = []
     for column in encoder.columns:
         if isinstance(column, NumericColumn):
             one, other = (_present(column.standardised(frame)) for frame in (real, synthetic))
             enough = bool(len(one) and len(other))
-            value = 1.0 - float(ks_2samp(one, other).statistic) if enough else np.nan
+            value = (
+                1.0 - float(ks_2samp(one, other, method="asymp").statistic) if enough else np.nan
+            )
         else:
             first, second = _labels(column, real), _labels(column, synthetic)
             value = 1.0 - _total_variation(first, second, len(column.labels))
@@ -339,7 +282,8 @@ def _shapes(encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame) 
     return pd.DataFrame(rows)
 
 
-def _trends(encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
+def pair_trends(encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per pair of columns, with its ``value`` of `trend`."""
     tables = (real, synthetic)
     numbers = {
         c.name: [c.standardised(frame) for frame in tables]

@@ -25,7 +25,10 @@ FILE = "approved-jobs.json"
 def describe(job: Job) -> str:
     """Write what a site agrees to: the job, and what leaves a party for it."""
     method = job.method_for_node()
-    lines = [json.dumps(job.to_dict(), indent=1), f"digest: {job.digest}", "leaves every party:"]
+    said = {name: value for name, value in job.to_dict().items() if name != "contract"}
+    lines = [json.dumps(said, indent=1)]
+    lines += ["contract that all parties share:", job.contract] if job.contract else []
+    lines += [f"digest: {job.digest}", "leaves every party:"]
     for kind in sorted(method.asks, key=lambda kind: kind.__name__):
         declared = kind.declared
         lines.append(

@@ -12,6 +12,12 @@ from typing import Any, Self
 
 from vflsynth._validation import Number, check_parameters
 from vflsynth.configuration import DEFAULT_METHOD, known_keys, make_estimator, read_toml
+from vflsynth.contract import (
+    Contract,
+    contract_from_content,
+    contract_from_toml,
+    contract_to_toml,
+)
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.exchange import Limits
 from vflsynth.federation.site import Site
@@ -28,8 +34,8 @@ _OF_SITES = "belongs into the site files, not into the job"
 _REFUSED = {
     "column_kinds": _OF_SITES,
     "device": _OF_SITES,
-    "contract": "is for fits in one process only: parties that draw apart cannot leave out the "
-    "same rows that break a rule. Fix: leave it out",
+    "contract": "is no parameter here. Fix: what all parties share is the job's [contract], and "
+    "what a party says of its own columns is in the file that its site file names",
     "random_state": "is for fits in one process only. Fix: leave it out",
     "verbose": "is for fits in one process only. Fix: leave it out",
     "memory_limit": "is for fits in one process only. Fix: leave it out",
@@ -55,6 +61,10 @@ class Job:
         Of the method, as in `vflsynth.configuration.make_estimator`, but for `column_kinds` and
         `device`, which are in site files, and for `random_state`, `verbose` and `memory_limit`,
         which no run across processes has: a site file's secrets take the place of `random_state`.
+    contract : str
+        What all parties' contracts share, as TOML: rules about columns of several parties,
+        `rare_records` and the limits of a release. In a job file it is a table, or the name of a
+        file. What a party says of its own columns is in a file that its site file names.
     checkpoint_every : int, default=10
         Epochs.
     exchange_timeout, setup_timeout : float
@@ -67,6 +77,7 @@ class Job:
     method: str = DEFAULT_METHOD
     on: str | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
+    contract: str = ""
     checkpoint_every: int = 10
     exchange_timeout: float = 60.0
     setup_timeout: float = 300.0
@@ -80,7 +91,10 @@ class Job:
         ------
         ParameterError
         """
-        return cls.from_dict(read_toml(path), str(path))
+        content = read_toml(path)
+        if isinstance(file := content.get("contract"), str) and file:
+            content["contract"] = read_toml(path.parent / file)
+        return cls.from_dict(content, str(path))
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], where: str = "job") -> Self:
@@ -118,7 +132,8 @@ class Job:
         on = content.get("on")
         if on is not None and not isinstance(on, str):
             raise ParameterError(f"{where}: on must be the name of the key column, got {on!r}")
-        job = cls(**{**content, "parties": tuple(parties)})
+        contract = _shared(content.get("contract", ""), f"{where}: contract")
+        job = cls(**{**content, "parties": tuple(parties), "contract": contract})
         rules = {
             "checkpoint_every": Number(1, whole=True),
             "exchange_timeout": _SECONDS,
@@ -135,6 +150,11 @@ class Job:
         }
 
     @property
+    def shared_contract(self) -> Contract:
+        """What all parties' contracts share."""
+        return contract_from_toml(self.contract, f"job {self.name!r}: contract")
+
+    @property
     def has_labels(self) -> bool:
         """Whether the server is the active party of a split estimator, with labels."""
         return any(self.method in Members(group) for group in ("classifiers", "regressors"))
@@ -148,6 +168,11 @@ class Job:
             If a parameter is unknown, out of range, or does not go with another.
         """
         estimator = make_estimator(self.method, self.parameters, where="job", refused=_REFUSED)
+        if self.contract and self.has_labels:
+            raise ParameterError(
+                f"job: a contract is about synthetic rows, and {self.method} makes none. Fix: "
+                "leave it out"
+            )
         if isinstance(getattr(estimator, "privacy", None), HistogramMechanism):
             estimator.privacy.public_schema = PublicSchema()  # every site has its own
         check_combination(estimator, across_processes=True)
@@ -178,3 +203,17 @@ class Job:
     def limits(self) -> Limits:
         """How long anybody waits."""
         return Limits(self.exchange_timeout, self.setup_timeout, self.max_frame_bytes)
+
+
+def _shared(said: Any, where: str) -> str:
+    """Return what a job says of the parties' contracts, written in the one way that all compare."""
+    if isinstance(said, str):
+        made = contract_from_toml(said, where)
+    else:
+        made = contract_from_content(said, where)
+    if made.parties:
+        raise ParameterError(
+            f"{where} speaks of {', '.join(made.parties)}. Fix: what a party says of its own "
+            'columns belongs into a file of its own, which its site file names: contract = "FILE"'
+        )
+    return contract_to_toml(made) if made != Contract() else ""

@@ -38,7 +38,7 @@ from vflsynth.exceptions import (
 from vflsynth.federation.dummies import Dummies, n_dummies
 from vflsynth.federation.psi import KeyBlinder, common_positions, key_text, rounds
 from vflsynth.federation.site import Bounds
-from vflsynth.frames import AlignmentReport, intersect, party_keys
+from vflsynth.frames import AlignmentReport, intersect
 from vflsynth.frames.alignment import check_no_repeated_key, key_kind
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel, Participant, answers, takes
@@ -62,8 +62,10 @@ class Matching(Participant):
     Parameters
     ----------
     name : str
-    frame : DataFrame
-    on : hashable
+    keys : Index
+        Of the party's rows, in its own order.
+    labels : sequence of column label
+        Of the party's columns, the key left out.
     shared : bytes
         The secret that all parties share.
     bounds : Bounds
@@ -71,8 +73,6 @@ class Matching(Participant):
 
     Attributes
     ----------
-    keys : Index
-        Of the party's rows, in its own order.
     verified : bool
         Whether all parties proved that they were told of the same common keys.
     dummies : Dummies
@@ -80,11 +80,15 @@ class Matching(Participant):
     """
 
     def __init__(
-        self, name: str, frame: pd.DataFrame, on: Hashable, shared: bytes, bounds: Bounds
+        self,
+        name: str,
+        keys: pd.Index,
+        labels: Sequence[Hashable],
+        shared: bytes,
+        bounds: Bounds,
     ) -> None:
-        self.name, self._frame, self._on, self._bounds = name, frame, on, bounds
+        self.name, self.keys, self._labels, self._bounds = name, keys, labels, bounds
         self._secret = derive(shared, "matching")
-        self.keys = party_keys(frame, on)
         check_no_repeated_key(name, self.keys)
         self.verified = False
         self.dummies, self._padded = Dummies(), 0
@@ -101,12 +105,11 @@ class Matching(Participant):
 
         Names of columns are keyed digests: equal ones show, and nothing else.
         """
-        columns = [label for label in self._frame.columns if label != self._on]
         return {
             "vflsynth": __version__,
             "job": job,
             "key_kind": key_kind(self.keys),
-            "columns": sorted(self._keyed(f"column|{label!r}")[:16] for label in columns),
+            "columns": sorted(self._keyed(f"column|{label!r}")[:16] for label in self._labels),
         }
 
     def begin(

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any
-
-import pandas as pd
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
 from vflsynth._locks import locked
 from vflsynth._random import RandomStreams, derive
-from vflsynth.columns import PublicSchema, TableTransformer, check_kinds
+from vflsynth.columns import TableTransformer, check_kinds
 from vflsynth.columns.types import with_public_types
 from vflsynth.configuration import schema_of_files
+from vflsynth.contract import Preparation
 from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
-from vflsynth.federation import trail
+from vflsynth.federation import contracts, trail
 from vflsynth.federation.account import open_account, remember, report_of, shown_account
 from vflsynth.federation.checkpoints import NodeCheckpoints
+from vflsynth.federation.contracts import SiteTable, prepared, site_contract, with_own_public
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
@@ -27,7 +28,7 @@ from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
 from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
-from vflsynth.frames import check_party_frames, read_table
+from vflsynth.frames import check_party_frames, party_keys, read_table
 from vflsynth.methods.base import Method
 from vflsynth.privacy import OpenAccount
 from vflsynth.protocol import (
@@ -79,11 +80,24 @@ class BlindedRun(PartyRun):
     job : Job
     site : Site
         With the parties' shared secret.
+    labels : tuple of column label, optional
+        Of the columns that no other party may have. Default: those of the seat's table.
     """
 
-    def __init__(self, seat: Seat, method: Method, job: Job, site: Site) -> None:
+    def __init__(
+        self,
+        seat: Seat,
+        method: Method,
+        job: Job,
+        site: Site,
+        labels: tuple[Hashable, ...] | None = None,
+    ) -> None:
         self.job, self.site = job, site
-        self.matching = Matching(seat.name, seat.frame, job.on, site.the_shared, site.bounds)
+        if labels is None:
+            labels = tuple(label for label in seat.frame.columns if label != job.on)
+        self.matching = Matching(
+            seat.name, party_keys(seat.frame, job.on), labels, site.the_shared, site.bounds
+        )
         self.tags = Tags(site.the_shared, job.name)
         super().__init__(seat, method)
 
@@ -179,7 +193,8 @@ class PartyNode(BlindedRun):
 
     def __init__(self, job: Job, site: Site) -> None:
         method = job.method_for_node()
-        frame, schema = check_table(job, site, method)
+        self.table = check_table(job, site, method)
+        self._told = contracts.facts(job, site, self.table)
         self.folder = site.folder / job.name
         self.transcript = Transcript()
         self.progress = Progress(self.folder, site.party, lambda: self.duration, self.transcript)
@@ -190,39 +205,44 @@ class PartyNode(BlindedRun):
         super().__init__(
             Seat(
                 site.party,
-                frame,
+                self.table.frame,
                 job.on,
                 own=[site.own or kept_secret(self.folder / "own-secret")],
                 make_schedule=self.make_schedule,
                 fingerprint=derive(site.the_shared, "fingerprint"),
                 device=device,
-                template=template_of(job, site),
-                schema=schema,
+                template=self.table.template,
+                schema=self.table.schema,
                 checkpoints=self.checkpoints,
-                identity={"job": job.digest},
+                identity={"job": job.digest, "contract": self._told["own"]},
             ),
             method,
             job,
             site,
+            self.table.labels,
         )
         self.opened: OpenAccount | None = None
         self._shown: dict[str, Any] | None = None
+        self._selects = False
 
     def facts(self) -> dict[str, Any]:
         """Return what the hello says."""
         facts = super().facts()
+        facts["contract"] = self._told
         if self.method.privacy is not None:
             self._shown = facts["account"] = shown_account(self.site)
         return facts
 
     @takes(Terms)
     def take_terms(self, message: Terms) -> None:
-        """Learn of the others, their privacy accounts included, and where to go on.
+        """Learn of the others, contracts and privacy accounts included, and where to go on.
 
         Raises
         ------
         ProtocolError
             If more than the last checkpoint would be lost: an honest server stops then.
+        ContractError
+            If the parties' contracts disagree.
         AccountRewoundError
             If another party's account lacks what this one remembers of it.
         """
@@ -231,6 +251,10 @@ class PartyNode(BlindedRun):
             self.site.bounds.check_counts(self.name, len(before))
             trail.append(self.site.folder, COUNTED, {"job": self.job.name})
         super().take_terms(message)
+        if self.agreed.contracts.get(self.name) != self._told:
+            raise ProtocolError(f"the server's terms misstate the contract of party {self.name!r}")
+        told = {name: self.agreed.contracts.get(name) for name in self.job.parties}
+        self._selects = contracts.check_agreement(told, self.job.shared_contract)
         self._remember(self.agreed.accounts)
         latest = max(self.checkpoints.epochs(), default=0)
         if latest - self.agreed.epoch > self.job.checkpoint_every:
@@ -265,6 +289,7 @@ class PartyNode(BlindedRun):
                     transcript=self.transcript,
                 )
             (half,) = self.halves()
+            half.preparation = self._preparation()
             half.save(self.folder / "half")
         except BaseException as error:
             failure = error
@@ -275,6 +300,13 @@ class PartyNode(BlindedRun):
                 self.opened.close()
                 more["privacy"] = report_of(self.opened, self.method.plan.ledger, self.site)
             report.end(failure, self.transcript, noised(self.method), more)
+
+    def _preparation(self) -> Preparation | None:
+        """Say how the table was prepared, and whether any party leaves out rows."""
+        own = self.table.preparation
+        if own is None and self._selects:
+            own = Preparation(self.table.labels)
+        return None if own is None else replace(own, selects=self._selects)
 
     def align(self, message: AlignmentNotice) -> None:
         """Learn the common records, and allow the server to ask what comes of them."""
@@ -384,15 +416,13 @@ def template_of(job: Job, site: Site) -> TableTransformer:
     return TableTransformer(**asked | {"kinds": dict(site.column_kinds)})
 
 
-def check_table(job: Job, site: Site, method: Method) -> tuple[pd.DataFrame, PublicSchema]:
-    """Read a site's table, if job and site go together and it can be used.
+def check_table(job: Job, site: Site, method: Method) -> SiteTable:
+    """Read a site's table, and prepare it, if job and site go together and it can be used.
 
     Returns
     -------
-    table : DataFrame
+    SiteTable
         Under privacy with the types that are public.
-    schema : PublicSchema
-        The site's, with these types.
 
     Raises
     ------
@@ -406,16 +436,24 @@ def check_table(job: Job, site: Site, method: Method) -> tuple[pd.DataFrame, Pub
         raise ParameterError(f"site {site.party!r}: the site file names no table")
     job.check_site(site)
     check_site(job, site, method)
-    schema = site.schema
+    schema = with_own_public(site.schema, site_contract(job, site), site.party)
     if method.is_private:  # before the records are read
         schema = schema_of_files(schema, {f"site {site.party!r}: job {job.name!r}": site.table})
     frame = read_table(site.table, site.party)
     check_party_frames({site.party: frame}, job.on, allow_empty_columns=method.is_private)
     if method.is_private:
         frame = with_public_types(frame, schema, party=site.party)
-    columns = [label for label in frame.columns if label != job.on]
+    columns = tuple(label for label in frame.columns if label != job.on)
     check_kinds(dict(site.column_kinds), columns, party=site.party)
-    return frame, schema
+    return prepared(
+        job,
+        site,
+        frame,
+        site_contract(job, site, columns),
+        schema,
+        template_of(job, site),
+        private=method.is_private,
+    )
 
 
 def check_site(job: Job, site: Site, method: Method) -> None:

@@ -98,8 +98,14 @@ def _table(job: Job, site: Site) -> str:
     if site.party not in job.parties:
         server_node(job, site)
         return "not needed here" if site.table is None else "labels can be used"
-    frame, _ = check_table(job, site, job.method_for_node())
-    return f"{len(frame):,} rows, {frame.shape[1] - (job.on is not None)} columns"
+    table = check_table(job, site, job.method_for_node())
+    found = f"{len(table.frame):,} rows, {len(table.labels)} columns"
+    if table.preparation is None:
+        return found
+    rules = table.preparation.titles
+    return (
+        f"{found}; contract: {len(rules)} rules, {len(table.preparation.left_out)} columns left out"
+    )
 
 
 def _consent(job: Job, site: Site) -> str:

@@ -12,6 +12,7 @@ from vflsynth._locks import lock
 from vflsynth.exceptions import NoCommonCheckpointError, ParameterError
 from vflsynth.federation.account import open_account, remember, report_of, shown_account
 from vflsynth.federation.checkpoints import NodeCheckpoints
+from vflsynth.federation.contracts import check_agreement
 from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import check_facts, match_blinded
@@ -116,6 +117,8 @@ class ServerNode(ServerRun):
     def check(self, hellos: Mapping[str, Hello]) -> None:
         """Check that the parties can work together."""
         check_facts(hellos, self.job.digest)
+        told = {name: hellos[name].facts.get("contract") for name in self.job.parties}
+        check_agreement(told, self.job.shared_contract)
         remember(self.site.folder, shown_accounts(accounts_of(hellos)))
 
     def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:

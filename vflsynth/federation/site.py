@@ -24,6 +24,7 @@ SITE_FILE = "vflsynth.toml"
 """Name of the site file in the folder ``local`` of a FLARE start-up kit."""
 
 _SECRET_BYTES = 32
+_FILES = ("table", "contract")
 _BOUNDS = ["most_rows", "least_matched", "most_counts"]
 _COUNT, _SIZE = Number(1, whole=True), Number(1 << 16, whole=True)
 _LARGEST = "max_frame_bytes"
@@ -138,6 +139,9 @@ class Site:
     schedule : bytes, optional
         Only to reproduce a run in one process: the exact secret of batches and latents, which
         otherwise is derived from `shared` and the job's name.
+    contract : Path, optional
+        A TOML file with what this party says of its own columns, see `vflsynth.contract.files`. Of
+        what all parties share it says nothing, or the same as the job.
     """
 
     party: str
@@ -155,6 +159,7 @@ class Site:
     jobs: str = "any"
     proposers: dict[str, str] = field(default_factory=dict)
     schedule: bytes | None = None
+    contract: Path | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -169,7 +174,7 @@ class Site:
         privacy = content.pop("privacy", {})
         matching = content.pop("matching", {})
         proposers = content.pop("proposers", {})
-        known = ["party", "folder", "table", "labels", "column_kinds", "device", _LARGEST, "jobs"]
+        known = ["party", "folder", *_FILES, "labels", "column_kinds", "device", _LARGEST, "jobs"]
         content.setdefault("jobs", "approved")
         known_keys(content, known, str(path))
         known_keys(secrets, ["shared", "own", "schedule"], f"{path}: secrets")
@@ -182,11 +187,11 @@ class Site:
         given = {_LARGEST: content.get(_LARGEST, MAX_BYTES), "jobs": content["jobs"]}
         check_parameters(str(path), given, rules)
         _check_proposers(path, proposers, content["jobs"])
-        for name in ("party", "folder"):
+        for name in ("party", "folder", *(file for file in _FILES if file in content)):
             if not isinstance(content.get(name), str):
                 raise ParameterError(f"{path}: {name} must be a text, got {content.get(name)!r}")
         where = path.resolve().parent
-        paths = {n: where / content[n] for n in ("folder", "table") if n in content}
+        paths = {n: where / content[n] for n in ("folder", *_FILES) if n in content}
         keys = {name: _secret(path, name, text) for name, text in secrets.items()}
         agreed = {"bounds": Bounds(**matching), "proposers": proposers}
         return cls(**(content | paths | keys | agreed | _privacy(path, privacy)))
@@ -195,8 +200,8 @@ class Site:
         """Write a site file that only its owner can read."""
         # Texts of JSON are texts of TOML.
         lines = [f"party = {_quoted(self.party)}", f"folder = {_quoted(self.folder.resolve())}"]
-        if self.table is not None:
-            lines.append(f"table = {_quoted(self.table.resolve())}")
+        files = {name: getattr(self, name) for name in _FILES}
+        lines += [f"{name} = {_quoted(file.resolve())}" for name, file in files.items() if file]
         if self.labels is not None:
             lines.append(f"labels = {_quoted(self.labels)}")
         lines += [f"device = {_quoted(self.device)}", f"{_LARGEST} = {self.max_frame_bytes}"]
@@ -227,8 +232,11 @@ class Site:
 
     def absolute(self) -> Self:
         """Return the same site with absolute paths."""
-        table = None if self.table is None else self.table.resolve()
-        return replace(self, folder=self.folder.resolve(), table=table)
+        files = {name: getattr(self, name) for name in _FILES}
+        found: dict[str, Any] = {
+            name: None if file is None else file.resolve() for name, file in files.items()
+        }
+        return replace(self, folder=self.folder.resolve(), **found)
 
     def schedule_secret(self, run: str) -> bytes:
         """Return the secret of batches, latents and rotations of a run."""

@@ -106,10 +106,22 @@ def read_table(
         if isinstance(error, TableFileError):
             raise
         raise TableFileError(
-            f"{str(path)!r} cannot be read as {suffix}: {error}",
+            f"{str(path)!r} cannot be read as {suffix}: {_without_cells(error)}",
             fix="check that the file is complete and of the kind that its name says",
             party=party,
-        ) from error
+        ) from None
+
+
+def _without_cells(error: Exception) -> str:
+    """Return what an error says, without the line of the file that Arrow's errors about csv show.
+
+    Other readers' errors are about files as a whole.
+    """
+    text = str(error)
+    if "CSV" not in text:
+        return text
+    counted = re.search(r"(Row #\d+: )?Expected \d+ columns, got \d+", text)
+    return f"in a line, {counted[0]}" if counted else "a line of it is malformed"
 
 
 def infers_types(path: str | os.PathLike[str]) -> bool:

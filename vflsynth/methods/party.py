@@ -17,8 +17,9 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
+from vflsynth._warnings import warn_user
 from vflsynth.columns import TableTransformer
-from vflsynth.exceptions import ProtocolError
+from vflsynth.exceptions import ProtocolError, PublishingWarning
 from vflsynth.frames import check_no_empty_column, party_keys, positions
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.protocol import SERVER, Participant, answers, takes
@@ -26,6 +27,9 @@ from vflsynth.protocol.messages import AlignmentNotice, KeyList
 
 ENCODED_AT_ONCE = 1 << 16
 """Records that are one-hot at a time, where it need not be all of them."""
+
+_MOST_FORGOTTEN = 0.5
+"""Share of the records whose value is not published, above which the owner is told."""
 
 
 class Encoder(Protocol):
@@ -57,7 +61,26 @@ class FromRecords:
         """
         check_no_empty_column(party, matched, among="matched records")
         transformer: TableTransformer = clone(self.template)
-        return transformer.fit(matched, party=party)
+        transformer.fit(matched, party=party)
+        _warn_of_forgotten(party, matched, transformer)
+        return transformer
+
+
+def _warn_of_forgotten(party: str, matched: pd.DataFrame, fitted: TableTransformer) -> None:
+    """Warn of columns that say little any more, as few records share any of their values."""
+    for label, column in fitted.transformers_.items():
+        if not getattr(column, "merges_", False):
+            continue
+        values = matched[label]
+        share = float((values.notna() & ~values.isin(list(column.categories_))).mean())
+        if share > _MOST_FORGOTTEN:
+            warn_user(
+                f"party {party!r}, column {label!r}: {share:.0%} of the records have a value that "
+                f"fewer than {column.rare_records} records hold; such values do not come out, text "
+                "as 'other'. Fix: group the values, drop the column, or say in a contract what it "
+                "is: an identifier, or with rare_records=... which values may come out",
+                PublishingWarning,
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from vflsynth.models.autoregressive import AutoregressiveSampler
 from vflsynth.models.completing import weigh_rows
 from vflsynth.models.conditions import complete_rows, sample_given
-from vflsynth.models.party_model import PartyModel, sample_parties
-from vflsynth.models.passing import draw_with_files
+from vflsynth.models.party_model import PartyModel, sample_parties, with_keys
+from vflsynth.models.passing import draw_part_with_files, draw_with_files
 from vflsynth.models.samplers import (
     GeneratorSampler,
     GeneratorSpec,
@@ -25,9 +25,11 @@ __all__ = [
     "RowSampler",
     "Source",
     "complete_rows",
+    "draw_part_with_files",
     "draw_with_files",
     "number_sources",
     "sample_given",
     "sample_parties",
     "weigh_rows",
+    "with_keys",
 ]

@@ -140,24 +140,24 @@ class PartyModel:
         return self.sample_and_pass_on(n, secret_from(random_state), received)[1]
 
     def check_alone(self) -> None:
-        """Refuse to draw this half without the others if a rule could be broken.
+        """Refuse to draw rows that are not yet those of a sample.
 
         Raises
         ------
         RuleError
-            Naming the rules that rows have to be left out for: halves that draw apart do not know
-            which rows the others leave out.
+            Where a party leaves out rows that break rules: which are left, the others' parts say.
         """
-        open_rules = () if self.preparation is None else self.preparation.open_rules
-        if open_rules:
-            raise RuleError(
-                f"party {self.name!r} cannot draw its rows alone: rows that break "
-                f"{' or '.join(map(repr, open_rules))} are left out, and parties that draw apart "
-                "cannot leave out the same. Fix: draw from the whole model, or fit without them"
-            )
+        if self.preparation is None or not self.preparation.selects:
+            return
+        own = " or ".join(map(repr, self.preparation.open_rules)) or "rules of other parties"
+        raise RuleError(
+            f"party {self.name!r} cannot draw its rows alone: rows that break {own} are left out, "
+            "at all parties the same. Fix: draw from the whole model, or a part at every party "
+            "('vflsynth parties sample'), and put the parts together ('vflsynth parties join')"
+        )
 
     def sample_and_pass_on(
-        self, n: int, secret: bytes, received: PassedOn | None = None
+        self, n: int, secret: bytes, received: PassedOn | None = None, *, repairs: bool = True
     ) -> tuple[pd.DataFrame, dict[str, npt.NDArray[np.float32]]]:
         """Sample with randomness from a secret that the parties share.
 
@@ -167,6 +167,8 @@ class PartyModel:
         secret : bytes
         received : mapping of party name to array, optional
             As of `sample`.
+        repairs : bool, default=True
+            Whether columns that a contract's rules compute are computed.
 
         Returns
         -------
@@ -200,7 +202,7 @@ class PartyModel:
             table = pd.concat(tables, ignore_index=True)
             table = table.set_axis(pd.RangeIndex(n, name=tables[0].index.name), axis=0)
         if self.preparation is not None:
-            table = self.preparation.restore(table, secret, self.name)
+            table = self.preparation.restore(table, secret, self.name, repairs=repairs)
         return table, passed_on
 
     def _check_received(self, n: int, received: PassedOn) -> PassedOn:
@@ -221,12 +223,7 @@ class PartyModel:
 
     def add_keys(self, table: pd.DataFrame) -> pd.DataFrame:
         """Put fresh keys into the key column, in front, or into the index."""
-        if self.on is None:
-            keys = self.minter.mint(len(table), name=table.index.name)
-            return table.set_axis(pd.Index(keys), axis=0)
-        table = table.copy(deep=False)
-        table.insert(0, self.on, self.minter.mint(len(table), name=self.on))
-        return table
+        return with_keys(table, self.minter, self.on)
 
     # -- saving ----------------------------------------------------------------------------------
 
@@ -281,7 +278,7 @@ class PartyModel:
 
 
 def sample_parties(
-    halves: Mapping[str, PartyModel], n: int, secret: bytes
+    halves: Mapping[str, PartyModel], n: int, secret: bytes, *, repairs: bool = True
 ) -> dict[str, pd.DataFrame]:
     """Sample all parties' columns, each party after those whose rows it needs to know of.
 
@@ -290,6 +287,8 @@ def sample_parties(
     halves : mapping of party name to PartyModel
     n : int
     secret : bytes
+    repairs : bool, default=True
+        As of `PartyModel.sample_and_pass_on`.
 
     Returns
     -------
@@ -310,11 +309,23 @@ def sample_parties(
             raise ParameterError(f"the halves of {left} wait for halves that are not there")
         for name in ready:
             half = halves[name]
-            tables[name], passed_on = half.sample_and_pass_on(n, secret, waiting.pop(name))
+            tables[name], passed_on = half.sample_and_pass_on(
+                n, secret, waiting.pop(name), repairs=repairs
+            )
             for receiver, numbers in passed_on.items():
                 if receiver in waiting:
                     waiting[receiver][name] = numbers
     return {name: tables[name] for name in halves}
+
+
+def with_keys(table: pd.DataFrame, minter: KeyMinter, on: Hashable) -> pd.DataFrame:
+    """Put fresh keys into a key column in front; into the index, if `on` is None."""
+    if on is None:
+        keys = minter.mint(len(table), name=table.index.name)
+        return table.set_axis(pd.Index(keys), axis=0)
+    table = table.copy(deep=False)
+    table.insert(0, on, minter.mint(len(table), name=on))
+    return table
 
 
 def _block(rows: npt.NDArray[np.float32], start: int, device: torch.device) -> torch.Tensor:

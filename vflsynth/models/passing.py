@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from vflsynth.contract import SharedRows, attempts
 from vflsynth.exceptions import MisalignedError, TableFileError
 from vflsynth.frames import read_table, write_table
 from vflsynth.models.party_model import PartyModel
@@ -21,7 +22,7 @@ _MARK = "vflsynth passed on"
 def draw_with_files(
     half: PartyModel, n: int, secret: bytes, folder: Path | None = None
 ) -> pd.DataFrame:
-    """Draw a party's part of a sample, after reading what others passed on, and pass on in turn.
+    """Draw a party's rows, after reading what others passed on, and pass on in turn.
 
     Parameters
     ----------
@@ -46,9 +47,50 @@ def draw_with_files(
     MisalignedError
         If a file is of another sample.
     RuleError
-        If rules of a contract need the other halves, see `PartyModel.check_alone`.
+        If a party leaves out rows, see `PartyModel.check_alone` and `draw_part_with_files`.
     """
-    mark = hmac.new(secret, f"passed on {n}".encode(), hashlib.sha256).hexdigest()[:16]
+    half.check_alone()
+    return _drawn(half, [(n, secret)], secret, folder)
+
+
+def draw_part_with_files(
+    half: PartyModel, n: int, n_drawn: int, secret: bytes, folder: Path | None = None
+) -> tuple[pd.DataFrame, SharedRows]:
+    """Draw a party's part of a sample from which rows are left out, more rows than are asked for.
+
+    Parameters
+    ----------
+    half : PartyModel
+        With a preparation.
+    n : int
+        Rows that the sample shall have.
+    n_drawn : int
+        Rows to draw, at least; the same at all parties that pass on.
+    secret, folder
+        As of `draw_with_files`, which also raises the same errors.
+
+    Returns
+    -------
+    table : DataFrame, shape (row, column)
+        Rows that keep the party's own rules.
+    shared : SharedRows
+        Which they are, and the rules that are open: for `vflsynth.contract.rows_for_all`.
+    """
+    assert half.preparation is not None
+    planned: list[tuple[int, bytes]] = []
+    for attempt in attempts(n, secret):
+        planned.append(attempt)
+        if sum(size for size, _ in planned) >= n_drawn:
+            break
+    return SharedRows.of(_drawn(half, planned, secret, folder), half.preparation, n)
+
+
+def _drawn(
+    half: PartyModel, planned: Sequence[tuple[int, bytes]], secret: bytes, folder: Path | None
+) -> pd.DataFrame:
+    """Draw all that is planned, one attempt after the other."""
+    n_drawn = sum(size for size, _ in planned)
+    mark = hmac.new(secret, f"passed on {n_drawn}".encode(), hashlib.sha256).hexdigest()[:16]
     received: dict[str, npt.NDArray[np.float32]] = {}
     for name in half.after if folder is not None else ():
         assert folder is not None
@@ -68,11 +110,23 @@ def draw_with_files(
                 party=name,
             )
         received[name] = table.to_numpy(np.float32)
-    half.check_alone()
-    table, passed_on = half.sample_and_pass_on(n, secret, received)
+    tables: list[pd.DataFrame] = []
+    passed_on: dict[str, list[npt.NDArray[np.float32]]] = {}
+    start = 0
+    for size, own in planned:
+        given = {name: numbers[start : start + size] for name, numbers in received.items()}
+        table, passed = half.sample_and_pass_on(size, own, given)
+        tables.append(table)
+        for receiver, numbers in passed.items():
+            passed_on.setdefault(receiver, []).append(numbers)
+        start += size
     if folder is not None:
-        _write(folder, half.name, passed_on, mark)
-    return table
+        whole = {receiver: np.concatenate(numbers) for receiver, numbers in passed_on.items()}
+        _write(folder, half.name, whole, mark)
+    if len(tables) == 1:
+        return tables[0]
+    index = pd.RangeIndex(n_drawn, name=tables[0].index.name)
+    return pd.concat(tables, ignore_index=True).set_axis(index, axis=0)
 
 
 def _write(

@@ -25,12 +25,13 @@ from vflsynth.protocol.declaration import MadeOf, Message, Uses, When, message
     made_of=MadeOf.COLUMNS,
     when=When.ONCE,
     slow=True,
-    contents="versions, counts, keyed digests of column names, which checkpoints there are, heads "
-    "of the privacy account",
+    contents="versions, counts, keyed digests of column names and of the party's part of the "
+    "contract, which checkpoints there are, heads of the privacy account",
     tells="number of rows, the kind of the keys and, except in private runs, the digits of the "
     "largest, which columns two parties both have (none may), numbers of columns and of those that "
     "a private run has to pay for, because nobody said what is public about them; how often the "
-    "party took part in private runs",
+    "party took part in private runs; under a contract, which columns of the job's rules it has, "
+    "and whether it leaves out rows",
 )
 class Hello(Message):
     """What a party says of itself when it joins a run; JSON values."""

@@ -6,13 +6,14 @@ it is for whoever may see those. What it writes for others holds none of them.
 
 from vflsynth.release.clauses import Clause
 from vflsynth.release.dossier import Dossier
-from vflsynth.release.gate import release_gate
+from vflsynth.release.gate import promised_rules, release_gate
 from vflsynth.release.publishing import opens, schema, verify_release, write_release
 
 __all__ = [
     "Clause",
     "Dossier",
     "opens",
+    "promised_rules",
     "release_gate",
     "schema",
     "verify_release",

@@ -119,6 +119,7 @@ class Dossier:
             "section.html",
             clauses=clauses,
             items=_answered(self.items, clauses),
+            roles=_roles(self.contract),
             ledger="" if self.ledger is None else str(self.ledger),
         )
 
@@ -231,6 +232,37 @@ class Dossier:
 def _answered(items: tuple[Item, ...], clauses: tuple[Clause, ...]) -> list[dict[str, Any]]:
     by_name = {clause.name: clause for clause in clauses}
     return [{"item": i, "clauses": [by_name[name] for name in i.clauses]} for i in items]
+
+
+def _roles(contract: Contract) -> list[list[str]]:
+    """Say in words what the contract says of columns: no value, and no bound."""
+    rows = []
+    for party, part in contract.parties.items():
+        for label, column in part.columns.items():
+            out = "as it is modelled"
+            if not column.is_modelled:
+                out = {
+                    None: "nothing",
+                    "drop": "nothing",
+                    "surrogate": "values of the same shape",
+                }.get(column.replacement, "pseudonyms")
+            least = contract.rare_records if column.rare_records is None else column.rare_records
+            public = [
+                n for n in ("bounds", "categories", "dtype") if getattr(column, n) is not None
+            ]
+            rows.append(
+                [
+                    str(label),
+                    party,
+                    column.role or "ordinary",
+                    column.kind or "inferred",
+                    out,
+                    f"{least:,}",
+                    "yes" if column.extremes else "no",
+                    ", ".join(public) or "nothing",
+                ]
+            )
+    return rows
 
 
 def _promise(ledger: PrivacyLedger) -> dict[str, Any]:

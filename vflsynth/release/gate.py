@@ -14,10 +14,10 @@ from vflsynth.contract import CLAUSES, Contract, Rule
 from vflsynth.evaluation.columns import Parties, TableEncoder
 from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.evaluation.suite import all_metrics, results_of
-from vflsynth.evaluation.tables import Tables
+from vflsynth.evaluation.tables import TableMetric, Tables
 from vflsynth.evaluation.worst import by_part
 from vflsynth.exceptions import ParameterError
-from vflsynth.privacy import PrivacyLedger
+from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.release import measuring
 from vflsynth.release.attacks import HasExcess, HasJson, from_audits
 from vflsynth.release.clauses import Clause, Measured, NotMeasured
@@ -47,6 +47,8 @@ def release_gate(
     evaluation: MetricResults | None = None,
     audit: HasJson | Mapping[str, Any] | None = None,
     disclosures: Sequence[HasExcess] = (),
+    account: PrivacyAccount | None = None,
+    metrics: Sequence[TableMetric] = (),
     date: Date | None = None,
     random_state: int = 0,
 ) -> Dossier:
@@ -71,6 +73,11 @@ def release_gate(
         Of the same synthesizer, or the content of its JSON.
     disclosures : sequence of Disclosure, default ()
         Answers to the questions of WP216, beside those of the audit.
+    account : PrivacyAccount, optional
+        Of the records: then the clause on ε is about everything that was booked there, this release
+        included. Without it, it is about this release alone, and says so.
+    metrics : sequence of TableMetric, default ()
+        For the internal edition, beside those that decide.
     date : date, optional
         Of the release. Default: today, which is the only thing here that is not repeatable.
     random_state : int, default=0
@@ -82,7 +89,10 @@ def release_gate(
     Raises
     ------
     ParameterError
-        If the model's ledger or the audit cannot be read as such.
+        If the model's ledger or the audit cannot be read as such, or `account` does not have this
+        release.
+    ArtefactError
+        If there is no such account, or it is damaged.
     PartyDataError
         If the tables cannot be compared.
 
@@ -113,14 +123,15 @@ def release_gate(
         owned = {name: [c for c in own if c in compared] for name, own in parties.items()}
     tables = Tables(real, synthetic, owned, target, holdout, compared, categorical, random_state)
     if evaluation is None:
-        evaluation = results_of(tables, all_metrics())
+        evaluation = results_of(tables, all_metrics(metrics))
     encoder = TableEncoder(real, synthetic, columns=compared, categorical=categorical)
     rng = np.random.default_rng([random_state, 27559])
+    rules = promised_rules(model, contract, real)
     found: dict[str, Measured | NotMeasured] = {
         "worst_column": _worst(evaluation["marginal_distance"], "column"),
         "worst_pair": _worst(evaluation["association_error"], "columns"),
         "mass_at_extremes": measuring.mass_at_extremes(encoder, real, synthetic),
-        "real_extremes": measuring.real_extremes(encoder, real, synthetic, contract),
+        "real_extremes": measuring.real_extremes(encoder, real, synthetic, contract, rules),
         "copied_rows": _copied_rows(evaluation["exact_copies"], tables),
         "copied_values": measuring.copied_values(encoder, real, synthetic, holdout, contract, rng),
         "rare_categories": measuring.rare_categories(encoder, real, synthetic, contract),
@@ -128,11 +139,11 @@ def release_gate(
             real, synthetic, holdout, contract, rng
         ),
         "identifiers": measuring.identifiers(real, synthetic, contract),
-        "rule_violations": measuring.rule_violations(synthetic, _rules(model, contract, real)),
+        "rule_violations": measuring.rule_violations(synthetic, rules),
         "detection": _detection(evaluation["detection_auc"]),
         "utility": _utility(evaluation["train_synthetic_test_real"]),
         **from_audits(audit, disclosures),
-        "epsilon": _epsilon(ledger),
+        "epsilon": _epsilon(ledger, account),
     }
     return Dossier(
         clauses=tuple(Clause.of(name, found[name], contract.release) for name in CLAUSES),
@@ -146,12 +157,19 @@ def release_gate(
     )
 
 
-def _rules(model: IsModel | None, contract: Contract, real: pd.DataFrame) -> list[Rule]:
-    """Return the model's rules, or the contract's with what they learn of the real table."""
-    if model is not None and model.contract is not None:
-        return list(model.rules())
-    least = contract.rare_records
-    return [r.learned(real, least) if r.reads_records else r for r in contract.all_rules]
+def promised_rules(model: IsModel | None, contract: Contract, real: pd.DataFrame) -> list[Rule]:
+    """Return the model's rules, and the contract's others with what they learn of the real table.
+
+    Parameters
+    ----------
+    model : BaseSynthesizer or None
+    contract : Contract
+    real : DataFrame
+    """
+    own = [] if model is None or model.contract is None else list(model.rules())
+    known, least = {rule.title for rule in own}, contract.rare_records
+    others = [rule for rule in contract.all_rules if rule.title not in known]
+    return own + [r.learned(real, least) if r.reads_records else r for r in others]
 
 
 def _worst(result: MetricResult, noun: str) -> Measured | NotMeasured:
@@ -204,14 +222,29 @@ def _utility(result: MetricResult) -> Measured | NotMeasured:
     return Measured(max(0.0, result.baseline - result.value), says)
 
 
-def _epsilon(ledger: PrivacyLedger | None) -> Measured | NotMeasured:
+def _epsilon(
+    ledger: PrivacyLedger | None, account: PrivacyAccount | None
+) -> Measured | NotMeasured:
     if ledger is None:
         return NotMeasured("the model makes no promise of differential privacy", applies=False)
     if not ledger.covers_synthetic_data:
         return NotMeasured("the ledger's ε does not bound what the synthetic table reveals")
-    epsilon = ledger.epsilon()
+    epsilon, delta = ledger.epsilon(), ledger.delta
+    if account is None:
+        return Measured(
+            epsilon,
+            f"ε = {epsilon:.4g} at δ = {delta:g}, of this release alone: others about the same "
+            f"records add to it, and no account of them was given. {ledger.claim}",
+        )
+    booked = account.attempts
+    if not any(set(ledger.entries) <= set(attempt.entries) for attempt in booked):
+        raise ParameterError(
+            f"the privacy account {account.path} does not have the releases of this model. Fix: "
+            "give the account that the fit was booked in"
+        )
+    total, n_others = account.epsilon(delta), sum(bool(a.entries) for a in booked) - 1
     return Measured(
-        epsilon,
-        f"ε = {epsilon:.4g} at δ = {ledger.delta:g}, of this release alone: others about the same "
-        f"records add to it. {ledger.claim}",
+        total,
+        f"ε = {total:.4g} at δ = {delta:g} for all that was booked about these records: this "
+        f"release, ε = {epsilon:.4g}, and {n_others} other runs. {ledger.claim}",
     )

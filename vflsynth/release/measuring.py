@@ -73,34 +73,34 @@ def mass_at_extremes(
 
 
 def real_extremes(
-    encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame, contract: Contract
+    encoder: TableEncoder,
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    contract: Contract,
+    rules: Sequence[Rule] = (),
 ) -> Measured | NotMeasured:
     """Count cells that are a column's smallest or largest real value, where few records hold it.
 
-    Notes
-    -----
-    Under a contract the `rare_records` smallest count as their mean. On the grid of a column, such
-    as whole numbers or days, that mean may be the smallest value all the same: it is no more than
-    the mean tells, and is not counted.
+    Columns that rules compute of others are left out: what they have is no copy.
     """
+    computed = {rule.repaired_column for rule in rules}
     found: dict[Hashable, int] = {}
     said = columns_of(contract)
     looked_at = 0
     for column in encoder.numeric:
         own = said.get(column.name, ColumnContract())
         ours, theirs = _present(column, real), _present(column, synthetic)
-        if own.extremes or own.bounds is not None or not len(ours):
+        if own.extremes or own.bounds is not None or not len(ours) or column.name in computed:
             continue
         looked_at += 1
-        least, ordered = _least(own, contract), np.sort(ours)
-        for end, mean in (
-            (ordered[0], ordered[: max(1, least)].mean()),
-            (ordered[-1], ordered[-max(1, least) :].mean()),
-        ):
-            if (ours == end).sum() < least and 2 * abs(mean - end) > _grid(ordered):
+        least = _least(own, contract)
+        for end in (ours.min(), ours.max()):
+            if (ours == end).sum() < least:
                 found[column.name] = found.get(column.name, 0) + int((theirs == end).sum())
     if not looked_at:
-        return NotMeasured("the contract allows extremes in every numeric column", applies=False)
+        return NotMeasured(
+            "the contract allows or computes the extremes of every numeric column", applies=False
+        )
     return _counted(found, "cells with the smallest or largest value of a few real records")
 
 
@@ -222,11 +222,6 @@ def _counted(found: Mapping[Hashable, int], what: str) -> Measured:
     return Measured(
         float(total), f"There are {total:,} {what}, most in column {str(worst)!r}.", column=worst
     )
-
-
-def _grid(ordered: Floats) -> float:
-    """Return the smallest difference between two values; 0 for a single one."""
-    return float(np.diff(np.unique(ordered)).min(initial=np.inf)) if len(ordered) > 1 else 0.0
 
 
 def _least(column: ColumnContract, contract: Contract) -> int:

@@ -31,6 +31,8 @@ class Agreed:
         Where minted keys start.
     accounts : dict of party name to dict
         What `PrivacyAccount.show` returned at the parties that have one.
+    contracts : dict of party name to dict
+        What `vflsynth.federation.contracts.facts` returned, in runs across processes.
     """
 
     rows: dict[str, int]
@@ -40,6 +42,7 @@ class Agreed:
     epoch: int
     key_offset: int
     accounts: dict[str, dict[str, Any]]
+    contracts: dict[str, dict[str, Any]]
 
     @classmethod
     def of_hellos(
@@ -57,6 +60,11 @@ class Agreed:
             epoch=epoch,
             key_offset=choose_offset([int(fact(h, "key_offset", str)) for h in hellos.values()]),
             accounts=shown_accounts(accounts_of(hellos)),
+            contracts={
+                name: fact(hello, "contract", dict)
+                for name, hello in hellos.items()
+                if "contract" in hello.facts
+            },
         )
 
     @classmethod
@@ -76,6 +84,7 @@ class Agreed:
                 int(terms["epoch"]),
                 int(terms["key_offset"]),
                 {str(name): _shown(account) for name, account in terms["accounts"].items()},
+                {str(name): dict(told) for name, told in terms["contracts"].items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ProtocolError(f"the server's terms cannot be read: {error!r}") from error

@@ -51,7 +51,8 @@ class Classes:
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             raise ParameterError(
-                f"y has only one class, {classes[0]!r}; a classifier needs at least two"
+                "y has only one class, and a classifier needs at least two. Fix: check which "
+                "records are common"
             )
         for part in parts:
             if isinstance(part, Objective) and not part.of_classes:

@@ -27,11 +27,12 @@ from vflsynth.contract import (
     Cost,
     Preparation,
     Rule,
+    all_rules,
     enforce,
     index_columns,
     preparations,
-    rules_across,
     with_contract,
+    with_defaults,
     with_public,
 )
 from vflsynth.exceptions import ArtefactError, NoPrivacyWarning, PublishingWarning
@@ -233,6 +234,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             frames = {name: own.apply(frames[name]) for name, own in prepared.items()}
             for own in prepared.values():
                 schema = own.schema(schema)
+        elif not private:
+            templates = {name: with_defaults(own) for name, own in templates.items()}
         run = (JoinedRun if self.joins else LocalRun)(
             method,
             frames,
@@ -409,10 +412,30 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules that hold in every sampled row, with what was learned of records."""
         check_is_fitted(self, "parties_")
-        prepared = {n: p.preparation for n, p in self.parties_.items() if p.preparation is not None}
-        own = [rule for preparation in prepared.values() for rule in preparation.rules]
-        columns = {name: preparation.columns for name, preparation in prepared.items()}
-        return (*own, *(rules_across(self.contract, columns) if self.contract is not None else ()))
+        prepared = (p.preparation for p in self.parties_.values() if p.preparation is not None)
+        return all_rules(prepared)
+
+    def sample_before_rules(self, n: int, *, random_state: RandomState = None) -> pd.DataFrame:
+        """Sample rows as the model draws them: to see what rules cost, not to publish.
+
+        Parameters
+        ----------
+        n : int
+        random_state : int, numpy Generator, RandomState or None, default=None
+            None takes the model's first draw, and leaves its sequence as it is.
+
+        Returns
+        -------
+        DataFrame, shape (n, column)
+            Before any rule of the contract computed a column or left out a row, for
+            `vflsynth.evaluation.rule_cost`.
+        """
+        check_is_fitted(self, "parties_")
+        check_parameters("sample_before_rules", {"n": n}, {"n": Number(0, whole=True)})
+        first = derive(self._secret, "call 0")
+        secret = first if random_state is None else secret_from(random_state)
+        parts = sample_parties(self.parties_, n, secret, repairs=False)
+        return pd.concat(list(parts.values()), axis=1)
 
     def rule_cost(self) -> Cost | None:
         """Return what rules cost in the last sample; None if there are no rules, or was no sample.

@@ -75,11 +75,6 @@ def reason_against(
         return ParameterError(
             f"contract of {name} must be None or a Contract, got a {type(contract).__name__}"
         )
-    if across_processes and contract is not None:
-        return ParameterError(
-            f"{name} across processes cannot have a contract: rows that break a rule are left out, "
-            "and parties that draw apart cannot leave out the same. Fix: fit in one process"
-        )
     if not hasattr(estimator, "methods"):
         return None
     privacy = estimator.privacy

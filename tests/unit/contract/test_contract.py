@@ -1,10 +1,14 @@
 """Contracts: agreement, TOML, rules, what is proposed, and what comes out."""
 
+import html
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from vflsynth import ColumnContract, Contract, IndependentSynthesizer, PartyContract
+from vflsynth.cli import main
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import (
     Check,
@@ -16,8 +20,9 @@ from vflsynth.contract import (
     enforce,
     propose,
     propose_rules,
+    write_contract,
 )
-from vflsynth.evaluation import rule_violations
+from vflsynth.evaluation import rule_cost, rule_violations
 from vflsynth.exceptions import (
     ContractError,
     IdentifierError,
@@ -135,6 +140,37 @@ def test_no_sampled_row_breaks_a_rule(fitted):
     assert (
         float(rule_violations(family()["one"].merge(family()["other"]), table, fitted.rules())) == 0
     )
+
+
+def test_the_report_shows_rules_their_cost_and_roles(fitted, tmp_path, capsys):
+    files = []
+    for name, frame in family().items():
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+        files.append(f"{name}={tmp_path / name}.parquet")
+    fitted.save(tmp_path / "model")
+    fitted.sample(N, random_state=0).to_parquet(tmp_path / "synthetic.parquet")
+    strict = replace(CONTRACT, rules=[*CONTRACT.rules, "high < 20"])
+    write_contract(strict, tmp_path / "contract.toml")
+    command = ["evaluate", "--real", *files, "--on", "id", "--synthetic"]
+    command += [str(tmp_path / "synthetic.parquet"), "--model", str(tmp_path / "model")]
+    page = tmp_path / "report.html"
+    assert main([*command, "--contract", str(tmp_path / "contract.toml"), "-o", str(page)]) == 0
+    said = capsys.readouterr().out
+    assert "of the rows break 'high < 20'" in said
+    assert "What rules cost" in said
+    text = html.unescape(page.read_text(encoding="utf-8"))
+    assert "What the contract says of columns" in text
+    assert "<td>mail</td><td>one</td><td>identifier</td>" in text
+    for rule in fitted.rules():
+        assert rule.title in text
+    parts = rule_cost(
+        pd.concat([t.drop(columns="id") for t in family().values()], axis=1),
+        fitted.sample_before_rules(500),
+        fitted.rules(),
+    ).parts.set_index("rule")
+    assert parts.loc["total == net + tax", "changed"] > 0.9
+    assert parts.loc["low <= middle", "broken"] == 0  # a difference is modelled
+    assert 0 < parts.loc['relationship == "Husband" => sex == "Male"', "left_out"] < 0.5
 
 
 def test_sampled_tables_have_the_columns_and_types_of_the_frames(fitted):

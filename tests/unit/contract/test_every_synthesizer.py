@@ -21,7 +21,6 @@ from vflsynth.contract import FixedCombinations
 from vflsynth.exceptions import ContractError, ParameterError
 from vflsynth.mechanisms import DPSGD, LatentTree, MeanEmbedding, PairwiseTables
 from vflsynth.privacy import PublicSchema
-from vflsynth.synthesizers.combinations import check_combination
 
 SMALL = {"epochs": 1, "batch_size": 32, "verbose": 0}
 PLAIN = [
@@ -132,8 +131,3 @@ def test_zero_violations_with_privacy(estimator):
     learned = Contract({"first": PartyContract({}, [FixedCombinations(("level", "code"))])})
     with pytest.raises(ContractError, match="state its combinations"):
         estimator.set_params(contract=learned).fit(tables())
-
-
-def test_across_processes_it_is_refused_with_the_reason():
-    with pytest.raises(ParameterError, match="cannot leave out the same"):
-        check_combination(VFLGANSynthesizer(contract=contract()), across_processes=True)

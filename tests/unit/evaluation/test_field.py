@@ -6,7 +6,11 @@ import pytest
 from scipy.stats import ks_2samp
 
 from vflsynth.evaluation import (
+    RuleCost,
+    RuleViolations,
     detection_score,
+    evaluate,
+    rule_cost,
     rule_violations,
     sdmetrics_quality,
     shape,
@@ -84,6 +88,40 @@ def test_logistic_regression_is_blind_to_relations(pair):
 def test_an_unknown_detector_is_refused(pair):
     with pytest.raises(ParameterError, match="detector must be one of"):
         detection_score(*pair, detector="eye")
+
+
+def test_what_a_rule_costs_is_what_rows_lose():
+    rng = np.random.default_rng(0)
+    real = pd.DataFrame({"a": rng.normal(size=2000), "b": rng.normal(size=2000)})
+    real["c"] = real["a"] + real["b"]
+    drawn = real.sample(frac=1, random_state=1).assign(c=3 * rng.normal(size=2000) + 1)
+    drawn = drawn.reset_index(drop=True)
+    found = rule_cost(real, drawn, ["c == a + b", "a > 0"])
+    parts = found.parts.set_index("rule")
+    computed, filtered, every = (parts.loc[rule] for rule in ("c == a + b", "a > 0", "all rules"))
+    assert computed["broken"] == computed["changed"] == 1.0
+    assert computed["left_out"] == 0.0
+    before, after = shape(real, drawn), shape(real, real)
+    gained = float(after) - float(before)
+    assert computed["shape_change"] == pytest.approx(gained, abs=1e-3)  # values are rounded
+    assert computed["trend_change"] > 0.1
+    assert filtered["left_out"] == filtered["broken"] == (drawn["a"] <= 0).mean()
+    assert filtered["changed"] == 0.0
+    kept = drawn[drawn["a"] > 0]
+    assert filtered["shape_change"] == pytest.approx(float(shape(real, kept)) - float(before))
+    assert filtered["shape_change"] < -0.1
+    assert float(found) == pytest.approx(-every["shape_change"])
+    assert rule_cost(real, drawn, []).value is None
+    assert rule_cost(real, drawn, ["a > 99"]).value is None
+
+
+def test_rules_are_metrics_among_others(pair):
+    real, synthetic = pair
+    rules = ["x > 0"]
+    metrics = [RuleViolations(rules), RuleCost(rules, synthetic)]
+    found = evaluate(real, synthetic, metrics=metrics)
+    assert float(found["rule_violations"]) == pytest.approx((synthetic["x"] <= 0).mean())
+    assert found["rule_cost"].parts["rule"].tolist() == ["x > 0", "all rules"]
 
 
 def test_rules_count_rows_once(pair):

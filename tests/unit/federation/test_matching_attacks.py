@@ -76,6 +76,7 @@ class LyingServer:
                     "epoch": 0,
                     "key_offset": "10000",
                     "accounts": {},
+                    "contracts": dict.fromkeys([VICTIM, other], facts["contract"]),
                 }
                 return BlindedKeys, 0, Terms(SERVER, VICTIM, 0, terms)
             case BlindedKeys():

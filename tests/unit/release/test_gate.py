@@ -31,6 +31,7 @@ from vflsynth.privacy import (
     GaussianRelease,
     LedgerEntry,
     NeighbouringRelation,
+    PrivacyAccount,
     PrivacyLedger,
 )
 from vflsynth.release import measuring, release_gate
@@ -351,4 +352,25 @@ def test_epsilon_is_held_against_the_contract(judged, synthetic):
     assert judged(synthetic, strict, model=Model())["epsilon"].verdict == "failed"
     uncovered = judged(synthetic, None, model=Model(covers=False))
     assert uncovered["epsilon"].verdict == "failed"
+
+
+def test_epsilon_is_that_of_all_that_an_account_has(judged, synthetic, tmp_path):
+    account = PrivacyAccount.create(tmp_path / "account.json")
+    with pytest.raises(ParameterError, match="does not have the releases of this model"):
+        judged(synthetic, None, model=Model(), account=account)
+    for run in ("this fit", "another fit"):
+        opened = account.open(run, ledger())
+        opened.spend(ledger().entries)
+        opened.close()
+    clause = judged(synthetic, None, model=Model(), account=account)["epsilon"]
+    assert clause.value == pytest.approx(account.epsilon(1e-5))
+    assert clause.value > 1.3 * ledger().epsilon()
+    assert "and 1 other runs" in clause.says
+    strict = make_contract(epsilon=2.0)
+    assert judged(synthetic, strict, model=Model())["epsilon"].verdict == "passed"
+    assert judged(synthetic, strict, model=Model(), account=account)["epsilon"].verdict == "failed"
+
+
+def test_uncovered_epsilon_is_no_private_release(judged, synthetic):
+    uncovered = judged(synthetic, None, model=Model(covers=False))
     assert not uncovered.is_private

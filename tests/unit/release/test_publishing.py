@@ -1,10 +1,12 @@
 """Folders of releases: what is handed out holds no real row, and changes are noticed."""
 
 import dataclasses
+import hashlib
 import html
 import json
 import re
 import shutil
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -15,6 +17,7 @@ from vflsynth._signatures import new_key
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.frames import write_table
 from vflsynth.release import opens, release_gate, schema, verify_release, write_release
+from vflsynth.release.croissant import croissant, data_type
 
 jsonschema = pytest.importorskip("jsonschema")
 pytest.importorskip("matplotlib")
@@ -104,6 +107,30 @@ def test_croissant_describes_every_column(published, synthetic):
         "sc:Float", "sc:Integer", "sc:Text", "sc:Text", "sc:Text"
     ]  # fmt: skip
     assert all(f["source"]["fileObject"] == {"@id": file["@id"]} for f in records["field"])
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_croissant_is_what_its_own_library_reads(synthetic, tmp_path, ending):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library's own
+        mlcroissant = pytest.importorskip("mlcroissant", reason="needs the extra 'dev'")
+    path = tmp_path / f"table{ending}"
+    write_table(synthetic, path)
+    table = {
+        "file": path.name,
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "bytes": path.stat().st_size,
+        "columns": [{"name": c, "type": data_type(synthetic[c].dtype)} for c in synthetic],
+    }
+    content = croissant(table, name="Table", description="Synthetic.", date="2026-03-01")
+    (tmp_path / "croissant.json").write_text(json.dumps(content))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library's own
+        found = mlcroissant.Dataset(jsonld=str(tmp_path / "croissant.json"))
+        assert not found.metadata.issues.errors
+        first = next(iter(found.records("records")))
+    assert first["records/age"] == synthetic["age"].iloc[0]
+    assert first["records/town"] == synthetic["town"].iloc[0].encode()
 
 
 def test_an_untouched_folder_is_verified(published, tmp_path):

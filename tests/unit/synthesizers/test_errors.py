@@ -153,7 +153,7 @@ def test_memory_limit_names_the_widest_column():
             frames,
             memory_limit=1000,
             column_kinds={"name": "categorical"},
-            transformer=TableTransformer(rare_threshold=0.0),
+            transformer=TableTransformer(rare_threshold=0.0, rare_records=0),
         )
     assert (caught.value.party, caught.value.column) == ("lab", "name")
     assert "rare_threshold" in caught.value.fix

@@ -1,0 +1,205 @@
+"""Rules that every row keeps: how many rows break them, and what keeping them costs in fidelity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from vflsynth.contract import Rule, as_rules, judged
+from vflsynth.contract.rules import in_order
+from vflsynth.evaluation.columns import TableEncoder
+from vflsynth.evaluation.field import column_shapes, pair_trends
+from vflsynth.evaluation.metric import Metric, MetricResult
+from vflsynth.evaluation.tables import TableMetric, Tables
+
+RULES = Metric(
+    name="rule_violations",
+    title="Rows that break a rule",
+    direction="baseline",
+    minimum=0.0,
+    maximum=1.0,
+    measures="The share of synthetic rows that break at least one rule.",
+    baseline="the share of real rows that break one",
+)
+
+COST = Metric(
+    name="rule_cost",
+    title="What rules cost",
+    direction="lower",
+    minimum=-1.0,
+    maximum=1.0,
+    measures="Shape, the likeness of single columns, of rows as the model draws them, less that of "
+    "those rows once all rules are kept; below 0 rules make columns more alike.",
+    baseline="no change",
+)
+
+
+def rule_violations(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    rules: Mapping[str, Callable[[pd.DataFrame], Any]] | Sequence[Rule | str],
+) -> MetricResult:
+    """Count synthetic rows that cannot be.
+
+    Parameters
+    ----------
+    real, synthetic : DataFrame
+    rules : sequence of Rule or str, or mapping of str to callable
+        Rules of a contract, such as ``synthesizer.rules()`` or texts like ``"start <= end"``; or
+        functions of a table that say which rows keep the rule, booleans of shape (row,).
+
+    Returns
+    -------
+    MetricResult
+        ``parts`` has one row per rule.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"a": [1, 2, 3, 4], "b": [2, 1, 4, 5]})
+    >>> float(rule_violations(table.iloc[2:], table, ["a < b"]))
+    0.25
+    """
+    if not isinstance(rules, Mapping):
+        rules = {rule.title: rule.keeps for rule in as_rules(rules)}
+    if not rules:
+        return RULES.not_applicable("no rule was given")
+    broken = {
+        table: {name: ~np.asarray(keeps(frame), dtype=bool) for name, keeps in rules.items()}
+        for table, frame in (("real", real), ("synthetic", synthetic))
+    }
+    shares = {
+        table: float(np.logical_or.reduce(list(found.values())).mean())
+        for table, found in broken.items()
+    }
+    parts = [
+        {"rule": name, "value": rows.mean(), "real": broken["real"][name].mean()}
+        for name, rows in broken["synthetic"].items()
+    ]
+    return MetricResult(
+        RULES,
+        shares["synthetic"],
+        baseline=shares["real"],
+        interval_method="none: a count",
+        parts=pd.DataFrame(parts),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class RuleViolations(TableMetric):
+    """See :func:`rule_violations`.
+
+    Parameters
+    ----------
+    rules : sequence of Rule or str
+    """
+
+    name: ClassVar[str] = "rules"
+
+    rules: Sequence[Rule | str]
+
+    def compute(self, tables: Tables) -> MetricResult:
+        """Count rows that break rules."""
+        return rule_violations(tables.real, tables.synthetic, self.rules)
+
+
+@dataclass(frozen=True, eq=False)
+class RuleCost(TableMetric):
+    """See :func:`rule_cost`.
+
+    Parameters
+    ----------
+    rules : sequence of Rule or str
+    drawn : DataFrame
+        Rows of all parties as the model draws them, such as `sample_before_rules` returns.
+    """
+
+    name: ClassVar[str] = "rule_costs"
+
+    rules: Sequence[Rule | str]
+    drawn: pd.DataFrame
+
+    def compute(self, tables: Tables) -> MetricResult:
+        """Compare rows before and after rules."""
+        return rule_cost(tables.real, self.drawn, self.rules, **tables.options)
+
+
+def rule_cost(
+    real: pd.DataFrame,
+    drawn: pd.DataFrame,
+    rules: Sequence[Rule | str],
+    *,
+    columns: Sequence[Any] | None = None,
+    categorical: Any = (),
+    random_state: int = 0,
+) -> MetricResult:
+    """Compare rows as a model draws them with those rows once rules are kept.
+
+    Parameters
+    ----------
+    real : DataFrame
+    drawn : DataFrame
+        Before any rule computed a column or left out a row.
+    rules : sequence of Rule or str
+    columns, categorical, random_state
+        As in :func:`shape`; nothing here is random.
+
+    Returns
+    -------
+    MetricResult
+        The Shape that all rules together cost. ``parts`` has a row for each rule kept alone, and
+        one for all: the share of drawn rows that break it, of those that are changed because it
+        computes a column, of those that are left out; and Shape and Trend after, less before.
+
+    Notes
+    -----
+    Rules that hold by how columns are modelled (differences, combinations) break no drawn row and
+    cost nothing here: what the model loses by them is in its likeness to the real table.
+    """
+    given = as_rules(rules)
+    if not given:
+        return COST.not_applicable("no rule was given")
+    if not len(drawn):
+        return COST.not_applicable("no row was drawn")
+    names = [c for c in columns or real.columns if c in drawn.columns and c in real.columns]
+
+    def likeness(table: pd.DataFrame) -> tuple[float, float]:
+        encoder = TableEncoder(real, table, columns=names, categorical=categorical)
+        found = [parts(encoder, real, table) for parts in (column_shapes, pair_trends)]
+        shape, trend = (float(each["value"].mean()) for each in found)
+        return shape, trend
+
+    before = likeness(drawn)
+    parts: list[dict[str, Any]] = []
+    for title, own in [*((r.title, [r]) for r in given), ("all rules", list(given))]:
+        broken = ~np.logical_and.reduce([np.asarray(r.keeps(drawn), np.bool_) for r in own])
+        found, kept = judged({"drawn": drawn}, in_order(own))
+        table, rows = found["drawn"], kept.all(axis=0)
+        same = table.astype(object).where(table.notna(), None) == drawn.astype(object).where(
+            drawn.notna(), None
+        )
+        changed = ~(same | (table.isna() & drawn.isna())).to_numpy().all(axis=1)
+        after = likeness(table.take(np.flatnonzero(rows))) if rows.any() else (np.nan, np.nan)
+        parts.append(
+            {
+                "rule": title,
+                "broken": float(broken.mean()),
+                "changed": float(changed.mean()),
+                "left_out": float(1.0 - rows.mean()),
+                "shape_change": after[0] - before[0],
+                "trend_change": after[1] - before[1],
+            }
+        )
+    if np.isnan(parts[-1]["shape_change"]):
+        return COST.not_applicable("no drawn row keeps all rules")
+    return MetricResult(
+        COST,
+        -float(parts[-1]["shape_change"]),
+        baseline=0.0,
+        interval_method="none: the same draws before and after",
+        parts=pd.DataFrame(parts),
+    )
