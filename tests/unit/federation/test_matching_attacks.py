@@ -267,6 +267,7 @@ def test_three_parties_prove_to_each_other_what_they_were_told(make_trial):
     refused(trial, "no proof from", by=blaming[0])
 
 
+@pytest.mark.filterwarnings("ignore:.*that fewer than 5 records hold")
 def test_a_server_can_leave_out_a_record_alike_at_three_parties_but_not_below_the_bound(make_trial):
     """What remains, as docs/organisations.md says, and the bound on it."""
     alike = relaying(lambda _, m: fewer(m) if isinstance(m, CommonPositions) else m)
