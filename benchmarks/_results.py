@@ -53,7 +53,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "table1": ("data", "method", "settings", "seed"),
     "table5": ("data", "method", "settings", "seed"),
     "transformers": (),
-    "wan": ("data", "method", "epochs"),
+    "wan": ("data", "method", "mode", "epochs"),
+    "wan_quality": ("data", "method", "mode", "seed"),
     "wgan_mechanisms": ("data", "mechanism", "epsilon", "seed"),
 }
 """The columns that name a row of each table. A table without any has one row."""

@@ -2,11 +2,13 @@
 
 Two parties and a server, each a process of its own on NVIDIA FLARE with mutual TLS, behind a proxy
 that delays every byte by 25 ms in each direction and passes 100 Mbit/s: a round trip of 50 ms. The
-methods' defaults, but for epochs where those are given: then the rest of the run is worked out from
-the seconds and bytes of an epoch, and the row says so.
+methods' defaults, but for what the mode names, and for epochs where those are given: then the rest
+of the run is worked out from the seconds and bytes of an epoch, and the row says so. With --quality
+nothing is sent: models have the same bytes in one process, where their samples are judged.
 
     python -m benchmarks.wan --methods AutoregressiveSynthesizer
-    python -m benchmarks.wan --methods VFLGANSynthesizer --epochs 2
+    python -m benchmarks.wan --methods VFLGANSynthesizer --epochs 2 --mode windows
+    python -m benchmarks.wan --methods VFLGANSynthesizer --quality --mode windows --seeds 0 1
 """
 
 from __future__ import annotations
@@ -24,12 +26,19 @@ import pandas as pd
 from benchmarks import _commands, _results
 from benchmarks._data import load_table
 from benchmarks._federation import Parties
+from vflsynth.evaluation import association_errors, detection_auc, frechet_distance
 from vflsynth.federation.kit import write_job
-from vflsynth.mechanisms.lengths import DEFAULT_STEPS
-from vflsynth.protocol.messages import DiscriminatorFeatures
+from vflsynth.mechanisms.lengths import default_epochs
+from vflsynth.registry import Members
 
 ONE_WAY, RATE = 0.025, 1e8
 KEY = "record_id"
+MODES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "int8": {"wire_precision": "int8"},
+    "windows": {"steps_per_exchange": 5, "wire_precision": "int8", "evaluate_every": 5},
+}
+_MAX_ROWS = 8000
 METHODS = ("AutoregressiveSynthesizer", "VFLGANSynthesizer", "GaussianCopulaSynthesizer")
 _SECONDS = 3_600.0
 
@@ -49,19 +58,42 @@ def seconds_of_an_epoch(history: list[dict[str, Any]]) -> float | None:
     return statistics.median(e["seconds"] for e in history[1:]) if len(history) > 1 else None
 
 
-def epochs_by_default(report: dict[str, Any]) -> int:
-    """Return how many epochs of a GAN its default number of steps makes."""
-    kind = DiscriminatorFeatures.__name__
-    (found,) = {r["messages"] for r in report["arrived"] if r["message"] == kind}
-    return round(DEFAULT_STEPS / (found / report["job"]["parameters"]["epochs"]))
+def judge(data: str, method: str, mode: str, seed: int) -> dict[str, Any]:
+    """Fit in one process; return how good the sample is."""
+    table = load_table(data)
+    synth = Members("synthesizers")[method](random_state=seed, verbose=0, **MODES[mode])
+    started = time.perf_counter()
+    synth.fit(table.party_frames, transcript=True)
+    seconds, real = time.perf_counter() - started, table.joined()
+    sample, told = synth.sample(len(real)), synth.transcript_
+    options: dict[str, Any] = {"categorical": table.categorical}
+    parties = {name: list(frame) for name, frame in table.party_frames.items()}
+    errors = association_errors(real, sample, parties=parties, **options)
+    own = told[(told["sender"] == "A") | (told["receiver"] == "A")]
+    return {
+        "data": data,
+        "method": method,
+        "mode": mode,
+        "seed": seed,
+        "frechet_distance": float(frechet_distance(real, sample, **options)),
+        "association_error_across": float(errors["association_error_across"]),
+        "detection_auc": float(detection_auc(real, sample, max_rows=_MAX_ROWS, **options)),
+        "messages of a party": int(own["messages"].sum()),
+        "megabytes of a party": round(float(own["bytes"].sum()) / 1e6, 1),
+        "epochs": len(synth.history_),
+        "fit_seconds": round(seconds, 1),
+    }
 
 
-def measure(data: str, method: str, rows: int | None, epochs: int | None) -> dict[str, Any]:
+def measure(
+    data: str, method: str, rows: int | None, epochs: int | None, mode: str
+) -> dict[str, Any]:
     """Fit once; return seconds and bytes."""
     frames = frames_of(data, rows)
+    records = min(len(frame) for frame in frames.values())
     with tempfile.TemporaryDirectory() as folder:
         parties = Parties(Path(folder) / "far", frames, ONE_WAY, RATE, on=KEY)
-        parameters = {} if epochs is None else {"epochs": epochs}
+        parameters = MODES[mode] | ({} if epochs is None else {"epochs": epochs})
         job = parties.job("wan", parameters, method=method, setup_timeout=900.0)
         with parties.open() as administrator:
             started = time.monotonic()
@@ -78,14 +110,17 @@ def measure(data: str, method: str, rows: int | None, epochs: int | None) -> dic
         return {
             "data": data,
             "method": method,
-            "records": min(len(frame) for frame in frames.values()),
+            "mode": mode,
+            "records": records,
             "epochs": epochs,
             "seconds": round(seconds, 1),
             "exchanges": sum(r["messages"] for r in report["arrived"]),
             "megabytes of messages of the busiest party": round(of_party / 1e6, 1),
             "megabytes through the proxy": round(parties.proxy.passed / 1e6, 1),
             "seconds of an epoch": seconds_of_an_epoch(report.get("history", [])),
-            "epochs by default": epochs_by_default(report) if epochs else None,
+            "epochs by default": default_epochs(records, report["settings"]["batch_size"])
+            if "batch_size" in report["settings"]
+            else None,
             "load average": os.getloadavg()[0],
         }
 
@@ -96,9 +131,18 @@ def main() -> None:
     parser.add_argument("--data", default="adult")
     parser.add_argument("--rows", type=int, help="of the table, from its beginning (default: all)")
     parser.add_argument("--epochs", type=int, help="of each method (default: the method's)")
+    parser.add_argument("--mode", choices=sorted(MODES), default="default")
+    parser.add_argument("--quality", action="store_true", help="judge samples, in one process")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="with --quality")
     args = parser.parse_args()
     for method in args.methods:
-        row = measure(args.data, method, args.rows, args.epochs)
+        if args.quality:
+            for seed in args.seeds:
+                row = judge(args.data, method, args.mode, seed)
+                print(json.dumps(row), flush=True)
+                _results.put("wan_quality", row)
+            continue
+        row = measure(args.data, method, args.rows, args.epochs, args.mode)
         print(json.dumps(row, indent=1), flush=True)
         _results.put("wan", row)
 

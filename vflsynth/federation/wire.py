@@ -26,7 +26,7 @@ from torch import Tensor
 from vflsynth.exceptions import PayloadRejectedError, ProtocolMismatchError
 from vflsynth.protocol import MESSAGES, Message
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of the frames; nodes that speak another one are refused."""
 
 MAX_BYTES = 1 << 28
@@ -38,8 +38,10 @@ _MAX_INTEGER = 1 << 53
 _MAGIC = b"VFLS"
 _PREFIX = struct.Struct("<4sBI")
 _DTYPES = {
+    torch.float16,
     torch.float32,
     torch.float64,
+    torch.int8,
     torch.int16,
     torch.int32,
     torch.int64,

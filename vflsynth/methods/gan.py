@@ -246,6 +246,8 @@ class GANMethod(Method):
             betas=(parameters.betas[0], parameters.betas[1]),
             generator_average=parameters.generator_average,
             n_evaluation=min(n_records, _MAX_EVALUATION),
+            discriminator_steps=parameters.discriminator_steps,
+            wire_precision=getattr(parameters, "wire_precision", "float32"),
             **self.discriminator_settings(scale),
         )
 
@@ -278,6 +280,21 @@ class GANMethod(Method):
             return type(self).plain_descent()
         make = self.descents[type(self.privacy)]
         return make(self.private_plan, settings.batch_size, self.noise)
+
+    @classmethod
+    def reason_against(cls, parameters: Any, mechanism: Mechanism) -> str | None:
+        """Refuse several steps per exchange, and fewer bits, where the ledger counts steps."""
+        if getattr(parameters, "steps_per_exchange", 1) > 1:
+            return (
+                "steps_per_exchange=1: the ledger counts one noisy step for every batch, and would "
+                "miss those that are repeated on it"
+            )
+        if getattr(parameters, "wire_precision", "float32") != "float32":
+            return (
+                'wire_precision="float32": rounding is scaled by the largest number of a row, and '
+                "the bound that noise is calibrated to was shown for exact numbers only"
+            )
+        return None
 
     @classmethod
     def without_effect(cls, mechanism: type[Mechanism] | None) -> frozenset[str]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vflsynth.exceptions import ProtocolError
 from vflsynth.models.samplers import GeneratorSpec
 from vflsynth.networks.adam import FlatAdam
+from vflsynth.protocol import Precision
 
 _RECENT = 64
 """Steps whose losses are kept before they are summed."""
@@ -39,6 +40,26 @@ class Settings:
     betas: tuple[float, float]
     generator_average: float
     n_evaluation: int
+    discriminator_steps: int = 5
+    steps_per_exchange: int = 1
+    wire_precision: Precision = "float32"
+
+    def window(self, step: int, steps_per_epoch: int) -> range:
+        """Return the discriminator steps that are taken with the exchange that `step` belongs to.
+
+        A window does not go on in the next epoch, before which checkpoints may be written.
+        """
+        epoch, place = divmod(step, steps_per_epoch)
+        first = step - place % self.steps_per_exchange
+        return range(first, min(first + self.steps_per_exchange, (epoch + 1) * steps_per_epoch))
+
+    def moves_generators(self, step: int) -> bool:
+        """Whether a generator step follows this discriminator step."""
+        return (step + 1) % self.discriminator_steps == 0
+
+    def replies_for_generators(self, window: range) -> bool:
+        """Whether the reply to a window's features says how the generators are to move."""
+        return self.steps_per_exchange > 1 and any(map(self.moves_generators, window))
 
     @property
     def sent_blocks(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.methods.critics import Critic, CriticParty
 from vflsynth.methods.settings import Settings
-from vflsynth.protocol import SERVER, Schedule, answers, takes
+from vflsynth.protocol import SERVER, Schedule, answers, pack, takes, unpack
 from vflsynth.protocol.messages import BackboneGradients, SummedBackboneGradients, TrainingReport
 
 
@@ -56,7 +58,9 @@ class VertiGANParty(CriticParty):
         # In the order of the module: the backbone, then the head.
         self._pending = torch.autograd.grad(fakes, self.generator_optimizer.parameters, upstream)
         own = [g.flatten(1) for g in self._pending[: len(self._backbone)]]
-        return BackboneGradients(self.name, SERVER, step, torch.cat(own, 1))
+        draw = partial(self.streams.uniform, "rounding", step)
+        packed = pack(torch.cat(own, 1).unsqueeze(1), self.settings.wire_precision, draw)
+        return BackboneGradients(self.name, SERVER, step, packed.squeeze(1))
 
     @takes(SummedBackboneGradients)
     def update_generator(self, message: SummedBackboneGradients) -> None:
@@ -66,14 +70,16 @@ class VertiGANParty(CriticParty):
         own, self._pending = self._pending[len(self._backbone) :], None
         sizes = [weight[0].numel() for weight in self._backbone]
         expected = (len(self.streams.secrets), sum(sizes))
-        if message.gradients.shape != expected:
+        packed = message.gradients.unsqueeze(1)
+        gradients = unpack(packed, self.settings.wire_precision).squeeze(1)
+        if gradients.shape != expected:
             raise ProtocolError(
                 f"party {self.name!r} got backbone gradients of shape "
-                f"{tuple(message.gradients.shape)}; expected {expected}"
+                f"{tuple(gradients.shape)}; expected {expected}"
             )
         summed = [
             part.reshape(weight.shape)
-            for part, weight in zip(torch.split(message.gradients, sizes, dim=1), self._backbone)
+            for part, weight in zip(torch.split(gradients, sizes, dim=1), self._backbone)
         ]
         self.generator_optimizer.set_gradient([*summed, *own])
         self.generator_optimizer.step()

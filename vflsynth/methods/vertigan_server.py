@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 
 from vflsynth.exceptions import ProtocolError
 from vflsynth.methods.gan_server import GANServer
-from vflsynth.protocol import SERVER
+from vflsynth.protocol import SERVER, pack, unpack
 from vflsynth.protocol.messages import BackboneGradients, SummedBackboneGradients
 
 
@@ -24,9 +25,12 @@ class VertiGANServer(GANServer):
         self, step: int, received: Mapping[str, BackboneGradients]
     ) -> dict[str, SummedBackboneGradients]:
         """Sum of the parties' gradients of G_b (Eq. 5), the same for each of them."""
+        precision = self.settings.wire_precision
         gradients = {name: received[name].gradients for name in sorted(received)}
         shapes = {name: tuple(gradient.shape) for name, gradient in gradients.items()}
         if len(set(shapes.values())) > 1:
             raise ProtocolError(f"the parties' backbones differ: gradients of shapes {shapes}")
-        total = torch.stack(list(gradients.values())).sum(0)
+        unpacked = [unpack(g.unsqueeze(1), precision) for g in gradients.values()]
+        draw = partial(self.streams.uniform, "rounding", step)
+        total = pack(torch.stack(unpacked).sum(0), precision, draw).squeeze(1)
         return {name: SummedBackboneGradients(SERVER, name, step, total) for name in gradients}

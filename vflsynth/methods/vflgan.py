@@ -39,13 +39,19 @@ class VFLGAN(GANAlgorithm):
     """What the parties send of a batch with real records."""
 
     def step(self, step: int) -> None:
-        """Train the discriminators, and after every T_d steps the generators."""
-        self.update_discriminators(step)
-        if (step + 1) % self.discriminator_steps == 0:
+        """Train the discriminators, and after every T_d steps the generators.
+
+        With several steps per exchange the first step of a window does all that the window has.
+        """
+        settings = self.server.settings
+        window = settings.window(step, self.server.steps_per_epoch)
+        if step == window[0]:
+            self.update_discriminators(step)
+        if settings.moves_generators(step) and not settings.replies_for_generators(window):
             self.update_generators(step)
 
     def update_discriminators(self, step: int) -> None:
-        """Train D_1..D_M and D_s, as Algorithm 1 does."""
+        """Train D_1..D_M and D_s, as Algorithm 1 does, for the window that begins with `step`."""
         features = self.channel.gather(self.features, step)
         self.channel.scatter(self.server.update_discriminator(step, features))
 
@@ -106,4 +112,5 @@ class VFLGANMethod(GANMethod):
             "shared_hidden": tuple((size, size) if shared_hidden is None else shared_hidden),
             "private_heads": parameters.private_heads,
             "gradient_penalty": parameters.gradient_penalty,
+            "steps_per_exchange": parameters.steps_per_exchange,
         }

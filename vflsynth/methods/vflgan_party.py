@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 import torch
@@ -15,7 +17,7 @@ from vflsynth.methods.gan_party import GANParty
 from vflsynth.methods.settings import Settings, load_network_state, network_state
 from vflsynth.networks import LocalDiscriminator
 from vflsynth.networks.adam import FlatAdam
-from vflsynth.protocol import SERVER, Message, Schedule, answers, takes
+from vflsynth.protocol import SERVER, Message, Schedule, answers, pack, takes, unpack
 from vflsynth.protocol.messages import (
     CutGradients,
     DiscriminatorFeatures,
@@ -100,13 +102,47 @@ class VFLGANParty(GANParty):
         """Rows that wait for cut gradients, some of which get none."""
         return 0 if self._pending is None else self._pending[2][-1].shape[1]
 
+    @property
+    def pending_rows(self) -> Tensor:
+        """These rows, shape (replica, row, encoded)."""
+        return torch.empty(0) if self._pending is None else self._pending[2][0]
+
+    def packed(self, label: str, step: int, values: Tensor) -> Tensor:
+        """Return features as they leave the party."""
+        draw = partial(self.streams.uniform, f"rounding|{label}", step)
+        return pack(values, self.settings.wire_precision, draw)
+
+    def unpacked(self, message: CutGradients) -> Tensor:
+        """Return cut gradients as they were computed, but for rounding."""
+        return unpack(message.gradients, self.settings.wire_precision)
+
     @takes(DiscriminatorGradients)
     @torch.no_grad()
     def update_discriminator(self, message: DiscriminatorGradients) -> None:
-        """Descend L_{D_i} + L_{D_s} (Eqs. 14-16), the latter through the cut gradients."""
+        """Descend L_{D_i} + L_{D_s} (Eqs. 14-16), the latter through the cut gradients.
+
+        With several steps per exchange: as often as the window has steps, on the same records and
+        fakes, with cut gradients of its beginning and what is the party's own computed anew; the
+        generator moves when it is due.
+        """
+        window = self.settings.window(message.step, self.schedule.steps_per_epoch)
+        gradients, batch = self.unpacked(message), self.schedule.batch_size
+        for_generator = None
+        if self.settings.replies_for_generators(window):
+            gradients, for_generator = gradients[:, :-batch], gradients[:, -batch:]
+        message, rows = replace(message, gradients=gradients), self.pending_rows
         score, penalty = self.descent.descend(self, message)
-        self.discriminator_optimizer.step()
-        self.losses.add(score, penalty)
+        for step in window:
+            if step != message.step:
+                trace = self.discriminator.first_part.trace(rows)
+                score, penalty = self.descent.descend_at(self, trace, gradients)
+            self.discriminator_optimizer.step()
+            self.losses.add(score, penalty)
+            if for_generator is not None and self.settings.moves_generators(step):
+                with torch.enable_grad():
+                    fakes = self.fake(message.step, "discriminator")
+                trace = self.discriminator.first_part.trace(fakes.detach())
+                self._move_generator(fakes, trace, for_generator)
 
     # -- generator step --------------------------------------------------------------------------
 
@@ -116,16 +152,20 @@ class VFLGANParty(GANParty):
         self._fakes = self.fake(step, "generator")
         with torch.no_grad():
             trace = self.trace(step, self._fakes, GeneratorGradients)
-        return GeneratorFeatures(self.name, SERVER, step, trace[-1])
+        return GeneratorFeatures(self.name, SERVER, step, self.packed("fakes", step, trace[-1]))
 
     @takes(GeneratorGradients)
     def update_generator(self, message: GeneratorGradients) -> None:
         """Descend L_G (Eqs. 17-19)."""
+        message = replace(message, gradients=self.unpacked(message))
         trace = self.answered(message, self.schedule.batch_size)
+        self._move_generator(self._fakes, trace, message.gradients)
+
+    def _move_generator(self, fakes: Tensor, trace: list[Tensor], cut_gradients: Tensor) -> None:
         with torch.no_grad():
-            upstream = self.discriminator.fake_gradient(trace, message.gradients)
+            upstream = self.discriminator.fake_gradient(trace, cut_gradients)
         optimizer = self.generator_optimizer
-        optimizer.set_gradient(torch.autograd.grad(self._fakes, optimizer.parameters, upstream))
+        optimizer.set_gradient(torch.autograd.grad(fakes, optimizer.parameters, upstream))
         optimizer.step()
         self.average_generator()
 
@@ -173,7 +213,7 @@ class Cut:
         mixed = torch.lerp(fake, real, party.schedule.interpolation(step))
         trace = party.trace(step, torch.cat([real, fake, mixed], 1))
         sent = trace[-1][:, : party.settings.sent_blocks * party.schedule.batch_size]
-        return DiscriminatorFeatures(party.name, SERVER, step, sent)
+        return DiscriminatorFeatures(party.name, SERVER, step, party.packed("features", step, sent))
 
     def descend(self, party: VFLGANParty, message: CutGradients) -> tuple[Tensor, Tensor]:
         """Set the gradients of the discriminator.
@@ -184,8 +224,14 @@ class Cut:
             What the party reports: the Wasserstein estimate, or the mean score of fakes.
         """
         trace = party.answered(message, 2 * party.schedule.batch_size)
+        return self.descend_at(party, trace, message.gradients)
+
+    def descend_at(
+        self, party: VFLGANParty, trace: list[Tensor], cut_gradients: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Do so at a trace of the same rows."""
         return party.discriminator.write_gradient(
-            trace, message.gradients, party.settings.gradient_penalty_weight
+            trace, cut_gradients, party.settings.gradient_penalty_weight
         )
 
 

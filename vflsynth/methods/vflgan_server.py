@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -13,7 +15,7 @@ from vflsynth.exceptions import PayloadRejectedError
 from vflsynth.methods.gan_server import GANServer
 from vflsynth.methods.settings import Settings, load_network_state, network_state
 from vflsynth.networks import SharedDiscriminator
-from vflsynth.protocol import SERVER
+from vflsynth.protocol import SERVER, pack, unpack
 from vflsynth.protocol.messages import (
     DiscriminatorFeatures,
     DiscriminatorGradients,
@@ -47,6 +49,8 @@ class VFLGANServer(GANServer):
     ) -> None:
         super().__init__(settings, streams)
         self.feature_dims = {name: shape.feature_dim for name, shape in sorted(shapes.items())}
+        n_records = max(shape.n_records for shape in shapes.values())
+        self.steps_per_epoch = -(-n_records // settings.batch_size)
         self.discriminator = SharedDiscriminator(
             sum(self.feature_dims.values()),
             settings.shared_hidden,
@@ -59,11 +63,31 @@ class VFLGANServer(GANServer):
     def update_discriminator(
         self, step: int, received: Mapping[str, Any]
     ) -> dict[str, DiscriminatorGradients]:
-        """Take one step of D_s (Eqs. 13, 16); the replies are dL_{D_s}/df_i at the old D_s."""
-        score, penalty, gradients = self.descend(step, received)
-        self.optimizer.step()
-        self.losses.add(score, penalty)
-        return self._split(DiscriminatorGradients, step, gradients)
+        """Take the steps of D_s (Eqs. 13, 16) that belong to an exchange, one if it is synchronous.
+
+        Returns
+        -------
+        dict of party name to DiscriminatorGradients
+            dL_{D_s}/df_i at the old D_s; then, if generators move in this window, d(-E[D_s])/df~_i
+            of the same fakes at the new one.
+        """
+        window = self.settings.window(step, self.steps_per_epoch)
+        received = {
+            name: replace(message, features=self._unpacked(name, message))
+            for name, message in received.items()
+        }
+        replies = []
+        for number in window:
+            score, penalty, gradients = self.descend(number, received)
+            self.optimizer.step()
+            self.losses.add(score, penalty)
+            replies.append(gradients)
+        del replies[1:]
+        if self.settings.replies_for_generators(window):
+            batch = self.settings.batch_size
+            features = self.join(received, self.settings.sent_blocks * batch)
+            replies.append(self.discriminator.fake_gradient(features[:, batch : 2 * batch]))
+        return self._split(DiscriminatorGradients, step, torch.cat(replies, 1))
 
     def descend(
         self, step: int, received: Mapping[str, DiscriminatorFeatures]
@@ -89,6 +113,10 @@ class VFLGANServer(GANServer):
         self, step: int, received: Mapping[str, GeneratorFeatures]
     ) -> dict[str, GeneratorGradients]:
         """Reply with d(-E[D_s(f~)])/df~_i (Eq. 17); nothing is updated."""
+        received = {
+            name: replace(message, features=self._unpacked(name, message))
+            for name, message in received.items()
+        }
         features = self.join(received, self.settings.batch_size)
         return self._split(GeneratorGradients, step, self.discriminator.fake_gradient(features))
 
@@ -119,5 +147,18 @@ class VFLGANServer(GANServer):
     def _split(self, kind: type[C], step: int, gradients: Tensor) -> dict[str, C]:
         parts = torch.split(gradients, list(self.feature_dims.values()), dim=-1)
         return {
-            name: kind(SERVER, name, step, part) for name, part in zip(self.feature_dims, parts)
+            name: kind(SERVER, name, step, self._packed(f"{kind.__name__}|{name}", step, part))
+            for name, part in zip(self.feature_dims, parts)
         }
+
+    def _packed(self, label: str, step: int, values: Tensor) -> Tensor:
+        draw = partial(self.streams.uniform, f"rounding|{label}", step)
+        return pack(values, self.settings.wire_precision, draw)
+
+    def _unpacked(self, name: str, message: Any) -> Tensor:
+        try:
+            return unpack(message.features, self.settings.wire_precision)
+        except PayloadRejectedError as error:
+            raise PayloadRejectedError(
+                error.problem, fix=error.fix, party=name, step=message.step
+            ) from error

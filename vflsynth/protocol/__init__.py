@@ -12,6 +12,7 @@ from vflsynth.protocol.declaration import (
     message,
 )
 from vflsynth.protocol.participant import Participant, answers, takes
+from vflsynth.protocol.precision import PRECISIONS, Precision, pack, unpack
 from vflsynth.protocol.schedule import (
     HeldOutSchedule,
     PlacedPoissonSchedule,
@@ -23,6 +24,7 @@ from vflsynth.protocol.transcript import Transcript
 
 __all__ = [
     "MESSAGES",
+    "PRECISIONS",
     "SERVER",
     "Channel",
     "Declaration",
@@ -33,6 +35,7 @@ __all__ = [
     "Participant",
     "PlacedPoissonSchedule",
     "PoissonSchedule",
+    "Precision",
     "Schedule",
     "SubsetSchedule",
     "Transcript",
@@ -40,5 +43,7 @@ __all__ = [
     "When",
     "answers",
     "message",
+    "pack",
     "takes",
+    "unpack",
 ]

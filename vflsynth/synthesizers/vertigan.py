@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from vflsynth._random import RandomState
-from vflsynth._validation import Optional, Rule, Sizes
+from vflsynth._validation import Choice, Optional, Rule, Sizes
 from vflsynth.columns import TableTransformer
 from vflsynth.contract import Contract
 from vflsynth.mechanisms import DPSGD, FirstLayer, Mechanism
 from vflsynth.methods import VertiGANMethod
+from vflsynth.protocol import PRECISIONS, Precision
 from vflsynth.registry import register
 from vflsynth.synthesizers.gan import RULES, GANSynthesizer
 
@@ -62,6 +63,9 @@ class VertiGANSynthesizer(GANSynthesizer):
         Whether every party, once training is over, gives its generated columns the marginals of its
         records: categories their shares, numbers their quantiles, each the mean of ten records or
         more. Order stays, and with it the relations between columns. False is the paper's.
+    wire_precision : {"float32", "float16", "int8"}, default="float32"
+        Of gradients of the backbone as they are exchanged. With fewer bits a model is another one,
+        but the same in one process and across processes.
     column_kinds : mapping, optional
         Column label to kind, over all parties. Default: inferred.
     contract : Contract, optional
@@ -159,6 +163,7 @@ class VertiGANSynthesizer(GANSynthesizer):
         model_selection: Literal["best", "last"] = "best",
         evaluate_every: int = 1,
         calibrate_marginals: bool = True,
+        wire_precision: Precision = "float32",
         column_kinds: Mapping[Any, str] | None = None,
         contract: Contract | None = None,
         transformer: TableTransformer | None = None,
@@ -184,6 +189,7 @@ class VertiGANSynthesizer(GANSynthesizer):
         self.model_selection = model_selection
         self.evaluate_every = evaluate_every
         self.calibrate_marginals = calibrate_marginals
+        self.wire_precision = wire_precision
         self.column_kinds = column_kinds
         self.contract = contract
         self.transformer = transformer
@@ -193,7 +199,11 @@ class VertiGANSynthesizer(GANSynthesizer):
         self.verbose = verbose
         self.privacy = privacy
 
-    _rules: ClassVar[Mapping[str, Rule]] = {**RULES, "discriminator_hidden": Optional(Sizes())}
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        **RULES,
+        "discriminator_hidden": Optional(Sizes()),
+        "wire_precision": Choice(PRECISIONS),
+    }
     methods: ClassVar = {
         None: VertiGANMethod,
         DPSGD: VertiGANMethod,

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from vflsynth._random import RandomState
-from vflsynth._validation import Choice, Optional, Rule, Sizes
+from vflsynth._validation import Choice, Number, Optional, Rule, Sizes
 from vflsynth.columns import TableTransformer
 from vflsynth.contract import Contract
 from vflsynth.mechanisms import DPSGD, FirstLayer, MeanEmbedding, Mechanism
 from vflsynth.methods import MeanEmbeddingMethod, VFLGANMethod
+from vflsynth.protocol import PRECISIONS, Precision
 from vflsynth.registry import register
 from vflsynth.synthesizers.gan import RULES, GANSynthesizer
 
@@ -72,6 +73,14 @@ class VFLGANSynthesizer(GANSynthesizer):
         Whether every party, once training is over, gives its generated columns the marginals of its
         records: categories their shares, numbers their quantiles, each the mean of ten records or
         more. Order stays, and with it the relations between columns. False is the paper's.
+    steps_per_exchange : int, default=1
+        Discriminator steps that are taken with one exchange of features: 1 is Algorithm 1, which
+        has an exchange more per step of the generators. With more, discriminators repeat steps on
+        the exchanged batch, with gradients of the others' part from before the first of them, and
+        generators move by the same exchange: far fewer messages, for parties that are far apart.
+    wire_precision : {"float32", "float16", "int8"}, default="float32"
+        Of features and their gradients as they are exchanged. With fewer bits a model is another
+        one, but the same in one process and across processes.
     column_kinds : mapping, optional
         Column label to kind, over all parties: "continuous", "integer", "boolean", "categorical",
         "ordered", "datetime". Default: inferred, see `vflsynth.columns.kinds.infer_kind`.
@@ -179,6 +188,8 @@ class VFLGANSynthesizer(GANSynthesizer):
         model_selection: Literal["best", "last"] = "best",
         evaluate_every: int = 1,
         calibrate_marginals: bool = True,
+        steps_per_exchange: int = 1,
+        wire_precision: Precision = "float32",
         column_kinds: Mapping[Any, str] | None = None,
         contract: Contract | None = None,
         transformer: TableTransformer | None = None,
@@ -207,6 +218,8 @@ class VFLGANSynthesizer(GANSynthesizer):
         self.model_selection = model_selection
         self.evaluate_every = evaluate_every
         self.calibrate_marginals = calibrate_marginals
+        self.steps_per_exchange = steps_per_exchange
+        self.wire_precision = wire_precision
         self.column_kinds = column_kinds
         self.contract = contract
         self.transformer = transformer
@@ -222,6 +235,8 @@ class VFLGANSynthesizer(GANSynthesizer):
         "shared_hidden": Optional(Sizes(at_least=0)),
         "private_heads": Choice((True, False)),
         "gradient_penalty": Choice(("layerwise", "paper")),
+        "steps_per_exchange": Number(1, whole=True),
+        "wire_precision": Choice(PRECISIONS),
     }
 
     methods: ClassVar = {
