@@ -225,6 +225,10 @@ class RunAbortedError(ExchangeError):
     """Another node stopped the run; the message has its reason."""
 
 
+class RunInterruptedError(RunAbortedError):
+    """A party was lost or the server restarted; all begin again from the last common checkpoint."""
+
+
 class ConsentError(ExchangeError):
     """A site was asked to take part in a job that nobody there approved."""
 

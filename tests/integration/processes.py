@@ -139,7 +139,7 @@ class Running:
             path.write_text(path.read_text().replace(f"{HOST}:{port}", f"{HOST}:{self.proxy.port}"))
         self.federation = Federation(self.job("any"), self.kits, self.sites)
 
-    def job(self, name, **parameters):
+    def job(self, name, restarts=0, **parameters):
         gan = {"batch_size": 16, "generator_hidden": [8], "first_part": [8], "latent_dim": 4}
         split = {"batch_size": 16, "monitor": False}
         return Job.from_dict(
@@ -152,6 +152,7 @@ class Running:
                 "exchange_timeout": EXCHANGE,
                 "setup_timeout": 90.0,
                 "checkpoint_every": 5,
+                "restarts": restarts,
             }
         )
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TypeVar
 
 from vflsynth.exceptions import (
@@ -23,8 +25,10 @@ from vflsynth.exceptions import (
     PayloadRejectedError,
     ProtocolMismatchError,
     RunAbortedError,
+    RunInterruptedError,
     VFLSynthError,
 )
+from vflsynth.federation.faults import fault_of
 from vflsynth.federation.wire import MAX_BYTES, Frame, Reason, Request, Status, decode, encode
 from vflsynth.protocol import SERVER, Message, Transcript
 from vflsynth.protocol.channel import addressed
@@ -37,7 +41,26 @@ M = TypeVar("M", bound=Message)
 GRACE = 5.0
 """Seconds that a party waits longer than the server, so that the server's reason arrives first."""
 
-_PATIENCE = 2.0
+_PATIENCE, _SOON = 2.0, 0.2
+_LOOK, _OVERSLEPT = 1.0, 2.0
+
+
+class Pause:
+    """A wait whose process may be stopped meanwhile, as may its machine: nobody else is to blame.
+
+    Parameters
+    ----------
+    seconds : float
+        The longest that it should take.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self._began = seconds, perf_counter()
+
+    def overslept(self) -> float:
+        """Return the seconds by which it took longer, 0 if these are few."""
+        late = perf_counter() - self._began - self.seconds
+        return late if late > _OVERSLEPT else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +122,13 @@ class RemoteChannel:
     note : callable, optional
         Is told what is asked of the parties.
 
+    Attributes
+    ----------
+    heals : bool
+        Whether a run in which a party was lost may begin again, which parties are then told.
+    gone : set of bytes
+        Digests of hellos of former attempts: a network may bring them late.
+
     Notes
     -----
     `gather` and `scatter` are called by one thread, the algorithm's; `exchange` by those of the
@@ -125,6 +155,14 @@ class RemoteChannel:
         self._asked = time.monotonic()
         self._failure: VFLSynthError | None = None
         self._done = False
+        self._attempt = os.urandom(8).hex()
+        self.heals, self.interrupted = False, False
+        self.gone: frozenset[bytes] = frozenset()
+
+    @property
+    def greeted(self) -> frozenset[bytes]:
+        """Digests of all hellos of this attempt, and of those before it."""
+        return self.gone | {seat.first for seat in self._seats.values()}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -176,7 +214,9 @@ class RemoteChannel:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise self._lost(kind, step)
-                self._changed.wait(left)
+                pause = Pause(min(left, _LOOK))
+                self._changed.wait(pause.seconds)
+                deadline += pause.overslept()
             answers = {name: seat.answer for name, seat in self._seats.items() if seat.answer}
         tags = {name: tag for name, (_, tag) in answers.items()}
         if self._own_tag is not None:
@@ -217,10 +257,13 @@ class RemoteChannel:
                 if isinstance(error, VFLSynthError):
                     self._failure = error
                 else:
+                    why = fault_of(error)
                     self._failure = RunAbortedError(
-                        f"the server stopped with {type(error).__name__}",
+                        f"the server stopped with {type(error).__name__}"
+                        + (f": {why}" if why else ""),
                         fix="look at the server's log",
                     )
+                self.interrupted = self.heals and isinstance(error, PartyLostError)
             self._changed.notify_all()
 
     def _all_answered(self) -> bool:
@@ -231,7 +274,12 @@ class RemoteChannel:
         for seat in self._seats.values():
             status = Status.DONE if request is None else Status.GO
             frame = Frame(
-                self._run, seat.number, tuple(seat.outgoing), request=request, status=status
+                self._run,
+                seat.number,
+                tuple(seat.outgoing),
+                request=request,
+                status=status,
+                attempt=self._attempt,
             )
             seat.reply = encode(frame, self.limits.max_bytes)
             seat.answer, seat.outgoing = None, []
@@ -293,6 +341,8 @@ class RemoteChannel:
             logger.error("%s", error)
             if sender in self._seats and not isinstance(error, RunAbortedError):
                 self.abort(error)
+            if self.interrupted and isinstance(error, PartyLostError):
+                return self._later()  # its hello is for the next attempt
             return self._tell(sender, error)
         return self._await_reply(sender, number)
 
@@ -317,6 +367,7 @@ class RemoteChannel:
                     fix="stop the old process and start the site again",
                     party=sender,
                 )
+            self._check_attempt(frame, data, seat, sender)
             if self._is_old(frame, data, seat):
                 return frame.number  # sent again: computed once, answered as often as asked
             if frame.reason is not None:
@@ -331,7 +382,7 @@ class RemoteChannel:
             seat.number, seat.received, seat.reply = frame.number, data, None
             seat.answer, seat.since = (message, frame.tag), time.monotonic()
             if frame.number == 0:
-                seat.first = hashlib.sha256(data).digest()
+                seat.first = _digest(data)
             self._changed.notify_all()
         return frame.number
 
@@ -342,15 +393,33 @@ class RemoteChannel:
                 frame.status is Status.WAIT or data == seat.received
             )
         if frame.number == 0 and seat.number > 0:
-            return hashlib.sha256(data).digest() == seat.first
+            return _digest(data) == seat.first
         return 0 < frame.number < seat.number
+
+    def _check_attempt(self, frame: Frame, data: bytes, seat: _Seat, sender: str) -> None:
+        """Have whoever belongs to another attempt begin again, as the server may have been."""
+        of_another = frame.attempt != self._attempt if frame.attempt else _digest(data) in self.gone
+        if of_another and frame.reason is None:
+            raise RunInterruptedError(
+                "the server began another attempt of this run",
+                fix="nothing: this site begins again from the last checkpoint that all nodes have",
+                party=sender,
+            )
 
     def _check_message(self, frame: Frame, seat: _Seat, sender: str) -> None:
         asked = self._request
+        if self._done:
+            raise RunAbortedError(
+                "joined when the run was over already",
+                fix="start the same job again: it resumes from the last checkpoint, and this site "
+                "gets its half",
+                party=sender,
+            )
         if frame.number == 0 and seat.number >= 0:
             raise PartyLostError(
                 "joined again in the middle of the run: its process was restarted",
-                fix="start the same job again: it resumes from the last common checkpoint",
+                fix="nothing where a run begins again by itself; else start the same job again: it "
+                "resumes from the last common checkpoint",
                 party=sender,
                 step=asked.step,
             )
@@ -383,13 +452,18 @@ class RemoteChannel:
             if seat.number == number and seat.reply is not None:
                 return seat.reply
             if seat.number != number or time.monotonic() < over:
-                return encode(Frame(self._run, number, status=Status.WAIT))
+                return encode(Frame(self._run, number, status=Status.WAIT, attempt=self._attempt))
         return self._refusal(
             PartyLostError(
                 "the server did not finish the step in time",
                 fix="look at the server's log",
             )
         )
+
+    def _later(self) -> bytes:
+        """Have a party send its hello again, soon."""
+        time.sleep(min(_SOON, self.limits.patience))
+        return encode(Frame(self._run, 0, status=Status.WAIT, attempt=self._attempt))
 
     def _tell(self, sender: str, error: VFLSynthError) -> bytes:
         if sender in self._seats:
@@ -399,4 +473,12 @@ class RemoteChannel:
     def _refusal(self, error: VFLSynthError) -> bytes:
         party, step = getattr(error, "party", None), getattr(error, "step", None)
         reason = Reason(type(error).__name__, str(error)[:2000], party, step)
-        return encode(Frame(self._run, 0, status=Status.ABORT, reason=reason))
+        again = isinstance(error, RunInterruptedError) or (
+            self.interrupted and error is self._failure
+        )
+        status = Status.AGAIN if again else Status.ABORT
+        return encode(Frame(self._run, 0, status=status, reason=reason, attempt=self._attempt))
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()

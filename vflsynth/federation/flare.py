@@ -14,8 +14,6 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +33,11 @@ from vflsynth.exceptions import (
     PartyStoppedError,
     RunAbortedError,
 )
+from vflsynth.federation.attempts import ServerAttempts, attend, reported
 from vflsynth.federation.consent import check_consent
 from vflsynth.federation.job import Job
 from vflsynth.federation.nodes import server_node
-from vflsynth.federation.participant import say_why
 from vflsynth.federation.party_node import PartyNode
-from vflsynth.federation.reports import Report
-from vflsynth.federation.server_node import ServerNode
 from vflsynth.federation.site import SITE_FILE, Site
 
 logger = logging.getLogger("vflsynth")
@@ -151,19 +147,16 @@ class PartyExecutor(Executor):  # type: ignore[misc]
                 topic=ALIVE, message_handle_func=_answer
             )
             job, link = Job.from_dict(json.loads(self._job)), FlareLink(fl_ctx, abort_signal)
-            try:
-                with reported(site, job):
-                    check_consent(job, site, self._signature)
-                    node = PartyNode(job, site)
-            except Exception as error:
-                say_why(link, job.name, 0, site.party, None, error)
-                raise
-            node.run(link)
+            attend(job, site, link, self._node)
         except Exception as error:
             # Its text may show values of the table, so it stays here.
             logger.error("%s: %s", type(error).__name__, error)
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
         return make_reply(ReturnCode.OK)
+
+    def _node(self, job: Job, site: Site) -> PartyNode:
+        check_consent(job, site, self._signature)
+        return PartyNode(job, site)
 
 
 class ServerController(Controller):  # type: ignore[misc]
@@ -181,7 +174,7 @@ class ServerController(Controller):  # type: ignore[misc]
         super().__init__(task_check_period=0.1)
         self._signature = signature
         self._job = Job.from_dict(json.loads(job))
-        self._started: ServerNode | None = None
+        self._started: ServerAttempts | None = None
         self._ended = threading.Event()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -190,7 +183,7 @@ class ServerController(Controller):  # type: ignore[misc]
         site = _site(fl_ctx)
         with reported(site, self._job):
             check_consent(self._job, site, self._signature)
-            self._started = server_node(self._job, site)
+            self._started = ServerAttempts(self._job, site, server_node)
         fl_ctx.get_engine().register_aux_message_handler(
             topic=TOPIC, message_handle_func=self._on_frame
         )
@@ -205,7 +198,7 @@ class ServerController(Controller):  # type: ignore[misc]
         )
         watch.start()
         try:
-            self._node.run()
+            self._attempts.run()
         except Exception as error:
             logger.error("%s: %s", type(error).__name__, error)
             # Parties that are slow to join, or compute, still get the reason itself.
@@ -224,12 +217,12 @@ class ServerController(Controller):  # type: ignore[misc]
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Let nobody wait."""
         if self._started is not None:
-            self._started.remote.abort(
+            self._started.stop(
                 RunAbortedError("the server stopped the job", fix="look at the server's log")
             )
 
     @property
-    def _node(self) -> ServerNode:
+    def _attempts(self) -> ServerAttempts:
         assert self._started is not None, "FLARE runs no controller that did not start"
         return self._started
 
@@ -243,9 +236,8 @@ class ServerController(Controller):  # type: ignore[misc]
         sender = peer.get_identity_name() if peer is not None else ""
         frame = request.get(_FRAME)
         reply = make_reply(ReturnCode.OK)
-        reply[_FRAME] = self._node.remote.exchange(
-            sender, frame if isinstance(frame, bytes) else b""
-        )
+        data = frame if isinstance(frame, bytes) else b""
+        reply[_FRAME] = self._attempts.exchange(sender, data)
         return reply
 
     def _on_result(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
@@ -254,7 +246,7 @@ class ServerController(Controller):  # type: ignore[misc]
         code = result.get_return_code() if result is not None else ReturnCode.EXECUTION_EXCEPTION
         if code != ReturnCode.OK:
             name = client_task.client.name
-            self._node.remote.abort(
+            self._attempts.stop(
                 PartyStoppedError(
                     f"stopped ({code})",
                     fix=f"look at the log and the report of site {name!r}",
@@ -266,7 +258,7 @@ class ServerController(Controller):  # type: ignore[misc]
         """Wait for parties that have not asked yet, but not once the job is being aborted."""
         pause, deadline = threading.Event(), time.monotonic() + _TELLING
         while time.monotonic() < deadline and not abort_signal.triggered:
-            if self._node.remote.all_told:
+            if self._attempts.node.remote.all_told:
                 return
             pause.wait(0.1)
 
@@ -274,7 +266,7 @@ class ServerController(Controller):  # type: ignore[misc]
         """Say why FLARE aborts the job, which it does not: most likely a process has died."""
         while not self._ended.wait(0.2):
             if abort_signal.triggered:
-                self._node.remote.abort(self._cause(fl_ctx))
+                self._attempts.stop(self._cause(fl_ctx))
                 return
 
     def _cause(self, fl_ctx: FLContext) -> ExchangeError:
@@ -298,23 +290,13 @@ class ServerController(Controller):  # type: ignore[misc]
             fix=f"look at the log and the system's messages of {several}, then start the same job "
             "again: it resumes from the last checkpoint that all nodes have",
             party=gone[0],
-            step=self._node.remote.step,
+            step=self._attempts.node.remote.step,
         )
 
 
 def _answer(topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
     """Answer the server's knock."""
     return make_reply(ReturnCode.OK)
-
-
-@contextmanager
-def reported(site: Site, job: Job) -> Iterator[None]:
-    """Leave a report of what goes wrong before a node can write one of its own."""
-    try:
-        yield
-    except Exception as error:
-        Report(site.folder / job.name, site.party, job).end(error)
-        raise
 
 
 def _site(fl_ctx: FLContext) -> Site:

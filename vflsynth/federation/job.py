@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from vflsynth._validation import Number, check_parameters
+from vflsynth._validation import Number, Optional, check_parameters
 from vflsynth.configuration import DEFAULT_METHOD, known_keys, make_estimator, read_toml
 from vflsynth.contract import (
     Contract,
@@ -40,6 +40,7 @@ _REFUSED = {
     "verbose": "is for fits in one process only. Fix: leave it out",
     "memory_limit": "is for fits in one process only. Fix: leave it out",
 }
+_RESTARTS = 2
 _SECONDS = Number(0, closed=(False, True))
 
 
@@ -70,6 +71,10 @@ class Job:
     exchange_timeout, setup_timeout : float
         Seconds, see `Limits`.
     max_frame_bytes : int
+    restarts : int, optional
+        How often the run begins again by itself, from the last common checkpoint, when a party or
+        the server was lost. Default: 2; 0 under privacy, where all that is computed again is paid
+        for again.
     """
 
     name: str
@@ -82,6 +87,7 @@ class Job:
     exchange_timeout: float = 60.0
     setup_timeout: float = 300.0
     max_frame_bytes: int = MAX_BYTES
+    restarts: int | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -139,6 +145,7 @@ class Job:
             "exchange_timeout": _SECONDS,
             "setup_timeout": _SECONDS,
             "max_frame_bytes": Number(1 << 16, whole=True),
+            "restarts": Optional(Number(0, whole=True)),
         }
         check_parameters(where, {name: getattr(job, name) for name in rules}, rules)
         return job
@@ -158,6 +165,13 @@ class Job:
     def has_labels(self) -> bool:
         """Whether the server is the active party of a split estimator, with labels."""
         return any(self.method in Members(group) for group in ("classifiers", "regressors"))
+
+    @property
+    def most_restarts(self) -> int:
+        """How often the run begins again by itself."""
+        if self.restarts is not None:
+            return self.restarts
+        return 0 if self.parameters.get("privacy") else _RESTARTS
 
     def method_for_node(self) -> Method:
         """Make the method; every node does, of the same parameters.

@@ -13,9 +13,11 @@ from vflsynth.exceptions import (
     PayloadRejectedError,
     ProtocolError,
     RunAbortedError,
+    RunInterruptedError,
     VFLSynthError,
 )
-from vflsynth.federation.exchange import GRACE, Limits
+from vflsynth.federation.exchange import GRACE, Limits, Pause
+from vflsynth.federation.faults import fault_of
 from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
 from vflsynth.protocol import SERVER, Message, Participant, Transcript, When
 from vflsynth.protocol.messages import Hello
@@ -135,12 +137,13 @@ def take_part(
         If the server's frame is not what it must be.
     """
     request: Request | None = Request(Hello, 0)
-    number = 0
+    number, attempt = 0, ""
     try:
         while request is not None:
             rules.check(request)
             message = party.answer(request.kind, request.step)
-            frame = Frame(run, number, (message,), tag=tag(request.kind, request.step))
+            signed = tag(request.kind, request.step)
+            frame = Frame(run, number, (message,), tag=signed, attempt=attempt)
             if transcript is not None:
                 transcript.record(message)
             reply = _ask(link, frame, request, limits)
@@ -153,7 +156,7 @@ def take_part(
                 party.take(delivery)
             if (reply.request is None) != (reply.status is Status.DONE):
                 raise _odd("an order that neither goes on nor ends", request)
-            request, number = reply.request, number + 1
+            request, number, attempt = reply.request, number + 1, reply.attempt
     except (RunAbortedError, PartyLostError):
         raise
     except Exception as error:
@@ -169,7 +172,7 @@ def _ask(link: Link, frame: Frame, request: Request, limits: Limits) -> Frame:
     timeout = limits.of(request.kind) + 2 * GRACE
     deadline = time.monotonic() + timeout
     data, attempts, reply = encode(frame, limits.max_bytes), 0, None
-    poll = encode(Frame(frame.run, frame.number, status=Status.WAIT))
+    poll = encode(Frame(frame.run, frame.number, status=Status.WAIT, attempt=frame.attempt))
     while reply is None or reply.status is Status.WAIT:
         left = deadline - time.monotonic()
         if left <= 0:
@@ -183,13 +186,16 @@ def _ask(link: Link, frame: Frame, request: Request, limits: Limits) -> Frame:
         attempts += 1
         try:
             one = limits.patience + _ON_THE_WAY + len(data) / _SLOWEST
-            answer = link.exchange(data, min(left, one))
+            pause = Pause(min(left, one))
+            answer = link.exchange(data, pause.seconds)
         except TimeoutError as error:
             logger.debug("%s; sending it again", error)
+            deadline += pause.overslept()
             time.sleep(min(left, _PAUSE))
             continue
         reply = _read(answer, frame, request, limits)
-        data = poll  # whatever it is, the server has the frame
+        if frame.number:  # a hello is sent as it is: a server that was restarted has none
+            data = poll
     return reply
 
 
@@ -197,12 +203,14 @@ def _read(data: bytes, frame: Frame, request: Request, limits: Limits) -> Frame:
     reply = decode(data, limits.max_bytes)
     if reply.reason is not None:
         why = reply.reason
-        raise RunAbortedError(
+        kind = RunInterruptedError if reply.status is Status.AGAIN else RunAbortedError
+        raise kind(
             f"the run was stopped: {why.error}: {why.text}",
             fix="do what the message says; this site keeps its last checkpoint",
             step=request.step,
         )
-    if (reply.run, reply.number) != (frame.run, frame.number):
+    of_another = frame.attempt not in ("", reply.attempt)
+    if (reply.run, reply.number) != (frame.run, frame.number) or of_another:
         raise _odd(f"a reply to exchange {reply.number} of run {reply.run!r}", request)
     return reply
 
@@ -233,11 +241,10 @@ def say_why(
     error : Exception
     """
     logger.error("%s", error)
-    text = (
-        error.problem
-        if isinstance(error, ExchangeError)
-        else f"the log of site {name!r} has the details"
-    )
+    details = f"the log of site {name!r} has the details"
+    text = error.problem if isinstance(error, ExchangeError) else details
+    if (why := fault_of(error)) is not None:
+        text = f"{why}; {details}"
     step = None if request is None else request.step
     reason = Reason(type(error).__name__, text, name, step)
     frame = encode(Frame(run, number, status=Status.ABORT, reason=reason))

@@ -10,12 +10,15 @@ from typing import Any
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._version import __version__
+from vflsynth.exceptions import ArtefactError
 from vflsynth.federation import trail
 from vflsynth.federation.job import Job
 from vflsynth.protocol import Transcript
 
 UNENDED = "did not end: its process was killed, or is still running"
 """What is to be said of a report without an outcome."""
+KILLED = "did not end: its process was killed, or its machine stopped"
+"""What the next attempt writes into it."""
 
 
 class Report:
@@ -31,10 +34,14 @@ class Report:
     node : str
         Party name, or ``"server"``.
     job : Job
+    alone : bool, default=True
+        Whether no other process can be at work on the job in this folder: an earlier report without
+        an outcome is then of one that died.
     """
 
-    def __init__(self, folder: Path, node: str, job: Job) -> None:
-        number = 1 + len(list(folder.glob("report-*.json")))
+    def __init__(self, folder: Path, node: str, job: Job, *, alone: bool = True) -> None:
+        before = sorted(folder.glob("report-*.json"))
+        number = 1 + len(before)
         self._path, self._node = folder / f"report-{number:03d}.json", node
         self._content: dict[str, Any] = {
             "node": node,
@@ -43,7 +50,19 @@ class Report:
             "started": time.strftime("%Y-%m-%dT%H:%M:%S"),
         }
         artefacts.replace_json(self._path, self._content | {"outcome": None, "note": UNENDED})
+        if before and alone:
+            self._settle(before[-1])
         self._trace("began", {"job": job.name, "digest": job.digest})
+
+    def _settle(self, path: Path) -> None:
+        """Say in an earlier report that its process died: only then it has no outcome now."""
+        try:
+            found = artefacts.read_json(path)
+        except ArtefactError:  # damaged: it stays as it is
+            return
+        if isinstance(found, dict) and found.get("outcome") is None:
+            artefacts.replace_json(path, found | {"outcome": KILLED})
+            self._trace("killed", {"job": found.get("job", {}).get("name"), "found": path.name})
 
     def end(
         self,

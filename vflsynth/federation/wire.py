@@ -48,20 +48,21 @@ _DTYPES = {
     torch.bool,
     torch.uint8,
 }
-_HEADER_KEYS = {"run", "number", "status", "tag", "request", "reason", "messages"}
+_HEADER_KEYS = {"run", "attempt", "number", "status", "tag", "request", "reason", "messages"}
 _MESSAGE_KEYS = {"kind", "sender", "receiver", "step", "values"}
 
 
 class Status(StrEnum):
     """What a frame says beyond its messages.
 
-    ``WAIT`` from the server: the party's frame has arrived, its reply is not ready yet; from a
-    party: is it now?
+    ``AGAIN`` from the server: this attempt is over, begin another with a hello. ``WAIT`` from the
+    server: the party's frame has arrived, its reply is not ready yet; from a party: is it now?
     """
 
     GO = "go"
     WAIT = "wait"
     DONE = "done"
+    AGAIN = "again"
     ABORT = "abort"
 
 
@@ -101,7 +102,9 @@ class Frame:
         In parties' frames: keyed digest of what parties must agree on.
     status : Status
     reason : Reason or None
-        With ``Status.ABORT``.
+        With ``Status.ABORT`` and ``Status.AGAIN``.
+    attempt : str
+        Which attempt of the run: the server gives it a name, and parties repeat it.
     """
 
     run: str
@@ -111,6 +114,7 @@ class Frame:
     tag: str = ""
     status: Status = Status.GO
     reason: Reason | None = None
+    attempt: str = ""
 
 
 def encode(frame: Frame, max_bytes: int | None = None) -> bytes:
@@ -149,6 +153,7 @@ def encode(frame: Frame, max_bytes: int | None = None) -> bytes:
     header = json.dumps(
         {
             "run": frame.run,
+            "attempt": frame.attempt,
             "number": frame.number,
             "status": frame.status.value,
             "tag": frame.tag,
@@ -244,7 +249,7 @@ def _frame(header: Any, tensors: dict[str, Tensor]) -> Frame:
             None if step is None else _integer(step),
         )
     status = _member(Status, header["status"])
-    if (status is Status.ABORT) != (reason is not None):
+    if (status in (Status.ABORT, Status.AGAIN)) != (reason is not None):
         raise _Malformed("a reason without an end, or an end without a reason")
     return Frame(
         _text(header["run"]),
@@ -254,6 +259,7 @@ def _frame(header: Any, tensors: dict[str, Tensor]) -> Frame:
         _text(header["tag"]),
         status,
         reason,
+        _text(header["attempt"]),
     )
 
 

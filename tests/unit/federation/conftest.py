@@ -45,6 +45,7 @@ def make_trial(tmp_path):
             "parameters": fast | (parameters or {}),
             "exchange_timeout": 60.0,
             "setup_timeout": 60.0,
+            "restarts": 0,
             "checkpoint_every": 2,
         }
         root = None if random_state is None else secret_from(random_state)
@@ -78,6 +79,7 @@ def make_private_trial(tmp_path):
             "parameters": parameters | {"privacy": chosen},
             "exchange_timeout": 60.0,
             "setup_timeout": 60.0,
+            "restarts": 0,
             "checkpoint_every": 1,
         }
         root = None if random_state is None else secret_from(random_state)
@@ -122,6 +124,7 @@ def make_split_trial(tmp_path):
             "parameters": {"epochs": 4, "batch_size": 16, "monitor": False} | (parameters or {}),
             "exchange_timeout": 60.0,
             "setup_timeout": 60.0,
+            "restarts": 0,
             "checkpoint_every": 2,
         }
         root = secret_from(0)

@@ -3,6 +3,7 @@
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -65,7 +66,7 @@ class Tampering(Direct):
 def changed(frame, features):
     (message,) = frame.messages
     sent = DiscriminatorFeatures(message.sender, message.receiver, message.step, features(message))
-    return Frame(frame.run, frame.number, (sent,), tag=frame.tag)
+    return replace(frame, messages=(sent,))
 
 
 class Killed(Tampering):
@@ -109,26 +110,26 @@ class OtherVersion(Tampering):
 
 class Restarted(Tampering):
     def tamper(self, frame):
-        return encode(Frame(frame.run, 0, frame.messages, tag=frame.tag))
+        return encode(replace(frame, number=0))
 
 
 class InAnothersName(Tampering):
     def tamper(self, frame):
         (m,) = frame.messages
         forged = DiscriminatorFeatures("party_2", m.receiver, m.step, m.features)
-        return encode(Frame(frame.run, frame.number, (forged,), tag=frame.tag))
+        return encode(replace(frame, messages=(forged,)))
 
 
 class Skipping(Tampering):
     def tamper(self, frame):
         (m,) = frame.messages
         later = DiscriminatorFeatures(m.sender, m.receiver, m.step + 1, m.features)
-        return encode(Frame(frame.run, frame.number, (later,), tag=frame.tag))
+        return encode(replace(frame, messages=(later,)))
 
 
 class OtherBatch(Tampering):
     def tamper(self, frame):
-        return encode(Frame(frame.run, frame.number, frame.messages, tag="0" * 16))
+        return encode(replace(frame, tag="0" * 16))
 
 
 @pytest.fixture
@@ -310,7 +311,7 @@ def test_a_server_that_asks_for_what_was_not_agreed_is_refused(make_trial, kind,
             reply = decode(super().exchange(frame, timeout), 1 << 28)
             if reply.request is not None and reply.request.kind is EncodedSize:
                 asked = Request(kind, 0)
-                reply = Frame(reply.run, reply.number, reply.messages, asked)
+                reply = replace(reply, request=asked)
             return encode(reply)
 
     trial = make_trial().run(Curious)
