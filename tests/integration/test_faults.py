@@ -4,13 +4,15 @@ import json
 import os
 import re
 import signal
+import threading
 import time
 from dataclasses import replace
 
 import pytest
 
-from tests.integration.processes import job_process, same_bytes, trains
-from vflsynth.federation.administrator import abort
+from tests.integration.processes import EXCHANGE, job_process, same_bytes, trains
+from vflsynth.federation.administrator import Administrator, abort, submit
+from vflsynth.federation.reports import KILLED
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 
@@ -88,3 +90,52 @@ def test_a_job_that_is_aborted_stops_everywhere(running):
     for node in running.sites:
         running.wait_for(lambda node=node: running.outcome(node, "aborted"), 30)
     assert abort(job, running.federation.admin) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_supervisor_brings_a_run_to_its_end_whoever_is_killed(running):
+    """First a party's process of the job, then the server with all that it started."""
+    job, federation = running.job("supervised", epochs=300), running.federation
+    found, began = {}, time.monotonic()
+
+    def supervise():
+        found["ended"] = submit(job, federation.admin, 300, attempts=4, key=running.key)
+
+    def beyond(epoch):
+        folder = running.folder / "party_1" / job.name / "checkpoints"
+        return lambda: any(int(path.name[6:]) > epoch for path in folder.glob("epoch-*"))
+
+    supervisor = threading.Thread(target=supervise)
+    supervisor.start()
+    running.wait_for(beyond(0), 120)
+    os.kill(job_process(running, "party_2"), signal.SIGKILL)
+    running.wait_for(beyond(100), 200)
+    federation.kill("server")
+    federation.start("server")
+    running.administrator.close()
+    supervisor.join(400)
+    running.administrator = Administrator(federation.admin, sorted(running.frames))
+    assert found["ended"] == "FINISHED:COMPLETED"
+    print(f"{time.monotonic() - began:.0f} s for 300 epochs with two kills")
+    for name, half in running.in_process(job).parties_.items():
+        assert same_bytes(running.half(name, job), half)
+    said = [running.outcome("server", job.name, number) for number in (1, 2, 3)]
+    assert "the process of party_2 is gone" in said[0]
+    assert said[1:] == [KILLED, "finished"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_party_that_hangs_joins_the_same_job_again(running):
+    """FLARE does not notice; the run begins again by itself, from the last checkpoint."""
+    job = running.job("hangs", epochs=150, restarts=1)
+    job_id = running.submit(job)
+    running.wait_for(trains(running, job.name), 120)
+    running.federation.signal("party_2", signal.SIGSTOP)
+    running.wait_for(lambda: running.outcome("server", job.name), EXCHANGE + 10)
+    running.federation.signal("party_2", signal.SIGCONT)
+    assert "'party_2'" in running.outcome("server", job.name)
+    assert running.administrator.wait(job_id, 200) == "FINISHED:COMPLETED"
+    for name, half in running.in_process(job).parties_.items():
+        assert same_bytes(running.half(name, job), half)

@@ -82,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="use the secrets of a fit in one process with this random_state, to compare with it",
     )
+    _attempts(one)
     _timeout(one)
 
     one = actions.add_parser("project", help="write what 'nvflare cert' needs of everybody")
@@ -143,13 +144,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument(
         "--key", metavar="FILE", type=Path, help="sign the job with the proposer's private key"
     )
-    one.add_argument(
-        "--attempts",
-        type=int,
-        default=1,
-        metavar="N",
-        help="submit it again, up to N times in all, while it fails (default: 1)",
-    )
+    _attempts(one)
     _timeout(one)
 
     one = actions.add_parser("sample", help="draw one party's part of a sample")
@@ -255,7 +250,13 @@ def _simulate(options: argparse.Namespace) -> int:
             raise ParameterError(f"{name}.toml is the site file of {site.party!r}")
     if options.seed is not None:
         sites = reproducible(job, sites, options.seed)
-    outcomes = simulate(job, sites, options.kits or beside / "kits", seconds=options.timeout)
+    outcomes = simulate(
+        job,
+        sites,
+        options.kits or beside / "kits",
+        seconds=options.timeout,
+        attempts=options.attempts,
+    )
     for name, outcome in outcomes.items():
         say(f"{name}: {outcome}; see {sites[name].folder / job.name}")
     if set(outcomes.values()) != {"finished"}:
@@ -343,6 +344,16 @@ def _job(parser: argparse.ArgumentParser) -> None:
 def _admin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--admin", required=True, metavar="KIT", type=Path, help="start-up kit of the administrator"
+    )
+
+
+def _attempts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--attempts",
+        type=int,
+        default=1,
+        metavar="N",
+        help="submit it again, up to N times in all, while it fails (default: 1)",
     )
 
 

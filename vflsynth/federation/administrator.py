@@ -6,8 +6,9 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import MissingExtraError, ProtocolError
@@ -58,6 +59,12 @@ class Administrator:
                 )
             time.sleep(0.2)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def clients(self) -> list[str]:
         """Return the parties that are there."""
         return [client.name for client in self._session.get_system_info().client_info]
@@ -87,18 +94,33 @@ class Administrator:
         return str(self.details(job_id).get("status"))
 
     def wait(self, job_id: str, seconds: float, watch: Callable[[], None] = lambda: None) -> str:
-        """Wait for the end of a job, calling `watch` all the while; return its status."""
+        """Wait for the end of a job, calling `watch` all the while; return its status.
+
+        Raises
+        ------
+        TimeoutError
+            If it takes longer.
+        ProtocolError
+            If the server is lost.
+        """
         deadline = time.monotonic() + seconds
-        while not (status := self.status(job_id)).startswith(_ENDED):
+        while not (status := self._status_if_there(job_id)).startswith(_ENDED):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"job {job_id} is still {status} after {seconds:g} s")
             watch()
             time.sleep(0.5)
         return status
 
+    def _status_if_there(self, job_id: str) -> str:
+        try:
+            return self.status(job_id)
+        except Exception as error:  # FLARE's have no common class
+            raise ProtocolError(f"the server was lost: {error!r}") from error
+
     def close(self) -> None:
         """End the session."""
-        self._session.close()
+        with suppress(Exception):  # nothing is lost where the server is
+            self._session.close()
 
 
 def submit(
@@ -108,8 +130,12 @@ def submit(
     watch: Callable[[], None] = lambda: None,
     attempts: int = 1,
     key: Path | None = None,
+    before: Callable[[], None] = lambda: None,
 ) -> str:
     """Submit a job, wait for its end and return FLARE's status of it.
+
+    FLARE ends a job when one of its processes dies. Submitted again, it goes on from the last
+    checkpoint that all nodes have; so it does when the server itself was started again meanwhile.
 
     Parameters
     ----------
@@ -121,41 +147,64 @@ def submit(
     watch : callable, optional
         Called all the while.
     attempts : int, default=1
-        Times to submit it, if it fails: it then goes on from the last common checkpoint.
+        Times to submit it, as long as it fails.
     key : Path, optional
         The proposer's private key, to sign the job with.
+    before : callable, optional
+        Called before every attempt.
 
     Raises
     ------
     TimeoutError
         If an attempt takes longer; it is stopped.
+    ProtocolError
+        If the server or a party is not there, in the last attempt.
     """
     check_parameters("submit", {"attempts": attempts}, {"attempts": Number(1, whole=True)})
     signature = None if key is None else propose(job, key)
     for attempt in range(1, attempts + 1):
-        ended = _submit_once(job, admin, seconds, watch, signature)
+        before()
+        try:
+            ended = _submit_once(job, admin, seconds, watch, signature, again=attempt > 1)
+        except ProtocolError as error:
+            if attempt == attempts:
+                raise
+            ended = str(error)
         if ended.endswith(DONE):
             break
         if attempt < attempts:
-            logger.warning("attempt %d of %d ended as %s", attempt, attempts, ended)
-            time.sleep(min(_LONGEST_PAUSE, _PAUSE * attempt))
+            pause = min(_LONGEST_PAUSE, _PAUSE * attempt)
+            logger.warning(
+                "attempt %d of %d ended: %s. In %g s the job is submitted again, and goes on from "
+                "the last checkpoint that all nodes have",
+                *(attempt, attempts, ended, pause),
+            )
+            time.sleep(pause)
     return ended
 
 
 def _submit_once(
-    job: Job, admin: Path, seconds: float, watch: Callable[[], None], signature: str | None
+    job: Job,
+    admin: Path,
+    seconds: float,
+    watch: Callable[[], None],
+    signature: str | None,
+    *,
+    again: bool,
 ) -> str:
-    administrator = Administrator(admin, job.parties)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            job_id = administrator.submit(write_job(job, Path(folder), signature))
+    with Administrator(admin, job.parties) as administrator:
+        # It was perhaps this side alone that was cut off.
+        running = administrator.of_name(job.name) if again else []
+        if running:
+            job_id = running[0]
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                job_id = administrator.submit(write_job(job, Path(folder), signature))
         try:
             return administrator.wait(job_id, seconds, watch)
         except TimeoutError:
             administrator.abort(job_id)  # else all would train on, and nobody would wait
             raise
-    finally:
-        administrator.close()
 
 
 def abort(job: Job, admin: Path) -> int:
@@ -167,14 +216,11 @@ def abort(job: Job, admin: Path) -> int:
     admin : Path
         The administrator's start-up kit.
     """
-    administrator = Administrator(admin, ())
-    try:
+    with Administrator(admin, ()) as administrator:
         found = administrator.of_name(job.name)
         for job_id in found:
             administrator.abort(job_id)
         return len(found)
-    finally:
-        administrator.close()
 
 
 def check_installed() -> None:

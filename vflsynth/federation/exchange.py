@@ -254,10 +254,10 @@ class RemoteChannel:
         """Stop the run: every party that waits or asks from now on gets the reason."""
         with self._changed:
             if self._failure is None and not self._done:
-                if isinstance(error, VFLSynthError):
+                why = fault_of(error)
+                if isinstance(error, VFLSynthError) and not why:
                     self._failure = error
                 else:
-                    why = fault_of(error)
                     self._failure = RunAbortedError(
                         f"the server stopped with {type(error).__name__}"
                         + (f": {why}" if why else ""),

@@ -120,6 +120,16 @@ class Federation:
                 start_new_session=True,
             )
 
+    def revive(self) -> None:
+        """Start again what has ended by itself or was killed, as a service manager does."""
+        for name, process in sorted(self.processes.items(), key=lambda item: item[0] != "server"):
+            if process.poll() is not None:
+                logger.warning("%s: its process has ended; it is started again", name)
+                self._forget(name)
+                self.start(name)
+                if name == "server":
+                    self._wait_for_port()
+
     def kill(self, name: str) -> None:
         """Kill a node and the processes that it started, as a power failure would."""
         self.signal(name, signal.SIGKILL)
@@ -185,7 +195,7 @@ def free_port() -> int:
 
 
 def simulate(
-    job: Job, sites: Mapping[str, Site], folder: Path, *, seconds: float
+    job: Job, sites: Mapping[str, Site], folder: Path, *, seconds: float, attempts: int = 1
 ) -> dict[str, str]:
     """Run a job with all its nodes as processes of this machine.
 
@@ -198,7 +208,9 @@ def simulate(
         Gets a folder for the certificates, start-up kits and logs of every attempt, of which the
         last few are kept.
     seconds : float
-        Longest time for the run.
+        Longest time for an attempt.
+    attempts : int, default=1
+        Times to submit the job, as long as it fails; nodes that ended are started again before.
 
     Returns
     -------
@@ -222,7 +234,10 @@ def simulate(
         with federation.running():
             logger.info("server and %d parties are running", len(job.parties))
             watch = Watch(sites["server"].folder, job)
-            logger.info("FLARE says %s", submit(job, federation.admin, seconds, watch))
+            ended = submit(
+                job, federation.admin, seconds, watch, attempts, before=federation.revive
+            )
+            logger.info("FLARE says %s", ended)
     return federation.outcomes()
 
 

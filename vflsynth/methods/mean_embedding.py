@@ -219,6 +219,8 @@ _WITHOUT_EFFECT = frozenset(
         "model_selection",
         "evaluate_every",
         "calibrate_marginals",
+        "steps_per_exchange",
+        "wire_precision",
     }
 )
 
@@ -229,4 +231,7 @@ _OF_DISCRIMINATORS = {
     "gradient_penalty",
     "gradient_penalty_weight",
     "n_evaluation",
+    "discriminator_steps",
+    "steps_per_exchange",
+    "wire_precision",
 }

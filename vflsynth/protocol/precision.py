@@ -76,7 +76,7 @@ def unpack(packed: Tensor, precision: Precision) -> Tensor:
         If it is of another type, or was packed and cannot be read or is not finite.
     """
     if packed.dtype != getattr(torch, precision):
-        raise _refused(f"numbers of {packed.dtype} came; expected {precision}")
+        raise _refused(f"numbers of {packed.dtype} came; expected torch.{precision}")
     if precision == "float32":
         return packed
     if precision == "float16":

@@ -43,7 +43,8 @@ class Reached:
         if self.act == "memory":
             raise MemoryError
         if self.act == "disk":
-            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+            size = 1500 if self.file.name.endswith("server") else 4000  # a checkpoint is larger
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
             return
         self.file.write_text(str(os.getpid()))
         while self.file.exists():

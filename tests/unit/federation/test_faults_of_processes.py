@@ -75,7 +75,7 @@ def test_a_killed_server_is_started_again_and_the_parties_go_on(make_nodes, phas
     finished(nodes)
     found = nodes.outcomes()
     assert found["server"][0] == KILLED
-    if phase != "joining":
+    if phase not in ("joining", "matching"):  # until then it has hellos, which are sent again
         assert "the server began another attempt" in found["party_1"][0]
 
 
@@ -93,14 +93,14 @@ def test_a_party_that_is_killed_while_it_saves_gets_its_half_when_the_job_starts
 
 
 def test_a_party_that_is_stopped_for_too_long_is_named_and_joins_again(make_nodes):
-    nodes = make_nodes(exchange_timeout=2.0)
+    nodes = make_nodes(exchange_timeout=6.0)
     nodes.start_all("party_2", PHASES["training"])
     nodes.halted("party_2")
     nodes.signal("party_2", signal.SIGSTOP)
     nodes.file("party_2").unlink()
-    nodes.wait_for(lambda: nodes.outcome("party_1", 1) and nodes.outcome("server", 1), 20)
+    nodes.wait_for(lambda: nodes.outcome("party_1", 1) and nodes.outcome("server", 1), 6 + 10)
     for name in ("server", "party_1"):
-        assert "no DiscriminatorFeatures within 2 s from 'party_2'" in nodes.outcome(name, 1)
+        assert "no DiscriminatorFeatures within 6 s from 'party_2'" in nodes.outcome(name, 1)
     nodes.signal("party_2", signal.SIGCONT)
     finished(nodes)
 
@@ -149,7 +149,7 @@ def test_what_a_node_lacks_is_named_everywhere(make_nodes, node, act, point, wor
 
 @pytest.mark.slow
 def test_a_party_that_never_comes_back_ends_the_run_with_its_name(make_nodes):
-    nodes = make_nodes(exchange_timeout=2.0, setup_timeout=4.0, restarts=1)
+    nodes = make_nodes(exchange_timeout=6.0, setup_timeout=8.0, restarts=1)
     nodes.start_all("party_2", PHASES["training"])
     nodes.halted("party_2")
     nodes.kill("party_2")
@@ -157,5 +157,5 @@ def test_a_party_that_never_comes_back_ends_the_run_with_its_name(make_nodes):
     found = nodes.outcomes()
     for name in ("server", "party_1"):
         first, last = found[name]
-        assert "no DiscriminatorFeatures within 2 s from 'party_2'" in first
-        assert "no Hello within 4 s from 'party_2'" in last
+        assert "no DiscriminatorFeatures within 6 s from 'party_2'" in first
+        assert "no Hello within 8 s from 'party_2'" in last

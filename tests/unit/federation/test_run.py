@@ -23,7 +23,12 @@ def in_process(trial, **parameters):
 
 @pytest.mark.parametrize("n_parties", [2, 3])
 @pytest.mark.parametrize(
-    "parameters", [{}, {"gradient_penalty": "paper", "model_selection": "last"}]
+    "parameters",
+    [
+        {},
+        {"gradient_penalty": "paper", "model_selection": "last"},
+        {"steps_per_exchange": 3, "wire_precision": "int8"},
+    ],
 )
 def test_a_run_over_frames_gives_the_bytes_of_a_run_in_one_process(
     make_trial, n_parties, parameters

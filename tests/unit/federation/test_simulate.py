@@ -12,7 +12,7 @@ from tests.unit.federation.trial import Direct
 from vflsynth import _locks as locks
 from vflsynth._locks import locked
 from vflsynth.cli import main
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ParameterError, ProtocolError
 from vflsynth.federation import administrator, guardian, simulate
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")
@@ -141,6 +141,15 @@ class Failing:
     def __init__(self, *anything):
         pass
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def of_name(self, name):
+        return []
+
     def submit(self, folder):
         assert (folder / "meta.json").is_file()
         Failing.submitted += 1
@@ -148,9 +157,6 @@ class Failing:
 
     def wait(self, job_id, *anything):
         return "FINISHED:COMPLETED" if job_id == "3" else "FINISHED:EXECUTION_EXCEPTION"
-
-    def close(self):
-        pass
 
 
 @pytest.mark.parametrize(("attempts", "code", "submitted"), [(1, 1, 1), (2, 1, 2), (5, 0, 3)])
@@ -163,6 +169,55 @@ def test_a_job_that_fails_is_submitted_again_as_often_as_asked(
     command = ["parties", "submit", "job.toml", "--admin", "kit", "--attempts", str(attempts)]
     assert main(command) == code
     assert Failing.submitted == submitted
+
+
+def test_a_server_that_is_lost_meanwhile_is_asked_again(folder, monkeypatch, capsys):
+    """And a job that it still has is waited for, not submitted twice."""
+
+    class Lost(Failing):
+        running = ["1"]  # noqa: RUF012
+
+        def of_name(self, name):
+            assert name == "j"
+            return self.running
+
+        def wait(self, job_id, *anything):
+            if Failing.submitted == 1 and self.running:
+                Lost.running = []
+                raise ProtocolError("the server was lost")
+            return super().wait(job_id)
+
+    Failing.submitted = 0
+    monkeypatch.setattr(administrator, "Administrator", Lost)
+    monkeypatch.setattr(administrator, "_PAUSE", 0.0)
+    command = ["parties", "submit", "job.toml", "--admin", "kit"]
+    assert main(command) == 1
+    assert "the server was lost" in capsys.readouterr().err
+    Failing.submitted, Lost.running = 0, ["1"]
+    assert main([*command, "--attempts", "5"]) == 0
+    assert Failing.submitted == 3
+
+
+def test_nodes_that_ended_are_started_again(monkeypatch):
+    class Ended:
+        stdin = None
+
+        def __init__(self, code):
+            self.code = code
+
+        def poll(self):
+            return self.code
+
+        def wait(self):
+            return self.code
+
+    federation = object.__new__(simulate.Federation)
+    federation.processes = {"a": Ended(None), "b": Ended(-9), "server": Ended(1)}
+    started = []
+    monkeypatch.setattr(simulate.Federation, "start", lambda self, name: started.append(name))
+    monkeypatch.setattr(simulate.Federation, "_wait_for_port", lambda self: None)
+    federation.revive()
+    assert started == ["server", "b"]
 
 
 def test_a_job_that_takes_too_long_is_stopped(folder, monkeypatch, capsys):

@@ -1,0 +1,176 @@
+"""Several steps with one exchange, and fewer bits: how many messages and steps, which bytes."""
+
+import pytest
+import torch
+
+from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
+from vflsynth.datasets import make_party_frames
+from vflsynth.exceptions import ParameterError
+from vflsynth.mechanisms import DPSGD, FirstLayer, MeanEmbedding
+from vflsynth.methods.settings import Settings
+from vflsynth.networks.adam import FlatAdam
+
+KEY = "record_id"
+SMALL = {
+    "epochs": 2,
+    "batch_size": 8,
+    "latent_dim": 4,
+    "generator_hidden": (8,),
+    "random_state": 0,
+    "verbose": 0,
+    "device": "cpu",
+}
+STEPS = 2 * 9  # of 70 records
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return make_party_frames(70, 2, random_state=1)
+
+
+def fit(frames, kind=VFLGANSynthesizer, fit=None, **parameters):
+    return kind(**SMALL | parameters).fit(frames, KEY, transcript=True, **fit or {})
+
+
+def sent(synth):
+    return dict(synth.transcript_.groupby("message")["messages"].sum())
+
+
+def same(one, other):
+    ours, theirs = (
+        {(n, k): v for n, half in s.parties_.items() for k, v in half.sampler.tensors().items()}
+        for s in (one, other)
+    )
+    return ours.keys() == theirs.keys() and all(torch.equal(v, theirs[k]) for k, v in ours.items())
+
+
+@pytest.mark.parametrize(
+    ("steps", "exchanges", "generator_exchanges"), [(1, 18, 9), (2, 10, 0), (4, 6, 0), (100, 2, 0)]
+)
+def test_every_step_is_taken_whatever_is_exchanged(
+    frames, monkeypatch, steps, exchanges, generator_exchanges
+):
+    taken = []
+    step = FlatAdam.step
+    monkeypatch.setattr(FlatAdam, "step", lambda self: (taken.append(self), step(self))[1])
+    messages = sent(fit(frames, steps_per_exchange=steps, discriminator_steps=2))
+    assert messages["DiscriminatorFeatures"] == messages["DiscriminatorGradients"] == 2 * exchanges
+    assert messages.get("GeneratorFeatures", 0) == 2 * generator_exchanges
+    counts = sorted(taken.count(optimizer) for optimizer in dict.fromkeys(taken))
+    assert counts == [STEPS // 2] * 2 + [STEPS] * 3  # two generators; two local critics, a shared
+
+
+def test_windows_end_where_epochs_do():
+    names = dict.fromkeys(Settings.__dataclass_fields__)
+    settings = Settings(**names | {"steps_per_exchange": 4, "discriminator_steps": 5})
+    windows = {settings.window(step, 9) for step in range(18)}
+    assert windows == {
+        range(0, 4),
+        range(4, 8),
+        range(8, 9),
+        range(9, 13),
+        range(13, 17),
+        range(17, 18),
+    }
+    assert all(step in settings.window(step, 9) for step in range(18))
+    assert [settings.replies_for_generators(w) for w in sorted(windows, key=lambda w: w[0])] == [
+        False, True, False, True, True, False,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("penalty", ["layerwise", "paper"])
+def test_a_window_takes_the_steps_that_slow_code_takes(frames, monkeypatch, penalty):
+    """Cut gradients of the beginning, everything else anew: as a loop over copies has it."""
+    from vflsynth.methods.vflgan_party import Cut, VFLGANParty
+
+    seen = []
+
+    def descend_at(self, party, trace, cut):
+        assert all(
+            torch.equal(a, b) for a, b in zip(trace, party.discriminator.first_part.trace(trace[0]))
+        )  # with the weights of now
+        seen.append((party.name, trace[0].clone(), cut.clone()))
+        return original(self, party, trace, cut)
+
+    original = Cut.descend_at
+    monkeypatch.setattr(Cut, "descend_at", descend_at)
+    moved = []
+    move = VFLGANParty._move_generator
+
+    def checked(self, fakes, trace, cut):
+        assert torch.equal(trace[0], fakes)
+        real, batch = seen[-1][1], SMALL["batch_size"]
+        if not moved:  # before any generator moved, the fakes are those of the exchange
+            assert torch.equal(fakes.detach(), real[:, batch : 2 * batch])
+        moved.append(self.name)
+        return move(self, fakes, trace, cut)
+
+    monkeypatch.setattr(VFLGANParty, "_move_generator", checked)
+    fit(frames, epochs=1, steps_per_exchange=4, discriminator_steps=4, gradient_penalty=penalty)
+    one = [(rows, cut) for name, rows, cut in seen if name == "party_1"]
+    assert len(one) == 9
+    for first in (0, 4):
+        for rows, cut in one[first + 1 : first + 4]:
+            assert torch.equal(rows, one[first][0])
+            assert torch.equal(cut, one[first][1])
+    assert not torch.equal(one[4][0], one[0][0])
+    assert moved == ["party_1", "party_2"] * 2
+
+
+@pytest.mark.parametrize("kind", [VFLGANSynthesizer, VertiGANSynthesizer])
+def test_fewer_bits_are_fewer_bytes_and_a_model_close_by(frames, kind):
+    found = {
+        precision: fit(frames, kind, wire_precision=precision, model_selection="last")
+        for precision in ("float32", "float16", "int8")
+    }
+    told = {
+        p: s.transcript_.query("message.str.contains('Features|Gradients')")
+        for p, s in found.items()
+    }
+    total = {precision: told[precision]["bytes"].sum() for precision in told}
+    assert total["float16"] * 2 == total["float32"]
+    assert total["int8"] < total["float32"] * 0.3
+    assert same(found["float32"], fit(frames, kind, model_selection="last"))
+    for precision in ("float16", "int8"):
+        assert not same(found["float32"], found[precision])
+        assert same(
+            found[precision], fit(frames, kind, wire_precision=precision, model_selection="last")
+        )
+
+
+def test_a_run_that_is_resumed_has_the_bytes_of_one_that_was_not(frames, tmp_path):
+    few = {"steps_per_exchange": 4, "wire_precision": "int8"}
+    whole = fit(frames, **few, epochs=3)
+    fit(frames, **few, epochs=3, fit={"checkpoint": tmp_path / "c", "checkpoint_every": 2})
+    first = VFLGANSynthesizer(**SMALL | few | {"epochs": 3})
+
+    class Stop:
+        def on_epoch_end(self, state):
+            return state.epoch == 2
+
+    first.fit(frames, KEY, checkpoint=tmp_path / "d", checkpoint_every=2, callbacks=[Stop()])
+    again = fit(frames, **few, epochs=3, fit={"resume": tmp_path / "d"})
+    assert same(again, whole)
+
+
+@pytest.mark.parametrize(
+    "mechanism", [DPSGD(noise_multiplier=1.0, n_records=70), FirstLayer(noise_multiplier=1.0)]
+)
+@pytest.mark.parametrize(
+    ("few", "reason"),
+    [({"steps_per_exchange": 2}, "counts one noisy step"), ({"wire_precision": "int8"}, "exact")],
+)
+def test_mechanisms_that_count_steps_refuse_both(frames, mechanism, few, reason):
+    with pytest.raises(ParameterError, match=reason):
+        fit(frames, privacy=mechanism, **few)
+
+
+def test_a_method_without_discriminators_has_no_use_for_them(frames):
+    with pytest.raises(ParameterError, match="steps_per_exchange=2 has no effect"):
+        fit(
+            frames,
+            privacy=MeanEmbedding(epsilon=1.0),
+            epochs=None,
+            batch_size=None,
+            steps_per_exchange=2,
+        )
