@@ -41,5 +41,5 @@ def fault_of(error: BaseException | None) -> str | None:
             return _WORDS[int(found[1])]
         if isinstance(error, RuntimeError) and any(w in str(error).lower() for w in _MEMORY):
             return _WORDS[errno.ENOMEM]
-        error = error.__cause__ or error.__context__
+        error = error.__cause__
     return None

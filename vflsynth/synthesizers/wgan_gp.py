@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from vflsynth._validation import Choice
 from vflsynth.mechanisms import DPSGD, DPSGDGAN, GSWGAN, FirstLayer, MeanEmbedding
 from vflsynth.methods import MeanEmbeddingMethod, WGANGPMethod
 from vflsynth.registry import register
@@ -25,6 +26,8 @@ gradient_penalty_weight, discriminator_steps, batch_size, epochs, learning_rate,
 generator_average, model_selection, evaluate_every, calibrate_marginals, column_kinds, \
 contract, transformer, memory_limit, device, random_state, verbose
         As of `VertiGANSynthesizer`.
+    wire_precision : {"float32"}
+        Nothing is sent to anybody.
     privacy : Mechanism, optional
         Differential privacy for the synthetic table, by any of `vflsynth.mechanisms` but
         `LatentTree`. `MeanEmbedding`, `DPSGD` and `FirstLayer` are those of `VFLGANSynthesizer` and
@@ -72,6 +75,7 @@ contract, transformer, memory_limit, device, random_state, verbose
     3
     """
 
+    _rules: ClassVar = VertiGANSynthesizer._rules | {"wire_precision": Choice(("float32",))}
     joins: ClassVar = True
     methods: ClassVar = {
         None: WGANGPMethod,

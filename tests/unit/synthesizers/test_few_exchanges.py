@@ -154,7 +154,11 @@ def test_a_run_that_is_resumed_has_the_bytes_of_one_that_was_not(frames, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "mechanism", [DPSGD(noise_multiplier=1.0, n_records=70), FirstLayer(noise_multiplier=1.0)]
+    "mechanism",
+    [
+        DPSGD(noise_multiplier=1.0, delta=1e-3, n_records=70),
+        FirstLayer(noise_multiplier=1.0, delta=1e-3),
+    ],
 )
 @pytest.mark.parametrize(
     ("few", "reason"),
@@ -169,7 +173,7 @@ def test_a_method_without_discriminators_has_no_use_for_them(frames):
     with pytest.raises(ParameterError, match="steps_per_exchange=2 has no effect"):
         fit(
             frames,
-            privacy=MeanEmbedding(epsilon=1.0),
+            privacy=MeanEmbedding(epsilon=1.0, delta=1e-3),
             epochs=None,
             batch_size=None,
             steps_per_exchange=2,
