@@ -18,6 +18,7 @@ from vflsynth.mechanisms.lengths import default_epochs, power_of_two
 from vflsynth.methods.base import Algorithm, Duration, Method
 from vflsynth.methods.gan_party import GANParty
 from vflsynth.methods.gan_server import GANServer
+from vflsynth.methods.masked import gather_masked, n_masked_blocks
 from vflsynth.methods.settings import Settings
 from vflsynth.models.samplers import GeneratorSampler
 from vflsynth.privacy.discovery import ColumnCounts
@@ -78,7 +79,8 @@ class GANAlgorithm(Algorithm):
     def begin(self) -> None:
         """Let the server learn the real moments that model selection compares with."""
         if self.model_selection == "best":
-            self.server.learn_real_moments(self.channel.gather(MaskedReal, 0))
+            n_blocks = self.server.settings.n_masked_blocks
+            self.server.learn_real_moments(gather_masked(self.channel, n_blocks))
 
     def report(self, epoch: int) -> dict[str, Tensor]:
         """Gather mean losses since the last report by name, each of shape (replica,)."""
@@ -218,6 +220,8 @@ class GANMethod(Method):
         settings = self.plain_settings(n_records, list(widths.values()), check=length is None)
         if self.is_private:
             settings = replace(settings, n_evaluation=0)
+        else:
+            settings = replace(settings, n_masked_blocks=n_masked_blocks(n_records, widths))
         return settings if length is None else replace(settings, batch_size=length.batch_size)
 
     def plain_settings(
@@ -267,6 +271,10 @@ class GANMethod(Method):
             return Duration(length.epochs, length.steps_per_epoch, evaluate_every)
         epochs = self.default_epochs(n_records, settings.batch_size)
         return Duration(epochs, -(-n_records // settings.batch_size), evaluate_every)
+
+    def n_blocks(self, settings: Settings) -> int:
+        """Return how many blocks of masked records there are."""
+        return settings.n_masked_blocks
 
     def build(
         self, party: Any, settings: Settings, schedule: Schedule, streams: RandomStreams

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
+from vflsynth.methods.masked import MaskedBlocks
 from vflsynth.methods.party import TrainableParty
 from vflsynth.methods.settings import (
     RunningLosses,
@@ -66,6 +67,7 @@ class GANParty(TrainableParty):
         averaged = [] if self.averaged is None else _floats(self.averaged)
         self._averages = averaged, _floats(self.generator)
         self.selected = {k: v.clone() for k, v in self.published.state_dict().items()}
+        self._masked = MaskedBlocks(self._mask, settings.n_masked_blocks)
 
     def _make_generator(self) -> Generator:
         settings = self.settings
@@ -119,12 +121,14 @@ class GANParty(TrainableParty):
 
     @answers(MaskedReal)
     def masked_real(self, step: int) -> MaskedReal:
+        """Return a block of the masked training records."""
+        return MaskedReal(self.name, SERVER, step, self._masked[step])
+
+    def _mask(self) -> Tensor:
         """Mask all training records, Q [1, x_i]; one replica if all train on the same records."""
         rows = self.schedule.replica_rows
         records = self.records.unsqueeze(0) if rows is None else F.embedding(rows, self.records)
-        return MaskedReal(
-            self.name, SERVER, step, self.schedule.rotate(_with_constant(records), reuse=False)
-        )
+        return self.schedule.rotate(_with_constant(records), reuse=False)
 
     @answers(MaskedFake)
     def masked_fake(self, step: int) -> MaskedFake:

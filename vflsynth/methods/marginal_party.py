@@ -8,6 +8,7 @@ from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
 from vflsynth.marginals import Marginal, fit_marginals, marginal_scores
+from vflsynth.methods.masked import MaskedBlocks
 from vflsynth.methods.party import Party
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import CopulaLoadings, MaskedReal
@@ -30,18 +31,23 @@ class MarginalParty(Party):
     marginals: tuple[Marginal, ...]
     loadings: Tensor | None = None
 
-    def build(self, schedule: Schedule) -> None:
-        """Learn the marginals of the matched records."""
+    def build(self, schedule: Schedule, n_blocks: int) -> None:
+        """Learn the marginals of the matched records; mask scores in so many messages."""
         self.schedule = schedule
         encoded = self.encode()
         self.marginals = fit_marginals(encoded, self.transformer.spans_)
         self._scores = torch.from_numpy(marginal_scores(self.marginals, encoded))
+        self._masked = MaskedBlocks(self._mask, n_blocks)
 
     @answers(MaskedReal)
     def masked_scores(self, step: int) -> MaskedReal:
+        """Return a block of the masked scores."""
+        return MaskedReal(self.name, SERVER, step, self._masked[step])
+
+    def _mask(self) -> Tensor:
         """Return Q [1, s_i], s_i being the normal scores of the party's columns."""
         scores = F.pad(self._scores, (1, 0), value=1.0).unsqueeze(0)
-        return MaskedReal(self.name, SERVER, step, self.schedule.rotate(scores, reuse=False))
+        return self.schedule.rotate(scores, reuse=False)
 
     @takes(CopulaLoadings)
     def take_loadings(self, message: CopulaLoadings) -> None:

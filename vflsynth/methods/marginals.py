@@ -11,6 +11,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.methods.base import Algorithm, Duration, Method
 from vflsynth.methods.gan_server import moments
 from vflsynth.methods.marginal_party import MarginalParty
+from vflsynth.methods.masked import gather_masked, n_masked_blocks
 from vflsynth.models.samplers import MarginalSampler, RowSampler
 from vflsynth.protocol import SERVER, Channel, Schedule
 from vflsynth.protocol.messages import CopulaLoadings, MaskedReal
@@ -21,6 +22,7 @@ class MarginalSettings:
     """Nothing is trained step by step: all records are one batch."""
 
     batch_size: int
+    n_masked_blocks: int = 1
 
 
 class IndependentMethod(Method):
@@ -30,7 +32,7 @@ class IndependentMethod(Method):
 
     def settings(self, n_records: int, widths: Mapping[str, int]) -> MarginalSettings:
         """Say that all records are one batch."""
-        return MarginalSettings(n_records)
+        return MarginalSettings(n_records, n_masked_blocks(n_records, widths))
 
     def duration(self, n_records: int, settings: MarginalSettings) -> Duration:
         """No training step."""
@@ -44,7 +46,7 @@ class IndependentMethod(Method):
         streams: RandomStreams,
     ) -> None:
         """Learn a party's marginals."""
-        party.build(schedule)
+        party.build(schedule, settings.n_masked_blocks)
 
     def algorithm(
         self, channel: Channel, settings: MarginalSettings, streams: RandomStreams
@@ -59,11 +61,22 @@ class IndependentMethod(Method):
 
 
 class Copula(Algorithm):
-    """One exchange: masked normal scores, and loadings in return."""
+    """Masked normal scores, and loadings in return.
+
+    Parameters
+    ----------
+    channel : Channel
+    n_blocks : int
+        Of masked scores.
+    """
+
+    def __init__(self, channel: Channel, n_blocks: int) -> None:
+        super().__init__(channel)
+        self.n_blocks = n_blocks
 
     def begin(self) -> None:
         """Turn the correlations of all parties' scores into loadings for each."""
-        self.channel.scatter(copula_loadings(self.channel.gather(MaskedReal, 0)))
+        self.channel.scatter(copula_loadings(gather_masked(self.channel, self.n_blocks)))
 
 
 class CopulaMethod(IndependentMethod):
@@ -75,7 +88,11 @@ class CopulaMethod(IndependentMethod):
         self, channel: Channel, settings: MarginalSettings, streams: RandomStreams
     ) -> Copula:
         """Make the one exchange."""
-        return Copula(channel)
+        return Copula(channel, settings.n_masked_blocks)
+
+    def n_blocks(self, settings: MarginalSettings) -> int:
+        """Return how many blocks of masked scores there are."""
+        return settings.n_masked_blocks
 
 
 def copula_loadings(received: Mapping[str, MaskedReal]) -> dict[str, CopulaLoadings]:

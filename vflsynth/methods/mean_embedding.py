@@ -231,6 +231,7 @@ _OF_DISCRIMINATORS = {
     "gradient_penalty",
     "gradient_penalty_weight",
     "n_evaluation",
+    "n_masked_blocks",
     "discriminator_steps",
     "steps_per_exchange",
     "wire_precision",

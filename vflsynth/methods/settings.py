@@ -43,6 +43,7 @@ class Settings:
     discriminator_steps: int = 5
     steps_per_exchange: int = 1
     wire_precision: Precision = "float32"
+    n_masked_blocks: int = 1
 
     def window(self, step: int, steps_per_epoch: int) -> range:
         """Return the discriminator steps that are taken with the exchange that `step` belongs to.

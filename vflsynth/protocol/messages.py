@@ -299,14 +299,14 @@ _MASKED = (
 @message(
     from_party=True,
     made_of=MadeOf.RECORDS,
-    when=When.ONCE,
+    when=When.BLOCK,
     slow=True,
-    contents="Q [1, x_i] (R, m, w_i + 1), rotated by a secret rotation Q of the records; of normal "
-    "scores for the Gaussian copula",
+    contents="a block of the rows of Q [1, x_i] (R, m, w_i + 1), rotated by a secret rotation Q of "
+    "the records; of normal scores for the Gaussian copula",
     tells=_MASKED,
 )
 class MaskedReal(MaskedRecords):
-    """Real records, masked."""
+    """Real records, masked, of which no block is larger than 32 MiB."""
 
     records: Tensor
 

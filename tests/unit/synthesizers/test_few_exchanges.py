@@ -3,10 +3,12 @@
 import pytest
 import torch
 
-from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
+from vflsynth import GaussianCopulaSynthesizer, VertiGANSynthesizer, VFLGANSynthesizer
 from vflsynth.datasets import make_party_frames
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ParameterError, ProtocolError
+from vflsynth.federation.wire import MAX_BYTES
 from vflsynth.mechanisms import DPSGD, FirstLayer, MeanEmbedding
+from vflsynth.methods import masked
 from vflsynth.methods.settings import Settings
 from vflsynth.networks.adam import FlatAdam
 
@@ -178,3 +180,38 @@ def test_a_method_without_discriminators_has_no_use_for_them(frames):
             batch_size=None,
             steps_per_exchange=2,
         )
+
+
+@pytest.mark.parametrize("kind", [VFLGANSynthesizer, GaussianCopulaSynthesizer])
+def test_masked_records_in_blocks_are_the_same_records(frames, monkeypatch, kind):
+    parameters = {} if kind is GaussianCopulaSynthesizer else {"epochs": 1}
+
+    def made():
+        if kind is GaussianCopulaSynthesizer:
+            return kind(random_state=0).fit(frames, KEY, transcript=True)
+        return fit(frames, kind, **parameters)
+
+    whole = made()
+    monkeypatch.setattr(masked, "MOST_NUMBERS", 300)
+    blocks = made()
+    widths = [half.transformer.width_ + 1 for half in whole.parties_.values()]
+    assert sent(whole)["MaskedReal"] == 2
+    assert sent(blocks)["MaskedReal"] == 2 * -(-70 * max(widths) // 300) > 10
+    assert same(blocks, whole)
+    sizes = blocks.transcript_.query("message == 'MaskedReal'")["bytes"]
+    assert sizes.sum() == whole.transcript_.query("message == 'MaskedReal'")["bytes"].sum()
+
+
+def test_a_million_wide_records_are_sent_in_messages_that_any_node_takes():
+    blocks = masked.n_masked_blocks(10**6, {"a": 67, "b": 12})
+    assert blocks == 9
+    assert 4 * -(-(10**6) // blocks) * 68 <= 32 * 2**20 < MAX_BYTES
+
+
+def test_blocks_that_are_asked_for_out_of_turn_are_refused():
+    blocks = masked.MaskedBlocks(lambda: torch.ones(1, 10, 2), 3)
+    with pytest.raises(ProtocolError, match="out of turn"):
+        blocks[1]
+    assert [blocks[i].shape[1] for i in range(3)] == [4, 3, 3]
+    with pytest.raises(ProtocolError, match="out of turn"):
+        blocks[2]
