@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import re
 
+from vflsynth.exceptions import VFLSynthError
+
 _WORDS = {
     errno.ENOSPC: "its disk is full",
     errno.EDQUOT: "its disk quota is used up",
@@ -36,10 +38,11 @@ def fault_of(error: BaseException | None) -> str | None:
             return _WORDS[errno.ENOMEM]
         if isinstance(error, OSError) and error.errno in _WORDS:
             return _WORDS[error.errno]
-        found = _NUMBER.search(str(error))
+        text = "" if isinstance(error, VFLSynthError) else str(error)  # ours may quote others
+        found = _NUMBER.search(text)
         if found and int(found[1]) in _WORDS:
             return _WORDS[int(found[1])]
-        if isinstance(error, RuntimeError) and any(w in str(error).lower() for w in _MEMORY):
+        if isinstance(error, RuntimeError) and any(words in text.lower() for words in _MEMORY):
             return _WORDS[errno.ENOMEM]
         error = error.__cause__
     return None

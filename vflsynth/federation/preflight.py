@@ -30,8 +30,8 @@ from vflsynth.federation.site import SITE_FILE, Site
 
 _LEAST_DISK = 1 << 30
 _SECONDS = 5.0
-_SOON = 30
-"""Days before its end from which a certificate is worth renewing."""
+_SOON, _SOON_ROOT = 30, 180
+"""Days before its end from which a certificate is worth renewing, and that of the authority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +142,34 @@ def _certificate(kit: Path, site: Site) -> str:
     startup = kit / "startup"
     kind = "server" if (startup / "fed_server.json").is_file() else "client"
     path, key = startup / f"{kind}.crt", startup / f"{kind}.key"
+    root = startup / "rootCA.pem"
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        certificate, authority = (
+            x509.load_pem_x509_certificate(file.read_bytes()) for file in (path, root)
+        )
         mode = stat.S_IMODE(key.stat().st_mode)
     except (OSError, ValueError) as error:
-        raise ParameterError(f"{path} or its key cannot be read. Fix: package the kit") from error
+        raise ParameterError(
+            f"{path}, {root} or the key cannot be read. Fix: package the kit"
+        ) from error
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     name = str(names[0].value) if names else ""
     if kind == "client" and name != site.party:
         raise ParameterError(f"{path} is of {name!r}, and the site file of {site.party!r}")
+    own = _days_left(path, certificate)
+    if mode & 0o077:
+        raise ParameterError(f"{key} can be read by others. Fix: chmod 600 {key}")
+    of_root = _days_left(root, authority)
+    text = f"of {name}, {own} days left{'; renew it now' if own < _SOON else ''}"
+    if of_root < _SOON_ROOT:
+        text += (
+            f"; the authority's own ends in {of_root} days, and every certificate with it: plan "
+            "for a new one"
+        )
+    return text
+
+
+def _days_left(path: Path, certificate: x509.Certificate) -> int:
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     now = datetime.now(UTC)
     if not begins <= now <= ends:
@@ -158,10 +177,7 @@ def _certificate(kit: Path, site: Site) -> str:
             f"{path} is valid from {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M}, and the clock "
             f"here says {now:%Y-%m-%d %H:%M} (UTC). Fix: set the clock, or have it renewed"
         )
-    if mode & 0o077:
-        raise ParameterError(f"{key} can be read by others. Fix: chmod 600 {key}")
-    left = (ends - now).days
-    return f"of {name}, {left} days left{'; renew it now' if left < _SOON else ''}"
+    return (ends - now).days
 
 
 def _prepared(kit: Path, site: Site) -> str:

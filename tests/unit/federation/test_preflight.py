@@ -1,8 +1,13 @@
 """What a look at a site finds; with its kit and a server in `tests/integration/test_flare.py`."""
 
 from collections import namedtuple
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.x509.oid import NameOID
 
 from vflsynth.cli import main
 from vflsynth.federation import consent, preflight
@@ -75,3 +80,38 @@ def test_everybody_gets_a_definition(folder, capsys):
     assert files == {f"{n}.yml" for n in ("profile", "server", "admin", "clinic", "lab")}
     job = Job.read(folder / "job.toml")
     assert files == set(definitions(job, "vfl.example.org", 8102))
+
+
+@pytest.mark.parametrize(
+    ("own", "root", "words"),
+    [
+        (365, 3650, ["of lab, 364 days left"]),
+        (20, 3650, ["of lab, 19 days left; renew it now"]),
+        (90, 100, ["of lab, 89 days left; the authority's own ends in 99 days"]),
+        (-1, 100, ["client.crt is valid from"]),
+        (90, -1, ["rootCA.pem is valid from"]),
+    ],
+)
+def test_a_certificate_that_ends_soon_and_an_authority_that_does(folder, own, root, words):
+    startup = folder / "kit" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "client.key").touch(mode=0o600)
+    for file, days in {"client.crt": own, "rootCA.pem": root}.items():
+        (startup / file).write_bytes(certificate(days))
+    job, site = Job.read(folder / "job.toml"), Site.read(folder / "lab.toml")
+    found = {f.subject: f for f in preflight.preflight(job, site, folder / "kit")}["certificate"]
+    assert found.good is (min(own, root) > 0)
+    assert all(word in found.detail for word in words), found.detail
+
+
+def certificate(days):
+    """Make a certificate of `lab` that ends in so many days."""
+    key, name = (
+        ed25519.Ed25519PrivateKey.generate(),
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lab")]),
+    )
+    ends = datetime.now(UTC) + timedelta(days=days)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name)
+    made = made.public_key(key.public_key()).serial_number(1)
+    made = made.not_valid_before(ends - timedelta(days=4000)).not_valid_after(ends)
+    return made.sign(key, None).public_bytes(serialization.Encoding.PEM)
