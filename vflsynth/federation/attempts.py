@@ -125,6 +125,8 @@ class ServerAttempts:
                 logger.warning("server: %s", again(error, self._left))
             node, before = self._make(self.job, self._site), self.node.remote
             node.remote.heals, node.remote.gone = self._left > 0, before.greeted
+            if before.stopped is not None:
+                node.remote.abort(before.stopped)
             self.node = node
 
     def stop(self, error: Exception) -> None:

@@ -128,6 +128,8 @@ class RemoteChannel:
         Whether a run in which a party was lost may begin again, which parties are then told.
     gone : set of bytes
         Digests of hellos of former attempts: a network may bring them late.
+    stopped : PartyStoppedError or None
+        What a party said after the run was interrupted: it will not begin again.
 
     Notes
     -----
@@ -158,6 +160,7 @@ class RemoteChannel:
         self._attempt = os.urandom(8).hex()
         self.heals, self.interrupted = False, False
         self.gone: frozenset[bytes] = frozenset()
+        self.stopped: PartyStoppedError | None = None
 
     @property
     def greeted(self) -> frozenset[bytes]:
@@ -253,6 +256,8 @@ class RemoteChannel:
     def abort(self, error: BaseException) -> None:
         """Stop the run: every party that waits or asks from now on gets the reason."""
         with self._changed:
+            if self.interrupted and isinstance(error, PartyStoppedError):
+                self.stopped = error
             if self._failure is None and not self._done:
                 why = fault_of(error)
                 if isinstance(error, VFLSynthError) and not why:
@@ -462,7 +467,8 @@ class RemoteChannel:
 
     def _later(self) -> bytes:
         """Have a party send its hello again, soon."""
-        time.sleep(min(_SOON, self.limits.patience))
+        with self._changed:
+            self._changed.wait(min(_SOON, self.limits.patience))
         return encode(Frame(self._run, 0, status=Status.WAIT, attempt=self._attempt))
 
     def _tell(self, sender: str, error: VFLSynthError) -> bytes:

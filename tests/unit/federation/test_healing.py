@@ -2,22 +2,33 @@
 
 import itertools
 import threading
+from dataclasses import replace
 
 import pytest
 
 from tests.unit.federation.test_run import in_process
 from tests.unit.federation.trial import Direct, assert_same
-from vflsynth.exceptions import PartyLostError, PartyStoppedError
-from vflsynth.federation import participant
+from vflsynth.exceptions import PartyLostError, PartyStoppedError, RunInterruptedError
+from vflsynth.federation import attempts, exchange, participant
+from vflsynth.federation.attempts import ServerAttempts, attend
 from vflsynth.federation.exchange import Limits, RemoteChannel
+from vflsynth.federation.nodes import server_node
+from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Budget
-from vflsynth.federation.wire import Frame, Status, decode, encode
-from vflsynth.protocol.messages import DiscriminatorFeatures, Hello, Shape
+from vflsynth.federation.wire import Frame, Reason, Status, decode, encode
+from vflsynth.protocol.messages import (
+    BottomOutputs,
+    DiscriminatorFeatures,
+    Hello,
+    Shape,
+    SumShares,
+)
 
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch):
     monkeypatch.setattr(participant, "_PAUSE", 0.0)
+    monkeypatch.setattr(attempts, "_PAUSE", 0.0)
 
 
 class Lossy(Direct):
@@ -156,3 +167,141 @@ def test_a_reply_that_never_comes_ends_in_time(make_trial, monkeypatch):
     assert trial.outcome["server"].party == "party_1"
     assert "party_1" in str(trial.outcome["party_2"])
     assert isinstance(trial.outcome["party_1"], PartyLostError)
+
+
+# -- runs that begin again ------------------------------------------------------------------------
+
+
+class Attending:
+    """A party that takes part again as often as the job says."""
+
+    def __init__(self, job, site):
+        self.job, self.site = job, site
+
+    def run(self, link):
+        self.node = attend(self.job, self.site, link, PartyNode)
+
+
+class Losing(Direct):
+    """Has the server give a party up, once, when it answers a kind of message."""
+
+    when = DiscriminatorFeatures
+    lost = False
+
+    def exchange(self, frame, timeout):
+        kinds = [type(m) for m in decode(frame, 1 << 28).messages]
+        if kinds == [self.when] and not Losing.lost:
+            Losing.lost = True
+            self._node.node.remote.abort(PartyLostError("is gone", fix="x", party=self._name))
+        return self._node.exchange(self._name, frame)
+
+
+def run_again(trial, link=Losing):
+    Losing.lost = False
+    return trial.run(link, lambda job, site: ServerAttempts(job, site, server_node), Attending)
+
+
+@pytest.mark.parametrize("n_parties", [1, 3])
+def test_a_run_that_begins_again_ends_with_the_bytes_of_one_that_did_not(make_trial, n_parties):
+    trial = run_again(make_trial(n_parties, restarts=1))
+    assert set(trial.outcome.values()) == {None}
+    assert_same(trial, in_process(trial))
+
+
+def test_it_does_so_as_often_as_the_job_says(make_trial):
+    class Again(Losing):
+        def exchange(self, frame, timeout):
+            Losing.lost = False
+            return super().exchange(frame, timeout)
+
+    trial = run_again(make_trial(restarts=2), Again)
+    assert isinstance(trial.outcome["server"], PartyLostError)
+    assert len(list((trial.folder / "server" / "trial").glob("report-*"))) == 3
+
+
+def test_a_split_classifier_begins_again_too(make_split_trial):
+    class OfOutputs(Losing):
+        when = BottomOutputs
+
+    trial = run_again(make_split_trial(restarts=1), OfOutputs)
+    assert set(trial.outcome.values()) == {None}
+    assert len(list((trial.folder / "server" / "trial").glob("report-*"))) == 2
+
+
+class OfShares(Losing):
+    when = SumShares
+
+
+def test_a_private_run_does_so_if_the_job_says_so_and_pays_again(make_private_trial):
+    trial = run_again(make_private_trial(restarts=1, budget=Budget(20.0, 1e-3)), OfShares)
+    assert set(trial.outcome.values()) == {None}
+    for name in trial.sites:
+        first, again = trial.nodes[name].node.account.attempts
+        assert len(first.entries) == len(again.entries) > 0
+
+
+def test_else_a_private_run_stops(make_private_trial):
+    trial = make_private_trial(budget=Budget(20.0, 1e-3))
+    trial.job = replace(trial.job, restarts=None)
+    assert trial.job.most_restarts == 0
+    run_again(trial, OfShares)
+    assert isinstance(trial.outcome["server"], PartyLostError)
+
+
+def test_a_server_cannot_have_a_party_begin_again_for_ever(make_trial):
+    """Each beginning blinds the party's keys anew, and another party's keys once."""
+    hellos = []
+
+    class Insatiable:
+        def exchange(self, frame, timeout):
+            asked = decode(frame, 1 << 28)
+            if asked.reason is not None:
+                return b""
+            hellos.append(asked)
+            reason = Reason("PartyLostError", "is gone", "party_2", 0)
+            return encode(Frame(asked.run, 0, status=Status.AGAIN, reason=reason))
+
+    trial = make_trial(restarts=2)
+    with pytest.raises(RunInterruptedError):
+        attend(trial.job, trial.sites["party_1"], Insatiable(), PartyNode)
+    assert len(hellos) == 3
+    assert len({hello.messages[0].facts["nonce"] for hello in hellos}) == 3
+
+
+def test_frames_of_another_attempt_are_told_to_begin_again():
+    channel = RemoteChannel(["a"], "r", Limits(0.4, 5))
+    before = encode(Frame("r", 7, (Hello("a", "server", 0, {}),), attempt="of before"))
+    for data in (before, encode(Frame("r", 7, status=Status.WAIT, attempt="of before"))):
+        reply = decode(channel.exchange("a", data), 1 << 20)
+        assert reply.status is Status.AGAIN
+        assert reply.reason.error == "RunInterruptedError"
+    assert channel.failure is None
+    assert decode(channel.exchange("a", hello()), 1 << 20).status is Status.WAIT
+
+
+def test_a_hello_of_a_former_attempt_that_comes_late_is_not_taken():
+    channel = RemoteChannel(["a"], "r", Limits(0.4, 5))
+    channel.exchange("a", hello())
+    following = RemoteChannel(["a"], "r", Limits(0.4, 5))
+    following.gone = channel.greeted
+    assert decode(following.exchange("a", hello()), 1 << 20).status is Status.AGAIN
+    new = encode(Frame("r", 0, (Hello("a", "server", 0, {"nonce": "new"}),)))
+    assert decode(following.exchange("a", new), 1 << 20).status is Status.WAIT
+
+
+def test_a_node_that_was_stopped_blames_nobody(monkeypatch):
+    pause = exchange.Pause(1.0)
+    assert pause.overslept() == 0.0
+    now = exchange.perf_counter()
+    monkeypatch.setattr(exchange, "perf_counter", lambda: now + 31.0)
+    assert pause.overslept() == pytest.approx(30.0, abs=1.0)
+
+
+def test_what_a_party_says_while_a_run_is_interrupted_is_heard(make_trial):
+    trial = make_trial(restarts=1)
+    server = ServerAttempts(trial.job, trial.server_site, server_node)
+    server.node.remote.abort(PartyLostError("is gone", fix="x", party="party_2"))
+    reason = Reason("ArtefactError", "its disk is full", "party_1", 0)
+    server.exchange("party_1", encode(Frame("trial", 0, status=Status.ABORT, reason=reason)))
+    with pytest.raises(PartyStoppedError, match="its disk is full"):
+        server.run()
