@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from vflsynth._validation import Number, check_parameters
-from vflsynth.exceptions import MissingExtraError, ProtocolError
+from vflsynth.exceptions import MissingExtraError, ProtocolError, VFLSynthError
 from vflsynth.federation.consent import propose
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import ADMIN, write_job
@@ -100,22 +100,14 @@ class Administrator:
         ------
         TimeoutError
             If it takes longer.
-        ProtocolError
-            If the server is lost.
         """
         deadline = time.monotonic() + seconds
-        while not (status := self._status_if_there(job_id)).startswith(_ENDED):
+        while not (status := self.status(job_id)).startswith(_ENDED):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"job {job_id} is still {status} after {seconds:g} s")
             watch()
             time.sleep(0.5)
         return status
-
-    def _status_if_there(self, job_id: str) -> str:
-        try:
-            return self.status(job_id)
-        except Exception as error:  # FLARE's have no common class
-            raise ProtocolError(f"the server was lost: {error!r}") from error
 
     def close(self) -> None:
         """End the session."""
@@ -165,7 +157,8 @@ def submit(
     for attempt in range(1, attempts + 1):
         before()
         try:
-            ended = _submit_once(job, admin, seconds, watch, signature, again=attempt > 1)
+            with _losing():
+                ended = _submit_once(job, admin, seconds, watch, signature, again=attempt > 1)
         except ProtocolError as error:
             if attempt == attempts:
                 raise
@@ -181,6 +174,17 @@ def submit(
             )
             time.sleep(pause)
     return ended
+
+
+@contextmanager
+def _losing() -> Iterator[None]:
+    """Say that the server was lost, whatever FLARE says: its errors have no common class."""
+    try:
+        yield
+    except (VFLSynthError, TimeoutError):
+        raise
+    except Exception as error:
+        raise ProtocolError(f"the server was lost: {error!r}") from error
 
 
 def _submit_once(
