@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from vflsynth._validation import Number, Optional, check_parameters
+from vflsynth._validation import Number, Optional, Rule, check_parameters
 from vflsynth.configuration import DEFAULT_METHOD, known_keys, make_estimator, read_toml
 from vflsynth.contract import (
     Contract,
@@ -140,7 +140,7 @@ class Job:
             raise ParameterError(f"{where}: on must be the name of the key column, got {on!r}")
         contract = _shared(content.get("contract", ""), f"{where}: contract")
         job = cls(**{**content, "parties": tuple(parties), "contract": contract})
-        rules = {
+        rules: dict[str, Rule] = {
             "checkpoint_every": Number(1, whole=True),
             "exchange_timeout": _SECONDS,
             "setup_timeout": _SECONDS,

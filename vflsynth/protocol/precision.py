@@ -48,7 +48,7 @@ def pack(
         return values.half()
     rows, columns = values.shape[1:]
     blocks = -(-columns // _BLOCK)
-    padded = F.pad(values, (0, blocks * _BLOCK - columns)).unflatten(-1, (blocks, _BLOCK))
+    padded = F.pad(values, (0, blocks * _BLOCK - columns)).reshape(-1, rows, blocks, _BLOCK)
     scales = padded.abs().amax(-1, keepdim=True) / _LARGEST
     draws = uniform((rows, blocks, _BLOCK))
     # What is not finite makes a scale that is not, which `unpack` refuses.
@@ -89,7 +89,8 @@ def unpack(packed: Tensor, precision: Precision) -> Tensor:
             raise _refused(f"int8 numbers of shape {tuple(packed.shape)} came, without scales")
         scales = packed[..., columns:].contiguous().view(torch.float32)
         numbers = F.pad(packed[..., :columns].float(), (0, blocks * _BLOCK - columns))
-        values = (numbers.unflatten(-1, (blocks, _BLOCK)) * scales.unsqueeze(-1)).flatten(-2)
+        numbers = numbers.reshape(*scales.shape, _BLOCK)
+        values = (numbers * scales.unsqueeze(-1)).flatten(-2)
         values = values[..., :columns]
     if not bool(torch.isfinite(values).all()):
         raise PayloadRejectedError(

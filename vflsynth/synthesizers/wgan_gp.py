@@ -75,7 +75,7 @@ contract, transformer, memory_limit, device, random_state, verbose
     3
     """
 
-    _rules: ClassVar = VertiGANSynthesizer._rules | {"wire_precision": Choice(("float32",))}
+    _rules: ClassVar = {**VertiGANSynthesizer._rules, "wire_precision": Choice(("float32",))}
     joins: ClassVar = True
     methods: ClassVar = {
         None: WGANGPMethod,
