@@ -4,14 +4,15 @@ import json
 import os
 import re
 import signal
-import threading
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
 import pytest
 
 from tests.integration.processes import EXCHANGE, job_process, same_bytes, trains
-from vflsynth.federation.administrator import Administrator, abort, submit
+from vflsynth.federation.administrator import Administrator, abort
 from vflsynth.federation.reports import KILLED
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")
@@ -92,40 +93,49 @@ def test_a_job_that_is_aborted_stops_everywhere(running):
     assert abort(job, running.federation.admin) == 0
 
 
+def job_file(job, path):
+    """Write a job as people do."""
+    content = {name: value for name, value in job.to_dict().items() if value is not None}
+    parameters = content.pop("parameters")
+    lines = [f"{name} = {json.dumps(value)}" for name, value in content.items()]
+    lines += ["[parameters]", *(f"{name} = {json.dumps(v)}" for name, v in parameters.items())]
+    path.write_text("\n".join(lines))
+    return path
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_supervisor_brings_a_run_to_its_end_whoever_is_killed(running):
     """First a party's process of the job, then the server with all that it started."""
     job, federation = running.job("supervised", epochs=300), running.federation
-    found, began = {}, time.monotonic()
-
-    def supervise():
-        try:
-            found["ended"] = submit(job, federation.admin, 300, attempts=4, key=running.key)
-        except Exception as error:
-            found["ended"] = repr(error)
+    command = [sys.executable, "-m", "vflsynth", "parties", "submit"]
+    command += [job_file(job, running.folder / "supervised.toml"), "--admin", federation.admin]
+    command += ["--key", running.key, "--attempts", "4", "--timeout", "300"]
 
     def beyond(epoch):
         folder = running.folder / "party_1" / job.name / "checkpoints"
         return lambda: any(int(path.name[6:]) > epoch for path in folder.glob("epoch-*"))
 
-    supervisor = threading.Thread(target=supervise)
-    supervisor.start()
+    running.administrator.close()  # it would not outlive its server
+    began = time.monotonic()
+    with (running.folder / "supervised.txt").open("w") as said:
+        supervisor = subprocess.Popen(list(map(str, command)), stdout=said, stderr=said)
     running.wait_for(beyond(0), 120)
     os.kill(job_process(running, "party_2"), signal.SIGKILL)
     running.wait_for(beyond(100), 200)
     federation.kill("server")
     federation.start("server")
-    running.administrator.close()
-    supervisor.join(400)
+    code = supervisor.wait(400)
     running.administrator = Administrator(federation.admin, sorted(running.frames))
-    assert found["ended"] == "FINISHED:COMPLETED"
-    print(f"{time.monotonic() - began:.0f} s for 300 epochs with two kills")
+    said = (running.folder / "supervised.txt").read_text()
+    print(f"{time.monotonic() - began:.0f} s for 300 epochs with two kills\n{said}")
+    assert code == 0
+    assert said.count("is submitted again") >= 2
     for name, half in running.in_process(job).parties_.items():
         assert same_bytes(running.half(name, job), half)
-    said = [running.outcome("server", job.name, number) for number in (1, 2, 3)]
-    assert "the process of party_2 is gone" in said[0]
-    assert said[1:] == [KILLED, "finished"]
+    outcomes = [running.outcome("server", job.name, number) for number in (1, 2, 3)]
+    assert "the process of party_2 is gone" in outcomes[0]
+    assert outcomes[1:] == [KILLED, "finished"]
 
 
 @pytest.mark.slow
