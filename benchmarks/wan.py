@@ -29,6 +29,8 @@ from benchmarks._federation import Parties
 from vflsynth.evaluation import association_errors, detection_auc, frechet_distance
 from vflsynth.federation.kit import write_job
 from vflsynth.mechanisms.lengths import default_epochs
+from vflsynth.protocol import MESSAGES, When
+from vflsynth.protocol.messages import MaskedFake
 from vflsynth.registry import Members
 
 ONE_WAY, RATE = 0.025, 1e8
@@ -85,6 +87,25 @@ def judge(data: str, method: str, mode: str, seed: int) -> dict[str, Any]:
     }
 
 
+def whole_run(report: dict[str, Any], party: str, epochs: int) -> float:
+    """Return the megabytes of a party in a run of so many epochs, from the report of a shorter."""
+    parameters, total = report["job"]["parameters"], 0.0
+    found = parameters.get("epochs", epochs)
+    every = parameters.get("evaluate_every", 1)
+    times = {
+        When.STEP: epochs / found,
+        When.EPOCH: epochs / found,
+        "evaluation": -(-epochs // every) / -(-found // every),
+    }
+    for row in report["left"] + report["arrived"]:
+        if party in row.values():
+            when: Any = MESSAGES[row["message"]].declared.when
+            if row["message"] == MaskedFake.__name__:
+                when = "evaluation"
+            total += row["bytes"] * times.get(when, 1)
+    return total / 1e6
+
+
 def measure(
     data: str, method: str, rows: int | None, epochs: int | None, mode: str
 ) -> dict[str, Any]:
@@ -103,6 +124,8 @@ def measure(
         report = json.loads((parties.folder / "server" / "wan" / "report-001.json").read_text())
         assert report["outcome"] == "finished", f"{status}: {report['outcome']}"
         assert parties.proxy is not None
+        batch_size = report["settings"].get("batch_size", records)
+        epochs_by_default = default_epochs(records, batch_size)
         of_party = max(
             sum(r["bytes"] for r in report["left"] + report["arrived"] if name in r.values())
             for name in frames
@@ -116,11 +139,12 @@ def measure(
             "seconds": round(seconds, 1),
             "exchanges": sum(r["messages"] for r in report["arrived"]),
             "megabytes of messages of the busiest party": round(of_party / 1e6, 1),
+            "megabytes by default": round(
+                max(whole_run(report, name, epochs_by_default) for name in frames), 1
+            ),
             "megabytes through the proxy": round(parties.proxy.passed / 1e6, 1),
             "seconds of an epoch": seconds_of_an_epoch(report.get("history", [])),
-            "epochs by default": default_epochs(records, report["settings"]["batch_size"])
-            if "batch_size" in report["settings"]
-            else None,
+            "epochs by default": epochs_by_default if epochs else None,
             "load average": os.getloadavg()[0],
         }
 
