@@ -108,7 +108,8 @@ def job_file(job, path):
 def test_a_supervisor_brings_a_run_to_its_end_whoever_is_killed(running):
     """First a party's process of the job, then the server with all that it started."""
     job, federation = running.job("supervised", epochs=300), running.federation
-    command = [sys.executable, "-m", "vflsynth", "parties", "submit"]
+    program = "import sys; from vflsynth.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "parties", "submit"]
     command += [job_file(job, running.folder / "supervised.toml"), "--admin", federation.admin]
     command += ["--key", running.key, "--attempts", "4", "--timeout", "300"]
 

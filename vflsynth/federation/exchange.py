@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import TypeVar
 
 from vflsynth.exceptions import (
@@ -29,6 +28,7 @@ from vflsynth.exceptions import (
     VFLSynthError,
 )
 from vflsynth.federation.faults import fault_of
+from vflsynth.federation.pauses import Pause
 from vflsynth.federation.wire import MAX_BYTES, Frame, Reason, Request, Status, decode, encode
 from vflsynth.protocol import SERVER, Message, Transcript
 from vflsynth.protocol.channel import addressed
@@ -42,25 +42,7 @@ GRACE = 5.0
 """Seconds that a party waits longer than the server, so that the server's reason arrives first."""
 
 _PATIENCE, _SOON = 2.0, 0.2
-_LOOK, _OVERSLEPT = 1.0, 2.0
-
-
-class Pause:
-    """A wait whose process may be stopped meanwhile, as may its machine: nobody else is to blame.
-
-    Parameters
-    ----------
-    seconds : float
-        The longest that it should take.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self._began = seconds, perf_counter()
-
-    def overslept(self) -> float:
-        """Return the seconds by which it took longer, 0 if these are few."""
-        late = perf_counter() - self._began - self.seconds
-        return late if late > _OVERSLEPT else 0.0
+_LOOK = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +201,10 @@ class RemoteChannel:
                     raise self._lost(kind, step)
                 pause = Pause(min(left, _LOOK))
                 self._changed.wait(pause.seconds)
-                deadline += pause.overslept()
+                late = pause.overslept()
+                deadline += late
+                for seat in self._seats.values():
+                    seat.since += late
             answers = {name: seat.answer for name, seat in self._seats.items() if seat.answer}
         tags = {name: tag for name, (_, tag) in answers.items()}
         if self._own_tag is not None:
@@ -372,7 +357,7 @@ class RemoteChannel:
                     fix="stop the old process and start the site again",
                     party=sender,
                 )
-            self._check_attempt(frame, data, seat, sender)
+            self._check_attempt(frame, data, sender)
             if self._is_old(frame, data, seat):
                 return frame.number  # sent again: computed once, answered as often as asked
             if frame.reason is not None:
@@ -401,7 +386,7 @@ class RemoteChannel:
             return _digest(data) == seat.first
         return 0 < frame.number < seat.number
 
-    def _check_attempt(self, frame: Frame, data: bytes, seat: _Seat, sender: str) -> None:
+    def _check_attempt(self, frame: Frame, data: bytes, sender: str) -> None:
         """Have whoever belongs to another attempt begin again, as the server may have been."""
         of_another = frame.attempt != self._attempt if frame.attempt else _digest(data) in self.gone
         if of_another and frame.reason is None:

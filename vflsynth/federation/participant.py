@@ -16,8 +16,9 @@ from vflsynth.exceptions import (
     RunInterruptedError,
     VFLSynthError,
 )
-from vflsynth.federation.exchange import GRACE, Limits, Pause
+from vflsynth.federation.exchange import GRACE, Limits
 from vflsynth.federation.faults import fault_of
+from vflsynth.federation.pauses import Pause
 from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
 from vflsynth.protocol import SERVER, Message, Participant, Transcript, When
 from vflsynth.protocol.messages import Hello
