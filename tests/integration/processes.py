@@ -95,7 +95,9 @@ class Proxy:
             while True:
                 for ready in select.select([near, far], [], [])[0]:
                     data = ready.recv(1 << 16)
-                    if not data:
+                    if not data:  # the other end learns of it too, as without a proxy
+                        near.shutdown(socket.SHUT_RDWR)
+                        far.shutdown(socket.SHUT_RDWR)
                         return
                     (far if ready is near else near).sendall(data)
 
