@@ -59,6 +59,8 @@ def request_kits(job, folder, port):
     root = x509.load_pem_x509_certificate((ca / "rootCA.pem").read_bytes())
     digest = root.fingerprint(hashes.SHA256()).hex(":").upper()
 
+    one_packs = threading.Lock()
+
     def request(name):
         own = folder / f"{name}-request"
         nvflare("cert", "request", "-p", folder / f"{name}.yml", "--out", own)
@@ -66,7 +68,8 @@ def request_kits(job, folder, port):
         assert not any(entry.endswith(".key") for entry in ZipFile(asked).namelist())
         signed = folder / f"{name}.signed.zip"
         nvflare("cert", "approve", asked, "-c", ca, "--profile", profile, "--out", signed)
-        nvflare("package", signed, "--request-dir", own, "-w", folder, "--fingerprint", digest)
+        with one_packs:  # all in one workspace
+            nvflare("package", signed, "--request-dir", own, "-w", folder, "--fingerprint", digest)
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(request, [name[:-4] for name in files if name != "profile.yml"]))
