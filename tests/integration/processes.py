@@ -88,7 +88,11 @@ class Proxy:
     def _serve(self):
         while True:
             near, _ = self.listener.accept()
-            pair = near, socket.create_connection((HOST, self.target))
+            try:
+                pair = near, socket.create_connection((HOST, self.target))
+            except OSError:  # the server is away for a while
+                near.close()
+                continue
             self.pairs.append(pair)
             threading.Thread(target=self._pass, args=pair, daemon=True).start()
 
