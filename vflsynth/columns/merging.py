@@ -42,8 +42,8 @@ def merged(column: pd.Series[Any], kept: Sequence[Any]) -> pd.Series[Any]:
     replace = _replacement(dtype, list(present), kept, column.name)
     becomes = {value: replace(value) for value in rare}
     if isinstance(dtype, pd.CategoricalDtype):
-        categories = [value for value in dtype.categories if value not in becomes]
-        categories += [v for v in dict.fromkeys(becomes.values()) if v not in categories]
+        left = (value for value in dtype.categories if value not in becomes)
+        categories = list(dict.fromkeys([*left, *becomes.values()]))
         dtype = pd.CategoricalDtype(categories, ordered=dtype.ordered)
     objects = column.astype(object).map(lambda value: becomes.get(value, value))
     return objects.astype(dtype)
