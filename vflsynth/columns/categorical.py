@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -326,9 +327,8 @@ class CategoricalTransformer(ColumnTransformer):
         label = str(self.name_)
         if (code := self.code_) is not None:
             first = OutputSpan(0, code.n_groups, "softmax", label, "category")
-            within = code.sizes
-            return first, OutputSpan(
-                code.n_groups, code.n_places, "softmax", label, "category", within=within
+            return first, replace(
+                first, start=code.n_groups, width=code.n_places, within=code.sizes
             )
         if self.n_slots_ < 2:
             return ()

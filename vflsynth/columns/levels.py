@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vflsynth.columns.base import Matrix, from_one_hot
+from vflsynth.columns.base import from_one_hot
 
 Codes = npt.NDArray[np.intp]
 
@@ -58,10 +58,15 @@ class TwoPartCode:
         return max(self.sizes)
 
     @property
+    def width(self) -> int:
+        """Matrix columns of both parts."""
+        return self.n_groups + self.n_places
+
+    @property
     def _starts(self) -> Codes:
         return np.cumsum([0, *self.sizes[:-1]])
 
-    def write(self, slots: Codes, out: Matrix) -> None:
+    def write(self, slots: Codes, out: npt.NDArray[np.floating]) -> None:
         """Set the two ones of every record; those of slot -1 get none."""
         coded = np.flatnonzero(slots >= 0)
         groups = np.searchsorted(self._starts, slots[coded], side="right") - 1
