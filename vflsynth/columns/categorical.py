@@ -22,6 +22,7 @@ from vflsynth.columns.base import (
     one_hot,
 )
 from vflsynth.columns.codec import array_of, scalar_from_json, scalar_to_json
+from vflsynth.columns.distinct import factorize, key_of
 from vflsynth.columns.levels import Codes, TwoPartCode, allocate, members, shared_slots
 from vflsynth.columns.merging import merged
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
@@ -35,6 +36,9 @@ from vflsynth.exceptions import (
 
 ONE_HOT_CATEGORIES = 256
 """Most values of one one-hot code; columns that have more get a code in two parts."""
+
+MOST_COUNTED = 1024
+"""Most categories of a public list of which noisy counts are made."""
 
 MANY_RECORDS = 5
 """Fewest records of a value that comes out of a column which has a code in two parts."""
@@ -135,15 +139,19 @@ class CategoricalTransformer(ColumnTransformer):
         )
 
     def _fit(self, column: pd.Series[Any]) -> None:
-        codes, values = _factorize(column)
+        codes, values = factorize(column)
         if not len(values):
             raise EmptyColumnError(
                 "the column has no value", fix="drop the column", column=column.name
             )
         listed = () if self.categories is None else tuple(self.categories)
         if max(len(values), len(listed)) > self.max_categories:
-            n_values = max(len(values), len(listed))
-            raise _too_many_categories(column, n_values, self.max_categories)
+            raise _too_many_categories(
+                column,
+                max(len(values), len(listed)),
+                f"max_categories is {self.max_categories}",
+                f"or raise max_categories to {max(len(values), len(listed))}",
+            )
         self.has_missing_ = bool((codes < 0).any())
         # Object columns may write "missing" as None, NaN or NA; the first one found stands for all.
         self._missing_value: Any = None
@@ -155,15 +163,23 @@ class CategoricalTransformer(ColumnTransformer):
             self.merges_ = False
             self._fit_listed(column, listed, codes, values)
             return
-        fewest = self.rare_records
+        fewest, counts = self.rare_records, np.bincount(codes[codes >= 0])
         if len(values) > ONE_HOT_CATEGORIES:
             fewest = max(fewest, MANY_RECORDS)
-        frequent = np.bincount(codes[codes >= 0]) >= fewest
+        frequent = counts >= fewest
+        if fewest > self.rare_records and 2 * counts[frequent].sum() < counts.sum():
+            raise _too_many_categories(
+                column,
+                len(values),
+                f"of more than {ONE_HOT_CATEGORIES}, those that fewer than {MANY_RECORDS} records "
+                "hold are not kept, and most records would lose theirs",
+                "or declare a public list of its categories in a contract",
+            )
         self.merges_ = not frequent.all()
         if self.merges_:
             column = merged(column, [value for value, kept in zip(values, frequent) if kept])
             self.dtype_ = column.dtype
-            codes, values = _factorize(column)
+            codes, values = factorize(column)
         self._check_values(column, values)
         order = self._order(column.name, self.dtype_, values)
         counts = np.bincount(codes[codes >= 0], minlength=len(values))[order]
@@ -188,8 +204,8 @@ class CategoricalTransformer(ColumnTransformer):
             raise does_not_hold(column.name, self.dtype_)
         self._check_values(column, list(listed))
         levels = self.in_order(column.name, self.dtype_, listed)
-        place = {_key(value): i for i, value in enumerate(levels)}
-        at = [place.get(_key(value), -1) for value in values]
+        place = {key_of(value): i for i, value in enumerate(levels)}
+        at = [place.get(key_of(value), -1) for value in values]
         if -1 in at:
             raise ColumnKindError(
                 f"{at.count(-1)} of its values are not in the public list of categories",
@@ -239,6 +255,13 @@ class CategoricalTransformer(ColumnTransformer):
             )
         if listed is not None and not can_hold(dtype, listed.values):
             raise does_not_hold(name, dtype)
+        if listed is not None and len(listed.values) > MOST_COUNTED:
+            raise CardinalityError(
+                f"the public list has {len(listed.values)} categories; under differential privacy "
+                f"at most {MOST_COUNTED} are counted, as each of many would drown in its noise",
+                fix="group them, zip codes by their first digits for instance",
+                column=name,
+            )
         return listed
 
     @classmethod
@@ -290,9 +313,11 @@ class CategoricalTransformer(ColumnTransformer):
         """Slot of each record, -1 where it had none when fitted."""
         if self.merges_:
             column = merged(column, list(self.categories_))
-        codes, values = _factorize(column)
-        position = {_key(value): i for i, value in enumerate(self.categories_)}
-        slots = np.array([position.get(_key(value), -1) for value in values] + [-1], dtype=np.intp)
+        codes, values = factorize(column)
+        position = {key_of(value): i for i, value in enumerate(self.categories_)}
+        slots = np.array(
+            [position.get(key_of(value), -1) for value in values] + [-1], dtype=np.intp
+        )
         if self.code_ is None:
             np.minimum(slots, self.n_frequent_, out=slots)  # all rare values share one slot
         else:
@@ -449,50 +474,9 @@ def does_not_hold(name: Hashable, dtype: Any) -> ColumnKindError:
     )
 
 
-def _key(value: Any) -> tuple[bool, Any]:
-    """Return a dictionary key that tells True from 1."""
-    return isinstance(value, bool | np.bool_), value
-
-
-def _factorize(column: pd.Series[Any]) -> tuple[Codes, list[Any]]:
-    """Code of each record (-1 where missing) and the distinct values as Python objects."""
-    try:
-        codes, uniques = pd.factorize(column)
-    except TypeError:
-        raise ColumnKindError(
-            "the column holds values that cannot be hashed, such as lists",
-            fix="convert them to text, or drop the column",
-            column=column.name,
-        ) from None
-    values = list(uniques)
-    if column.dtype == np.dtype(object) and any(v in (0, 1) for v in values if _is_number(v)):
-        return _separate_booleans(column, codes, values)
-    return codes, values
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, bool | np.bool_ | int | float | np.number)
-
-
-def _separate_booleans(
-    column: pd.Series[Any], codes: Codes, values: list[Any]
-) -> tuple[Codes, list[Any]]:
-    """Undo that pandas takes True for 1 and False for 0 in columns of mixed objects."""
-    boolean = np.fromiter((isinstance(v, bool | np.bool_) for v in column), np.bool_, len(column))
-    pairs = np.where(codes < 0, -1, 2 * codes + boolean)
-    new_codes, pairs_found = pd.factorize(pairs[pairs >= 0])
-    result = np.full(len(codes), -1, dtype=np.intp)
-    result[pairs >= 0] = new_codes
-    separated = [bool(values[p // 2]) if p % 2 else values[p // 2] for p in pairs_found.tolist()]
-    # A number that was first met as a boolean still looks like one.
-    separated = [
-        int(v) if not p % 2 and isinstance(v, bool | np.bool_) else v
-        for v, p in zip(separated, pairs_found.tolist())
-    ]
-    return result, separated
-
-
-def _too_many_categories(column: pd.Series[Any], n_values: int, limit: int) -> CardinalityError:
+def _too_many_categories(
+    column: pd.Series[Any], n_values: int, reason: str, remedy: str
+) -> CardinalityError:
     numeric = column.dtype == np.dtype(object) and pd.api.types.infer_dtype(column) in (
         "integer",
         "floating",
@@ -503,9 +487,8 @@ def _too_many_categories(column: pd.Series[Any], n_values: int, limit: int) -> C
     )
     convert = "convert it with pandas.to_numeric or pandas.to_datetime; or " if numeric else ""
     return CardinalityError(
-        f"{n_values} distinct values, of {len(column)} rows or of the public list; "
-        f"max_categories is {limit}",
+        f"{n_values} distinct values in {len(column)} rows; {reason}",
         fix=f"{convert}drop the column if it identifies records; group its values; declare another "
-        f"kind if it is a number or a date; or raise max_categories to {n_values}",
+        f"kind if it is a number or a date; {remedy}",
         column=column.name,
     )
