@@ -1,7 +1,7 @@
 """Large tables: seconds, peak memory, and what becomes of columns of many levels.
 
-    python -m benchmarks.scale --tables mixed --rows 50000 200000 1000000
-    python -m benchmarks.scale --tables zips-12000 --rows 200000 --methods autoregressive vflgan
+    python -m benchmarks.scale --data mixed --rows 50000 200000 1000000
+    python -m benchmarks.scale --data zips-12000 --rows 200000 --methods autoregressive vflgan
 
 "mixed" is the table of 20 columns of `benchmarks.transformers`, at two parties. "zips-V" has V zip
 codes at one party and an income at the other, whose logarithm is the effect of the code, half of it
@@ -103,7 +103,7 @@ def measure(name: str, method: str, n_rows: int, seed: int) -> _results.Row:
         table["quality"] = table["quality"].astype(np.int8)
         halves = {"agency": table.iloc[:, :10], "bank": table.iloc[:, 10:]}
         frames = {k: half.assign(id=np.arange(n_rows)) for k, half in halves.items()}
-    row: _results.Row = {"table": name, "method": method, "rows": n_rows, "seed": seed}
+    row: _results.Row = {"data": name, "method": method, "rows": n_rows, "seed": seed}
     row["tables_peak_rss_mb"] = peak_megabytes()
     synth = METHODS[method](random_state=seed, verbose=0, **options)
     started, cpu = time.perf_counter(), time.process_time()
@@ -128,21 +128,21 @@ def measure(name: str, method: str, n_rows: int, seed: int) -> _results.Row:
 def main() -> None:
     """Measure what is missing, each cell in a process of its own, and print the table."""
     parser = _commands.parser(__doc__)
-    parser.add_argument("--tables", nargs="+", default=["mixed", "zips-12000"])
+    parser.add_argument("--data", nargs="+", default=["mixed", "zips-12000"])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["autoregressive"])
     parser.add_argument("--rows", nargs="+", type=int, default=[50_000, 200_000])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--here", action="store_true", help="measure one cell in this process")
     arguments = parser.parse_args()
-    for table in arguments.tables:
+    for table in arguments.data:
         for method in arguments.methods:
             for n_rows in arguments.rows:
-                key = {"table": table, "method": method, "rows": n_rows, "seed": arguments.seed}
+                key = {"data": table, "method": method, "rows": n_rows, "seed": arguments.seed}
                 if arguments.here:
                     warnings.simplefilter("ignore")
                     _results.put("scale", measure(*key.values()))
                 elif not _results.rows("scale", **key):
-                    cell = ["--tables", table, "--methods", method, "--rows", str(n_rows)]
+                    cell = ["--data", table, "--methods", method, "--rows", str(n_rows)]
                     cell += ["--seed", str(arguments.seed), "--here"]
                     subprocess.run([sys.executable, "-m", "benchmarks.scale", *cell], check=True)
     print(_results.read("scale").to_string())

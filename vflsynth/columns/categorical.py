@@ -112,9 +112,11 @@ class CategoricalTransformer(ColumnTransformer):
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
         """Write the one-hot code of each record's slot, or the code in two parts."""
         slots = self._slots(column)
+        if self.n_slots_ < 2:
+            return
         if self.code_ is not None:
             self.code_.write(slots, out)
-        elif self.n_slots_ > 1:
+        else:
             one_hot(slots, out)
 
     @property
@@ -131,7 +133,7 @@ class CategoricalTransformer(ColumnTransformer):
             raise ParameterError(f"max_categories must be a positive integer, got {limit!r}")
         check_share("rare_threshold", self.rare_threshold)
         if self.categories is not None:
-            Categories(tuple(self.categories))
+            Categories(self.categories)  # type: ignore[arg-type]
         check_parameters(
             type(self).__name__,
             {"rare_records": self.rare_records},
@@ -288,7 +290,7 @@ class CategoricalTransformer(ColumnTransformer):
         unseen = slots < 0
         if self.rare_shares_:
             slots[unseen & column.notna().to_numpy()] = self.n_frequent_
-        if self.code_ is not None:
+        if self.code_ is not None and self.n_slots_ > 1:
             self.code_.write(slots, out)
         elif self.n_slots_ > 1:
             coded = np.flatnonzero(slots >= 0)
@@ -328,7 +330,7 @@ class CategoricalTransformer(ColumnTransformer):
 
     def _decode(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
         codes = np.zeros(len(matrix), dtype=np.intp)
-        if self.code_ is not None:
+        if self.code_ is not None and self.n_slots_ > 1:
             codes = self.code_.read(matrix)
         elif self.n_slots_ > 1:
             codes = from_one_hot(matrix)
@@ -349,14 +351,14 @@ class CategoricalTransformer(ColumnTransformer):
         return column
 
     def _spans(self) -> tuple[OutputSpan, ...]:
+        if self.n_slots_ < 2:
+            return ()
         label = str(self.name_)
         if (code := self.code_) is not None:
             first = OutputSpan(0, code.n_groups, "softmax", label, "category")
             return first, replace(
                 first, start=code.n_groups, width=code.n_places, within=code.sizes
             )
-        if self.n_slots_ < 2:
-            return ()
         return (OutputSpan(0, self.n_slots_, "softmax", label, "category"),)
 
     def _saved_parameters(self) -> dict[str, Any]:

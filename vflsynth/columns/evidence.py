@@ -178,7 +178,7 @@ def _add_wanted(found: Evidence, column: ColumnTransformer, wanted: Wanted) -> N
     if not _has_value(column):
         # By encoding, not by decoding: rare categories share a code.
         asked = pd.Series([*wanted.values], dtype=column.dtype_, name=column.name_)
-        encoded = (column.transform(asked) > 0.5).any(0)
+        encoded: Flags = np.any(column.transform(asked) > 0.5, axis=0)
         for span in _codes(column):
             codes = encoded[span.start : span.stop].copy()
             if wanted.missing and span.within is None:

@@ -355,7 +355,7 @@ class ConditionalNetwork(nn.Module):
                 logits = logits + self._of_group(column, codes[:, :, column - 1])
             if shares is not None and column in self.parts:
                 groups, biases = codes[0, :, column - 1], self.within[str(column)][0]
-                for group in groups.unique().tolist():
+                for group in torch.unique(groups).tolist():
                     rows = groups == group
                     shift = _shift_to(logits[0, rows], shares[column][group])
                     logits[0, rows] += shift

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vflsynth.columns import Categories
 from vflsynth.columns.categorical import CategoricalTransformer, OrderedTransformer
 from vflsynth.columns.levels import TwoPartCode, members, shared_slots
-from vflsynth.exceptions import CardinalityError, ColumnKindError
+from vflsynth.exceptions import CardinalityError, ColumnKindError, PrivacyParameterError
 
 LABELS = [f"{i:05d}" for i in range(400)]
 
@@ -133,3 +133,17 @@ def test_a_long_public_list_is_refused_under_privacy() -> None:
     listed = Categories(tuple(range(1025)))
     with pytest.raises(CardinalityError, match="1025 categories"):
         CategoricalTransformer.public_column("zip", np.dtype("int64"), listed)
+
+
+@pytest.mark.parametrize("values", [LABELS[:1] * 9, LABELS[:9]], ids=["frequent", "rare"])
+def test_a_single_slot_is_a_constant(values: list[str]) -> None:
+    transformer = CategoricalTransformer(categories=LABELS).fit(pd.Series(values))
+    assert transformer.width_ == 0
+    decoded = transformer.inverse_transform(np.zeros((800, 0)))
+    assert len(set(decoded)) == (1 if len(set(values)) == 1 else len(LABELS))
+
+
+@pytest.mark.parametrize("listed", [5, "abc", ["a", "a"]])
+def test_what_is_no_list_is_refused(listed: object) -> None:
+    with pytest.raises(PrivacyParameterError, match="categories"):
+        CategoricalTransformer(categories=listed).fit(pd.Series(["a"]))
