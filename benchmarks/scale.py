@@ -32,6 +32,11 @@ METHODS: dict[str, Callable[..., Any]] = {
     "vflgan": VFLGANSynthesizer,
 }
 _NEIGHBOURS = 100
+_SCORES = {
+    "total_variation": "total variation of codes",
+    "total_variation_of_neighbours": "of hundreds of neighbours",
+    "correlation_with_effect": "correlation of effect and income",
+}
 
 
 class Zips:
@@ -125,6 +130,22 @@ def measure(name: str, method: str, n_rows: int, seed: int) -> _results.Row:
     return row
 
 
+def show() -> None:
+    """Print what was measured, and of zip codes what became of them beside fresh real rows."""
+    for row in _results.rows("scale"):
+        print(
+            f"{row['data']:<20}{row['method']:<15}{row['rows']:>9,} rows: fit "
+            f"{row['fit_seconds']:>5.0f} s ({row['fit_cpu_seconds']:.0f} of one core, "
+            f"{row['epochs']} epochs), sample {row['sample_seconds']:.0f} s, peak "
+            f"{row['peak_rss_mb'] / 1000:.2f} GB (tables {row['tables_peak_rss_mb'] / 1000:.2f})"
+        )
+        if "codes" in row:
+            fresh = (row[f"{name}_of_fresh_rows"] for name in _SCORES)
+            compared = zip(_SCORES.values(), (row[name] for name in _SCORES), fresh, strict=True)
+            texts = [f"{text} {own:.3f} ({other:.3f})" for text, own, other in compared]
+            print(f"    {row['merged_share']:.1%} merged; {', '.join(texts)}")
+
+
 def main() -> None:
     """Measure what is missing, each cell in a process of its own, and print the table."""
     parser = _commands.parser(__doc__)
@@ -133,7 +154,11 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", type=int, default=[50_000, 200_000])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--here", action="store_true", help="measure one cell in this process")
+    parser.add_argument("--show", action="store_true", help="measure nothing")
     arguments = parser.parse_args()
+    if arguments.show:
+        show()
+        return
     for table in arguments.data:
         for method in arguments.methods:
             for n_rows in arguments.rows:
@@ -145,7 +170,7 @@ def main() -> None:
                     cell = ["--data", table, "--methods", method, "--rows", str(n_rows)]
                     cell += ["--seed", str(arguments.seed), "--here"]
                     subprocess.run([sys.executable, "-m", "benchmarks.scale", *cell], check=True)
-    print(_results.read("scale").to_string())
+    show()
 
 
 if __name__ == "__main__":
