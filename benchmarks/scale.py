@@ -7,7 +7,7 @@
 codes at one party and an income at the other, whose logarithm is the effect of the code, half of it
 shared by a hundred neighbouring codes, and as much noise; "zips-V-listed" is the same with all
 codes declared public in a contract. Every measurement is a process of its own, whose largest
-resident set is the peak; the table itself is in it. Epochs are those of the default settings.
+resident set is the peak; the table itself is in it.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ def _total_variation(a: Any, b: Any) -> float:
     return float(np.abs(a / a.sum() - b / b.sum()).sum() / 2.0)
 
 
-def measure(name: str, method: str, n_rows: int, seed: int) -> _results.Row:
+def measure(name: str, method: str, n_rows: int, seed: int, epochs: int | None) -> _results.Row:
     """Fit and sample, in this process."""
     _, _, rest = name.partition("-")
     levels, _, listed = rest.partition("-")
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"epochs": epochs}
     if levels:
         zips = Zips(int(levels))
         frames = zips.frames(n_rows, seed)
@@ -153,6 +153,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["autoregressive"])
     parser.add_argument("--rows", nargs="+", type=int, default=[50_000, 200_000])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, help="default: what the method takes")
     parser.add_argument("--here", action="store_true", help="measure one cell in this process")
     parser.add_argument("--show", action="store_true", help="measure nothing")
     arguments = parser.parse_args()
@@ -165,10 +166,12 @@ def main() -> None:
                 key = {"data": table, "method": method, "rows": n_rows, "seed": arguments.seed}
                 if arguments.here:
                     warnings.simplefilter("ignore")
-                    _results.put("scale", measure(*key.values()))
+                    _results.put("scale", measure(*key.values(), arguments.epochs))
                 elif not _results.rows("scale", **key):
                     cell = ["--data", table, "--methods", method, "--rows", str(n_rows)]
                     cell += ["--seed", str(arguments.seed), "--here"]
+                    if arguments.epochs is not None:
+                        cell += ["--epochs", str(arguments.epochs)]
                     subprocess.run([sys.executable, "-m", "benchmarks.scale", *cell], check=True)
     show()
 
