@@ -396,8 +396,9 @@ class CategoricalTransformer(ColumnTransformer):
     def _restore_slots(self, levels: list[Any], slots: Codes, lost: list[int]) -> None:
         comes_out = np.ones(len(levels), dtype=np.bool_)
         comes_out[lost] = False
-        if slots.shape != comes_out.shape or not np.array_equal(
-            np.unique(slots[comes_out]), np.arange(slots.max() + 1)
+        inside = slots.shape == comes_out.shape and slots.max(initial=0) < len(levels)
+        if not inside or not np.array_equal(
+            np.unique(slots[comes_out]), np.arange(slots.max(initial=0) + 1)
         ):
             raise ValueError("every slot needs a category, and every category a slot")
         self._keep(levels, slots, comes_out)

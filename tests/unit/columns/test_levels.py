@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from vflsynth.columns import Categories
 from vflsynth.columns.categorical import CategoricalTransformer, OrderedTransformer
 from vflsynth.columns.levels import TwoPartCode, members, shared_slots
-from vflsynth.exceptions import CardinalityError, ColumnKindError, PrivacyParameterError
+from vflsynth.exceptions import (
+    ArtefactError,
+    CardinalityError,
+    ColumnKindError,
+    PrivacyParameterError,
+)
 
 LABELS = [f"{i:05d}" for i in range(400)]
 
@@ -147,3 +152,11 @@ def test_a_single_slot_is_a_constant(values: list[str]) -> None:
 def test_what_is_no_list_is_refused(listed: object) -> None:
     with pytest.raises(PrivacyParameterError, match="categories"):
         CategoricalTransformer(categories=listed).fit(pd.Series(["a"]))
+
+
+@pytest.mark.parametrize("change", [{"slots": [10**12] * 400}, {"slots": [0]}, {"lost": [999]}])
+def test_a_damaged_file_is_refused(change: dict[str, list[int]]) -> None:
+    content = CategoricalTransformer().fit(column()).to_dict()
+    content["state"] |= change
+    with pytest.raises(ArtefactError):
+        CategoricalTransformer.from_dict(content)
