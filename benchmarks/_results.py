@@ -43,6 +43,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "mnist_mechanisms": ("row",),
     "penalties": ("settings", "gradient_penalty", "seed"),
     "sampling": (),
+    "scale": ("data", "method", "rows", "seed"),
     "secure_sums": ("sum", "records", "parties"),
     "split_defaults": ("data", "method", "seed"),
     "split_defences": ("data", "parties", "method"),

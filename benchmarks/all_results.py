@@ -299,6 +299,15 @@ def _of_marvell() -> list[str]:
 Commands = Callable[[], Sequence[str]]
 
 
+def _of_scale() -> list[str]:
+    runs = [
+        {"data": r["data"], "methods": r["method"], "rows": r["rows"]}
+        | ({} if r["epochs_asked"] is None else {"epochs": r["epochs_asked"]})
+        for r in rows("scale")
+    ]
+    return commands("scale", runs, ["rows"])
+
+
 def only(*fixed: str) -> Commands:
     """Return commands that no result has to tell."""
     return lambda: fixed
@@ -382,6 +391,11 @@ SECTIONS: tuple[Section, ...] = (
     ("Accounting (ε of GS-WGAN is conditional)", only("accountants"), accountants.show),
     ("A training step", only("step_time"), step_time),
     ("Encoding and decoding", only("transformers"), transformers),
+    (
+        "Large tables, and columns of many levels (in brackets: fresh real rows)",
+        _of_scale,
+        lambda: show("scale", "--show"),
+    ),
     ("Sampling", only("sampling --rows 200000"), sampling),
     ("Parties in processes of their own", only("engine --epochs 40"), engine),
     (

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from vflsynth.columns import OutputSpan
+from vflsynth.columns.levels import TwoPartCode
 from vflsynth.columns.scaling import NormalScores
 
 Floats = npt.NDArray[np.float64]
@@ -39,12 +40,15 @@ class Marginal:
         Of the states; ``[1.0]`` if there is only the value. With a value, state 0 is "ordinary".
     quantiles : NormalScores or None
         Of the ordinary values: at most 1000 knots and a quarter of the records.
+    code : TwoPartCode, optional
+        Of categories that have a code in two parts.
     """
 
     value: int | None
     first_state: int | None
     probabilities: list[float]
     quantiles: NormalScores | None
+    code: TwoPartCode | None = None
 
     def __post_init__(self) -> None:
         shares = np.asarray(self.probabilities)
@@ -52,6 +56,8 @@ class Marginal:
             raise ValueError(f"not probabilities: {self.probabilities}")
         if (self.value is None) != (self.quantiles is None):
             raise ValueError("a value needs quantiles, and quantiles need a value")
+        if self.code is not None and sum(self.code.sizes) != len(shares):
+            raise ValueError("a code of another number of categories")
 
     @classmethod
     def fit(cls, matrix: npt.NDArray[np.float32], spans: Sequence[OutputSpan]) -> Self:
@@ -61,8 +67,13 @@ class Marginal:
         ----------
         matrix : ndarray, shape (record, encoded)
         spans : sequence of OutputSpan
-            Those of the column: a value, a state or category, or both.
+            Those of the column: a value, a state or category, or both; or both parts of a code.
         """
+        if spans[-1].within is not None:
+            code, start = TwoPartCode(spans[-1].within), spans[0].start
+            slots = code.read(matrix[:, start : spans[-1].stop])
+            counts = np.bincount(slots, minlength=sum(code.sizes))
+            return cls(None, start, (counts / len(slots)).tolist(), None, code)
         value = next((s.start for s in spans if s.role == "value"), None)
         state = next((s for s in spans if s.role != "value"), None)
         shares = [1.0]
@@ -95,7 +106,9 @@ class Marginal:
         # The last state whose part begins at or below the place, among those that have a part.
         order = order[shares[order] > 0]
         state = order[np.searchsorted(lower[order], place, side="right") - 1]
-        if self.first_state is not None:
+        if self.code is not None and self.first_state is not None:
+            self.code.write(state, rows[:, self.first_state : self.first_state + self.code.width])
+        elif self.first_state is not None:
             rows[np.arange(len(rows)), self.first_state + state] = 1.0
         if self.value is not None and self.quantiles is not None:
             ordinary = state == 0
@@ -113,6 +126,8 @@ class Marginal:
     def _states(self, matrix: npt.NDArray[np.float32]) -> npt.NDArray[np.intp]:
         if self.first_state is None:
             return np.zeros(len(matrix), dtype=np.intp)
+        if self.code is not None:
+            return self.code.read(matrix[:, self.first_state : self.first_state + self.code.width])
         stop = self.first_state + len(self.probabilities)
         states: npt.NDArray[np.intp] = np.argmax(matrix[:, self.first_state : stop], axis=1)
         return states
@@ -124,17 +139,19 @@ class Marginal:
             "first_state": self.first_state,
             "probabilities": self.probabilities,
             "quantiles": None if self.quantiles is None else self.quantiles.to_dict(),
+            "code": None if self.code is None else list(self.code.sizes),
         }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Undo `to_dict`."""
-        quantiles = content["quantiles"]
+        quantiles, sizes = content["quantiles"], content["code"]
         return cls(
             content["value"],
             content["first_state"],
             list(content["probabilities"]),
             None if quantiles is None else NormalScores(**quantiles),
+            None if sizes is None else TwoPartCode(tuple(sizes)),
         )
 
 
@@ -145,10 +162,12 @@ def fit_marginals(
     found = []
     gates = {span.gate for span in spans if span.gate is not None}
     states = {span.start: span for span in spans}
+    second = {span.start: span for span in spans if span.within is not None}
     for span in spans:
-        if span.start in gates:
-            continue  # goes with its value
+        if span.start in gates or span.start in second:
+            continue  # goes with its value, or with the first part
         both = [span] if span.gate is None else [span, states[span.gate]]
+        both += [second[span.stop]] if span.stop in second else []
         found.append(Marginal.fit(matrix, both))
     return tuple(found)
 

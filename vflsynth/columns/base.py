@@ -55,6 +55,9 @@ class OutputSpan:
     bound : float, optional
         For a value: real rows stay within ± this number B, and a generator outputs
         ``B tanh(x / B)``.
+    within : tuple of int, optional
+        For the second part of a code in two parts: how many of its columns each code of the span
+        before it has, always the first ones.
     """
 
     start: int
@@ -64,6 +67,7 @@ class OutputSpan:
     role: Literal["value", "category", "state"]
     gate: int | None = None
     bound: float | None = None
+    within: tuple[int, ...] | None = None
 
     @property
     def stop(self) -> int:
@@ -186,7 +190,7 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         return {
             "kind": self.kind,
             "parameters": {
-                name: scalar_to_json(value) for name, value in self.get_params(deep=False).items()
+                name: scalar_to_json(value) for name, value in self._saved_parameters().items()
             },
             "name": scalar_to_json(self.name_),
             "dtype": dtype_to_json(self.dtype_),
@@ -254,6 +258,10 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
 
     @abstractmethod
     def _spans(self) -> tuple[OutputSpan, ...]: ...
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        """Return the parameters that are saved besides what was learned."""
+        return dict(self.get_params(deep=False))
 
     @abstractmethod
     def _state(self) -> dict[str, Any]: ...

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,8 @@ from vflsynth.columns.base import (
     one_hot,
 )
 from vflsynth.columns.codec import array_of, scalar_from_json, scalar_to_json
+from vflsynth.columns.distinct import factorize, key_of
+from vflsynth.columns.levels import Codes, TwoPartCode, allocate, members, shared_slots
 from vflsynth.columns.merging import merged
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import (
@@ -32,9 +34,14 @@ from vflsynth.exceptions import (
     UnseenValueError,
 )
 
-Codes = npt.NDArray[np.intp]
+ONE_HOT_CATEGORIES = 256
+"""Most values of one one-hot code; columns that have more get a code in two parts."""
 
-_GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
+MOST_COUNTED = 1024
+"""Most categories of a public list of which noisy counts are made."""
+
+MANY_RECORDS = 5
+"""Fewest records of a value that comes out of a column which has a code in two parts."""
 
 
 class CategoricalTransformer(ColumnTransformer):
@@ -46,21 +53,26 @@ class CategoricalTransformer(ColumnTransformer):
 
     Parameters
     ----------
-    max_categories : int, default 256
-        More distinct values than this are refused: they cost one matrix column each, and are more
-        likely names or identifiers.
+    max_categories : int, default 100_000
+        More distinct values than this are refused: they are more likely names or identifiers.
     rare_threshold : float, default 0.001
         Values held by less than this share of all records share a slot, if there are two or more of
-        them. 0 gives every value its own slot.
+        them. 0 gives every value its own slot. Without effect on a code in two parts.
     rare_records : int, default 0
         Values held by fewer records than this are forgotten, and never come out: text counts as
         "other", numbers and ordered categories as the nearest value that is left, anything else as
-        the most frequent one. 0 and 1: none.
+        the most frequent one. 0 and 1: none. At least 5 where there are more than 256 values.
+    categories : tuple, optional
+        Public list of all values there can be, zip codes for instance, in any order. If it has more
+        than 256, those that fewer than `rare_records` (at least 5) records hold are kept: they
+        share a slot with their neighbours in sorted order until as many records hold the slot, and
+        a sample takes any of them alike, whether a record holds them or not.
 
     Attributes
     ----------
     categories_ : ExtensionArray
-        Distinct values with the column's dtype: the frequent ones, then the rare ones.
+        Distinct values with the column's dtype: the frequent ones, then the rare ones; sorted if
+        the code has two parts.
     n_frequent_ : int
         Number of values with a slot of their own.
     rare_shares_ : tuple of float
@@ -69,6 +81,9 @@ class CategoricalTransformer(ColumnTransformer):
         Whether missing values occurred.
     merges_ : bool
         Whether values were forgotten. All that are not known then count as they do.
+    code_ : TwoPartCode or None
+        How slots are coded where there are more than 256 values: as a one-hot group of neighbours
+        in sorted order, and a one-hot place in it.
 
     Notes
     -----
@@ -82,21 +97,33 @@ class CategoricalTransformer(ColumnTransformer):
     is_labels: ClassVar[bool] = True
 
     def __init__(
-        self, *, max_categories: int = 256, rare_threshold: float = 0.001, rare_records: int = 0
+        self,
+        *,
+        max_categories: int = 100_000,
+        rare_threshold: float = 0.001,
+        rare_records: int = 0,
+        categories: Sequence[Hashable] | None = None,
     ) -> None:
         self.max_categories = max_categories
         self.rare_threshold = rare_threshold
         self.rare_records = rare_records
+        self.categories = categories
 
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
-        """Write the one-hot code of each record's slot."""
+        """Write the one-hot code of each record's slot, or the code in two parts."""
         slots = self._slots(column)
-        if self.n_slots_ > 1:
+        if self.n_slots_ < 2:
+            return
+        if self.code_ is not None:
+            self.code_.write(slots, out)
+        else:
             one_hot(slots, out)
 
     @property
     def n_slots_(self) -> int:
         """Number of values, or groups of values, that are told apart."""
+        if self.code_ is not None:
+            return sum(self.code_.sizes)
         return self.n_frequent_ + bool(self.rare_shares_) + self.has_missing_
 
     def check_parameters(self) -> None:
@@ -105,6 +132,8 @@ class CategoricalTransformer(ColumnTransformer):
         if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1:
             raise ParameterError(f"max_categories must be a positive integer, got {limit!r}")
         check_share("rare_threshold", self.rare_threshold)
+        if self.categories is not None:
+            Categories(self.categories)  # type: ignore[arg-type]
         check_parameters(
             type(self).__name__,
             {"rare_records": self.rare_records},
@@ -112,22 +141,53 @@ class CategoricalTransformer(ColumnTransformer):
         )
 
     def _fit(self, column: pd.Series[Any]) -> None:
-        codes, values = _factorize(column)
+        codes, values = factorize(column)
         if not len(values):
             raise EmptyColumnError(
                 "the column has no value", fix="drop the column", column=column.name
             )
-        frequent = np.bincount(codes[codes >= 0]) >= self.rare_records
+        listed = () if self.categories is None else tuple(self.categories)
+        if max(len(values), len(listed)) > self.max_categories:
+            raise _too_many_categories(
+                column,
+                max(len(values), len(listed)),
+                f"max_categories is {self.max_categories}",
+                f"or raise max_categories to {max(len(values), len(listed))}",
+            )
+        self.has_missing_ = bool((codes < 0).any())
+        # Object columns may write "missing" as None, NaN or NA; the first one found stands for all.
+        self._missing_value: Any = None
+        if self.dtype_ == np.dtype(object) and self.has_missing_:
+            self._missing_value = column.iloc[int(np.argmax(codes < 0))]
+        self.code_: TwoPartCode | None = None
+        self.rare_shares_: tuple[float, ...] = ()
+        if len(listed) > ONE_HOT_CATEGORIES:
+            self.merges_ = False
+            self._fit_listed(column, listed, codes, values)
+            return
+        fewest, counts = self.rare_records, np.bincount(codes[codes >= 0])
+        if len(values) > ONE_HOT_CATEGORIES:
+            fewest = max(fewest, MANY_RECORDS)
+        frequent = counts >= fewest
+        if fewest > self.rare_records and 2 * counts[frequent].sum() < counts.sum():
+            raise _too_many_categories(
+                column,
+                len(values),
+                f"of more than {ONE_HOT_CATEGORIES}, those that fewer than {MANY_RECORDS} records "
+                "hold are not kept, and most records would lose theirs",
+                "or declare a public list of its categories in a contract",
+            )
         self.merges_ = not frequent.all()
         if self.merges_:
             column = merged(column, [value for value, kept in zip(values, frequent) if kept])
             self.dtype_ = column.dtype
-            codes, values = _factorize(column)
-        if len(values) > self.max_categories:
-            raise _too_many_categories(column, len(values), self.max_categories)
+            codes, values = factorize(column)
         self._check_values(column, values)
         order = self._order(column.name, self.dtype_, values)
         counts = np.bincount(codes[codes >= 0], minlength=len(values))[order]
+        if len(values) > ONE_HOT_CATEGORIES:
+            self._keep([values[i] for i in order], np.arange(len(values)), np.ones_like(counts))
+            return
         rare = counts < self.rare_threshold * len(codes)
         if rare.sum() < 2:
             rare[:] = False
@@ -135,11 +195,42 @@ class CategoricalTransformer(ColumnTransformer):
         self.categories_: ExtensionArray = array_of([values[i] for i in placed], self.dtype_)
         self.n_frequent_ = int((~rare).sum())
         self.rare_shares_ = tuple((counts[rare] / max(counts[rare].sum(), 1)).tolist())
-        self.has_missing_ = bool((codes < 0).any())
-        # Object columns may write "missing" as None, NaN or NA; the first one found stands for all.
-        self._missing_value: Any = None
-        if self.dtype_ == np.dtype(object) and self.has_missing_:
-            self._missing_value = column.iloc[int(np.argmax(codes < 0))]
+
+    def _fit_listed(
+        self, column: pd.Series[Any], listed: Sequence[Any], codes: Codes, values: list[Any]
+    ) -> None:
+        """Learn the slots of a long public list."""
+        if isinstance(self.dtype_, pd.CategoricalDtype):
+            self.dtype_ = pd.CategoricalDtype(list(listed), ordered=bool(self.dtype_.ordered))
+        if not can_hold(self.dtype_, listed):
+            raise does_not_hold(column.name, self.dtype_)
+        self._check_values(column, list(listed))
+        levels = self.in_order(column.name, self.dtype_, listed)
+        place = {key_of(value): i for i, value in enumerate(levels)}
+        at = [place.get(key_of(value), -1) for value in values]
+        if -1 in at:
+            raise ColumnKindError(
+                f"{at.count(-1)} of its values are not in the public list of categories",
+                fix="correct the list, or the table",
+                column=column.name,
+            )
+        counts = np.zeros(len(levels), dtype=np.intp)
+        np.add.at(counts, np.array(at), np.bincount(codes[codes >= 0], minlength=len(values)))
+        try:
+            slots, comes_out = shared_slots(counts, max(self.rare_records, MANY_RECORDS))
+        except ValueError as error:
+            raise CardinalityError(
+                str(error), fix="lower rare_records, or leave the column out", column=column.name
+            ) from None
+        self._keep(levels, slots, comes_out)
+
+    def _keep(self, levels: Sequence[Any], slots: Codes, comes_out: npt.NDArray[Any]) -> None:
+        """Keep sorted levels with their slots, and make the code in two parts."""
+        self.categories_ = array_of(list(levels), self.dtype_)
+        self.n_frequent_ = int(slots.max()) + 1
+        self._level_slots, self._comes_out = slots, comes_out.astype(np.bool_)
+        n_slots = self.n_frequent_ + self.has_missing_
+        self.code_ = TwoPartCode.of(n_slots, last_alone=self.has_missing_)
 
     def _check_values(self, column: pd.Series[Any], values: list[Any]) -> None:
         """Raise ColumnKindError for values that could not be saved."""
@@ -166,6 +257,13 @@ class CategoricalTransformer(ColumnTransformer):
             )
         if listed is not None and not can_hold(dtype, listed.values):
             raise does_not_hold(name, dtype)
+        if listed is not None and len(listed.values) > MOST_COUNTED:
+            raise CardinalityError(
+                f"the public list has {len(listed.values)} categories; under differential privacy "
+                f"at most {MOST_COUNTED} are counted, as each of many would drown in its noise",
+                fix="group them, zip codes by their first digits for instance",
+                column=name,
+            )
         return listed
 
     @classmethod
@@ -192,7 +290,9 @@ class CategoricalTransformer(ColumnTransformer):
         unseen = slots < 0
         if self.rare_shares_:
             slots[unseen & column.notna().to_numpy()] = self.n_frequent_
-        if self.n_slots_ > 1:
+        if self.code_ is not None and self.n_slots_ > 1:
+            self.code_.write(slots, out)
+        elif self.n_slots_ > 1:
             coded = np.flatnonzero(slots >= 0)
             out[coded, slots[coded]] = 1.0
         return int(unseen.sum())
@@ -215,17 +315,24 @@ class CategoricalTransformer(ColumnTransformer):
         """Slot of each record, -1 where it had none when fitted."""
         if self.merges_:
             column = merged(column, list(self.categories_))
-        codes, values = _factorize(column)
-        position = {_key(value): i for i, value in enumerate(self.categories_)}
-        slots = np.array([position.get(_key(value), -1) for value in values] + [-1], dtype=np.intp)
-        np.minimum(slots, self.n_frequent_, out=slots)  # all rare values share one slot
+        codes, values = factorize(column)
+        position = {key_of(value): i for i, value in enumerate(self.categories_)}
+        slots = np.array(
+            [position.get(key_of(value), -1) for value in values] + [-1], dtype=np.intp
+        )
+        if self.code_ is None:
+            np.minimum(slots, self.n_frequent_, out=slots)  # all rare values share one slot
+        else:
+            slots = np.where(slots < 0, -1, self._level_slots[slots])
         if self.has_missing_:
             slots[-1] = self.n_slots_ - 1  # factorize codes missing as -1
         return slots[codes]
 
     def _decode(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
         codes = np.zeros(len(matrix), dtype=np.intp)
-        if self.n_slots_ > 1:
+        if self.code_ is not None and self.n_slots_ > 1:
+            codes = self.code_.read(matrix)
+        elif self.n_slots_ > 1:
             codes = from_one_hot(matrix)
         missing = np.zeros(len(matrix), dtype=np.bool_)
         if self.has_missing_:
@@ -233,7 +340,10 @@ class CategoricalTransformer(ColumnTransformer):
             codes[missing] = 0
         if self.rare_shares_:
             pooled = np.flatnonzero((codes == self.n_frequent_) & ~missing)
-            codes[pooled] += _allocate(self.rare_shares_, len(pooled))
+            codes[pooled] += allocate(self.rare_shares_, len(pooled))
+        if self.code_ is not None:
+            there = np.where(self._comes_out, self._level_slots, -1)
+            codes = members(codes, there, self.n_frequent_)
         array = self.categories_.take(codes)
         if self.has_missing_:
             array[missing] = self._missing_value
@@ -243,10 +353,24 @@ class CategoricalTransformer(ColumnTransformer):
     def _spans(self) -> tuple[OutputSpan, ...]:
         if self.n_slots_ < 2:
             return ()
-        return (OutputSpan(0, self.n_slots_, "softmax", str(self.name_), "category"),)
+        label = str(self.name_)
+        if (code := self.code_) is not None:
+            first = OutputSpan(0, code.n_groups, "softmax", label, "category")
+            return first, replace(
+                first, start=code.n_groups, width=code.n_places, within=code.sizes
+            )
+        return (OutputSpan(0, self.n_slots_, "softmax", label, "category"),)
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        return super()._saved_parameters() | {"categories": None}  # `categories_` has them
 
     def _state(self) -> dict[str, Any]:
+        shared: dict[str, Any] = {}
+        if self.code_ is not None:
+            lost = np.flatnonzero(~self._comes_out).tolist()
+            shared = {"slots": self._level_slots.tolist(), "lost": lost}
         return {
+            **shared,
             "categories": [scalar_to_json(value) for value in self.categories_],
             "n_frequent": self.n_frequent_,
             "rare_shares": list(self.rare_shares_),
@@ -263,8 +387,21 @@ class CategoricalTransformer(ColumnTransformer):
         self.has_missing_ = bool(state["has_missing"])
         self.merges_ = bool(state["merges"])
         self._missing_value = scalar_from_json(state["missing_value"])
-        if not values or not 0 <= self.n_frequent_ == len(values) - len(self.rare_shares_):
+        self.code_ = None
+        if "slots" in state:
+            self._restore_slots(values, np.array(state["slots"], dtype=np.intp), state["lost"])
+        elif not values or not 0 <= self.n_frequent_ == len(values) - len(self.rare_shares_):
             raise ValueError("numbers of categories do not add up")
+
+    def _restore_slots(self, levels: list[Any], slots: Codes, lost: list[int]) -> None:
+        comes_out = np.ones(len(levels), dtype=np.bool_)
+        comes_out[lost] = False
+        inside = slots.shape == comes_out.shape and slots.max(initial=0) < len(levels)
+        if not inside or not np.array_equal(
+            np.unique(slots[comes_out]), np.arange(slots.max(initial=0) + 1)
+        ):
+            raise ValueError("every slot needs a category, and every category a slot")
+        self._keep(levels, slots, comes_out)
 
 
 class OrderedTransformer(CategoricalTransformer):
@@ -340,58 +477,9 @@ def does_not_hold(name: Hashable, dtype: Any) -> ColumnKindError:
     )
 
 
-def _key(value: Any) -> tuple[bool, Any]:
-    """Return a dictionary key that tells True from 1."""
-    return isinstance(value, bool | np.bool_), value
-
-
-def _factorize(column: pd.Series[Any]) -> tuple[Codes, list[Any]]:
-    """Code of each record (-1 where missing) and the distinct values as Python objects."""
-    try:
-        codes, uniques = pd.factorize(column)
-    except TypeError:
-        raise ColumnKindError(
-            "the column holds values that cannot be hashed, such as lists",
-            fix="convert them to text, or drop the column",
-            column=column.name,
-        ) from None
-    values = list(uniques)
-    if column.dtype == np.dtype(object) and any(v in (0, 1) for v in values if _is_number(v)):
-        return _separate_booleans(column, codes, values)
-    return codes, values
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, bool | np.bool_ | int | float | np.number)
-
-
-def _separate_booleans(
-    column: pd.Series[Any], codes: Codes, values: list[Any]
-) -> tuple[Codes, list[Any]]:
-    """Undo that pandas takes True for 1 and False for 0 in columns of mixed objects."""
-    boolean = np.fromiter((isinstance(v, bool | np.bool_) for v in column), np.bool_, len(column))
-    pairs = np.where(codes < 0, -1, 2 * codes + boolean)
-    new_codes, pairs_found = pd.factorize(pairs[pairs >= 0])
-    result = np.full(len(codes), -1, dtype=np.intp)
-    result[pairs >= 0] = new_codes
-    separated = [bool(values[p // 2]) if p % 2 else values[p // 2] for p in pairs_found.tolist()]
-    # A number that was first met as a boolean still looks like one.
-    separated = [
-        int(v) if not p % 2 and isinstance(v, bool | np.bool_) else v
-        for v, p in zip(separated, pairs_found.tolist())
-    ]
-    return result, separated
-
-
-def _allocate(shares: tuple[float, ...], n_records: int) -> Codes:
-    """Index of a rare value for each of `n_records`, in proportion to `shares`."""
-    points = (0.5 + np.arange(n_records) * _GOLDEN_RATIO) % 1.0
-    found = np.searchsorted(np.cumsum(shares), points, side="right")
-    return np.minimum(found, len(shares) - 1)
-
-
-def _too_many_categories(column: pd.Series[Any], n_values: int, limit: int) -> CardinalityError:
-    megabytes = 4 * n_values * len(column) / 1e6
+def _too_many_categories(
+    column: pd.Series[Any], n_values: int, reason: str, remedy: str
+) -> CardinalityError:
     numeric = column.dtype == np.dtype(object) and pd.api.types.infer_dtype(column) in (
         "integer",
         "floating",
@@ -402,9 +490,8 @@ def _too_many_categories(column: pd.Series[Any], n_values: int, limit: int) -> C
     )
     convert = "convert it with pandas.to_numeric or pandas.to_datetime; or " if numeric else ""
     return CardinalityError(
-        f"{n_values} distinct values in {len(column)} rows; max_categories is {limit}. One-hot, "
-        f"they would take {n_values} matrix columns ({megabytes:,.0f} MB)",
+        f"{n_values} distinct values in {len(column)} rows; {reason}",
         fix=f"{convert}drop the column if it identifies records; group its values; declare another "
-        f"kind if it is a number or a date; or raise max_categories to {n_values}",
+        f"kind if it is a number or a date; {remedy}",
         column=column.name,
     )

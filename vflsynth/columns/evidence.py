@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.base import ColumnTransformer, naming
+from vflsynth.columns.base import ColumnTransformer, OutputSpan, naming
 from vflsynth.columns.numeric import NumericTransformer
 from vflsynth.columns.table import TableTransformer
 from vflsynth.columns.wanted import Wanted
@@ -120,7 +120,7 @@ def evidence_of_wanted(table: TableTransformer, wanted: Mapping[Any, Wanted]) ->
 
 
 def _add_nothing(found: Evidence, column: ColumnTransformer, n: int) -> None:
-    found.allowed.append(None)
+    found.allowed += [None] * max(1, sum(span.role != "value" for span in column.spans_))
     if _has_value(column):
         found.lower.append(np.full(n, -np.inf))
         found.upper.append(np.full(n, np.inf))
@@ -132,16 +132,16 @@ def _add_rows(
     matrix = column.transform(values[known])
     if not column.width_:
         return
-    numeric = _has_value(column)
-    n_codes = column.width_ - int(numeric)
     allowed = None
-    if n_codes:
-        allowed = np.ones((len(values), n_codes), np.bool_)
-        allowed[known] = matrix[:, int(numeric) :] > 0.5
-        allowed[~known] = ~_missing_codes(column, n_codes)
-    found.allowed.append(allowed)
-    if not numeric:
+    for span in _codes(column):
+        allowed = np.ones((len(values), span.width), np.bool_)
+        allowed[known] = matrix[:, span.start : span.stop] > 0.5
+        allowed[~known] = ~_missing_codes(column, span)
+        found.allowed.append(allowed)
+    if not _has_value(column):
         return
+    if allowed is None:
+        found.allowed.append(None)
     lower, upper = np.full(len(values), -np.inf), np.full(len(values), np.inf)
     log_width: Any = 0.0
     if isinstance(column, NumericTransformer):
@@ -157,30 +157,35 @@ def _add_rows(
     found.upper.append(upper)
 
 
-def _missing_codes(column: ColumnTransformer, n_codes: int) -> Flags:
-    """Which codes stand for a missing value."""
-    return np.asarray(_decoded_codes(column, n_codes).isna())
+def _codes(column: ColumnTransformer) -> list[OutputSpan]:
+    """Spans of the column's codes: one, two where the code has two parts, or none."""
+    return [span for span in column.spans_ if span.role != "value"]
 
 
-def _decoded_codes(column: ColumnTransformer, n_codes: int) -> pd.Series[Any]:
-    """One value of every code, shape (code,)."""
-    matrix = np.zeros((n_codes, column.width_))
-    matrix[:, column.width_ - n_codes :] = np.eye(n_codes)
+def _missing_codes(column: ColumnTransformer, span: OutputSpan) -> Flags:
+    """Which codes stand for a missing value: its group, where the code has two parts."""
+    return np.asarray(_decoded_codes(column, span).isna())
+
+
+def _decoded_codes(column: ColumnTransformer, span: OutputSpan) -> pd.Series[Any]:
+    """One value of every code, shape (code,); the first that a group has, or a place may mean."""
+    matrix = np.zeros((span.width, column.width_))
+    matrix[:, span.start : span.stop] = np.eye(span.width)
     return column._decode_generated(matrix)
 
 
 def _add_wanted(found: Evidence, column: ColumnTransformer, wanted: Wanted) -> None:
-    numeric = _has_value(column)
-    n_codes = column.width_ - int(numeric)
-    if not numeric:
+    if not _has_value(column):
         # By encoding, not by decoding: rare categories share a code.
         asked = pd.Series([*wanted.values], dtype=column.dtype_, name=column.name_)
-        codes = np.zeros(n_codes, np.bool_)
-        if len(asked):
-            codes |= (column.transform(asked) > 0.5).any(0)
-        if wanted.missing:
-            codes |= _missing_codes(column, n_codes)
-        found.allowed.append(codes[None])
+        encoded: Flags = np.any(column.transform(asked) > 0.5, axis=0)
+        for span in _codes(column):
+            codes = encoded[span.start : span.stop].copy()
+            if wanted.missing and span.within is None:
+                codes |= _missing_codes(column, span)
+            elif wanted.missing:
+                codes[0] = True  # missing values have a group of their own
+            found.allowed.append(codes[None])
         return
     lower, upper = np.full(1, np.inf), np.full(1, -np.inf)  # nothing ordinary, unless:
     if wanted.is_range:
@@ -188,8 +193,8 @@ def _add_wanted(found: Evidence, column: ColumnTransformer, wanted: Wanted) -> N
     elif wanted.values:
         lower, upper = _scores_between(column, min(wanted.values), max(wanted.values))
     states: Flags | None = None
-    if n_codes:
-        states = wanted.satisfied(_decoded_codes(column, n_codes))
+    for span in _codes(column):
+        states = wanted.satisfied(_decoded_codes(column, span))
         states[0] = bool(lower[0] < upper[0])
     found.allowed.append(None if states is None else states[None])
     found.lower.append(lower)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,22 +39,21 @@ def merged(column: pd.Series[Any], kept: Sequence[Any]) -> pd.Series[Any]:
     present = column.dropna().unique()
     rare = [value for value in present if value not in known]
     dtype = column.dtype
-    replace = _replacement(dtype, list(present), kept, column.name)
-    becomes = {value: replace(value) for value in rare}
+    becomes = dict(zip(rare, _replacements(dtype, rare, list(present), kept, column.name)))
     if isinstance(dtype, pd.CategoricalDtype):
-        categories = [value for value in dtype.categories if value not in becomes]
-        categories += [v for v in dict.fromkeys(becomes.values()) if v not in categories]
+        left = (value for value in dtype.categories if value not in becomes)
+        categories = list(dict.fromkeys([*left, *becomes.values()]))
         dtype = pd.CategoricalDtype(categories, ordered=dtype.ordered)
     objects = column.astype(object).map(lambda value: becomes.get(value, value))
     return objects.astype(dtype)
 
 
-def _replacement(
-    dtype: Any, present: Sequence[Any], kept: Sequence[Any], label: Any
-) -> Callable[[Any], Any]:
+def _replacements(
+    dtype: Any, rare: Sequence[Any], present: Sequence[Any], kept: Sequence[Any], label: Any
+) -> list[Any]:
     ordered = isinstance(dtype, pd.CategoricalDtype) and dtype.ordered
     if not ordered and any(isinstance(value, str) for value in present):
-        return lambda value: OTHER
+        return [OTHER] * len(rare)
     if not len(kept):
         raise CardinalityError(
             "no value is held by rare_records records",
@@ -64,10 +63,17 @@ def _replacement(
     if ordered:
         places = {value: place for place, value in enumerate(dtype.categories)}
         kept = sorted(kept, key=places.__getitem__)
-        at = np.array([places[value] for value in kept])
-        return lambda value: kept[int(np.abs(at - places[value]).argmin())]
+        return _nearest(kept, [places[v] for v in kept], [places[v] for v in rare])
     if all(isinstance(value, int | float | np.number | np.bool_) for value in [*present, *kept]):
         kept = sorted(kept)
-        numbers = np.array(kept, dtype=np.float64)
-        return lambda value: kept[int(np.abs(numbers - float(value)).argmin())]
-    return lambda value: kept[0]
+        return _nearest(kept, kept, rare)
+    return [kept[0]] * len(rare)
+
+
+def _nearest(kept: Sequence[Any], places: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
+    """Return those that are kept at the nearest of rising places, the first of several."""
+    at, own = np.array(places, dtype=np.float64), np.array(wanted, dtype=np.float64)
+    right = np.searchsorted(at, own).clip(0, len(at) - 1)
+    left = (right - 1).clip(0)
+    nearest = np.where(np.abs(at[left] - own) <= np.abs(at[right] - own), left, right)
+    return [kept[k] for k in np.searchsorted(at, at[nearest])]

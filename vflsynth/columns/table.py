@@ -57,10 +57,12 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         values that several records share, and takes no others in columns that repeat all of them;
         "auto" takes one of the first two, column by column, see
         `vflsynth.columns.scaling.choose_scaling`.
-    max_categories : int, default 256
-        Largest number of distinct values of a categorical column.
+    max_categories : int, default 100_000
+        Largest number of distinct values of a categorical column. Up to 256 are one-hot; more have
+        a code in two parts, see `CategoricalTransformer`.
     rare_threshold : float, default 0.001
-        Categories held by less than this share of the records share one slot. 0 for none.
+        Of up to 256 categories, those held by less than this share of the records share one slot.
+        0 for none.
     spike_share : float or None, default 0.1
         Numbers held by at least this share of the records become states of their own. None for
         none; ``continuous="standard", spike_share=None, rare_threshold=0`` is the paper's encoding.
@@ -70,7 +72,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Fewest records of such a state; with `max_levels`, fewest on average.
     rare_records : int, optional
         Categories of fewer records are forgotten, see `CategoricalTransformer`. Default: 0 where a
-        table is only encoded, 5 wherever a synthesizer learns from it without privacy.
+        table is only encoded (5 of more than 256), 5 wherever a synthesizer learns from it without
+        privacy.
     extreme_records : int, optional
         So many of the smallest and largest numbers count as their mean, see `NumericTransformer`.
         Default: likewise.
@@ -122,7 +125,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         kinds: Mapping[Any, str] | None = None,
         *,
         continuous: Scaling = "auto",
-        max_categories: int = 256,
+        max_categories: int = 100_000,
         rare_threshold: float = 0.001,
         spike_share: float | None = 0.1,
         max_levels: int = 0,
@@ -434,7 +437,11 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if kinds is not None:
             kinds = [[scalar_to_json(label), kind] for label, kind in kinds.items()]
         if overrides is not None:
-            overrides = [[scalar_to_json(label), dict(own)] for label, own in overrides.items()]
+            overrides = [
+                # A public list is what was learned, too.
+                [scalar_to_json(label), {k: v for k, v in own.items() if k != "categories"}]
+                for label, own in overrides.items()
+            ]
         return {
             "parameters": parameters | {"kinds": kinds, "overrides": overrides},
             "party": self.party_,
@@ -555,7 +562,10 @@ _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
         ("auto", "standard"),
         "numbers are scaled by noisy histograms, which know no ranks",
     ),
-    "max_categories": ((256,), "the public list, or the noise, says which categories there are"),
+    "max_categories": (
+        (100_000,),
+        "the public list, or the noise, says which categories there are",
+    ),
     "rare_threshold": ((0.001, 0), "the noise of their counts says which categories are encoded"),
     "spike_share": ((0.1, None), "frequent single numbers would be read off the records"),
     "max_levels": ((0,), "the numbers that there are would be read off the records"),

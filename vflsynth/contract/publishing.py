@@ -161,9 +161,13 @@ def with_contract(
     overrides = {k: v for k, v in (template.overrides or {}).items() if k not in gone}
     for label, column in own.items():
         least = contract.rare_records if column.rare_records is None else column.rare_records
-        said = {"rare_records": least, "extreme_records": 0 if column.extremes else least}
-        if label not in gone and said != dict.fromkeys(said, contract.rare_records):
-            overrides[label] = {**said, **overrides.get(label, {})}
+        said: dict[str, Any] = {
+            "rare_records": least,
+            "extreme_records": 0 if column.extremes else least,
+        }
+        listed = {} if column.categories is None else {"categories": tuple(column.categories)}
+        if label not in gone and (listed or said != dict.fromkeys(said, contract.rare_records)):
+            overrides[label] = {**said, **listed, **overrides.get(label, {})}
     made.set_params(
         rare_records=max(contract.rare_records, template.rare_records or 0),
         extreme_records=max(contract.rare_records, template.extreme_records or 0),

@@ -14,7 +14,7 @@ from vflsynth.methods.autoregressive_settings import AutoregressiveSettings
 from vflsynth.methods.party import ENCODED_AT_ONCE, TrainableParty
 from vflsynth.methods.settings import RunningMeans, labelled, section
 from vflsynth.networks.adam import FlatAdam
-from vflsynth.networks.conditional import ConditionalNetwork, network_of
+from vflsynth.networks.conditional import ConditionalNetwork, network_of, pair_counts
 from vflsynth.networks.contexts import FixedFeatures, Sender
 from vflsynth.networks.layout import Layout
 from vflsynth.protocol import SERVER, HeldOutSchedule, answers, takes
@@ -337,22 +337,34 @@ class AutoregressiveParty(TrainableParty):
         uniforms = streams.uniform("codes", 0, (2, n, n_columns))
         normals = streams.normal("numbers", 0, (n, n_numbers))
         own = self.codes[:, self.settings.n_held_out :]
-        biases = []
+        changed: list[dict[str, Tensor]] = []
         for replica in range(len(own)):
             network = network_of(self.layout, self.weights(replica))
             assert network is not None
-            shares = [
-                torch.bincount(own[replica, :, i].long(), minlength=column.n_codes) / own.shape[1]
-                for i, column in enumerate(self.layout.columns)
-            ]
+            shares = [self._shares(own[replica], i) for i in range(n_columns)]
             context = self.contexts[replica : replica + 1, -n:]
             network.draw(context, uniforms[replica], normals[replica], shares)
-            biases.append(network.last_bias.detach())
+            changed.append(
+                {
+                    name: parameter.detach()
+                    for name, parameter in network.named_parameters()
+                    if name == "last_bias" or name.startswith("within.")
+                }
+            )
         for name, parameter in self.network.named_parameters():
-            if name == "last_bias":
+            if name in changed[0]:
                 place = slice(start, start + parameter.numel())
-                self.selected[place] = torch.cat(biases).flatten()
+                self.selected[place] = torch.cat([found[name] for found in changed]).flatten()
             start += parameter.numel()
+
+    def _shares(self, codes: Tensor, column: int) -> Tensor:
+        """Shares of a column's codes among records, (code,), or of places by group."""
+        own, within = codes[:, column], self.layout.columns[column].within
+        n_codes = self.layout.columns[column].n_codes
+        if within is None:
+            return torch.bincount(own.long(), minlength=n_codes) / len(own)
+        counts = pair_counts(codes[:, column - 1], own, len(within), n_codes)
+        return counts / counts.sum(1, keepdim=True).clamp_min(1)
 
     # -- state -----------------------------------------------------------------------------------
 

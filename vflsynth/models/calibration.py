@@ -29,6 +29,9 @@ _STEPS, _CLOSE, _LARGEST_OFFSET = 200, 1e-4, 10.0
 
 _LARGEST_SLOPE = 10.0
 
+_HOPELESS = -1e9
+"""Offset of a place that a group does not have."""
+
 
 @dataclass(frozen=True)
 class MarginalMap:
@@ -131,6 +134,106 @@ class MarginalMap:
         return cls(columns.to(device), gates.to(device), before, after, slopes)
 
 
+@dataclass(frozen=True)
+class PlaceOffsets:
+    """Offsets of the logits of places, for each group: of columns that have a code in two parts.
+
+    Group and place come from the same latent and are drawn apart, so that what is common in one
+    group would be drawn in all. With these every group has its own shares, and only places that
+    it has.
+
+    Parameters
+    ----------
+    spans : tuple of OutputSpan
+        Of the places; their groups are in the span before each.
+    offsets : tuple of Tensor, each (group, place)
+    """
+
+    spans: tuple[OutputSpan, ...]
+    offsets: tuple[Tensor, ...]
+
+    @classmethod
+    def fit(
+        cls, spans: Sequence[OutputSpan], logits: Tensor, rows: Tensor, records: Tensor
+    ) -> Self:
+        """Learn the offsets.
+
+        Parameters
+        ----------
+        spans : sequence of OutputSpan
+            Of the encoded row.
+        logits : Tensor, shape (n, encoded)
+        rows : Tensor, shape (n, encoded)
+            What was drawn by them, for its groups.
+        records : Tensor, shape (record, encoded)
+        """
+        found = []
+        for span in places_of(spans):
+            groups, codes = _groups(rows, span), _groups(records, span)
+            own, there = logits[:, span.start : span.stop], records[:, span.start : span.stop]
+            wanted = torch.zeros(len(span.within or ()), span.width, device=logits.device)
+            wanted.index_add_(0, codes, there)
+            wanted /= wanted.sum(1, keepdim=True).clamp_min(1.0)
+            table = _lacking(span, logits.device)
+            for group, shares in enumerate(wanted):
+                of_group = own[groups == group]
+                some = of_group if len(of_group) >= _RECORDS_PER_KNOT else own
+                table[group] += offsets_to(some + table[group], shares)
+            found.append(table)
+        return cls(places_of(spans), tuple(found))
+
+    def apply(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """Add the offsets of the rows' groups to logits; both have shape (..., encoded)."""
+        shifted = logits.clone()
+        for span, table in zip(self.spans, self.offsets, strict=True):
+            shifted[..., span.start : span.stop] += table[_groups(rows, span)]
+        return shifted
+
+    def part(self, place: slice, spans: Sequence[OutputSpan]) -> PlaceOffsets:
+        """Return those of some adjacent encoded columns, whose own spans these are."""
+        own = [
+            table
+            for span, table in zip(self.spans, self.offsets, strict=True)
+            if place.start <= span.start < place.stop
+        ]
+        return PlaceOffsets(places_of(spans), tuple(own))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what has to be saved besides the spans."""
+        return {str(k): table for k, table in enumerate(self.offsets)}
+
+    @classmethod
+    def restore(cls, tensors: Mapping[str, Tensor], spans: Sequence[OutputSpan]) -> Self:
+        """Undo `tensors`.
+
+        Raises
+        ------
+        ValueError
+            If they are not of these spans.
+        """
+        own = places_of(spans)
+        tables = tuple(tensors[str(k)] for k in range(len(own)))
+        if any(t.shape != (len(s.within or ()), s.width) for s, t in zip(own, tables, strict=True)):
+            raise ValueError("offsets of other groups or places")
+        return cls(own, tables)
+
+
+def places_of(spans: Sequence[OutputSpan]) -> tuple[OutputSpan, ...]:
+    """Return the spans that are the second part of a code."""
+    return tuple(span for span in spans if span.within is not None)
+
+
+def _groups(rows: Tensor, span: OutputSpan) -> Tensor:
+    """Group of every row, from the span before its places."""
+    return rows[..., span.start - len(span.within or ()) : span.start].argmax(-1)
+
+
+def _lacking(span: OutputSpan, device: torch.device) -> Tensor:
+    """0 for the places that a group has, and what makes a logit hopeless for others."""
+    beyond = torch.arange(span.width) >= torch.tensor(span.within).unsqueeze(1)
+    return torch.zeros(beyond.shape).masked_fill(beyond, _HOPELESS).to(device)
+
+
 def logit_offsets(logits: Tensor, records: Tensor, spans: Sequence[OutputSpan]) -> Tensor:
     """Find what to add to logits so that categories and states get their shares of the records.
 
@@ -153,16 +256,21 @@ def logit_offsets(logits: Tensor, records: Tensor, spans: Sequence[OutputSpan]) 
         if span.activation != "softmax":
             continue
         place = slice(span.start, span.stop)
-        wanted = records[:, place].mean(0).clamp_min(1e-12)
-        found = torch.zeros_like(wanted)
-        for _ in range(_STEPS):
-            shares = softmax(logits[:, place] + found).mean(0)
-            if (shares - wanted).abs().max() < _CLOSE:
-                break
-            found = found + torch.log(wanted / shares.clamp_min(1e-12))
-            found = (found - found.mean()).clamp(-_LARGEST_OFFSET, _LARGEST_OFFSET)
-        offsets[place] = found
+        offsets[place] = offsets_to(logits[:, place], records[:, place].mean(0))
     return offsets
+
+
+def offsets_to(logits: Tensor, wanted: Tensor) -> Tensor:
+    """Find what to add to logits, (n, code), for their mean softmax to be these shares."""
+    wanted = wanted.clamp_min(1e-12)
+    found = torch.zeros_like(wanted)
+    for _ in range(_STEPS):
+        shares = softmax(logits + found).mean(0)
+        if (shares - wanted).abs().max() < _CLOSE:
+            break
+        found = found + torch.log(wanted / shares.clamp_min(1e-12))
+        found = (found - found.mean()).clamp(-_LARGEST_OFFSET, _LARGEST_OFFSET)
+    return found
 
 
 def _places(spans: Sequence[OutputSpan]) -> tuple[Tensor, Tensor]:

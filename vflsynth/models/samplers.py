@@ -15,11 +15,11 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.latent_tree import top_down
 from vflsynth.marginals import Marginal, draw_marginals
-from vflsynth.models.calibration import MarginalMap, logit_offsets
+from vflsynth.models.calibration import MarginalMap, PlaceOffsets, logit_offsets, places_of
 from vflsynth.networks import Generator, sample_encoded
 
 # Generated rows that a calibration looks at, and what the names of its tensors begin with.
-_CALIBRATION_ROWS, _MARGINALS = 1 << 14, "marginals."
+_CALIBRATION_ROWS, _MARGINALS, _PLACES = 1 << 14, "marginals.", "places."
 
 
 class RowSampler(ABC):
@@ -120,6 +120,8 @@ class GeneratorSampler(RowSampler):
     device : torch.device, default="cpu"
     marginals : MarginalMap, optional
         What becomes of generated numbers.
+    places : PlaceOffsets, optional
+        What is added to logits of places, for every group.
     """
 
     kind = "generator"
@@ -131,8 +133,10 @@ class GeneratorSampler(RowSampler):
         weights: Mapping[str, Tensor],
         device: torch.device | str = "cpu",
         marginals: MarginalMap | None = None,
+        places: PlaceOffsets | None = None,
     ) -> None:
         self.spec, self.spans, self.marginals = spec, tuple(spans), marginals
+        self.places = places
         self.generator = Generator(
             spec.latent_dim,
             spec.hidden,
@@ -180,6 +184,9 @@ class GeneratorSampler(RowSampler):
         own = type(self)(self.spec, self.spans, weights, self.device)
         rows = sample_encoded(own.generator, latent, streams, 0)[0]
         own.marginals = MarginalMap.fit(self.spans, rows, records)
+        if places_of(self.spans):
+            logits = own.generator.raw(latent)[0]
+            own.places = PlaceOffsets.fit(self.spans, logits, rows, records)
         return own
 
     def part(self, spans: Sequence[OutputSpan], place: slice) -> Self:
@@ -195,7 +202,8 @@ class GeneratorSampler(RowSampler):
         for name in ("output.weight", "output.bias"):
             weights[name] = weights[name][..., place]
         marginals = None if self.marginals is None else self.marginals.part(place)
-        return type(self)(self.spec, spans, weights, self.device, marginals)
+        places = None if self.places is None else self.places.part(place, spans)
+        return type(self)(self.spec, spans, weights, self.device, marginals, places)
 
     @property
     def latent_dim(self) -> int:
@@ -209,7 +217,8 @@ class GeneratorSampler(RowSampler):
 
     def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
         """Generate; Gumbel noise is the party's own."""
-        rows = sample_encoded(self.generator, latent, streams, index)[0]
+        again = None if self.places is None else self.places.apply
+        rows = sample_encoded(self.generator, latent, streams, index, again)[0]
         return rows if self.marginals is None else self.marginals.apply(rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,6 +230,8 @@ class GeneratorSampler(RowSampler):
         state: dict[str, Tensor] = self.generator.state_dict()
         if self.marginals is not None:
             state |= {_MARGINALS + name: v for name, v in self.marginals.tensors().items()}
+        if self.places is not None:
+            state |= {_PLACES + name: v for name, v in self.places.tensors().items()}
         return state
 
     @classmethod
@@ -234,14 +245,18 @@ class GeneratorSampler(RowSampler):
         """Undo `to_dict` and `tensors`."""
         spec = GeneratorSpec(**{**content, "hidden": tuple(content["hidden"])})
         sizes = [spec.latent_dim, *spec.hidden, sum(span.width for span in spans)]
-        weights = {k: v for k, v in tensors.items() if not k.startswith(_MARGINALS)}
+        weights = {k: v for k, v in tensors.items() if not k.startswith((_MARGINALS, _PLACES))}
         n_weights = sum(a * b for a, b in zip(sizes[:-1], sizes[1:]))
         if n_weights > sum(tensor.numel() for tensor in weights.values()):
             # Said before anything of this size is allocated.
             raise ValueError(f"there are too few weights for layers of sizes {sizes}")
-        maps = {k.removeprefix(_MARGINALS): v for k, v in tensors.items() if k not in weights}
+        maps, offsets = (
+            {k.removeprefix(label): v for k, v in tensors.items() if k.startswith(label)}
+            for label in (_MARGINALS, _PLACES)
+        )
         marginals = MarginalMap.restore(maps, spans) if maps else None
-        return cls(spec, spans, weights, device, marginals)
+        places = PlaceOffsets.restore(offsets, spans) if offsets else None
+        return cls(spec, spans, weights, device, marginals, places)
 
 
 class MarginalSampler(RowSampler):

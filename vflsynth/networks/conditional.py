@@ -2,7 +2,9 @@
 
 One small network per column, all computed at once: the first layer of all columns is one product
 with a mask that lets a column see only what is before it. Categories have a softmax; numbers have
-states (an ordinary value, missing, spikes) and, where ordinary, a mixture of Gaussians.
+states (an ordinary value, missing, spikes) and, where ordinary, a mixture of Gaussians. A column of
+many levels is two, the group and the place in it: the softmax of the place has a bias for every
+group, and what comes after sees an embedding of the level.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ from vflsynth.networks.softmax import log_softmax, softmax
 _CALIBRATION_ROUNDS, _LARGEST_SHIFT = 10, 1.0
 _STARTING_STEPS, _STARTING_RATE = 200, 0.05
 
+_LEVEL_WIDTH, _LEVEL_SCALE = 8, 0.1
+"""Of the embedding of one of many levels: numbers, and how large they are before training."""
+
 
 class ConditionalNetwork(nn.Module):
     """p(column | columns before it, context) of every column, for R replicas.
@@ -55,6 +60,10 @@ class ConditionalNetwork(nn.Module):
         super().__init__()
         self.layout, self.hidden = layout, hidden
         sizes = [column.n_codes for column in layout.columns]
+        self.parts = {i: c.within for i, c in enumerate(layout.columns) if c.within is not None}
+        n_embedded = list(sizes)
+        for i, within in self.parts.items():
+            n_embedded[i] = len(within) * sizes[i]
         widths = _embedding_widths(layout)
         # Embeddings of one width are one table.
         self.groups = {w: [i for i, own in enumerate(widths) if own == w] for w in set(widths)}
@@ -64,9 +73,13 @@ class ConditionalNetwork(nn.Module):
         owners: list[int] = []
         self._embedded: dict[int, tuple[int, int, int]] = {}  # width, place in table, first input
         for width, members in self.groups.items():
-            offsets = torch.tensor([0, *(sizes[i] for i in members)]).cumsum(0)
+            offsets = torch.tensor([0, *(n_embedded[i] for i in members)]).cumsum(0)
             shape = (int(offsets[-1]), width)
-            self.tables[str(width)] = nn.Parameter(streams.normal(f"embedding.{width}", 0, shape))
+            table = streams.normal(f"embedding.{width}", 0, shape)
+            for k, i in enumerate(members):
+                if i in self.parts:
+                    table[:, offsets[k] : offsets[k + 1]] *= _LEVEL_SCALE
+            self.tables[str(width)] = nn.Parameter(table)
             self.register_buffer(f"offsets_{width}", offsets[:-1].to(device), persistent=False)
             for place, i in enumerate(members):
                 self._embedded[i] = width, place, len(owners)
@@ -96,6 +109,15 @@ class ConditionalNetwork(nn.Module):
         for i, size in enumerate(sizes):
             padding[i, :, size:] = IMPOSSIBLE
         self.register_buffer("padding", padding, persistent=False)
+        self.within = nn.ParameterDict()
+        for i, within in self.parts.items():
+            beyond = torch.arange(sizes[i]) >= torch.tensor(within).unsqueeze(1)
+            lacking = torch.zeros(len(within), self.n_codes).masked_fill(
+                F.pad(beyond, (0, self.n_codes - sizes[i])), IMPOSSIBLE
+            )
+            self.register_buffer(f"lacking_{i}", lacking.to(device), persistent=False)
+            biases = torch.zeros(replicas, len(within), self.n_codes, device=device)
+            self.within[str(i)] = nn.Parameter(biases)
 
     @staticmethod
     def own_inputs(layout: Layout) -> int:
@@ -119,6 +141,10 @@ class ConditionalNetwork(nn.Module):
             ]
         )
         bias[:, :, 0, :n_codes] = (counts.float() + 0.5).log()
+        for i, within in self.parts.items():
+            bias[:, i, 0, :n_codes] = 0.0
+            shares = [pair_counts(own[:, i - 1], own[:, i], len(within), n_codes) for own in codes]
+            self.within[str(i)].copy_((torch.stack(shares).float() + 0.5).log())
         if self.layout.numeric:
             spread = torch.linspace(-1.8, 1.8, N_COMPONENTS, device=bias.device)
             bias[:, :, 0, -2 * N_COMPONENTS : -N_COMPONENTS] = spread
@@ -162,9 +188,14 @@ class ConditionalNetwork(nn.Module):
         """
         parts = []
         replicas = torch.arange(len(codes), device=codes.device).view(-1, 1, 1)
+        seen = codes
+        if self.parts:
+            seen = codes.clone()
+            for i in self.parts:
+                seen[:, :, i] += self.layout.columns[i].n_codes * codes[:, :, i - 1]
         for width, members in self.groups.items():
             table = self.tables[str(width)]
-            places = codes[:, :, members] + self.get_buffer(f"offsets_{width}")
+            places = seen[:, :, members] + self.get_buffer(f"offsets_{width}")
             places = places + replicas * table.shape[1]
             parts.append(F.embedding(places, table.flatten(0, 1)).flatten(2))
         if self.layout.numeric:
@@ -261,7 +292,10 @@ class ConditionalNetwork(nn.Module):
             As of `outputs`.
         """
         logits, mixture = self.outputs(self.inputs(codes, values, context), keep, seen)
-        found = log_softmax(logits + self.padding)
+        logits = logits + self.padding
+        for i in self.parts:
+            logits[:, i] = logits[:, i] + self._of_group(i, codes[:, :, i - 1])
+        found = log_softmax(logits)
         found = found.gather(-1, codes.transpose(1, 2).unsqueeze(-1)).squeeze(-1)
         if not self.layout.numeric:
             return found
@@ -270,6 +304,12 @@ class ConditionalNetwork(nn.Module):
         ordinary = codes.transpose(1, 2)[:, numeric] == 0
         density = torch.where(ordinary, density, torch.zeros_like(density))
         return found.index_add(1, torch.tensor(numeric, device=found.device), density)
+
+    def _of_group(self, column: int, groups: Tensor) -> Tensor:
+        """Look up what a place's logits have in each record's group, (replica, batch, code)."""
+        table = self.within[str(column)] + self.get_buffer(f"lacking_{column}")
+        replicas = torch.arange(len(groups), device=groups.device).unsqueeze(1)
+        return F.embedding(groups + replicas * table.shape[1], table.flatten(0, 1))
 
     @torch.no_grad()
     def draw(
@@ -290,7 +330,7 @@ class ConditionalNetwork(nn.Module):
         normals : Tensor, shape (record, numeric column)
         shares : sequence of Tensor, each (code,), optional
             Distributions of the columns' codes: output biases are changed, column by column, so
-            that the drawn records have them.
+            that the drawn records have them. Of a place in a group, (group, code).
         known : Known, optional
             Columns that are not drawn freely: they get what is known of them, and the records the
             weights of sequential importance sampling.
@@ -311,7 +351,16 @@ class ConditionalNetwork(nn.Module):
         log_weights = torch.zeros(n_records, dtype=torch.float64, device=context.device)
         for column in range(n_columns):
             logits, mixture = self.column_outputs(inputs, column)
-            if shares is not None:
+            if column in self.parts:
+                logits = logits + self._of_group(column, codes[:, :, column - 1])
+            if shares is not None and column in self.parts:
+                groups, biases = codes[0, :, column - 1], self.within[str(column)][0]
+                for group in torch.unique(groups).tolist():
+                    rows = groups == group
+                    shift = _shift_to(logits[0, rows], shares[column][group])
+                    logits[0, rows] += shift
+                    biases[group] += shift
+            elif shares is not None:
                 shift = _shift_to(logits[0], shares[column])
                 logits = logits + shift
                 self.last_bias[0, column, 0, : self.n_codes] += shift
@@ -339,6 +388,8 @@ class ConditionalNetwork(nn.Module):
         """Write one column of one replica's records to its place in the inputs."""
         width, place, start = self._embedded[column]
         rows = codes[:, :, column] + self.get_buffer(f"offsets_{width}")[place]
+        if column in self.parts:
+            rows = rows + self.layout.columns[column].n_codes * codes[:, :, column - 1]
         inputs[..., start : start + width] = F.embedding(rows, self.tables[str(width)][0])
         if column in self.layout.numeric:
             k = self.layout.numeric.index(column)
@@ -360,8 +411,19 @@ def _shift_to(logits: Tensor, shares: Tensor) -> Tensor:
     return shift
 
 
+def pair_counts(groups: Tensor, places: Tensor, n_groups: int, n_places: int) -> Tensor:
+    """Count records by the two parts of a code, (group, place), from codes of shape (record,)."""
+    pairs = groups.long() * n_places + places.long()
+    return torch.bincount(pairs, minlength=n_groups * n_places).view(n_groups, n_places)
+
+
 def _embedding_widths(layout: Layout) -> list[int]:
-    return [min(16, math.ceil(2.0 * column.n_codes**0.35)) for column in layout.columns]
+    return [
+        _LEVEL_WIDTH
+        if column.within is not None
+        else min(16, math.ceil(2.0 * column.n_codes**0.35))
+        for column in layout.columns
+    ]
 
 
 def network_of(layout: Layout, weights: Mapping[str, Tensor]) -> ConditionalNetwork | None:

@@ -19,7 +19,9 @@ class FixedFeatures(nn.Module):
     """Random features of a party's encoded records that nothing ever trains.
 
     ``relu(g W x + b)``, with x the one-hot codes and the numbers as networks see them, W Gaussian
-    such that ``W x`` has unit variance, g = 2 and b standard normal.
+    such that ``W x`` has unit variance, g = 2 and b standard normal. Of one of many levels, x has
+    the group and the neighbourhood in it, a square root of the group's places: what random vectors
+    of single levels say cannot be learned from few records of each.
 
     Parameters
     ----------
@@ -39,6 +41,14 @@ class FixedFeatures(nn.Module):
         super().__init__()
         self.layout = layout
         sizes = [column.n_codes for column in layout.columns]
+        self._near = {
+            i: (math.isqrt(column.n_codes), -(-column.n_codes // math.isqrt(column.n_codes)))
+            for i, column in enumerate(layout.columns)
+            if column.within is not None
+        }
+        """Places of a neighbourhood, and neighbourhoods of a group, by column."""
+        for i, (_, n_near) in self._near.items():
+            sizes[i] = len(layout.columns[i].within or ()) * n_near
         gain = 2.0 / math.sqrt(max(1, len(sizes)))
         offsets = torch.tensor([0, *sizes]).cumsum(0)
         numbers = VALUE_FEATURES * len(layout.numeric)
@@ -71,6 +81,9 @@ class FixedFeatures(nn.Module):
                 numbers = values[replica, start : start + _CHUNK]
                 table = self.codes[replica]
                 places = own.long() + self.offsets
+                for i, (n_places, n_near) in self._near.items():
+                    place = own[:, i - 1].long() * n_near + own[:, i] // n_places
+                    places[:, i] = place + self.offsets[i]
                 total = torch.nn.functional.embedding_bag(places, table, mode="sum")
                 if numeric:
                     shown = value_features(numbers, own[:, numeric] == 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -212,7 +212,11 @@ class Generator(nn.Module):
 
 @torch.no_grad()
 def sample_encoded(
-    generator: Generator, latent: Tensor, streams: RandomStreams, index: int
+    generator: Generator,
+    latent: Tensor,
+    streams: RandomStreams,
+    index: int,
+    again: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Generate encoded rows in evaluation mode, shape (replica, n, encoded).
 
@@ -224,10 +228,12 @@ def sample_encoded(
         The party's own, for Gumbel noise.
     index : int
         Which draw of the stream.
+    again : callable, optional
+        Changes what the activations are applied to, given that and the rows: they are then applied
+        once more, with the same noise.
     """
-    generator.eval()
     shape = generator.activation.noise_shape(latent.shape[1])
     gumbel = None if shape is None else streams.gumbel("gumbel.evaluation", index, shape)
-    rows: Tensor = generator(latent, gumbel)
-    generator.train()
-    return rows
+    raw = generator.raw(latent)
+    rows = generator.activation.forward(raw, gumbel)
+    return rows if again is None else generator.activation.forward(again(raw, rows), gumbel)

@@ -28,10 +28,14 @@ class EncodedColumn:
         The one-hot code of its category or state; None for numbers that are always ordinary.
     value : int or None
         The scaled number, which counts where the code is 0.
+    within : tuple of int, optional
+        Of the second part of a code in two parts: how many codes it may have, by the code of the
+        column before it.
     """
 
     codes: slice | None
     value: int | None
+    within: tuple[int, ...] | None = None
 
     @property
     def n_codes(self) -> int:
@@ -62,7 +66,8 @@ class Layout:
         pending: int | None = None  # a number whose states come next
         for span in spans:
             if span.activation == "softmax":
-                columns.append(EncodedColumn(slice(span.start, span.stop), pending))
+                codes = slice(span.start, span.stop)
+                columns.append(EncodedColumn(codes, pending, span.within))
                 pending = None
             elif span.gate is not None:
                 pending = span.start

@@ -1,0 +1,180 @@
+"""Large tables: seconds, peak memory, and what becomes of columns of many levels.
+
+    python -m benchmarks.scale --data mixed --rows 50000 200000 1000000
+    python -m benchmarks.scale --data zips-12000 --rows 200000 --methods autoregressive vflgan
+
+"mixed" is the table of 20 columns of `benchmarks.transformers`, at two parties. "zips-V" has V zip
+codes at one party and an income at the other, whose logarithm is the effect of the code, half of it
+shared by a hundred neighbouring codes, and as much noise; "zips-V-listed" is the same with all
+codes declared public in a contract. Every measurement is a process of its own, whose largest
+resident set is the peak; the table itself is in it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks import _commands, _results
+from benchmarks.transformers import mixed_table, peak_megabytes
+from vflsynth import AutoregressiveSynthesizer, VFLGANSynthesizer
+from vflsynth.contract import ColumnContract, Contract, PartyContract
+
+METHODS: dict[str, Callable[..., Any]] = {
+    "autoregressive": AutoregressiveSynthesizer,
+    "vflgan": VFLGANSynthesizer,
+}
+_NEIGHBOURS = 100
+_SCORES = {
+    "total_variation": "total variation of codes",
+    "total_variation_of_neighbours": "of hundreds of neighbours",
+    "correlation_with_effect": "correlation of effect and income",
+}
+
+
+class Zips:
+    """Tables with many zip codes, all with the same shares and effects.
+
+    Parameters
+    ----------
+    n_levels : int
+    """
+
+    def __init__(self, n_levels: int) -> None:
+        rng = np.random.default_rng(20261)
+        self.labels = np.array([f"{i:06d}" for i in range(n_levels)], dtype=object)
+        weights = rng.lognormal(0.0, 1.0, n_levels)
+        self.shares = weights / weights.sum()
+        near = rng.normal(size=-(-n_levels // _NEIGHBOURS)).repeat(_NEIGHBOURS)[:n_levels]
+        effects = near + rng.normal(size=n_levels)
+        self.effects = (effects - self.shares @ effects) / effects.std()
+
+    def frames(self, n_rows: int, seed: int) -> dict[str, pd.DataFrame]:
+        """Draw both parties' tables."""
+        rng = np.random.default_rng([seed, n_rows])
+        codes = rng.choice(len(self.labels), n_rows, p=self.shares)
+        age = rng.integers(18, 90, n_rows)
+        logs = 10.0 + self.effects[codes] + rng.normal(size=n_rows)
+        agency = {"id": np.arange(n_rows), "zip": pd.Series(self.labels[codes], dtype="str")}
+        bank = {"id": np.arange(n_rows), "income": np.exp(logs).round(2)}
+        return {
+            "agency": pd.DataFrame(agency | {"age": age, "sex": rng.choice(["f", "m"], n_rows)}),
+            "bank": pd.DataFrame(bank | {"loans": rng.poisson(np.exp(0.2 * (logs - 10.0)))}),
+        }
+
+    def scores(self, real: pd.DataFrame, table: pd.DataFrame) -> dict[str, float]:
+        """Compare codes of a table with those of another one."""
+        known = table[table["zip"].isin(self.labels)]
+        counts = [self._counts(own["zip"]) for own in (real, known)]
+        of_neighbours = [np.add.reduceat(c, np.arange(0, len(c), _NEIGHBOURS)) for c in counts]
+        effects = self.effects[known["zip"].astype(np.int64)]
+        return {
+            "codes": int((counts[1] > 0).sum()),
+            "merged_share": 1.0 - len(known) / len(table),
+            "total_variation": _total_variation(*counts),
+            "total_variation_of_neighbours": _total_variation(*of_neighbours),
+            "correlation_with_effect": float(np.corrcoef(effects, np.log(known["income"]))[0, 1]),
+        }
+
+    def _counts(self, codes: pd.Series[Any]) -> Any:
+        return np.bincount(codes.astype(np.int64), minlength=len(self.labels))
+
+
+def _total_variation(a: Any, b: Any) -> float:
+    return float(np.abs(a / a.sum() - b / b.sum()).sum() / 2.0)
+
+
+def measure(name: str, method: str, n_rows: int, seed: int, epochs: int | None) -> _results.Row:
+    """Fit and sample, in this process."""
+    _, _, rest = name.partition("-")
+    levels, _, listed = rest.partition("-")
+    options: dict[str, Any] = {"epochs": epochs}
+    if levels:
+        zips = Zips(int(levels))
+        frames = zips.frames(n_rows, seed)
+        column = ColumnContract(
+            kind="categorical", categories=tuple(zips.labels) if listed else None
+        )
+        options["contract"] = Contract({"agency": PartyContract({"zip": column})})
+    else:
+        table = mixed_table(n_rows, seed)
+        table["quality"] = table["quality"].astype(np.int8)
+        halves = {"agency": table.iloc[:, :10], "bank": table.iloc[:, 10:]}
+        frames = {k: half.assign(id=np.arange(n_rows)) for k, half in halves.items()}
+    row: _results.Row = {"data": name, "method": method, "rows": n_rows, "seed": seed}
+    row["tables_peak_rss_mb"] = peak_megabytes()
+    synth = METHODS[method](random_state=seed, verbose=0, **options)
+    started, cpu = time.perf_counter(), time.process_time()
+    synth.fit(frames, on="id")
+    row["fit_seconds"] = time.perf_counter() - started
+    row["fit_cpu_seconds"] = time.process_time() - cpu
+    row["epochs_asked"], row["epochs"] = epochs, len(synth.history_)
+    row["fit_peak_rss_mb"] = peak_megabytes()
+    started = time.perf_counter()
+    synthetic = synth.sample(n_rows)
+    row["sample_seconds"] = time.perf_counter() - started
+    row["peak_rss_mb"] = peak_megabytes()
+    if levels:
+        real = frames["agency"].merge(frames["bank"], on="id")
+        other = zips.frames(n_rows, seed + 1)
+        row |= zips.scores(real, synthetic)
+        fresh = zips.scores(real, other["agency"].merge(other["bank"], on="id"))
+        row |= {f"{k}_of_fresh_rows": v for k, v in fresh.items() if k != "merged_share"}
+    return row
+
+
+def show() -> None:
+    """Print what was measured, and of zip codes what became of them beside fresh real rows."""
+    for row in _results.rows("scale"):
+        print(
+            f"{row['data']:<20}{row['method']:<15}{row['rows']:>9,} rows: fit "
+            f"{row['fit_seconds']:>5.0f} s ({row['fit_cpu_seconds']:.0f} of one core, "
+            f"{row['epochs']} epochs), sample {row['sample_seconds']:.0f} s, peak "
+            f"{row['peak_rss_mb'] / 1000:.2f} GB (tables {row['tables_peak_rss_mb'] / 1000:.2f})"
+        )
+        if "codes" in row:
+            fresh = (row[f"{name}_of_fresh_rows"] for name in _SCORES)
+            compared = zip(_SCORES.values(), (row[name] for name in _SCORES), fresh, strict=True)
+            texts = [f"{text} {own:.3f} ({other:.3f})" for text, own, other in compared]
+            print(f"    {row['merged_share']:.1%} merged; {', '.join(texts)}")
+
+
+def main() -> None:
+    """Measure what is missing, each cell in a process of its own, and print the table."""
+    parser = _commands.parser(__doc__)
+    parser.add_argument("--data", nargs="+", default=["mixed", "zips-12000"])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["autoregressive"])
+    parser.add_argument("--rows", nargs="+", type=int, default=[50_000, 200_000])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, help="default: what the method takes")
+    parser.add_argument("--here", action="store_true", help="measure one cell in this process")
+    parser.add_argument("--show", action="store_true", help="measure nothing")
+    arguments = parser.parse_args()
+    if arguments.show:
+        show()
+        return
+    for table in arguments.data:
+        for method in arguments.methods:
+            for n_rows in arguments.rows:
+                key = {"data": table, "method": method, "rows": n_rows, "seed": arguments.seed}
+                if arguments.here:
+                    warnings.simplefilter("ignore")
+                    _results.put("scale", measure(*key.values(), arguments.epochs))
+                elif not _results.rows("scale", **key):
+                    cell = ["--data", table, "--methods", method, "--rows", str(n_rows)]
+                    cell += ["--seed", str(arguments.seed), "--here"]
+                    if arguments.epochs is not None:
+                        cell += ["--epochs", str(arguments.epochs)]
+                    subprocess.run([sys.executable, "-m", "benchmarks.scale", *cell], check=True)
+    show()
+
+
+if __name__ == "__main__":
+    main()

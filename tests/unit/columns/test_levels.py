@@ -1,0 +1,162 @@
+"""Columns of many levels: the code in two parts, and who may come out."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vflsynth.columns import Categories
+from vflsynth.columns.categorical import CategoricalTransformer, OrderedTransformer
+from vflsynth.columns.levels import TwoPartCode, members, shared_slots
+from vflsynth.exceptions import (
+    ArtefactError,
+    CardinalityError,
+    ColumnKindError,
+    PrivacyParameterError,
+)
+
+LABELS = [f"{i:05d}" for i in range(400)]
+
+
+def column(times: int = 6, *, missing: int = 0) -> pd.Series:
+    """400 zip codes, each held so often, in an order of its own."""
+    values = [*np.repeat(LABELS, times), *[None] * missing]
+    return pd.Series(values, name="zip").sample(frac=1.0, random_state=0, ignore_index=True)
+
+
+@pytest.mark.parametrize("last_alone", [False, True])
+@pytest.mark.parametrize("n_slots", [257, 258, 289, 290, 5000])
+def test_every_slot_has_one_pair_and_widths_are_square_roots(n_slots: int, last_alone: bool):
+    code = TwoPartCode.of(n_slots, last_alone=last_alone)
+    slots = np.arange(n_slots)
+    matrix = np.zeros((n_slots, code.width), np.float32)
+    code.write(slots, matrix)
+    assert sum(code.sizes) == n_slots
+    assert (matrix.sum(1) == 2).all()
+    assert len(np.unique(matrix, axis=0)) == n_slots
+    np.testing.assert_array_equal(code.read(matrix), slots)
+    assert code.width <= 2 * np.sqrt(n_slots) + 3
+    assert code.sizes[-1] == 1 or not last_alone
+
+
+def test_whatever_is_decoded_is_a_slot() -> None:
+    code = TwoPartCode((3, 2, 1))
+    matrix = np.random.default_rng(0).normal(size=(500, code.width))
+    matrix[:, code.n_groups + 2] += 5.0  # a place that two of the groups lack
+    assert set(code.read(matrix)) <= set(range(6))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.integers(1, 12))
+def test_every_shared_slot_is_held_by_enough_records(counts: list[int], fewest: int) -> None:
+    records = np.array(counts)
+    if records.sum() < fewest:
+        with pytest.raises(ValueError, match="fewer than"):
+            shared_slots(records, fewest)
+        return
+    try:
+        slots, comes_out = shared_slots(records, fewest)
+    except ValueError:
+        # Rare levels alone, too few: nothing else may be refused.
+        assert (records < fewest).all()
+        raise
+    held = np.bincount(slots, weights=records)
+    assert (held >= fewest).all()
+    assert set(slots[comes_out]) == set(range(slots.max() + 1))
+    for slot in range(slots.max() + 1):
+        own = np.flatnonzero((slots == slot) & comes_out)
+        assert len(own) == 1 or (records[own] < fewest).all()  # frequent ones stay alone
+
+
+def test_levels_of_a_slot_take_turns() -> None:
+    levels = np.array([0, 1, -1, 1, 1])
+    drawn = members(np.array([1] * 3000 + [0] * 5), levels, 2)
+    np.testing.assert_allclose(np.bincount(drawn[:3000])[[1, 3, 4]], 1000, atol=5)
+    assert set(drawn[3000:]) == {0}
+
+
+@pytest.mark.parametrize("as_type", ["str", "category", "int64", "ordered"])
+@pytest.mark.parametrize("missing", [0, 30])
+def test_many_values_come_back_and_are_saved(as_type: str, missing: int) -> None:
+    values = column(missing=missing)
+    if as_type == "int64":
+        values = values.astype("Int64")
+    elif as_type == "ordered":
+        values = values.astype(pd.CategoricalDtype(LABELS[::-1], ordered=True))
+    else:
+        values = values.astype(as_type)
+    kind = OrderedTransformer if as_type == "ordered" else CategoricalTransformer
+    transformer = kind(rare_threshold=0.5).fit(values)
+    assert transformer.width_ <= 42
+    restored = kind.from_dict(json.loads(json.dumps(transformer.to_dict())))
+    matrix = transformer.transform(values)
+    for one in (transformer, restored):
+        pd.testing.assert_series_equal(one.inverse_transform(matrix), values)
+    wild = np.random.default_rng(1).normal(size=(300, transformer.width_))
+    assert set(restored.inverse_transform(wild).dropna()) <= set(values.dropna())
+
+
+def test_up_to_256_values_are_one_hot() -> None:
+    few = column()[lambda c: c.isin(LABELS[:256])].reset_index(drop=True)
+    assert CategoricalTransformer(rare_threshold=0).fit(few).width_ == 256
+    assert CategoricalTransformer(rare_threshold=0).fit(column()).width_ == 40
+
+
+def test_a_value_of_few_records_is_not_kept() -> None:
+    values = pd.concat([column(), pd.Series(["00399x"] * 4 + ["99999"])], ignore_index=True)
+    transformer = CategoricalTransformer().fit(values)
+    decoded = transformer.inverse_transform(transformer.transform(values))
+    assert "99999" not in set(decoded)
+    assert "00399x" not in json.dumps(transformer.to_dict())
+    assert (decoded == "other").sum() == 5
+
+
+def test_rare_values_of_a_public_list_come_out_whether_records_hold_them_or_not() -> None:
+    real = column()[lambda c: c < "00200"]
+    lonely = pd.Series(["00207", "00213", "00222", "00222", "00228", "00391"])
+    values = pd.concat([real, lonely], ignore_index=True)
+    transformer = CategoricalTransformer(categories=LABELS).fit(values)
+    matrix = transformer.transform(pd.Series(["00213"] * 5000))
+    decoded = CategoricalTransformer.from_dict(transformer.to_dict()).inverse_transform(matrix)
+    assert set(decoded) == set(LABELS[200:])  # all that no five records hold, alike
+    assert decoded.value_counts().max() < 30
+    exact = transformer.inverse_transform(transformer.transform(real))
+    assert exact.tolist() == real.tolist()
+
+
+def test_values_beyond_a_public_list_are_refused_without_being_shown() -> None:
+    values = pd.concat([column(), pd.Series(["secret"] * 9)], ignore_index=True)
+    with pytest.raises(ColumnKindError, match="1 of its values are not in the public") as caught:
+        CategoricalTransformer(categories=LABELS).fit(values)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_long_public_list_is_refused_under_privacy() -> None:
+    listed = Categories(tuple(range(1025)))
+    with pytest.raises(CardinalityError, match="1025 categories"):
+        CategoricalTransformer.public_column("zip", np.dtype("int64"), listed)
+
+
+@pytest.mark.parametrize("values", [LABELS[:1] * 9, LABELS[:9]], ids=["frequent", "rare"])
+def test_a_single_slot_is_a_constant(values: list[str]) -> None:
+    transformer = CategoricalTransformer(categories=LABELS).fit(pd.Series(values))
+    assert transformer.width_ == 0
+    decoded = transformer.inverse_transform(np.zeros((800, 0)))
+    assert len(set(decoded)) == (1 if len(set(values)) == 1 else len(LABELS))
+
+
+@pytest.mark.parametrize("listed", [5, "abc", ["a", "a"]])
+def test_what_is_no_list_is_refused(listed: object) -> None:
+    with pytest.raises(PrivacyParameterError, match="categories"):
+        CategoricalTransformer(categories=listed).fit(pd.Series(["a"]))
+
+
+@pytest.mark.parametrize("change", [{"slots": [10**12] * 400}, {"slots": [0]}, {"lost": [999]}])
+def test_a_damaged_file_is_refused(change: dict[str, list[int]]) -> None:
+    content = CategoricalTransformer().fit(column()).to_dict()
+    content["state"] |= change
+    with pytest.raises(ArtefactError):
+        CategoricalTransformer.from_dict(content)

@@ -1,0 +1,159 @@
+"""Columns of many levels: a code in two parts, and levels of a public list that few records hold.
+
+One-hot, 12,000 zip codes take 12,000 matrix columns. In two parts, a group of neighbouring levels
+and the place within it, they take two square roots of that, 220.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vflsynth.columns.base import from_one_hot
+
+Codes = npt.NDArray[np.intp]
+
+_GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
+
+
+@dataclass(frozen=True)
+class TwoPartCode:
+    """Slots in order, cut into groups of equal size: a one-hot group, then a one-hot place.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Slots of every group. The places of a small group are the first of all places.
+    """
+
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, n_slots: int, *, last_alone: bool) -> TwoPartCode:
+        """Cut slots into about as many groups as a group has slots.
+
+        Parameters
+        ----------
+        n_slots : int
+        last_alone : bool
+            Whether the last slot, that of missing values, is a group of its own.
+        """
+        n_cut = n_slots - last_alone
+        n_groups = math.isqrt(max(n_cut - 1, 0)) + 1
+        sizes = [(n_cut + n_groups - 1 - k) // n_groups for k in range(n_groups)]
+        return cls((*sizes, *[1] * last_alone))
+
+    @property
+    def n_groups(self) -> int:
+        """Width of the first part."""
+        return len(self.sizes)
+
+    @property
+    def n_places(self) -> int:
+        """Width of the second part."""
+        return max(self.sizes)
+
+    @property
+    def width(self) -> int:
+        """Matrix columns of both parts."""
+        return self.n_groups + self.n_places
+
+    @property
+    def _starts(self) -> Codes:
+        return np.cumsum([0, *self.sizes[:-1]])
+
+    def write(self, slots: Codes, out: npt.NDArray[np.floating]) -> None:
+        """Set the two ones of every record; those of slot -1 get none."""
+        coded = np.flatnonzero(slots >= 0)
+        groups = np.searchsorted(self._starts, slots[coded], side="right") - 1
+        out[coded, groups] = 1.0
+        out[coded, self.n_groups + slots[coded] - self._starts[groups]] = 1.0
+
+    def read(self, matrix: npt.NDArray[np.floating]) -> Codes:
+        """Return slots: of the largest group, the place that is largest among those it has."""
+        groups = from_one_hot(matrix[:, : self.n_groups])
+        beyond = np.arange(self.n_places) >= np.array(self.sizes)[groups, None]
+        places = from_one_hot(np.where(beyond, -np.inf, matrix[:, self.n_groups :]))
+        return np.asarray(self._starts[groups] + places)
+
+
+def shared_slots(counts: Codes, fewest: int) -> tuple[Codes, npt.NDArray[np.bool_]]:
+    """Give levels of a public list their slots: rare ones share one with their neighbours.
+
+    Parameters
+    ----------
+    counts : array of int, shape (level,)
+        Records of every level, in the order of the list.
+    fewest : int
+        Levels of fewer records share a slot with the rare levels that follow, until so many records
+        hold them together.
+
+    Returns
+    -------
+    slots : array of int, shape (level,)
+        Slots are numbered as their first levels are; every slot is held by `fewest` records.
+    comes_out : array of bool, shape (level,)
+        False for rare levels that are not held often enough by all together: their records count
+        as those of the nearest level with a slot.
+
+    Raises
+    ------
+    ValueError
+        If all levels together are held by fewer records.
+    """
+    frequent = counts >= max(fewest, 1)
+    rare = np.flatnonzero(~frequent)
+    before = np.concatenate([[0], counts[rare].cumsum()])
+    owner = np.full(len(counts), -1, dtype=np.intp)  # the level that a slot is named after
+    owner[frequent] = np.flatnonzero(frequent)
+    start = 0
+    while start < len(rare):
+        stop = int(np.searchsorted(before, before[start] + max(fewest, 1)))
+        if stop > len(rare):
+            break  # the rest is held too rarely
+        owner[rare[start:stop]] = rare[start]
+        start, last = stop, start
+    comes_out = owner >= 0
+    if start < len(rare) and start:  # a shared slot was made: the rest goes there
+        owner[rare[start:]] = rare[last]
+        comes_out[rare[start:]] = True
+    if not comes_out.any():
+        raise ValueError(f"fewer than {fewest} records hold any of the levels")
+    placed = np.flatnonzero(comes_out)
+    lost = np.flatnonzero(~comes_out)
+    right = np.searchsorted(placed, lost).clip(0, len(placed) - 1)
+    left = (right - 1).clip(0)
+    nearer = np.abs(placed[left] - lost) <= np.abs(placed[right] - lost)
+    owner[lost] = owner[np.where(nearer, placed[left], placed[right])]
+    return np.unique(owner, return_inverse=True)[1].astype(np.intp), comes_out
+
+
+def allocate(shares: Sequence[float], n_records: int) -> Codes:
+    """Index of a rare value for each of `n_records`, in proportion to `shares`."""
+    found = np.searchsorted(np.cumsum(shares), _points(n_records), side="right")
+    return np.minimum(found, len(shares) - 1)
+
+
+def members(slots: Codes, levels: Codes, n_slots: int) -> Codes:
+    """Index of a level for every record's slot; the levels of a slot take turns.
+
+    Parameters
+    ----------
+    slots : array of int, shape (record,)
+    levels : array of int, shape (level,)
+        Slot of every level that may come out, or -1.
+    n_slots : int
+    """
+    order = np.argsort(levels, kind="stable")
+    ends = np.searchsorted(levels[order], np.arange(n_slots + 1))
+    first, sizes = ends[:-1][slots], np.diff(ends)[slots]
+    return order[first + (_points(len(slots)) * sizes).astype(np.intp)]
+
+
+def _points(n: int) -> npt.NDArray[np.float64]:
+    """Points of the unit interval that fill it evenly, however many there are."""
+    return np.asarray((0.5 + np.arange(n) * _GOLDEN_RATIO) % 1.0)
