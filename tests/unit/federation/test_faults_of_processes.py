@@ -9,6 +9,9 @@ from tests.unit.federation.test_run import in_process
 from tests.unit.federation.trial import assert_same
 from vflsynth.federation.reports import KILLED
 
+# Processes of their own draw as users do, and so does the run that they are compared with.
+pytestmark = pytest.mark.usefixtures("full_blocks")
+
 PHASES = {
     "joining": ("Hello", 0),
     "matching": ("BlindedKeys", 0),
