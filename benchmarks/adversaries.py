@@ -13,7 +13,7 @@ through joblib on dask. An attack's AUC is that of its adversary that was best i
 density" is that of an attacker who holds the model. Synthetic tables are kept in
 ``benchmarks/cache/adversaries``, so that a run that was cut short goes on, and another attack needs
 no more models. Protections are attacked on what two passive parties, and both together, have of a
-training.
+training; the range is that of three trainings.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ from vflsynth import (
 from vflsynth.audit import JoinedTable, audit_synthetic_data
 from vflsynth.audit.game import train
 from vflsynth.splitdefense import (
+    DIMIP,
+    GAFMClassifier,
     IsotropicClassifier,
     MarvellClassifier,
     MaxNormClassifier,
@@ -49,9 +51,10 @@ from vflsynth.splitdefense import (
 )
 from vflsynth.splitdefense.leakage.attacks import transcript_attacks
 from vflsynth.splitdefense.leakage.monitor import pooled
+from vflsynth.splitdefense.settings import AS_PUBLISHED
 
 N_RECORDS, N_MODELS, EPOCHS = 300, 100, 200
-N_LABELLED, LABEL_EPOCHS = 2000, 30
+N_LABELLED, LABEL_EPOCHS, SEEDS = 2000, 30, (0, 1, 2)
 Frames = dict[str, pd.DataFrame]
 
 
@@ -164,17 +167,18 @@ class Kept(BaseEstimator):  # type: ignore[misc]
                 os.replace(side, paths[state])
         return [Published(path) for path in paths.values()]
 
-_LABELS: dict[str, Any] = {"epochs": LABEL_EPOCHS, "device": "cpu", "random_state": 0}
+
+_LABELS: dict[str, Any] = AS_PUBLISHED | {"epochs": LABEL_EPOCHS, "device": "cpu"}
 
 PROTECTIONS: dict[str, Callable[[], Any]] = {
-    "none": lambda: SplitNNClassifier(transformer=zero_to_one(), **_LABELS),
-    "max norm": lambda: MaxNormClassifier(transformer=zero_to_one(), **_LABELS),
-    "isotropic": lambda: IsotropicClassifier(transformer=zero_to_one(), **_LABELS),
-    "marvell 4": lambda: MarvellClassifier(power_scale=4.0, transformer=zero_to_one(), **_LABELS),
-    "marvell 16": lambda: MarvellClassifier(power_scale=16.0, transformer=zero_to_one(), **_LABELS),
-    "label privacy 1": lambda: SplitNNClassifier(
-        label_privacy=RandomizedResponse(1.0), transformer=zero_to_one(), **_LABELS
-    ),
+    "none": lambda: SplitNNClassifier(**_LABELS),
+    "max norm": lambda: MaxNormClassifier(**_LABELS),
+    "isotropic": lambda: IsotropicClassifier(**_LABELS),
+    "marvell 4": lambda: MarvellClassifier(power_scale=4.0, **_LABELS),
+    "marvell 16": lambda: MarvellClassifier(power_scale=16.0, **_LABELS),
+    "gafm": lambda: GAFMClassifier(epochs=LABEL_EPOCHS, device="cpu"),
+    "dimip": lambda: SplitNNClassifier(objective=DIMIP(0.5, 5), **_LABELS),
+    "label privacy": lambda: SplitNNClassifier(label_privacy=RandomizedResponse(1.0), **_LABELS),
 }
 
 
@@ -184,14 +188,20 @@ def main() -> None:
         __doc__, "synthetic", "labels", "show", synthesizers=SYNTHESIZERS, protections=PROTECTIONS
     )
     options = parser.parse_args()
-    if options.action == "synthetic":
-        for name in options.synthesizers:
-            _put("synthetic", name, synthetic(name))
-    elif options.action == "labels":
-        for name in options.protections:
-            _put("labels", name, labels(name))
-    else:
+    if options.action == "show":
         show()
+        return
+    part = options.action
+    measure, victims = {
+        "synthetic": (synthetic, options.synthesizers),
+        "labels": (labels, options.protections),
+    }[part]
+    for name in victims:
+        if _results.rows("adversaries", part=part, victim=name):
+            continue
+        measured = measure(name)
+        print(part, name, measured, flush=True)
+        _results.put("adversaries", {"part": part, "victim": name, **measured})
 
 
 def synthetic(name: str) -> _results.Row:
@@ -220,26 +230,25 @@ def synthetic(name: str) -> _results.Row:
 
 
 def labels(name: str) -> _results.Row:
-    """Attack one protection; return the AUC of each attack without labels, per attacker."""
+    """Attack one protection in several trainings; return the AUC of each attack without labels."""
     table, y = spambase()
     chosen = np.random.default_rng(0).permutation(len(y))[:N_LABELLED]
     frames = divided(table.iloc[chosen].reset_index(drop=True), 2)
-    model = PROTECTIONS[name]().fit(frames, y[chosen])
-    evidence = list(model.evidence_.values())
-    attackers = {"one party": evidence[0], "both parties": pooled(evidence, "both parties")}
+    attacks: dict[str, list[float]] = {}
+    for seed in SEEDS:
+        model = PROTECTIONS[name]().set_params(transformer=zero_to_one(), random_state=seed)
+        evidence = list(model.fit(frames, y[chosen]).evidence_.values())
+        attackers = {"one party": evidence[0], "both parties": pooled(evidence, "both parties")}
+        for attacker, one in attackers.items():
+            for found in transcript_attacks(one).query("measure == 'AUC'").itertuples():
+                if "labels" not in found.knows:
+                    attacks.setdefault(f"{found.attack}, {attacker}", []).append(found.value)
     return {
         "attacks": {
-            f"{found.attack}, {attacker}": found.value
-            for attacker, one in attackers.items()
-            for found in transcript_attacks(one).query("measure == 'AUC'").itertuples()
-            if "labels" not in found.knows
+            attack: [float(np.mean(values)), min(values), max(values)]
+            for attack, values in attacks.items()
         }
     }
-
-
-def _put(part: str, name: str, measured: _results.Row) -> None:
-    print(part, name, measured, flush=True)
-    _results.put("adversaries", {"part": part, "victim": name, **measured})
 
 
 def show() -> None:
@@ -247,21 +256,30 @@ def show() -> None:
     found = _results.rows("adversaries", part="synthetic")
     if found:
         print(f"Red wine, {N_RECORDS} records, {N_MODELS} + {N_MODELS} models: AUC (95 % interval)")
-        names = ["strongest in training", *found[0]["attacks"]]
+        names = ["strongest in training", *max((row["attacks"] for row in found), key=len)]
         print(f"{'':<26}" + "".join(f"{row['victim']:>19}" for row in found))
         for name in names:
-            values = [row["attacks"].get(name, row["strongest"]) for row in found]
-            cells = [f"{value:.2f} ({low:.2f}-{high:.2f})" for value, low, high in values]
-            print(f"{name:<26}" + "".join(f"{cell:>19}" for cell in cells))
+            strongest = name == "strongest in training"
+            values = [row["strongest"] if strongest else row["attacks"].get(name) for row in found]
+            print(f"{name:<26}" + "".join(f"{_cell(value):>19}" for value in values))
         said = ["yes" if row["beats_guessing"] else "not shown" for row in found]
         print(f"{'said to beat guessing':<26}" + "".join(f"{word:>19}" for word in said))
     found = _results.rows("adversaries", part="labels")
     if found:
-        print(f"\nSpambase, {N_LABELLED:,} records, {LABEL_EPOCHS} epochs: AUC, no label known")
-        print(f"{'':<44}" + "".join(f"{row['victim']:>17}" for row in found))
+        print(
+            f"\nSpambase, {N_LABELLED:,} records, {LABEL_EPOCHS} epochs, {len(SEEDS)} trainings: "
+            "mean AUC (lowest-highest), no label known"
+        )
+        print(f"{'':<44}" + "".join(f"{row['victim']:>19}" for row in found))
         for name in found[0]["attacks"]:
-            values = [row["attacks"][name] for row in found]
-            print(f"{name:<44}" + "".join(f"{value:>17.3f}" for value in values))
+            values = [row["attacks"].get(name) for row in found]
+            print(f"{name:<44}" + "".join(f"{_cell(value):>19}" for value in values))
+
+
+def _cell(value: list[float] | None) -> str:
+    if value is None or np.isnan(value[0]):
+        return ""
+    return f"{value[0]:.2f} ({value[1]:.2f}-{value[2]:.2f})"
 
 
 if __name__ == "__main__":
