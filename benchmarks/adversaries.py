@@ -145,6 +145,10 @@ class Kept(BaseEstimator):  # type: ignore[misc]
         """What the synthesizer has, if it has it."""
         return SYNTHESIZERS[self.name]().log_prob
 
+    def fit(self, frames: Frames, on: Hashable = None) -> Published:
+        """Return what one model publishes."""
+        return self.fit_replicas(frames, on, random_states=[0])[0]
+
     def fit_replicas(
         self, frames: Frames, on: Hashable = None, *, random_states: Sequence[int]
     ) -> list[Published]:
