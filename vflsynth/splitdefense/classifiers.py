@@ -56,7 +56,7 @@ class IsotropicClassifier(BaseSplitClassifier):
     power_scale : float, default=25.0
         See `Isotropic`.
     **shared
-        See `BaseSplitEstimator`. Trains as published: 50 epochs, nothing held out, no weight decay.
+        See `BaseSplitEstimator`. Trains as published: see `AS_PUBLISHED`.
     """
 
     _defaults = AS_PUBLISHED
@@ -77,7 +77,7 @@ class MaxNormClassifier(BaseSplitClassifier):
     Parameters
     ----------
     **shared
-        See `BaseSplitEstimator`. Trains as published: 50 epochs, nothing held out, no weight decay.
+        See `BaseSplitEstimator`. Trains as published: see `AS_PUBLISHED`.
     """
 
     _defaults = AS_PUBLISHED
@@ -99,7 +99,7 @@ class MarvellClassifier(BaseSplitClassifier):
     power_scale : float, default=4.0
         See `Marvell`.
     **shared
-        See `BaseSplitEstimator`. Trains as published: 50 epochs, nothing held out, no weight decay.
+        See `BaseSplitEstimator`. Trains as published: see `AS_PUBLISHED`.
 
     Notes
     -----
@@ -128,7 +128,7 @@ class DIMIPClassifier(BaseSplitClassifier):
     protection : Protection, optional
         On top.
     **shared
-        See `BaseSplitEstimator`. Trains as published: 50 epochs, nothing held out, no weight decay.
+        See `BaseSplitEstimator`. Trains as published: see `AS_PUBLISHED`.
     """
 
     _defaults = AS_PUBLISHED

@@ -63,6 +63,10 @@ class BaseSplitEstimator(FittedSplitEstimator):
         party gets are left out. Default: one passive party owns them all.
     active : str, optional
         Name of the party that has the labels. Default: a party that has nothing else.
+    numeric_bins : int, default=32
+        Intervals, between quantiles of the column, in which each party cuts its own numbers: how
+        far a value is through each of them is a further input of the bottom model, which so learns
+        steps as trees do. 0 for none.
     bottom_hidden : sequence of int, default=(64, 32)
         Hidden sizes of each bottom model.
     intermediate_dim : int, default=16
@@ -173,6 +177,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
         cls.__init__.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
 
     _rules: ClassVar[Mapping[str, Rule]] = {
+        "numeric_bins": Number(0, whole=True),
         "bottom_hidden": Sizes(at_least=0),
         "intermediate_dim": Number(1, whole=True),
         "bottom_output": Choice(("linear", "sigmoid")),
@@ -195,6 +200,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
         *,
         party_columns: Mapping[str, Sequence[Hashable]] | None = None,
         active: str | None = None,
+        numeric_bins: int = 32,
         bottom_hidden: Sequence[int] = (64, 32),
         intermediate_dim: int = 16,
         bottom_output: Literal["linear", "sigmoid"] = "linear",
@@ -221,6 +227,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
     ) -> None:
         self.party_columns = party_columns
         self.active = active
+        self.numeric_bins = numeric_bins
         self.bottom_hidden = bottom_hidden
         self.intermediate_dim = intermediate_dim
         self.bottom_output = bottom_output
@@ -502,6 +509,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
             learning_rate=self.learning_rate,
             betas=(self.betas[0], self.betas[1]),
             weight_decay=self.weight_decay,
+            numeric_bins=self.numeric_bins,
         )
 
     def leakage_monitor(self) -> LeakageMonitor | None:

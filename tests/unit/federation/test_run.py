@@ -1,6 +1,7 @@
 """A run across nodes is the run in one process."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,8 @@ import torch
 from tests.unit.federation.trial import assert_same
 from vflsynth import VFLGANSynthesizer, splitdefense
 from vflsynth._artefacts import read_tensors
+from vflsynth.exceptions import ColumnMismatchError
+from vflsynth.federation.active_node import ActiveNode
 from vflsynth.splitdefense.model import TopModel
 
 KEY = "record_id"
@@ -77,7 +80,7 @@ def test_a_site_file_names_columns_that_the_table_has(make_split_trial):
     trial = make_split_trial(1, weighted=True)
     for name in ("labels", "sample_weight"):
         site = replace(trial.server_site, **{name: "visit"})
-        with pytest.raises(ColumnMismatchError, match="no such column.*correct the site file"):
+        with pytest.raises(ColumnMismatchError, match=r"no such column.*correct the site file"):
             ActiveNode(trial.job, site)
 
 
