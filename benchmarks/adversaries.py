@@ -6,7 +6,7 @@
 
 Synthesizers are audited on 300 records by their default settings, but for GANs, which are trained
 for fewer epochs: 200 in place of 800, CTGAN 100 in place of 300. 100 models are trained with and
-100 without the record that stands out most, 40 and 40 of CTGAN. "rows", "halves" and "blind" are
+100 without the record that stands out most, of slow ones fewer. "rows", "halves" and "blind" are
 planted: a bootstrap, each party's half of another record, and noise. CTGAN comes from PyPI, has the
 joined table, and runs in an environment of its own (`benchmarks.external`), through joblib on dask.
 An attack's AUC is that of its adversary that was best in training; "own density" is that of an
@@ -14,7 +14,8 @@ attacker who holds the model. Synthetic tables are kept in ``benchmarks/cache/ad
 a run that was cut short goes on, and another attack needs no more models.
 
 Protections are attacked on what two passive parties, and both together, have of a
-training; the range is that of three trainings.
+training; the range is that of three trainings. "All trainings" is one party that took part in all
+three, as a search over parameters makes it do.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ from vflsynth.splitdefense import (
     SplitNNClassifier,
 )
 from vflsynth.splitdefense.leakage.attacks import transcript_attacks
-from vflsynth.splitdefense.leakage.monitor import pooled
+from vflsynth.splitdefense.leakage.monitor import Evidence, pooled
 from vflsynth.splitdefense.settings import AS_PUBLISHED
 
 N_RECORDS, N_MODELS, EPOCHS = 300, 100, 200
-CTGAN_MODELS, CTGAN_EPOCHS = 40, 100
+FEWER, CTGAN_EPOCHS = {"autoregressive": 40, "ctgan": 20}, 100
 N_LABELLED, LABEL_EPOCHS, SEEDS = 2000, 30, (0, 1, 2)
 Frames = dict[str, pd.DataFrame]
 
@@ -249,7 +250,7 @@ def synthetic(name: str) -> _results.Row:
             victim if planted else Kept(name),
             records(),
             targets=["most_outlying"],
-            n_models=CTGAN_MODELS if name == "ctgan" else N_MODELS,
+            n_models=FEWER.get(name, N_MODELS),
             attacker="model" if hasattr(victim, "log_prob") else "table",
             verbose=0,
         )
@@ -275,10 +276,14 @@ def labels(name: str) -> _results.Row:
     chosen = np.random.default_rng(0).permutation(len(y))[:N_LABELLED]
     frames = divided(table.iloc[chosen].reset_index(drop=True), 2)
     attacks: dict[str, list[float]] = {}
+    own: list[Evidence] = []
     for seed in SEEDS:
         model = PROTECTIONS[name]().set_params(transformer=zero_to_one(), random_state=seed)
         evidence = list(model.fit(frames, y[chosen]).evidence_.values())
+        own.append(evidence[0])
         attackers = {"one party": evidence[0], "both parties": pooled(evidence, "both parties")}
+        if seed == SEEDS[-1]:
+            attackers["one party, all trainings"] = pooled(own, "one party, all trainings")
         for attacker, one in attackers.items():
             for found in transcript_attacks(one).query("measure == 'AUC'").itertuples():
                 if "labels" not in found.knows:
@@ -302,7 +307,8 @@ def show() -> None:
             strongest = name == "strongest in training"
             values = [row["strongest"] if strongest else row["attacks"].get(name) for row in found]
             print(f"{name:<26}" + "".join(f"{_cell(value):>19}" for value in values))
-        print(f"{'models per world':<26}" + "".join(f"{row['models']:>19}" for row in found))
+        models = [row.get("models", N_MODELS) for row in found]
+        print(f"{'models per world':<26}" + "".join(f"{n:>19}" for n in models))
         said = ["yes" if row["beats_guessing"] else "not shown" for row in found]
         print(f"{'said to beat guessing':<26}" + "".join(f"{word:>19}" for word in said))
     found = _results.rows("adversaries", part="labels")
