@@ -312,7 +312,7 @@ def hidden(n: int = 1500, share: float = 0.12, apart: float = 6.0) -> Evidence:
     gradients = (noise + apart * labels[:, None] * [0, 0, 1, 0]).astype(np.float32)
     blind = rng.normal(size=(n, 4)).astype(np.float32)
     return Evidence(
-        "party", labels, 2, blind, blind, blind, gradients, blind, blind, gradients, blind,
+        "party", labels, 2, blind, blind, blind, gradients, blind, blind, blind, gradients, blind,
         pd.DataFrame(columns=["epoch", *BATCH_MEASURES]),
     )  # fmt: skip
 
