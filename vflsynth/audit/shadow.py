@@ -42,7 +42,7 @@ LEAST_MODELS = 10
 """Models per world without which nothing can be said."""
 
 _PILOT = 4
-_SHARE_OF_TIME = 0.9  # the rest is for learning from the models
+_SHARE_OF_TIME = 0.95  # a pilot of four models errs
 _WORKER_MEMORY = 400 * 2**20  # of a process that has imported torch
 _USABLE_SHARE = 0.8
 _FORMAT = 1  # of the cache; part of every key
@@ -96,6 +96,7 @@ def run_shadow_models(
     n_models: int,
     minutes: float | None = None,
     power: Callable[[int], str] = lambda _: "",
+    learning: float = 0.0,
     pair_seeds: bool = False,
     random_state: int = 0,
     block_size: int | None = None,
@@ -115,6 +116,8 @@ def run_shadow_models(
         As in `audit_synthetic_data`.
     power : callable, optional
         Says what so many models per world would find.
+    learning : float, default=0.0
+        Seconds that learning from the models takes afterwards.
     random_state : int, default=0
         Model j of a world gets the same seed whatever the blocks, workers and other worlds are.
     cache : path-like, optional
@@ -174,7 +177,7 @@ def run_shadow_models(
         each = (time.perf_counter() - before) / len(pilot) / workers
         missing[first.name] = missing[first.name][len(pilot) :]
         if minutes is not None:
-            left = _SHARE_OF_TIME * 60.0 * minutes - (time.perf_counter() - started)
+            left = _SHARE_OF_TIME * 60.0 * minutes - learning - (time.perf_counter() - started)
             n_models = _affordable(n_models, list(missing.values()), each, left, minutes)
             missing = {name: [j for j in js if j < n_models] for name, js in missing.items()}
             # Blocks of which every worker gets as many.
@@ -183,7 +186,7 @@ def run_shadow_models(
         logger.info(
             "%d models per world will take %s more. %s",
             n_models,
-            _duration(n_missing * each),
+            _duration(n_missing * each + learning),
             power(n_models),
         )
     blocks = [
