@@ -28,7 +28,7 @@ class Shared(TypedDict, total=False):
 
     party_columns: Mapping[str, Sequence[Hashable]] | None
     active: str | None
-    numeric_bins: int
+    numeric_bins: int | None
     bottom_hidden: Sequence[int]
     intermediate_dim: int
     bottom_output: Literal["linear", "sigmoid"]

@@ -99,7 +99,7 @@ def test_a_resumed_run_stops_where_the_uninterrupted_one_does(tables, tmp_path):
 
 def test_replicas_keep_their_own_epochs(tables):
     frames, y = tables
-    base = SplitNNClassifier(patience=2, **STOPS)
+    base = SplitNNClassifier(patience=2, numeric_bins=0, **STOPS)
     privacies = [{}, {"label_privacy": RandomizedResponse(1.0)}]
     many = base.fit_replicas(frames, y, on="id", random_states=[0, 1], parameters=privacies)
     chosen = set()
