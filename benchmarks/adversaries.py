@@ -62,7 +62,7 @@ from vflsynth.splitdefense.leakage.monitor import Evidence, pooled
 from vflsynth.splitdefense.settings import AS_PUBLISHED
 
 N_RECORDS, N_MODELS, EPOCHS = 300, 100, 200
-FEWER, CTGAN_EPOCHS = {"autoregressive": 40, "ctgan": 20}, 100
+FEWER, CTGAN_EPOCHS = {"vflgan": 40, "autoregressive": 40, "ctgan": 20}, 100
 N_LABELLED, LABEL_EPOCHS, SEEDS = 2000, 30, (0, 1, 2)
 Frames = dict[str, pd.DataFrame]
 
