@@ -54,8 +54,8 @@ class PiecewiseLinear(nn.Module):
         records : Tensor, shape (record, column)
             Encoded.
         n_bins : int
-            Intervals of a column, fewer where quantiles coincide. No interval ends at the smallest
-            or largest value, which is one record's.
+            Intervals of a column, fewer where quantiles coincide. None ends at the smallest or
+            largest value, unless several records share it.
         n_replicas : int
 
         Returns
