@@ -318,10 +318,10 @@ def show() -> None:
             f"\nSpambase, {N_LABELLED:,} records, {LABEL_EPOCHS} epochs, {len(SEEDS)} trainings: "
             "mean AUC (lowest-highest), no label known"
         )
-        print(f"{'':<44}" + "".join(f"{row['victim']:>19}" for row in found))
+        print(f"{'':<60}" + "".join(f"{row['victim']:>19}" for row in found))
         for name in found[0]["attacks"]:
             values = [row["attacks"].get(name) for row in found]
-            print(f"{name:<44}" + "".join(f"{_cell(value):>19}" for value in values))
+            print(f"{name:<60}" + "".join(f"{_cell(value):>19}" for value in values))
 
 
 def _cell(value: list[float] | None) -> str:
