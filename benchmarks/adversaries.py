@@ -4,23 +4,40 @@
     python -m benchmarks.adversaries labels      # attack by protection, Spambase
     python -m benchmarks.adversaries show
 
-Synthesizers are audited on 300 records, 40 models with and 40 without the record that stands out
-most; "rows", "halves" and "blind" are planted: a bootstrap, each party's half of another record,
-and noise. An attack's AUC is that of its adversary that was best in training. Protections are
-attacked on what two passive parties, and both together, have of a training.
+Synthesizers are audited on 300 records by their default settings, but for GANs, which are trained
+for fewer epochs: 200 in place of 800, CTGAN 100 in place of 300. 100 models are trained with and
+100 without the record that stands out most, of slow ones fewer. "rows", "halves" and "blind" are
+planted: a bootstrap, each party's half of another record, and noise. CTGAN comes from PyPI, has the
+joined table, and runs in an environment of its own (`benchmarks.external`), through joblib on dask.
+An attack's AUC is that of its adversary that was best in training; "own density" is that of an
+attacker who holds the model. Synthetic tables are kept in ``benchmarks/cache/adversaries``, so that
+a run that was cut short goes on, and another attack needs no more models.
+
+Protections are attacked on what two passive parties, and both together, have of a
+training; the range is that of three trainings. "All trainings" is one party that took part in all
+three, as a search over parameters makes it do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
+from sklearn.base import BaseEstimator
 
 from benchmarks import _commands, _results
 from benchmarks._data import load_red_wine
 from benchmarks._split import divided, spambase, zero_to_one
+from benchmarks.external.run import prepare_environment
 from vflsynth import (
     AutoregressiveSynthesizer,
     GaussianCopulaSynthesizer,
@@ -28,8 +45,12 @@ from vflsynth import (
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
-from vflsynth.audit import audit_synthetic_data
+from vflsynth.audit import JoinedTable, audit_synthetic_data
+from vflsynth.audit.game import train
+from vflsynth.audit.judging import STACKED
 from vflsynth.splitdefense import (
+    DIMIP,
+    GAFMClassifier,
     IsotropicClassifier,
     MarvellClassifier,
     MaxNormClassifier,
@@ -37,10 +58,13 @@ from vflsynth.splitdefense import (
     SplitNNClassifier,
 )
 from vflsynth.splitdefense.leakage.attacks import transcript_attacks
-from vflsynth.splitdefense.leakage.monitor import pooled
+from vflsynth.splitdefense.leakage.monitor import Evidence, pooled
+from vflsynth.splitdefense.settings import AS_PUBLISHED
 
-N_RECORDS, N_MODELS, EPOCHS = 300, 40, 60
-N_LABELLED, LABEL_EPOCHS = 2000, 30
+N_RECORDS, N_MODELS, EPOCHS = 300, 100, 200
+FEWER = {"vflgan": 20, "autoregressive": 20, "ctgan": 20}
+CTGAN_EPOCHS = 100
+N_LABELLED, LABEL_EPOCHS, SEEDS = 2000, 30, (0, 1, 2)
 Frames = dict[str, pd.DataFrame]
 
 
@@ -73,6 +97,21 @@ def blind(frames: Frames, random_state: int) -> pd.DataFrame:
     return pd.DataFrame(rng.normal(size=(N_RECORDS, len(columns))), columns=columns)
 
 
+def records() -> Frames:
+    """Return the records that are asked about."""
+    return {
+        party: frame.iloc[:: len(frame) // N_RECORDS].head(N_RECORDS)
+        for party, frame in load_red_wine().party_frames.items()
+    }
+
+
+def ctgan() -> JoinedTable:
+    """Return CTGAN, which only its own environment has."""
+    from ctgan import CTGAN
+
+    return JoinedTable(CTGAN(epochs=CTGAN_EPOCHS, enable_gpu=False))
+
+
 _TRAINING: dict[str, Any] = {"epochs": EPOCHS, "model_selection": "last", "device": "cpu"}
 
 SYNTHESIZERS: dict[str, Callable[[], Any]] = {
@@ -83,20 +122,77 @@ SYNTHESIZERS: dict[str, Callable[[], Any]] = {
     "vflgan": lambda: VFLGANSynthesizer(**_TRAINING),
     "vertigan": lambda: VertiGANSynthesizer(**_TRAINING),
     "wgan-gp": lambda: WGANGPSynthesizer(**_TRAINING),
-    "autoregressive": lambda: AutoregressiveSynthesizer(epochs=EPOCHS, device="cpu"),
+    "ctgan": ctgan,
+    "autoregressive": lambda: AutoregressiveSynthesizer(device="cpu"),
 }
 
-_LABELS: dict[str, Any] = {"epochs": LABEL_EPOCHS, "device": "cpu", "random_state": 0}
+_OWN = "log_prob"  # column of what is kept: the model's own density of the records
+
+
+class Published:
+    """What was kept of a model: its table, and what it says of the records."""
+
+    def __init__(self, path: Path) -> None:
+        self._table = pd.read_parquet(path)
+
+    def sample(self, n: int) -> pd.DataFrame:
+        """Return the table, whatever its size."""
+        return self._table.drop(columns=_OWN, errors="ignore")
+
+    def log_prob(self, asked: pd.DataFrame) -> pd.Series[Any]:
+        """Return the model's own density of some of the records."""
+        return self._table[_OWN].loc[asked.index]
+
+
+class Kept(BaseEstimator):  # type: ignore[misc]
+    """One of the synthesizers whose tables are kept: what was made once is not made again."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def log_prob(self) -> Any:
+        """What the synthesizer has, if it has it."""
+        return SYNTHESIZERS[self.name]().log_prob
+
+    def fit(self, frames: Frames, on: Hashable = None) -> Published:
+        """Return what one model publishes."""
+        return self.fit_replicas(frames, on, random_states=[0])[0]
+
+    def fit_replicas(
+        self, frames: Frames, on: Hashable = None, *, random_states: Sequence[int]
+    ) -> list[Published]:
+        """Return what models with these seeds publish, trained if it is not at hand."""
+        joined = pd.concat(list(frames.values()), axis=1)
+        digest = hashlib.sha256(pd.util.hash_pandas_object(joined).to_numpy().tobytes())
+        folder = _results.CACHE / "adversaries" / self.name / digest.hexdigest()[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = {state: folder / f"{state}.parquet" for state in random_states}
+        missing = [state for state in random_states if not paths[state].exists()]
+        if missing:
+            models = train(SYNTHESIZERS[self.name](), frames, on, missing)
+            for state, model in zip(missing, models, strict=True):
+                table = model.sample(N_RECORDS)
+                if hasattr(model, "log_prob"):
+                    asked = pd.concat(list(records().values()), axis=1)
+                    table = table.set_axis(asked.index).assign(**{_OWN: model.log_prob(asked)})
+                side = paths[state].with_suffix(".tmp")
+                table.to_parquet(side)
+                os.replace(side, paths[state])
+        return [Published(path) for path in paths.values()]
+
+
+_LABELS: dict[str, Any] = AS_PUBLISHED | {"epochs": LABEL_EPOCHS, "device": "cpu"}
 
 PROTECTIONS: dict[str, Callable[[], Any]] = {
-    "none": lambda: SplitNNClassifier(transformer=zero_to_one(), **_LABELS),
-    "max norm": lambda: MaxNormClassifier(transformer=zero_to_one(), **_LABELS),
-    "isotropic": lambda: IsotropicClassifier(transformer=zero_to_one(), **_LABELS),
-    "marvell 4": lambda: MarvellClassifier(power_scale=4.0, transformer=zero_to_one(), **_LABELS),
-    "marvell 16": lambda: MarvellClassifier(power_scale=16.0, transformer=zero_to_one(), **_LABELS),
-    "label privacy 1": lambda: SplitNNClassifier(
-        label_privacy=RandomizedResponse(1.0), transformer=zero_to_one(), **_LABELS
-    ),
+    "none": lambda: SplitNNClassifier(**_LABELS),
+    "max norm": lambda: MaxNormClassifier(**_LABELS),
+    "isotropic": lambda: IsotropicClassifier(**_LABELS),
+    "marvell 4": lambda: MarvellClassifier(power_scale=4.0, **_LABELS),
+    "marvell 16": lambda: MarvellClassifier(power_scale=16.0, **_LABELS),
+    "gafm": lambda: GAFMClassifier(epochs=LABEL_EPOCHS, device="cpu"),
+    "dimip": lambda: SplitNNClassifier(objective=DIMIP(0.5, 5), **_LABELS),
+    "label privacy": lambda: SplitNNClassifier(label_privacy=RandomizedResponse(1.0), **_LABELS),
 }
 
 
@@ -106,31 +202,68 @@ def main() -> None:
         __doc__, "synthetic", "labels", "show", synthesizers=SYNTHESIZERS, protections=PROTECTIONS
     )
     options = parser.parse_args()
-    if options.action == "synthetic":
-        for name in options.synthesizers:
-            _put("synthetic", name, synthetic(name))
-    elif options.action == "labels":
-        for name in options.protections:
-            _put("labels", name, labels(name))
-    else:
+    if options.action == "show":
         show()
+        return
+    part = options.action
+    measure, victims = {
+        "synthetic": (synthetic, options.synthesizers),
+        "labels": (labels, options.protections),
+    }[part]
+    for name in victims:
+        if _results.rows("adversaries", part=part, victim=name):
+            continue
+        if name == "ctgan" and find_spec(name) is None:
+            elsewhere(name)
+            continue
+        measured = measure(name)
+        print(part, name, measured, flush=True)
+        _results.put("adversaries", {"part": part, "victim": name, **measured})
+
+
+def elsewhere(name: str) -> None:
+    """Audit a synthesizer in the environment that has it, and dask."""
+    requirements = Path(__file__).parent / "external" / "audit-requirements.txt"
+    python = prepare_environment("audit", requirements)
+    command = [python, "-m", "benchmarks.adversaries", "synthetic", "--synthesizers", name]
+    subprocess.run(command, check=True)
+
+
+@contextmanager
+def processes(name: str) -> Iterator[None]:
+    """Give joblib the workers of a dask cluster for what comes from outside."""
+    if name != "ctgan":
+        yield
+        return
+    from distributed import Client
+
+    cluster = Client(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with cluster, joblib.parallel_config("dask"):
+        yield
 
 
 def synthetic(name: str) -> _results.Row:
     """Audit one synthesizer; return the AUC of each attack, and what the report says."""
-    frames = {
-        party: frame.iloc[:: len(frame) // N_RECORDS].head(N_RECORDS)
-        for party, frame in load_red_wine().party_frames.items()
-    }
-    audit = audit_synthetic_data(
-        SYNTHESIZERS[name](), frames, targets=["most_outlying"], n_models=N_MODELS, verbose=0
-    )
-    (target,) = audit.targets
+    victim = SYNTHESIZERS[name]()
+    planted = not hasattr(victim, "fit")
+    with processes(name):
+        audit = audit_synthetic_data(
+            victim if planted else Kept(name),
+            records(),
+            targets=["most_outlying"],
+            n_models=FEWER.get(name, N_MODELS),
+            attacker="model" if hasattr(victim, "log_prob") else "table",
+            verbose=0,
+        )
+    target = audit.targets[0]  # the others, if any, are of who holds the model
     attacks = {}
-    for attack in sorted(target.attacks, key=lambda one: one.training_auc):
-        attacks[attack.statistic] = [attack.auc.value, attack.auc.low, attack.auc.high]
+    for found in audit.targets:
+        for attack in sorted(found.attacks, key=lambda one: one.training_auc):
+            if found is target or attack.statistic != STACKED:
+                attacks[attack.statistic] = [attack.auc.value, attack.auc.low, attack.auc.high]
     strongest = target.strongest
     return {
+        "models": audit.n_models,
         "attacks": attacks,
         "strongest": [strongest.auc.value, strongest.auc.low, strongest.auc.high],
         "beats_guessing": audit.beats_guessing(target),
@@ -139,48 +272,62 @@ def synthetic(name: str) -> _results.Row:
 
 
 def labels(name: str) -> _results.Row:
-    """Attack one protection; return the AUC of each attack without labels, per attacker."""
+    """Attack one protection in several trainings; return the AUC of each attack without labels."""
     table, y = spambase()
     chosen = np.random.default_rng(0).permutation(len(y))[:N_LABELLED]
     frames = divided(table.iloc[chosen].reset_index(drop=True), 2)
-    model = PROTECTIONS[name]().fit(frames, y[chosen])
-    evidence = list(model.evidence_.values())
-    attackers = {"one party": evidence[0], "both parties": pooled(evidence, "both parties")}
+    attacks: dict[str, list[float]] = {}
+    own: list[Evidence] = []
+    for seed in SEEDS:
+        model = PROTECTIONS[name]().set_params(transformer=zero_to_one(), random_state=seed)
+        evidence = list(model.fit(frames, y[chosen]).evidence_.values())
+        own.append(evidence[0])
+        attackers = {"one party": evidence[0], "both parties": pooled(evidence, "both parties")}
+        if seed == SEEDS[-1]:
+            attackers["one party, all trainings"] = pooled(own, "one party, all trainings")
+        for attacker, one in attackers.items():
+            for found in transcript_attacks(one).query("measure == 'AUC'").itertuples():
+                if "labels" not in found.knows:
+                    attacks.setdefault(f"{found.attack}, {attacker}", []).append(found.value)
     return {
         "attacks": {
-            f"{found.attack}, {attacker}": found.value
-            for attacker, one in attackers.items()
-            for found in transcript_attacks(one).query("measure == 'AUC'").itertuples()
-            if "labels" not in found.knows
+            attack: [float(np.mean(values)), min(values), max(values)]
+            for attack, values in attacks.items()
         }
     }
-
-
-def _put(part: str, name: str, measured: _results.Row) -> None:
-    print(part, name, measured, flush=True)
-    _results.put("adversaries", {"part": part, "victim": name, **measured})
 
 
 def show() -> None:
     """Print both tables."""
     found = _results.rows("adversaries", part="synthetic")
     if found:
-        print(f"Red wine, {N_RECORDS} records, {N_MODELS} + {N_MODELS} models: AUC (95 % interval)")
-        names = ["strongest in training", *found[0]["attacks"]]
+        print(f"Red wine, {N_RECORDS} records: AUC (95 % interval)")
+        names = ["strongest in training", *max((row["attacks"] for row in found), key=len)]
         print(f"{'':<26}" + "".join(f"{row['victim']:>19}" for row in found))
         for name in names:
-            values = [row["attacks"].get(name, row["strongest"]) for row in found]
-            cells = [f"{value:.2f} ({low:.2f}-{high:.2f})" for value, low, high in values]
-            print(f"{name:<26}" + "".join(f"{cell:>19}" for cell in cells))
+            strongest = name == "strongest in training"
+            values = [row["strongest"] if strongest else row["attacks"].get(name) for row in found]
+            print(f"{name:<26}" + "".join(f"{_cell(value):>19}" for value in values))
+        models = [row.get("models", N_MODELS) for row in found]
+        print(f"{'models per world':<26}" + "".join(f"{n:>19}" for n in models))
         said = ["yes" if row["beats_guessing"] else "not shown" for row in found]
         print(f"{'said to beat guessing':<26}" + "".join(f"{word:>19}" for word in said))
     found = _results.rows("adversaries", part="labels")
     if found:
-        print(f"\nSpambase, {N_LABELLED:,} records, {LABEL_EPOCHS} epochs: AUC, no label known")
-        print(f"{'':<44}" + "".join(f"{row['victim']:>17}" for row in found))
+        print(
+            f"\nSpambase, {N_LABELLED:,} records, {LABEL_EPOCHS} epochs, {len(SEEDS)} trainings: "
+            "mean AUC (lowest-highest), no label known"
+        )
+        print(f"{'':<60}" + "".join(f"{row['victim']:>19}" for row in found))
         for name in found[0]["attacks"]:
-            values = [row["attacks"][name] for row in found]
-            print(f"{name:<44}" + "".join(f"{value:>17.3f}" for value in values))
+            values = [row["attacks"].get(name) for row in found]
+            print(f"{name:<60}" + "".join(f"{_cell(value):>19}" for value in values))
+
+
+def _cell(value: list[float] | None) -> str:
+    if value is None or np.isnan(value[0]):
+        return ""
+    return f"{value[0]:.2f} ({value[1]:.2f}-{value[2]:.2f})"
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def expected(estimator):
 @parametrize_with_checks(
     [
         SplitNNClassifier(**QUICK),
-        SplitNNClassifier(protection=Marvell(1.0), monitor=False, **QUICK),
+        SplitNNClassifier(protection=Marvell(1.0), monitor=False, numeric_bins=0, **QUICK),
         IsotropicClassifier(power_scale=1.0, **QUICK),
         MaxNormClassifier(**QUICK),
         MarvellClassifier(**QUICK),

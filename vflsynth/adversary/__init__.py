@@ -14,6 +14,7 @@ from vflsynth.adversary.learners import (
 )
 from vflsynth.adversary.statistics import (
     Correlation,
+    Extremes,
     Histogram,
     Naive,
     Neighbourhood,
@@ -24,6 +25,7 @@ from vflsynth.adversary.targeted import SharedValues, TargetedQueries
 DEFAULT_STATISTICS: tuple[Statistic, ...] = (
     Naive(),
     Histogram(),
+    Extremes(),
     Correlation(),
     Neighbourhood(),
     TargetedQueries(),
@@ -37,6 +39,7 @@ __all__ = [
     "Adversary",
     "Correlation",
     "Density",
+    "Extremes",
     "Histogram",
     "LikelihoodRatio",
     "Naive",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from typing import Any, Literal
@@ -37,6 +38,9 @@ from vflsynth.audit.shadow import LEAST_MODELS, Observer, run_shadow_models
 from vflsynth.exceptions import ParameterError
 
 Protocol = Literal["holdout", "paper"]
+
+_REHEARSED_MODELS, _REHEARSED_FEATURES = 100, 40
+_REHEARSED_LEVELS = {"delta": 0.0, "confidence": 0.95, "bound_confidence": 0.95}
 
 _RULES: dict[str, Rule] = {
     "n_models": Number(LEAST_MODELS, whole=True),
@@ -298,6 +302,13 @@ def _audit(
     def power(n: int) -> str:
         return say_power(n - n // 2, n - n // 2, (len(worlds) - 1) * len(sources), confidence)
 
+    learners = default_adversaries() if adversaries is None else adversaries
+    learning = 0.0
+    if options["minutes"] is not None or options["verbose"] > 0:
+        n_learned = (len(worlds) - 1) * sum(map(len, sources.values()))
+        learning = (
+            n_learned * _rehearsed(learners, n_models) / joblib.effective_n_jobs(options["n_jobs"])
+        )
     run = run_shadow_models(
         synthesizer,
         worlds,
@@ -305,6 +316,7 @@ def _audit(
         observer,
         n_models=n_models,
         power=power,
+        learning=learning,
         random_state=random_state,
         **options,
     )
@@ -328,7 +340,7 @@ def _audit(
         for world, source in asked
         for label, name in sources[source].items()
         for key in [label_of(label, world.targets[0])]
-        for adversary in (default_adversaries() if adversaries is None else adversaries)
+        for adversary in learners
     ]
     judged = joblib.Parallel(n_jobs=options["n_jobs"])(tasks)
     each = len(judged) // len(asked)
@@ -353,6 +365,16 @@ def _audit(
         run.n_trained,
         run.memory,
     )
+
+
+def _rehearsed(adversaries: Sequence[Adversary], n_models: int) -> float:
+    """Return about how many seconds it takes to learn from one statistic of so many models."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(2 * min(n_models, _REHEARSED_MODELS), _REHEARSED_FEATURES))
+    started = time.perf_counter()
+    for adversary in adversaries:
+        judge_attack("", copy(adversary), features, 0, **_REHEARSED_LEVELS)
+    return time.perf_counter() - started
 
 
 def _judge(

@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,8 @@ LEAST_MODELS = 10
 """Models per world without which nothing can be said."""
 
 _PILOT = 4
-_SHARE_OF_TIME = 0.9  # the rest is for learning from the models
+_LEAST_GROWTH = 0.1  # of a block's time by one more model, as a share of the mean; times err
+_SHARE_OF_TIME = 0.95  # a pilot of four models errs
 _WORKER_MEMORY = 400 * 2**20  # of a process that has imported torch
 _USABLE_SHARE = 0.8
 _FORMAT = 1  # of the cache; part of every key
@@ -96,6 +97,7 @@ def run_shadow_models(
     n_models: int,
     minutes: float | None = None,
     power: Callable[[int], str] = lambda _: "",
+    learning: float = 0.0,
     pair_seeds: bool = False,
     random_state: int = 0,
     block_size: int | None = None,
@@ -115,6 +117,8 @@ def run_shadow_models(
         As in `audit_synthetic_data`.
     power : callable, optional
         Says what so many models per world would find.
+    learning : float, default=0.0
+        Seconds that learning from the models takes afterwards.
     random_state : int, default=0
         Model j of a world gets the same seed whatever the blocks, workers and other worlds are.
     cache : path-like, optional
@@ -133,8 +137,8 @@ def run_shadow_models(
 
     Notes
     -----
-    How long it will take is said after a pilot, the first few models, where somebody looks on or
-    the time is limited. Larger blocks take less time per model than the pilot's: it errs high.
+    How long it will take is said after a pilot where somebody looks on or the time is limited: four
+    models at once and then one tell what a block costs and what each model in it.
     """
     if cache is not None and not hasattr(synthesizer, "get_params"):
         raise ParameterError(
@@ -168,13 +172,16 @@ def run_shadow_models(
 
     first = next((world for world in worlds if missing[world.name]), None)
     if first is not None and (minutes is not None or verbose > 0):
-        pilot = missing[first.name][: min(size, _PILOT)]
-        before = time.perf_counter()
-        keep(_run_block(synthesizer, first, on, seeds(first, pilot), pilot, observer))
-        each = (time.perf_counter() - before) / len(pilot) / workers
-        missing[first.name] = missing[first.name][len(pilot) :]
+        took = {}
+        for n in sorted({min(size, _PILOT), 1}, reverse=True):  # what is slow once is in the first
+            pilot, missing[first.name] = missing[first.name][:n], missing[first.name][n:]
+            if pilot:
+                before = time.perf_counter()
+                keep(_run_block(synthesizer, first, on, seeds(first, pilot), pilot, observer))
+                took[len(pilot)] = time.perf_counter() - before
+        each = _seconds_per_model(took, size) / workers
         if minutes is not None:
-            left = _SHARE_OF_TIME * 60.0 * minutes - (time.perf_counter() - started)
+            left = _SHARE_OF_TIME * 60.0 * minutes - learning - (time.perf_counter() - started)
             n_models = _affordable(n_models, list(missing.values()), each, left, minutes)
             missing = {name: [j for j in js if j < n_models] for name, js in missing.items()}
             # Blocks of which every worker gets as many.
@@ -183,7 +190,7 @@ def run_shadow_models(
         logger.info(
             "%d models per world will take %s more. %s",
             n_models,
-            _duration(n_missing * each),
+            _duration(n_missing * each + learning),
             power(n_models),
         )
     blocks = [
@@ -234,6 +241,17 @@ def run_shadow_models(
         size,
         memory,
     )
+
+
+def _seconds_per_model(took: Mapping[int, float], size: int) -> float:
+    """Return what a model costs in a block of a size, from blocks of one or two other sizes."""
+    most = max(took)
+    average = took[most] / most
+    if len(took) < 2:
+        return average
+    more = (took[most] - took[1]) / (most - 1)
+    more = min(max(more, _LEAST_GROWTH * average), average)
+    return more + (took[most] - most * more) / max(size, most)
 
 
 def _affordable(

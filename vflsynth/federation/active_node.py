@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from vflsynth._device import resolve_device
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
 from vflsynth.federation.party_node import HOLDER, BlindedRun
@@ -24,14 +24,15 @@ M = TypeVar("M", bound=Message)
 
 
 class ActiveNode(ServerNode):
-    """Owns labels and top model; has a key column and labels, and no other column, in its table.
+    """Owns labels and top model; of its table it reads keys, labels and what each record counts.
 
     Parameters
     ----------
     job : Job
     site : Site
-        With a table, the name of the column of labels, and the parties' shared secret: whoever
-        has the labels must know which record is in which batch.
+        With a table, the names of the column of labels and, if there are any, of the column of
+        weights, and the parties' shared secret: whoever has the labels must know which record is in
+        which batch.
 
     Raises
     ------
@@ -53,7 +54,16 @@ class ActiveNode(ServerNode):
                 "party has labels only: leave `active` out"
             )
         table = read_table(site.table)
+        for column in (job.on, site.labels, site.sample_weight):
+            if column is not None and column not in table.columns:
+                raise ColumnMismatchError(
+                    f"the table of site {site.party!r} has no such column",
+                    fix="correct the site file, or the job's `on`",
+                    party=site.party,
+                    column=column,
+                )
         labels = table.set_index(job.on)[site.labels]
+        weights = None if site.sample_weight is None else table[site.sample_weight]
         method = job.method_for_node()
         assert isinstance(method, SplitMethod)
         values, label_table = check_labels(
@@ -72,7 +82,7 @@ class ActiveNode(ServerNode):
         )
         self.holder_run = BlindedRun(seat, method, job, site)
         super().__init__(job, site, method)
-        method.take_labels(values, self.holder_run, job.parties)
+        method.take_labels(values, self.holder_run, job.parties, weights)
 
     def own_tag(self) -> Callable[[type[Message], int], str]:
         """Return what makes the active party's own tags."""

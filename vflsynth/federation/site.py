@@ -113,6 +113,8 @@ class Site:
         is an active party.
     labels : str, optional
         At an active party: the column of the table that holds the labels.
+    sample_weight : str, optional
+        At an active party: the column that says what each record counts.
     column_kinds : dict
     device : str, default="cpu"
     shared : bytes, optional
@@ -148,6 +150,7 @@ class Site:
     folder: Path
     table: Path | None = None
     labels: str | None = None
+    sample_weight: str | None = None
     column_kinds: dict[Hashable, str] = field(default_factory=dict)
     device: str = "cpu"
     shared: bytes | None = None
@@ -174,7 +177,8 @@ class Site:
         privacy = content.pop("privacy", {})
         matching = content.pop("matching", {})
         proposers = content.pop("proposers", {})
-        known = ["party", "folder", *_FILES, "labels", "column_kinds", "device", _LARGEST, "jobs"]
+        known = ["party", "folder", *_FILES, "labels", "sample_weight", "column_kinds", "device"]
+        known += [_LARGEST, "jobs"]
         content.setdefault("jobs", "approved")
         known_keys(content, known, str(path))
         known_keys(secrets, ["shared", "own", "schedule"], f"{path}: secrets")
@@ -202,8 +206,8 @@ class Site:
         lines = [f"party = {_quoted(self.party)}", f"folder = {_quoted(self.folder.resolve())}"]
         files = {name: getattr(self, name) for name in _FILES}
         lines += [f"{name} = {_quoted(file.resolve())}" for name, file in files.items() if file]
-        if self.labels is not None:
-            lines.append(f"labels = {_quoted(self.labels)}")
+        columns = {"labels": self.labels, "sample_weight": self.sample_weight}
+        lines += [f"{name} = {_quoted(text)}" for name, text in columns.items() if text is not None]
         lines += [f"device = {_quoted(self.device)}", f"{_LARGEST} = {self.max_frame_bytes}"]
         lines.append(f"jobs = {_quoted(self.jobs)}")
         lines += ["", "[column_kinds]"]

@@ -56,7 +56,8 @@ class IsotropicClassifier(BaseSplitClassifier):
     power_scale : float, default=25.0
         See `Isotropic`.
     **shared
-        See `BaseSplitEstimator`. Trains as published: 50 epochs, nothing held out, no weight decay.
+        See `BaseSplitEstimator`. Trains as published: 50 epochs,
+        nothing held out, no weight decay, numbers as they are.
     """
 
     _defaults = AS_PUBLISHED
@@ -77,7 +78,8 @@ class MaxNormClassifier(BaseSplitClassifier):
     Parameters
     ----------
     **shared
-        See `BaseSplitEstimator`. Trains as published: 50 epochs, nothing held out, no weight decay.
+        See `BaseSplitEstimator`. Trains as published: 50 epochs,
+        nothing held out, no weight decay, numbers as they are.
     """
 
     _defaults = AS_PUBLISHED
@@ -99,7 +101,8 @@ class MarvellClassifier(BaseSplitClassifier):
     power_scale : float, default=4.0
         See `Marvell`.
     **shared
-        See `BaseSplitEstimator`. Trains as published: 50 epochs, nothing held out, no weight decay.
+        See `BaseSplitEstimator`. Trains as published: 50 epochs,
+        nothing held out, no weight decay, numbers as they are.
 
     Notes
     -----
@@ -128,7 +131,8 @@ class DIMIPClassifier(BaseSplitClassifier):
     protection : Protection, optional
         On top.
     **shared
-        See `BaseSplitEstimator`. Trains as published: 50 epochs, nothing held out, no weight decay.
+        See `BaseSplitEstimator`. Trains as published: 50 epochs,
+        nothing held out, no weight decay, numbers as they are.
     """
 
     _defaults = AS_PUBLISHED

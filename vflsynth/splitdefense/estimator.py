@@ -47,6 +47,8 @@ PartyFrames = Mapping[str, pd.DataFrame]
 
 _POSITIVE = Number(0, closed=(False, True))
 
+_NUMERIC_BINS = 32
+
 
 class BaseSplitEstimator(FittedSplitEstimator):
     """A classifier or regressor whose columns lie with several parties and whose labels with one.
@@ -63,6 +65,11 @@ class BaseSplitEstimator(FittedSplitEstimator):
         party gets are left out. Default: one passive party owns them all.
     active : str, optional
         Name of the party that has the labels. Default: a party that has nothing else.
+    numeric_bins : int, optional
+        Intervals, between quantiles of the column, in which each party cuts its own numbers: how
+        far a value is through each of them is a further input of the bottom model, which so learns
+        steps as trees do. 0 for none. Default: 32, but none with `label_privacy`, where steps fit
+        the responses' noise.
     bottom_hidden : sequence of int, default=(64, 32)
         Hidden sizes of each bottom model.
     intermediate_dim : int, default=16
@@ -173,6 +180,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
         cls.__init__.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
 
     _rules: ClassVar[Mapping[str, Rule]] = {
+        "numeric_bins": Optional(Number(0, whole=True)),
         "bottom_hidden": Sizes(at_least=0),
         "intermediate_dim": Number(1, whole=True),
         "bottom_output": Choice(("linear", "sigmoid")),
@@ -195,6 +203,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
         *,
         party_columns: Mapping[str, Sequence[Hashable]] | None = None,
         active: str | None = None,
+        numeric_bins: int | None = None,
         bottom_hidden: Sequence[int] = (64, 32),
         intermediate_dim: int = 16,
         bottom_output: Literal["linear", "sigmoid"] = "linear",
@@ -221,6 +230,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
     ) -> None:
         self.party_columns = party_columns
         self.active = active
+        self.numeric_bins = numeric_bins
         self.bottom_hidden = bottom_hidden
         self.intermediate_dim = intermediate_dim
         self.bottom_output = bottom_output
@@ -491,6 +501,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
 
     def settings(self) -> SplitSettings:
         """Return sizes and rates as they are before the number of records is known."""
+        default = _NUMERIC_BINS if self.label_privacy is None else 0
         return SplitSettings(
             batch_size=self.batch_size,
             n_held_out=0,
@@ -502,6 +513,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
             learning_rate=self.learning_rate,
             betas=(self.betas[0], self.betas[1]),
             weight_decay=self.weight_decay,
+            numeric_bins=default if self.numeric_bins is None else self.numeric_bins,
         )
 
     def leakage_monitor(self) -> LeakageMonitor | None:

@@ -22,7 +22,7 @@ from vflsynth.parameters import from_json, to_json
 from vflsynth.splitdefense.algorithm import Rows, SplitLearning
 from vflsynth.splitdefense.calibration import Calibration, Probabilities
 from vflsynth.splitdefense.inputs import Labels
-from vflsynth.splitdefense.networks import Perceptron
+from vflsynth.splitdefense.networks import Perceptron, PiecewiseLinear
 from vflsynth.splitdefense.passive import SplitParty, outputs_of
 from vflsynth.splitdefense.settings import SplitSettings
 
@@ -86,6 +86,7 @@ class BottomModel(_Half):
             streams=RandomStreams([b""]),  # overwritten by the weights below
             name="bottom",
             output=settings.bottom_output,
+            encoding=PiecewiseLinear.of(weights),
         )
         self.network.load_state_dict(dict(weights))
         self.network.double()  # so that a prediction does not depend on which others are made

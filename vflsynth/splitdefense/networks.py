@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Literal, Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +17,75 @@ from vflsynth.networks.layers import Linear
 
 NEGATIVE_SLOPE = 0.01
 """Slope of every LeakyReLU; the papers do not say, this is PyTorch's default."""
+
+
+class PiecewiseLinear(nn.Module):
+    """Encoded numbers, and beside each how far it is through every interval of its column.
+
+    Parameters
+    ----------
+    columns : Tensor, shape (replica, interval)
+        Whose interval it is; the same for all replicas.
+    low, high : Tensor, shape (replica, 1, interval)
+        Where it begins and ends.
+
+    Notes
+    -----
+    Source: Gorishniy et al. 2022 (piecewise linear encoding by quantiles). Departs from it in that
+    the number itself is kept, which says how far beyond the outermost quantiles a value lies.
+    """
+
+    columns: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, columns: Tensor, low: Tensor, high: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("columns", columns)
+        self.register_buffer("low", low)
+        self.register_buffer("high", high)
+
+    @classmethod
+    def learn(cls, records: Tensor, n_bins: int, n_replicas: int) -> Self | None:
+        """Cut the columns of more than two values.
+
+        Parameters
+        ----------
+        records : Tensor, shape (record, column)
+            Encoded.
+        n_bins : int
+            Intervals of a column, fewer where quantiles coincide. None ends at the smallest or
+            largest value, unless several records share it.
+        n_replicas : int
+
+        Returns
+        -------
+        PiecewiseLinear or None
+            None if there is nothing to cut.
+        """
+        shares = (np.arange(n_bins + 1) + 0.5) / (n_bins + 1)
+        found = []
+        for column, values in enumerate(records.cpu().numpy().T):
+            if len(np.unique(values)) > 2:
+                edges = np.unique(np.quantile(values, shares).astype(np.float32))
+                found += [(float(column), *pair) for pair in pairwise(edges.tolist())]
+        if not found:
+            return None
+        intervals = torch.tensor(found, device=records.device).expand(n_replicas, -1, -1)
+        columns, low, high = intervals.unbind(-1)
+        return cls(columns, low.unsqueeze(1), high.unsqueeze(1))
+
+    @classmethod
+    def of(cls, weights: Mapping[str, Tensor]) -> Self | None:
+        """Take it out of a perceptron's state; None if it has none."""
+        found = [weights.get(f"encoding.{name}") for name in ("columns", "low", "high")]
+        buffers = [buffer for buffer in found if buffer is not None]
+        return cls(*buffers) if buffers else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map (replica, batch, in) to (replica, batch, in + interval)."""
+        chosen = inputs.index_select(-1, self.columns[0].long())
+        return torch.cat([inputs, ((chosen - self.low) / (self.high - self.low)).clamp(0, 1)], -1)
 
 
 class Perceptron(nn.Module):
@@ -29,6 +100,8 @@ class Perceptron(nn.Module):
     name : str
         Of the streams.
     output : {"linear", "sigmoid"}, default="linear"
+    encoding : PiecewiseLinear, optional
+        Goes before the first layer.
     """
 
     def __init__(
@@ -38,12 +111,15 @@ class Perceptron(nn.Module):
         streams: RandomStreams,
         name: str,
         output: Literal["linear", "sigmoid"] = "linear",
+        encoding: PiecewiseLinear | None = None,
     ) -> None:
         super().__init__()
         self.dims = tuple(dims)
+        self.encoding = encoding
+        wider = [dims[0] + (0 if encoding is None else encoding.columns.shape[1]), *dims[1:]]
         self.linears = nn.ModuleList(
             Linear(a, b, bias=True, streams=streams, name=f"{name}.{i}")
-            for i, (a, b) in enumerate(zip(dims[:-1], dims[1:]))
+            for i, (a, b) in enumerate(zip(wider[:-1], wider[1:]))
         )
         self.output = output
 
@@ -56,7 +132,7 @@ class Perceptron(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (replica, batch, in) to (replica, batch, out)."""
-        values = inputs
+        values = inputs if self.encoding is None else self.encoding(inputs)
         for i, linear in enumerate(self.linears):
             values = linear(F.leaky_relu(values, NEGATIVE_SLOPE) if i else values)
         return values.sigmoid() if self.output == "sigmoid" else values

@@ -22,7 +22,7 @@ from vflsynth.protocol.messages import (
     SelectionNotice,
 )
 from vflsynth.splitdefense.malicious import MaliciousSGD
-from vflsynth.splitdefense.networks import KeptWeights, Perceptron
+from vflsynth.splitdefense.networks import KeptWeights, Perceptron, PiecewiseLinear
 from vflsynth.splitdefense.schedule import HoldingOut
 from vflsynth.splitdefense.settings import SplitSettings
 
@@ -55,11 +55,16 @@ class SplitParty(TrainableParty):
         """Encode the records, and make the bottom model and its optimiser."""
         self.schedule = schedule
         self.records = torch.from_numpy(self.encode()).to(streams.device)
+        encoding = None
+        if settings.numeric_bins:
+            replicas = len(streams.secrets)
+            encoding = PiecewiseLinear.learn(self.records, settings.numeric_bins, replicas)
         self.bottom_model = Perceptron(
             [self.transformer.width_, *settings.bottom_hidden, settings.intermediate_dim],
             streams=streams,
             name="bottom",
             output=settings.bottom_output,
+            encoding=encoding,
         )
         self.optimizer = (settings if malicious is None else malicious).optimizer(self.bottom_model)
         self.untrained = copy.deepcopy(self.bottom_model)

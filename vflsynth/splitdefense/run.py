@@ -124,6 +124,7 @@ class SplitRun(LocalRun):
                 random_features=untrained.cpu().numpy()[used],
                 mean_gradients=record.mean("gradients", replica)[used],
                 residuals=record.mean("residuals", replica)[used],
+                early_gradients=record.mean("early_gradients", replica)[used],
                 all_residuals=record.mean("all_residuals", replica)[used],
                 last_gradients=record.last("gradients", replica)[used],
                 last_features=record.last("features", replica)[used],

@@ -28,6 +28,7 @@ class Shared(TypedDict, total=False):
 
     party_columns: Mapping[str, Sequence[Hashable]] | None
     active: str | None
+    numeric_bins: int | None
     bottom_hidden: Sequence[int]
     intermediate_dim: int
     bottom_output: Literal["linear", "sigmoid"]
@@ -53,8 +54,8 @@ class Shared(TypedDict, total=False):
     verbose: int
 
 
-AS_PUBLISHED: Shared = {"patience": None, "weight_decay": 0.0, "epochs": 50}
-"""What the papers do: train for a number of epochs, with nothing that prevents overfitting."""
+AS_PUBLISHED: Shared = {"patience": None, "weight_decay": 0.0, "epochs": 50, "numeric_bins": 0}
+"""What the papers do: numbers as they are, so many epochs, nothing that prevents overfitting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class SplitSettings:
     learning_rate: float
     betas: tuple[float, float]
     weight_decay: float
+    numeric_bins: int = 0
 
     def for_records(self, n_records: int, validation_fraction: float) -> SplitSettings:
         """Return the settings of a training on so many records, some of them held out."""

@@ -170,7 +170,10 @@ def check_sample_weight(given: Any, n_rows: int) -> npt.NDArray[np.float32] | No
     """
     if given is None:
         return None
-    weights = np.asarray(given, dtype=np.float64)
+    try:
+        weights = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError("sample_weight must be numbers, without gaps") from None
     if weights.ndim == 0:
         weights = np.full(n_rows, weights)
     if weights.shape != (n_rows,):

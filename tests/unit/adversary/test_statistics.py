@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth.audit import Correlation, Histogram, Naive, Neighbourhood
+from vflsynth.audit import Correlation, Extremes, Histogram, Naive, Neighbourhood
 from vflsynth.exceptions import ParameterError
 
 
@@ -98,6 +98,24 @@ def test_values_beyond_the_known_extremes_count_in_the_outermost_bins(known, tab
     np.testing.assert_allclose(found[:5], [1 / 20, 0, 0, 0, 19 / 20])
 
 
+def test_extremes_are_the_ends_of_columns_and_what_lies_beyond_the_target(known, table):
+    target = known.iloc[[4]]
+    gaps = table.assign(y=table["y"].where(table.index > 17))  # two numbers are left
+    found = Extremes(3).fit(known).measure(gaps, target)
+    expected = []
+    for name in ("x", "label", "y"):
+        if name == "label":
+            expected += [(table[name] == target[name].item()).mean()]
+            continue
+        values = sorted(gaps[name].dropna())
+        ends = [values[min(i, len(values) - 1)] for i in range(3)]
+        ends += [values[max(-1 - i, -len(values))] for i in range(3)]
+        expected += [(v - known[name].mean()) / known[name].std(ddof=0) for v in ends]
+        wanted = target[name].item()
+        expected += [sum(v >= wanted for v in values) / 20, sum(v <= wanted for v in values) / 20]
+    np.testing.assert_allclose(found, expected)
+
+
 def test_neighbourhood_holds_the_smallest_distances(known, table, monkeypatch):
     target = known.iloc[[4]]
     fitted = Neighbourhood(3).fit(known)
@@ -130,7 +148,9 @@ def test_numeric_columns_can_be_read_as_labels(known):
     assert len(fitted.measure(codes, codes.head(1))) == 9 * 8 / 2
 
 
-@pytest.mark.parametrize("make", [lambda: Histogram(1), lambda: Neighbourhood(0)])
+@pytest.mark.parametrize(
+    "make", [lambda: Histogram(1), lambda: Extremes(0), lambda: Neighbourhood(0)]
+)
 def test_sizes_that_make_no_sense_are_refused(make):
     with pytest.raises(ParameterError, match="at least"):
         make()

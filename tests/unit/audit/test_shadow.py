@@ -13,6 +13,7 @@ import pytest
 import torch
 from sklearn.base import BaseEstimator
 
+from vflsynth.audit import shadow
 from vflsynth.audit.game import LeaveOneOutGame, World, train
 from vflsynth.audit.shadow import run_shadow_models
 from vflsynth.exceptions import ParameterError
@@ -267,3 +268,11 @@ def test_blocks_shrink_to_fit_into_memory(small_frames, tiny, monkeypatch):
     monkeypatch.setattr("vflsynth.audit.shadow.available_memory", lambda device: room)
     result = run_shadow_models(tiny, worlds, "record_id", Means(), n_models=6, verbose=0)
     assert result.block_size == 3
+
+
+def test_a_pilot_tells_what_a_block_costs_and_what_each_model_in_it():
+    """5 s per block and 2 s per model; where the times say nothing, larger blocks gain little."""
+    assert shadow._seconds_per_model({4: 13.0, 1: 7.0}, 25) == pytest.approx(2.0 + 5.0 / 25)
+    assert shadow._seconds_per_model({4: 8.0, 1: 1.0}, 25) == pytest.approx(2.0), "never dearer"
+    assert 0.2 < shadow._seconds_per_model({4: 8.0, 1: 9.0}, 25) < 2.0
+    assert shadow._seconds_per_model({1: 3.0}, 1) == 3.0

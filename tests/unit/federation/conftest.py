@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -111,11 +112,21 @@ def _categories(party):
 def make_split_trial(tmp_path):
     """Make a trial of a fast split classifier, whose server has the labels."""
 
-    def make(n_parties=2, *, method="SplitNNClassifier", parameters=None, n_records=60, **job):
+    def make(
+        n_parties=2,
+        *,
+        method="SplitNNClassifier",
+        parameters=None,
+        n_records=60,
+        weighted=False,
+        **job,
+    ):
         frames = make_party_frames(n_records, n_parties + 1, random_state=2)
         *passive, last = frames
         labels = (frames[last].iloc[:, -1].rank() > n_records / 2).astype(int)
         table = pd.DataFrame({KEY: frames.pop(last)[KEY], "label": labels})
+        if weighted:
+            table["visits"] = np.arange(n_records) % 4
         content = {
             "name": "trial",
             "parties": passive,
@@ -136,9 +147,11 @@ def make_split_trial(tmp_path):
             folder=tmp_path / "server",
             table=tmp_path / "labels.parquet",
             labels="label",
+            sample_weight="visits" if weighted else None,
             own=derive(root, "active party"),
         )
         trial.frames, trial.labels = frames, table.set_index(KEY)["label"]
+        trial.weights = table["visits"] if weighted else None
         return trial
 
     return make

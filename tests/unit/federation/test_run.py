@@ -1,6 +1,7 @@
 """A run across nodes is the run in one process."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,8 @@ import torch
 from tests.unit.federation.trial import assert_same
 from vflsynth import VFLGANSynthesizer, splitdefense
 from vflsynth._artefacts import read_tensors
+from vflsynth.exceptions import ColumnMismatchError
+from vflsynth.federation.active_node import ActiveNode
 from vflsynth.splitdefense.model import TopModel
 
 KEY = "record_id"
@@ -52,7 +55,7 @@ STOPS = {"epochs": 12, "patience": 2, "learning_rate": 0.03}
         ("SplitNNClassifier", 1, {}),
         ("MarvellClassifier", 2, {}),
         ("SplitNNClassifier", 2, {"n_records": 120, "parameters": STOPS}),
-        ("SplitNNClassifier", 1, {"parameters": {"class_weight": "balanced"}}),
+        ("SplitNNClassifier", 1, {"parameters": {"class_weight": "balanced"}, "weighted": True}),
         ("SplitNNRegressor", 2, {"n_records": 120, "parameters": STOPS}),
     ],
 )
@@ -61,7 +64,7 @@ def test_a_split_estimator_too(make_split_trial, method, n_parties, options):
     assert set(trial.outcome.values()) == {None}
     kind = getattr(splitdefense, method)
     model = kind(**trial.job.parameters, random_state=0, device="cpu")
-    model.fit(trial.frames, trial.labels, KEY)
+    model.fit(trial.frames, trial.labels, KEY, sample_weight=trial.weights)
     for name, half in model.parties_.items():
         path = trial.folder / name / "trial" / "half"
         ours, theirs = read_tensors(path / "bottom.safetensors"), half.network.state_dict()
@@ -76,6 +79,14 @@ def test_a_split_estimator_too(make_split_trial, method, n_parties, options):
         assert len(model.history_) < STOPS["epochs"], "it did not stop early"
     for key, value in model.top_.networks["top"].state_dict().items():
         assert torch.equal(value, top.networks["top"].state_dict()[key]), key
+
+
+def test_a_site_file_names_columns_that_the_table_has(make_split_trial):
+    trial = make_split_trial(1, weighted=True)
+    for name in ("labels", "sample_weight"):
+        site = replace(trial.server_site, **{name: "visit"})
+        with pytest.raises(ColumnMismatchError, match=r"no such column.*correct the site file"):
+            ActiveNode(trial.job, site)
 
 
 @pytest.mark.parametrize("unit", ["s", "us", "ns"])

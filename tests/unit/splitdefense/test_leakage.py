@@ -188,7 +188,7 @@ def test_taking_note_of_many_messages_at_once_changes_nothing(monkeypatch):
             kept[block].add(step, rows, features, sent, sent)
     one_by_one, together = kept.values()
     for replica in range(2):
-        for name in ("gradients", "residuals", "all_residuals"):
+        for name in ("gradients", "early_gradients", "residuals", "all_residuals"):
             expected = pytest.approx(one_by_one.mean(name, replica), abs=1e-5)
             assert together.mean(name, replica) == expected
         for name in ("gradients", "features"):
@@ -312,7 +312,7 @@ def hidden(n: int = 1500, share: float = 0.12, apart: float = 6.0) -> Evidence:
     gradients = (noise + apart * labels[:, None] * [0, 0, 1, 0]).astype(np.float32)
     blind = rng.normal(size=(n, 4)).astype(np.float32)
     return Evidence(
-        "party", labels, 2, blind, blind, blind, gradients, blind, blind, gradients, blind,
+        "party", labels, 2, blind, blind, blind, gradients, blind, blind, blind, gradients, blind,
         pd.DataFrame(columns=["epoch", *BATCH_MEASURES]),
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from vflsynth.splitdefense import (
     RandomizedResponse,
     SplitNNClassifier,
 )
+from vflsynth.splitdefense.leakage.attacks import transcript_attacks
 
 STOPS = {"active": "bank", "random_state": 0, "monitor": False, "learning_rate": 5e-3}
 
@@ -98,7 +99,7 @@ def test_a_resumed_run_stops_where_the_uninterrupted_one_does(tables, tmp_path):
 
 def test_replicas_keep_their_own_epochs(tables):
     frames, y = tables
-    base = SplitNNClassifier(patience=2, **STOPS)
+    base = SplitNNClassifier(patience=2, numeric_bins=0, **STOPS)
     privacies = [{}, {"label_privacy": RandomizedResponse(1.0)}]
     many = base.fit_replicas(frames, y, on="id", random_states=[0, 1], parameters=privacies)
     chosen = set()
@@ -132,3 +133,18 @@ def test_a_loss_that_does_not_exist_is_refused(tables):
         GAFMClassifier(active="bank").fit(frames, y, on="id", sample_weight=np.ones(len(y)))
     with pytest.raises(ParameterError, match="validation_fraction"):
         SplitNNClassifier(active="bank", validation_fraction=1.0).fit(frames, y, on="id")
+
+
+@pytest.mark.parametrize("patience", [None, 5])
+def test_a_training_tells_no_more_of_labels_than_their_responses(patience):
+    """Where columns tell nothing, no attack is right more often than the response keeps a label."""
+    rng = np.random.default_rng(0)
+    frames = {name: pd.DataFrame(rng.normal(size=(600, 3))).add_prefix(name) for name in "ab"}
+    privacy = RandomizedResponse(2.0)
+    classifier = SplitNNClassifier(
+        label_privacy=privacy, patience=patience, epochs=12, random_state=0, device="cpu"
+    ).fit(frames, rng.integers(0, 2, 600))
+    found = transcript_attacks(classifier.evidence_["a"]).query("measure == 'AUC'")["value"]
+    error = 3.0 * np.sqrt(1.0 / 12.0 * 4.0 / 600.0)  # three deviations of an AUC of no meaning
+    kept = privacy.keep_probability(2)
+    assert kept - 2.0 * error < found.max() < kept + error

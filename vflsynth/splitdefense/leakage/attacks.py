@@ -101,7 +101,8 @@ def transcript_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFram
 
     - *forward output*: the party's own outputs, along their first principal direction. Its baseline
       is the better of its columns and its untrained bottom model: the difference it learned.
-    - *averaging*: the mean over epochs of each record's scaled gradient, likewise.
+    - *averaging*: the mean over epochs of each record's scaled gradient, likewise; *averaging of
+      the first epochs* before the model fits, when gradients tell most and noise hides least.
     - *residual*: what the party's own outputs do not explain of the gradients of the first epochs,
       averaged; *residual of all epochs* likewise.
     - *mixture* of one of these: the odds of a component of a mixture of as many Gaussians as there
@@ -120,6 +121,7 @@ def transcript_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFram
     forward = _ranking(evidence.features, labels, n_classes)
     kept = {
         "averaging": evidence.mean_gradients,
+        "averaging of the first epochs": evidence.early_gradients,
         "residual": evidence.residuals,
         "residual of all epochs": evidence.all_residuals,
     }

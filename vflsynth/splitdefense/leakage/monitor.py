@@ -35,8 +35,8 @@ class LeakageMonitor(Part):
         Steps between two batches that the per-batch attacks look at. Sums over the transcript are
         of every step in any case.
     residual_epochs : int, default=10
-        Epochs from the start over which the residual attack collects, besides all of them: it often
-        works best while the model still changes little with the labels.
+        Epochs from the start over which gradients and residuals are also summed by themselves:
+        attacks often work best while the model still changes little with the labels.
     """
 
     _rules: ClassVar = {
@@ -67,6 +67,8 @@ class Evidence:
         Outputs of its bottom model as it was before training.
     mean_gradients : ndarray, shape (record, feature)
         Received gradients of each record, each divided by the batch's root mean square, averaged.
+    early_gradients : ndarray, shape (record, feature)
+        The same over the first epochs.
     residuals : ndarray, shape (record, feature)
         The same over the first epochs, after what the party's own outputs explain was taken out.
     all_residuals : ndarray, shape (record, feature)
@@ -85,6 +87,7 @@ class Evidence:
     features: Floats
     random_features: Floats
     mean_gradients: Floats
+    early_gradients: Floats
     residuals: Floats
     all_residuals: Floats
     last_gradients: Floats
@@ -103,7 +106,7 @@ def pooled(members: Sequence[Evidence], party: str) -> Evidence:
     """
     arrays = (
         *("encoded", "features", "random_features", "last_features"),
-        *("mean_gradients", "residuals", "all_residuals", "last_gradients"),
+        *("mean_gradients", "early_gradients", "residuals", "all_residuals", "last_gradients"),
     )
     joined = {
         name: np.concatenate([getattr(member, name) for member in members], axis=1)
@@ -168,13 +171,13 @@ class LeakageRecord:
         self._sums = {
             name: zeros.clone()
             for name in (
-                *("gradients", "residuals", "all_residuals"),
+                *("gradients", "early_gradients", "residuals", "all_residuals"),
                 *("last_gradients", "last_features"),
             )
         }
         self._counts = {
             name: torch.zeros(shape[0], 1, device=device)
-            for name in ("gradients", "residuals", "all_residuals")
+            for name in ("gradients", "early_gradients", "residuals", "all_residuals")
         }
         self._offset = torch.arange(n_replicas, device=device).unsqueeze(1) * self.n_records
         self._batches: list[Tensor] = []  # (1 + measure, replica) each
@@ -219,9 +222,11 @@ class LeakageRecord:
         left = residual(scaled, features, scalar_probability=self.scalar_probability)
         self._add("all_residuals", where, left)
         first_steps = self.monitor.residual_epochs * self.steps_per_epoch
-        early = left[: self.n_replicas * sum(note.step < first_steps for note in noted)]
-        if len(early):
-            self._add("residuals", where[: early.shape[0] * early.shape[1]], early)
+        n_early = self.n_replicas * sum(note.step < first_steps for note in noted)
+        if n_early:
+            early = where[: n_early * left.shape[1]]
+            self._add("residuals", early, left[:n_early])
+            self._add("early_gradients", early, scaled[:n_early])
         self._look_at([note for note in noted if note.step % self.monitor.every == 0])
 
     def _add(self, name: str, where: Tensor, values: Tensor) -> None:
