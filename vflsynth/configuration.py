@@ -37,6 +37,7 @@ _KEYS: dict[str, type | tuple[type, ...]] = {
     "exchange_timeout": (int, float),
     "setup_timeout": (int, float),
     "max_frame_bytes": int,
+    "restarts": (int, type(None)),
 }
 _WORDS = {str: "text", int: "a whole number", dict: "a table of names and values"}
 _ELSEWHERE = {

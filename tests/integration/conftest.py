@@ -5,6 +5,11 @@ import json
 import pytest
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _as_users_do(full_blocks):
+    """Nodes are processes of their own, and are compared with runs in this one."""
+
+
 @pytest.fixture(scope="session")
 def running(tmp_path_factory):
     from tests.integration.processes import Running

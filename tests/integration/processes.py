@@ -112,10 +112,10 @@ class Proxy:
         """Have every connection end with a TCP reset."""
         pairs, self.pairs = self.pairs, []
         for end in (end for pair in pairs for end in pair):
-            with suppress(OSError):
+            with suppress(OSError):  # who was told by the other end already
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 end.shutdown(socket.SHUT_RD)  # wakes up who waits in select
-                end.close()
+            end.close()
         return len(pairs)
 
 

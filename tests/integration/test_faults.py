@@ -18,7 +18,7 @@ from vflsynth.federation.reports import KILLED
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_connections_that_are_reset_end_no_run(running):
     """And the models are those of a run in one process, byte for byte."""
     job = running.job("resets", epochs=40)
@@ -28,7 +28,7 @@ def test_connections_that_are_reset_end_no_run(running):
         assert running.outcome("server", "resets") is None
         assert running.proxy.reset() >= 2
         time.sleep(3)
-    assert running.administrator.wait(job_id, 200) == "FINISHED:COMPLETED"
+    assert running.administrator.wait(job_id, 400) == "FINISHED:COMPLETED"
     for name, half in running.in_process(job).parties_.items():
         assert same_bytes(running.half(name, job), half)
 
@@ -37,7 +37,7 @@ def killed(running, name):
     """Kill the process of a job at party_2; return the outcomes once FLARE has ended the job."""
     job_id = running.job_id
     os.kill(job_process(running, "party_2"), signal.SIGKILL)
-    running.administrator.wait(job_id, 60)
+    running.administrator.wait(job_id, 200)
     return {node: running.outcome(node, name) for node in running.sites}
 
 
@@ -87,7 +87,7 @@ def test_a_job_that_is_aborted_stops_everywhere(running):
     job_id = running.submit(job)
     running.wait_for(trains(running, "aborted"), 120)
     assert abort(job, running.federation.admin) == 1
-    assert running.administrator.wait(job_id, 60) != "FINISHED:COMPLETED"
+    assert running.administrator.wait(job_id, 200) != "FINISHED:COMPLETED"
     for node in running.sites:
         running.wait_for(lambda node=node: running.outcome(node, "aborted"), 30)
     assert abort(job, running.federation.admin) == 0
@@ -150,6 +150,6 @@ def test_a_party_that_hangs_joins_the_same_job_again(running):
     running.wait_for(lambda: running.outcome("server", job.name), EXCHANGE + 10)
     running.federation.signal("party_2", signal.SIGCONT)
     assert "'party_2'" in running.outcome("server", job.name)
-    assert running.administrator.wait(job_id, 200) == "FINISHED:COMPLETED"
+    assert running.administrator.wait(job_id, 400) == "FINISHED:COMPLETED"
     for name, half in running.in_process(job).parties_.items():
         assert same_bytes(running.half(name, job), half)

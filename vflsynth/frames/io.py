@@ -118,7 +118,7 @@ def _without_cells(error: Exception) -> str:
     Other readers' errors are about files as a whole.
     """
     text = str(error)
-    if "CSV" not in text:
+    if "CSV" not in text or "Empty" in text:
         return text
     counted = re.search(r"(Row #\d+: )?Expected \d+ columns, got \d+", text)
     return f"in a line, {counted[0]}" if counted else "a line of it is malformed"

@@ -25,7 +25,7 @@ def command(small_frames, tiny, tmp_path):
         random_state=0,
         verbose=0,
         column_kinds={"count_1": "categorical"},
-        transformer=TableTransformer(rare_threshold=0.0),
+        transformer=TableTransformer(rare_threshold=0.0, rare_records=0),  # of 40 records
     ).fit(small_frames, "record_id")
     model.save(tmp_path / "model")
     tables = [f"{name}={tmp_path / name}.parquet" for name in small_frames]
@@ -97,7 +97,8 @@ def test_what_options_say_is_audited_as_the_model_fitted_with_them(command, tmp_
         and value is not None
     }
     options = [f"--set={name}={value}" for name, value in settings.items()]
-    options += ["--set=transformer.rare_threshold=0", "--kind", "count_1=categorical"]
+    options += ["--set=transformer.rare_threshold=0", "--set=transformer.rare_records=0"]
+    options += ["--kind", "count_1=categorical"]
     assert main([*command, *rest]) == 0
     of_the_model = json.loads(capsys.readouterr().out)
     without_model = [part for part in command if part != str(tmp_path / "model")]

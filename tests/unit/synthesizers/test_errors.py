@@ -204,6 +204,8 @@ def test_every_parameter_has_a_rule_or_a_check():
         "contract",
         "transformer",
         "privacy",
+        "steps_per_exchange",
+        "wire_precision",
     }  # checked by their owners
 
 
