@@ -25,8 +25,8 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 demo: $(VENV)/.run  ## two parties' real tables -> one synthetic table and a report (demo-output/)
 	$(ONE) $(BIN)/vflsynth demo --output demo-output
 
-test: $(VENV)/.dev  ## the tests that CI runs
-	$(PYTEST) -n 2 --dist loadfile -m 'not slow and not browser' --ignore=tests/notebooks --ignore=tests/documentation
+test: $(VENV)/.dev  ## the tests that CI runs, in three processes: those of a federation mostly wait
+	$(PYTEST) -n 3 --dist loadfile -m 'not slow and not browser' --ignore=tests/notebooks --ignore=tests/documentation
 
 check: lint types test doctest notebooks docs  ## everything CI runs
 
