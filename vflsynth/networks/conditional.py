@@ -84,6 +84,7 @@ class ConditionalNetwork(nn.Module):
             for place, i in enumerate(members):
                 self._embedded[i] = width, place, len(owners)
                 owners += [i] * width
+        self._numbers_at = len(owners)
         owners += [i for i in layout.numeric for _ in range(VALUE_FEATURES)]
         owners += [-1] * context_dim
         in_dim = len(owners)
@@ -381,19 +382,20 @@ class ConditionalNetwork(nn.Module):
                         # Where no ordinary value may be, the interval is empty.
                         number = number.to(values.dtype)
                         values[0, :, k] = torch.where(number.isfinite(), number, value[:, 0])
-            self._show(column, codes, values, inputs)
+            self._show(column, k, codes, values, inputs)
         return codes[0], values[0], log_weights
 
-    def _show(self, column: int, codes: Tensor, values: Tensor, inputs: Tensor) -> None:
-        """Write one column of one replica's records to its place in the inputs."""
+    def _show(
+        self, column: int, k: int | None, codes: Tensor, values: Tensor, inputs: Tensor
+    ) -> None:
+        """Write a column, and its number if it has the k-th, of one replica's records to inputs."""
         width, place, start = self._embedded[column]
         rows = codes[:, :, column] + self.get_buffer(f"offsets_{width}")[place]
         if column in self.parts:
             rows = rows + self.layout.columns[column].n_codes * codes[:, :, column - 1]
         inputs[..., start : start + width] = F.embedding(rows, self.tables[str(width)][0])
-        if column in self.layout.numeric:
-            k = self.layout.numeric.index(column)
-            start = self.own_inputs(self.layout) - VALUE_FEATURES * (len(self.layout.numeric) - k)
+        if k is not None:
+            start = self._numbers_at + VALUE_FEATURES * k
             ordinary = codes[:, :, [column]] == 0
             shown = value_features(values[:, :, [k]], ordinary)
             inputs[..., start : start + VALUE_FEATURES] = shown
