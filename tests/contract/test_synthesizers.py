@@ -13,7 +13,6 @@ from vflsynth.mechanisms import (
     gs_wgan,
 )
 from vflsynth.methods import autoregressive_server, mean_embedding
-from vflsynth.models import party_model, samplers
 from vflsynth.networks import conditional
 from vflsynth.privacy import PublicSchema
 from vflsynth.synthesizers import (
@@ -99,17 +98,12 @@ SYNTHESIZERS = {
 
 @pytest.fixture(autouse=True, scope="module")
 def short():
-    """Take few steps and rows where their number is no parameter.
-
-    `test_combinations` takes all of them.
-    """
+    """Take few steps where their number is no parameter; `test_combinations` takes all of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gs_wgan, "PRETRAINING_STEPS", 10)
         patch.setattr(mean_embedding, "STEPS_PER_EPOCH", 10)
         patch.setattr(autoregressive_server, "_MAX_STEPS", 20)
         patch.setattr(conditional, "_STARTING_STEPS", 10)
-        patch.setattr(party_model, "SAMPLE_BLOCK", 256)
-        patch.setattr(samplers, "_CALIBRATION_ROWS", 256)
         yield
 
 

@@ -51,12 +51,17 @@ def finished(nodes):
     assert_same(nodes.trial, in_process(nodes.trial))
 
 
+def kill_at(nodes, name, point):
+    """Kill a node when it has come to a point of the run."""
+    nodes.start_all(name, point)
+    nodes.halted(name)
+    nodes.kill(name)
+
+
 @often
 def test_a_killed_party_rejoins_and_is_named(make_nodes, phase):
     nodes = make_nodes()
-    nodes.start_all("party_2", PHASES[phase])
-    nodes.halted("party_2")
-    nodes.kill("party_2")
+    kill_at(nodes, "party_2", PHASES[phase])
     nodes.start("party_2")
     finished(nodes)
     if phase == "joining":  # it had said nothing yet: nobody lost anything
@@ -71,9 +76,7 @@ def test_a_killed_party_rejoins_and_is_named(make_nodes, phase):
 @often
 def test_a_killed_server_is_started_again_and_the_parties_go_on(make_nodes, phase):
     nodes = make_nodes()
-    nodes.start_all("server", PHASES[phase])
-    nodes.halted("server")
-    nodes.kill("server")
+    kill_at(nodes, "server", PHASES[phase])
     nodes.start("server")
     finished(nodes)
     found = nodes.outcomes()
@@ -85,9 +88,7 @@ def test_a_killed_server_is_started_again_and_the_parties_go_on(make_nodes, phas
 @pytest.mark.slow
 def test_a_party_that_is_killed_while_it_saves_gets_its_half_when_the_job_starts_again(make_nodes):
     nodes = make_nodes()
-    nodes.start_all("party_2", ("save", 0))
-    nodes.halted("party_2")
-    nodes.kill("party_2")
+    kill_at(nodes, "party_2", ("save", 0))
     nodes.join()
     assert nodes.outcome("server", 1) == "finished"
     nodes.start_all()
