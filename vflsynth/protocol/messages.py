@@ -480,30 +480,16 @@ _UNIFORM = "nothing: uniformly random to its receiver, whatever the records are"
     when=When.BLOCK,
     slow=True,
     masked=True,
-    contents="angles w_i^k x_i of the block's records in 2^16ths of a turn (b, K), each with a "
-    "mask that is drawn of the shared secret",
-    tells=_UNIFORM + " (`vflsynth.secure.phases`)",
+    contents="of angles w_i^k x_i of the block's records, each with a dither that is drawn of the "
+    "shared secret, points of the circle (2, b, K, bytes), masked, or turns in 2^8ths of the "
+    "circle (b, K); both at parties but the first and last of three and more",
+    tells=_UNIFORM + ", and whatever it does (`vflsynth.secure.rotations`)",
 )
-class MaskedAngles(Message):
-    """Masked angles of a block of records, int16 of shape (record, frequency)."""
+class MaskedPoints(Message):
+    """Masked points and turns of a block of records: `vflsynth.secure.Turning`."""
 
-    angles: Tensor
-
-
-@message(
-    from_party=False,
-    made_of=MadeOf.RECORDS,
-    when=When.BLOCK,
-    masked=True,
-    contents="an additive share of cosines and sines of the block's masked joint angles (2, b, K); "
-    "at all parties but one a seed of it",
-    tells=_UNIFORM + " (`vflsynth.secure.phases`)",
-)
-class SharedPoints(Message):
-    """A party's share of the points that joint masked angles stand for: `seed` or `opened`."""
-
-    seed: Tensor
-    opened: Tensor
+    points: Tensor
+    turns: Tensor
 
 
 @message(
@@ -565,6 +551,19 @@ class NoisyHistograms(Message):
     noise_stds: Tensor
     numeric: Tensor
     seed: Tensor
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.RECORDS,
+    when=When.ONCE,
+    contents="how many random features are summed",
+    tells="a function of the noisy histograms: how many records there are, about",
+)
+class FeatureCount(Message):
+    """How many random features the server asks for, of those that were planned."""
+
+    n_features: int
 
 
 @message(
