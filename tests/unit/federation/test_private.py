@@ -101,6 +101,9 @@ def test_every_node_knows_what_was_noised_and_what_it_cost(make_private_trial, n
         assert len(half.sample(20, 3)) == 20
 
 
+FEWER = {"most_megabytes": 8e-4}
+"""Of ten frequencies there are bytes for half."""
+
 TREE = {"privacy": {"mechanism": "latent_tree"}, "parameters": {}, "method": "DPLTSynthesizer"}
 
 
@@ -108,6 +111,7 @@ TREE = {"privacy": {"mechanism": "latent_tree"}, "parameters": {}, "method": "DP
     ("more", "n_parties", "stated"),
     [
         *itertools.product([{}], [2], [True, False]),
+        *itertools.product([{"privacy": FEWER}], [2, 3], [True]),
         *itertools.product([TREE], [2], [True, False]),
         *itertools.product([{}, TREE], [3], [True]),
     ],
@@ -308,8 +312,9 @@ def test_a_run_that_ends_between_blocks_of_records_is_done_again_with_other_mask
         assert (before == after).double().mean() < 0.05
 
 
-def test_a_run_that_goes_on_from_a_checkpoint_releases_nothing(make_private_trial):
-    trial = make_private_trial()
+@pytest.mark.parametrize("privacy", [{}, FEWER])
+def test_a_run_that_goes_on_from_a_checkpoint_releases_nothing(make_private_trial, privacy):
+    trial = make_private_trial(privacy=privacy)
     link = ending((Presence, 2))  # in epoch 2 of 2
     trial.run(link)
     saved = {name: trial.folder / name / "trial" / "checkpoints" for name in NODES}

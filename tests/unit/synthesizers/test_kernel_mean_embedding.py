@@ -1,5 +1,6 @@
 """Private fits through the real code: what is released, what it depends on, what crosses."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,9 @@ from vflsynth.privacy.mean_embedding import project_records
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import Transcript
 from vflsynth.protocol.messages import (
+    FeatureCount,
     MaskedFake,
+    MaskedPoints,
     MaskedReal,
     NoisyHistograms,
     SumShares,
@@ -35,6 +38,7 @@ from vflsynth.secure import (
     Masks,
     RotationServer,
     angles_of,
+    bytes_per_angle,
     largest_product,
     points,
     turns_of,
@@ -544,6 +548,47 @@ def test_only_declared_messages_cross_and_no_masked_record_does(frames, monkeypa
     }
     blocks = {"MaskedPoints": 2}  # one where each party begins
     assert all(kinds.count(kind) == len(frames) * blocks.get(kind, 1) for kind in kinds)
+
+
+@pytest.mark.parametrize("n_parties", [2, 3])
+def test_where_records_are_many_fewer_features_are_summed(frames, monkeypatch, n_parties):
+    """As many as the published number of records leaves bytes for, and of no other number."""
+    most, more = 1.5e-3, {"lab": pd.DataFrame({"weight": np.linspace(0.0, 9.0, 60)})}
+    schema = replace(SCHEMA, bounds=SCHEMA.bounds | {"weight": (0.0, 10.0)})
+    privacy = clone(PRIVACY).set_params(public_schema=schema, most_megabytes=most)
+    frames |= more if n_parties == 3 else {}
+    kept = Transcript(keep_messages=True)
+    monkeypatch.setattr(local, "Transcript", lambda: kept)
+    synthesizer(privacy).fit(frames, transcript=True)
+    counts = [
+        histogram.counts
+        for message in kept.messages
+        if isinstance(message, NoisyHistograms)
+        for histogram in published_encoding(message).histograms_.values()
+    ]
+    per_angle = bytes_per_angle(n_parties, 24)
+    expected = int(0.99e6 * most / per_angle / math.ceil(estimate_n_records(counts)))
+    assert 1 < expected < PRIVACY.n_features // 2
+    asked = [m.n_features for m in kept.messages if isinstance(m, FeatureCount)]
+    assert asked == [2 * expected] * n_parties
+    sizes = dict.fromkeys(frames, 0)
+    for message in kept.messages:
+        if isinstance(message, MaskedPoints):
+            sizes[message.sender] += message.points.nbytes + message.turns.nbytes
+    assert set(sizes.values()) == {60 * expected * per_angle}
+    (share, *_) = [m.shares for m in kept.messages if isinstance(m, SumShares)]
+    assert tuple(share.shape) == (2 * expected,)
+
+
+def test_a_party_that_was_told_no_number_of_features_sends_nothing(frames):
+    run = released(frames)[0]
+    node = run.parties["bank"]
+    with pytest.raises(ProtocolError, match="or twice; expected an even number from 2 to 20"):
+        node.take(FeatureCount("server", "bank", 0, 10))
+    node.party._rotations = None
+    for kind in (MaskedPoints, SumShares):
+        with pytest.raises(ProtocolError, match="'bank' was asked for its records before"):
+            node.answer(kind, 0)
 
 
 def test_a_party_has_no_encoded_records_and_sends_none(frames):
