@@ -277,6 +277,11 @@ class AutoregressiveMethod(Method):
     }
 
     @property
+    def trains_unmatched(self) -> bool:
+        """Whether every party's network learns of all its records."""
+        return bool(self.parameters.unmatched == "train")
+
+    @property
     def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]
         """What the server may ask a party for, besides what every run asks."""
         own: dict[str, set[type[Message]]] = {
@@ -324,6 +329,7 @@ class AutoregressiveMethod(Method):
             context_dim=context_dim,
             sender_hidden=256 if bounded else 0,
             bits_per_record=bits,
+            unmatched=parameters.unmatched,
         )
 
     def duration(self, n_records: int, settings: AutoregressiveSettings) -> Duration:

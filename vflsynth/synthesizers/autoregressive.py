@@ -42,6 +42,13 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         With "bounded": the most that one party's context tells about a record of the parties
         before it, in bits, whatever the party knows (`vflsynth.networks.contexts.bits_of_channel`).
         Without effect otherwise.
+    unmatched : {"train", "ignore"}, default="ignore"
+        What becomes of a party's records that some other party lacks. "train": they train the
+        network of that party's columns beside the matched ones, without a context and with a flag
+        that says so; synthetic records never have it. Nothing of them crosses. Encoding, shares of
+        values and when to stop follow from the matched records alone, which the synthetic records
+        are like; records with a value that no matched one has are left out. With `privacy` it has
+        to be "ignore".
     context_dim : int, optional
         Numbers of a context. Default: twice the square root of `bits_per_record`, which did best
         among 4, 8 and 16 numbers for 8 bits; 32 without a bound.
@@ -155,6 +162,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     _rules: ClassVar[Mapping[str, Rule]] = {
         "protocol": Choice(("bounded", "trained", "one_message")),
         "bits_per_record": Number(0, closed=(False, True)),
+        "unmatched": Choice(("train", "ignore")),
         "context_dim": Optional(Number(1, whole=True)),
         "n_features": Optional(Number(1, whole=True)),
         "hidden": Optional(Number(1, whole=True)),
@@ -172,6 +180,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         *,
         protocol: Literal["bounded", "trained", "one_message"] = "bounded",
         bits_per_record: float = 8.0,
+        unmatched: Literal["train", "ignore"] = "ignore",
         context_dim: int | None = None,
         n_features: int | None = None,
         hidden: int | None = None,
@@ -191,6 +200,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     ) -> None:
         self.protocol = protocol
         self.bits_per_record = bits_per_record
+        self.unmatched = unmatched
         self.context_dim = context_dim
         self.n_features = n_features
         self.hidden = hidden
