@@ -297,12 +297,13 @@ class AutoregressiveParty(TrainableParty):
 
     def _clip(self) -> None:
         """Clip every replica's gradient to a largest norm."""
-        gradient = self.optimizer.gradient
-        squares = torch.zeros_like(self.best).index_add_(
-            0, self.optimizer.replica_of, gradient.square()
-        )
+        sizes = [parameter.numel() for parameter in self.optimizer.parameters]
+        parts = self.optimizer.gradient.split(sizes)
+        gradients = [own.view(len(self.best), -1) for own in parts]
+        squares = torch.stack([own.square().sum(1) for own in gradients]).sum(0)
         factors = (_LARGEST_GRADIENT / (squares.sqrt() + 1e-12)).clamp_max(1.0)
-        gradient.mul_(factors[self.optimizer.replica_of])
+        for own in gradients:
+            own.mul_(factors.unsqueeze(1))
 
     @torch.no_grad()
     def held_out_likelihood(self) -> Tensor:

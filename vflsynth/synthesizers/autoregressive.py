@@ -62,7 +62,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         Records per step; with `privacy`, the number to be expected. Default: from the number of
         records, 32 to 256; with `privacy` from the public number, an eighth of it and at most 1024.
     epochs : int, optional
-        Most epochs; training ends earlier. An epoch is a pass over the records, or 500 steps of
+        Most epochs; training ends earlier. An epoch is a pass over the records, or 125 steps of
         one if that is less. Default: 500; with `privacy` as many as give about 1,000 steps, and
         all of them are taken.
     patience : int, default=10
