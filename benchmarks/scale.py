@@ -205,7 +205,8 @@ def show() -> None:
             compared = zip(_SCORES.values(), (row[name] for name in _SCORES), fresh, strict=True)
             texts = [f"{text} {own:.3f} ({other:.3f})" for text, own, other in compared]
             print(f"    {row['merged_share']:.1%} merged; {', '.join(texts)}")
-    print("\n".join(plan()))
+    for line in plan():
+        print(line)
 
 
 def main() -> None:

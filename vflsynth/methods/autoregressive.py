@@ -279,7 +279,7 @@ class AutoregressiveMethod(Method):
     @property
     def trains_unmatched(self) -> bool:
         """Whether every party's network learns of all its records."""
-        return bool(self.parameters.unmatched == "train")
+        return not self.is_private and self.parameters.unmatched != "ignore"
 
     @property
     def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]
@@ -329,7 +329,7 @@ class AutoregressiveMethod(Method):
             context_dim=context_dim,
             sender_hidden=256 if bounded else 0,
             bits_per_record=bits,
-            unmatched=parameters.unmatched,
+            unmatched="train" if self.trains_unmatched else "ignore",
         )
 
     def duration(self, n_records: int, settings: AutoregressiveSettings) -> Duration:

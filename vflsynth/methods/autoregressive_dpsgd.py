@@ -222,11 +222,10 @@ class PrivateAutoregressiveMethod(AutoregressiveMethod):
                 "who see features of all records. If they must not: MixtureSynthesizer, or "
                 "VFLGANSynthesizer with MeanEmbedding"
             )
-        if parameters.unmatched != "ignore":
+        if parameters.unmatched == "train":
             return (
-                f"unmatched='ignore', got {parameters.unmatched!r}: sampling rate and noise are "
-                "planned from the public number of matched records, and nobody has stated how many "
-                "others there are"
+                "unmatched='ignore', got 'train': sampling rate and noise are planned from the "
+                "public number of matched records, and nobody has stated how many others there are"
             )
         if mechanism.gradient_penalty_at != "fakes":
             return "gradient_penalty_at='fakes': it has no gradient penalty"

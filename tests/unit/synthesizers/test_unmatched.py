@@ -23,7 +23,7 @@ def frames():
 
 
 def make(**changes):
-    return AutoregressiveSynthesizer(**FAST | {"epochs": 3, "unmatched": "train"} | changes)
+    return AutoregressiveSynthesizer(**FAST | {"epochs": 3} | changes)
 
 
 def matched(frames):
@@ -148,6 +148,6 @@ def test_the_warning_says_what_becomes_of_them(frames):
 
 def test_private_training_refuses_them(frames):
     privacy = DPSGD(noise_multiplier=1.0, delta=1e-3, n_records=60, max_grad_norm=1.0)
-    synth = make(protocol="one_message", privacy=privacy)
+    synth = make(protocol="one_message", privacy=privacy, unmatched="train")
     with pytest.raises(ParameterError, match=r"unmatched='ignore', got 'train'"):
         synth.fit(frames, KEY)
