@@ -348,6 +348,13 @@ def _of_context_bits() -> list[str]:
     return commands("context_bits", runs, ["seeds", "bits", "data"])
 
 
+def _of_unmatched() -> list[str]:
+    runs = [
+        {"data": r["data"], "others": r["others"], "seeds": r["seed"]} for r in rows("unmatched")
+    ]
+    return commands("unmatched", runs, ["seeds", "others", "data"])
+
+
 def only(*fixed: str) -> Commands:
     """Return commands that no result has to tell."""
     return lambda: fixed
@@ -436,6 +443,11 @@ SECTIONS: tuple[Section, ...] = (
         "What each role reads of real records of Adult",
         only("reconstruction run"),
         lambda: show("reconstruction", "show"),
+    ),
+    (
+        "Records that one party alone has: 1,000 in common, 10,000 others at each party",
+        _of_unmatched,
+        lambda: show("unmatched", "--show"),
     ),
     (
         "Large tables, and columns of many levels (in brackets: fresh real rows)",
