@@ -12,7 +12,8 @@ import torch
 from vflsynth.adversary.encoding import Floats
 from vflsynth.adversary.statistics import Statistic
 from vflsynth.audit.findings import Claim
-from vflsynth.audit.shadow import Observation, Observer, describe_frames
+from vflsynth.audit.kept import Observation, describe_frames
+from vflsynth.audit.shadow import Observer
 from vflsynth.exceptions import ParameterError, PartyDataError, UnseenValueError
 from vflsynth.privacy import NeighbouringRelation
 
