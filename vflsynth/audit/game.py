@@ -27,7 +27,7 @@ from sklearn.base import clone
 
 from vflsynth.audit.targets import RULES
 from vflsynth.evaluation.columns import is_categorical
-from vflsynth.exceptions import PartyDataError
+from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.frames import align_party_frames, party_keys
 
 PartyFrames = Mapping[str, pd.DataFrame]
@@ -236,6 +236,21 @@ def trains_many(synthesizer: Any) -> bool:
     """Whether a synthesizer can train many models at once: not if each must release by itself."""
     private = _parameters(synthesizer).get("privacy") is not None
     return hasattr(synthesizer, "fit_replicas") and not private
+
+
+def check_model(synthesizer: Any) -> None:
+    """Check that who holds the model can ask it anything.
+
+    Raises
+    ------
+    ParameterError
+        If it has no ``log_prob``.
+    """
+    if not hasattr(synthesizer, "log_prob"):
+        raise ParameterError(
+            'attacker="model" needs a synthesizer with log_prob, which says how probable a '
+            f"record is; {type(synthesizer).__name__} has none"
+        )
 
 
 def chooses_epochs(synthesizer: Any) -> bool:

@@ -16,7 +16,13 @@ from vflsynth.adversary import (
     Statistic,
 )
 from vflsynth.audit.findings import Claim
-from vflsynth.audit.game import MODEL, LeaveOneOutGame, PartyFrames, trains_many
+from vflsynth.audit.game import (
+    MODEL,
+    LeaveOneOutGame,
+    PartyFrames,
+    check_model,
+    trains_many,
+)
 from vflsynth.audit.observers import DensityObserver, FeatureObserver, Observers, TableObserver
 from vflsynth.audit.playing import Protocol, play
 from vflsynth.audit.results import AuditReport
@@ -120,7 +126,8 @@ def audit_synthetic_data(
     random_state : int, default=0
     disclosure : mapping of str to object, optional
         Options of `audit_disclosure`, such as ``sensitive``, or none: the three questions are asked
-        of the same synthesizer in the same time, and answered in the report. Where too few records
+        of the same synthesizer in the same time, for the same attacker, and answered in the report.
+        Where too few records
         match and no column is named, a warning takes their place.
     verbose : int, default=1
         0 shows no progress bar.
@@ -169,11 +176,7 @@ def audit_synthetic_data(
     )
     sources = {"synthetic data": observer.labels()}
     if attacker == "model":
-        if not hasattr(synthesizer, "log_prob"):
-            raise ParameterError(
-                'attacker="model" needs a synthesizer with log_prob, which says how probable a '
-                f"record is; {type(synthesizer).__name__} has none"
-            )
+        check_model(synthesizer)
         parties = [list(frame.columns) for frame in game.aligned.values()]
         density = DensityObserver(game.table, records, parties)
         sources[MODEL] = density.labels()
@@ -187,7 +190,7 @@ def audit_synthetic_data(
         observer,
         sources,
         claim,
-        disclosure,
+        disclosure if disclosure is None else {"attacker": attacker} | dict(disclosure),
         **options,
     )
 
