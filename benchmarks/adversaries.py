@@ -324,9 +324,7 @@ def attributes(name: str) -> _results.Row:
             nearest = np.concatenate([block.argmin(axis=1) for block in distances])
             guesses = {"nearest": values_of(attribute, published)[nearest]}
             if hasattr(model, "log_prob"):
-                guesses["own density"], _ = most_probable(
-                    model, asked, table.iloc[used], attribute, TOLERANCE
-                )
+                guesses["own density"], _ = most_probable(model, asked, table.iloc[used], attribute)
             for attack, values in guesses.items():
                 hits = right(attribute, values, values_of(attribute, asked), TOLERANCE)
                 rates = float(hits[inside].mean()), float(hits[~inside].mean())

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any, Literal
 
 import joblib
@@ -79,7 +80,7 @@ def play(
             observer,
             n_models=enough,
             started=started,
-            learning=learning(enough),
+            learning=partial(learning, enough),
             alone=0 if disclosure is None else 1,
             random_state=random_state,
             **{name: value for name, value in options.items() if name != "verbose"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,7 @@ def shorten(
     n_models: int,
     minutes: float,
     started: float,
-    learning: float,
+    learning: Callable[[], float],
     alone: int,
     pair_seeds: bool,
     random_state: int,
@@ -107,11 +107,13 @@ def shorten(
 
     Parameters
     ----------
-    synthesizer, worlds, on, observer, minutes, started, learning, pair_seeds, random_state, \
-block_size, n_jobs
+    synthesizer, worlds, on, observer, minutes, started, pair_seeds, random_state, block_size, \
+n_jobs
         As in `run_shadow_models`.
     n_models : int
         Models per world that are worth more than longer training.
+    learning : callable
+        Measures the seconds that learning from the models takes afterwards.
     alone : int
         Further models that are trained one by one.
     cache : path-like, optional
@@ -159,7 +161,7 @@ block_size, n_jobs
     if size > 1:
         n = min(size, PILOT)
         first[n] = single.between(found[size], (n - 1) / (size - 1))
-    left = _PLANNED_SHARE * 60.0 * minutes - learning - (time.perf_counter() - started)
+    left = _PLANNED_SHARE * 60.0 * minutes - learning() - (time.perf_counter() - started)
 
     def cost(epochs: int, n_trained: int) -> float:
         begun = alone * single.of(epochs) + sum(block.of(epochs) for block in first.values())
