@@ -383,9 +383,9 @@ def show() -> None:
     found = _results.rows("adversaries", part="attributes")
     if found:
         print(
-            f"\nSouth German credit, {N_APPLICANTS} records, {HALVES} models of a random half each, "
-            f"{ASKED} asked about:\nshare of right guesses with the record, without it, and the "
-            "difference (95 % interval)"
+            f"\nSouth German credit, {N_APPLICANTS} records, {HALVES} models of a random half "
+            f"each, {ASKED} asked about:\nshare of right guesses with the record, without it, "
+            "and the difference (95 % interval)"
         )
         for row in found:
             for name, (used, others, gap, low, high) in row["attacks"].items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -19,6 +20,7 @@ from vflsynth.audit.shadow import PILOT, Observer, plan_blocks, run_block
 logger = logging.getLogger("vflsynth")
 
 _PILOT_SHARE = 0.02  # of the time, per pilot, after which it ends with the epoch
+_SLOWEST = 1.5  # epochs of the slowest of a block, beside one that stopped by itself
 _PLANNED_SHARE = 0.85  # of the time; what is left of it is what a busy machine may take
 
 
@@ -55,12 +57,14 @@ class _Clock:
         self._started, self._seconds = time.perf_counter(), seconds
         self.ends: list[float] = []
         self.n_epochs = 0
+        self.stopped = False
 
     def on_epoch_end(self, state: Any) -> bool:
         """Look at the time."""
         self.n_epochs = state.n_epochs
         self.ends.append(time.perf_counter())
-        return len(self.ends) > 1 and self.ends[-1] - self._started >= self._seconds
+        self.stopped = len(self.ends) > 1 and self.ends[-1] - self._started >= self._seconds
+        return self.stopped
 
     @property
     def epoch(self) -> float:
@@ -129,7 +133,8 @@ n_jobs
     -----
     Synthesizers that have no epochs, or were told how many, stay as they are. Two pilots, a block
     and a model by itself, are ended after a fiftieth of the time each, and tell what an epoch costs
-    and what all else.
+    and what all else. A method that stops by itself, as it does in the pilot, is taken to need half
+    as many epochs again.
     """
     if not chooses_epochs(synthesizer):
         return synthesizer, None
@@ -156,6 +161,8 @@ n_jobs
         spent = time.perf_counter() - before
         found[n] = _Cost(clock.epoch, max(0.0, spent - len(clock.ends) * clock.epoch))
         usual = clock.n_epochs
+    # Who stopped by itself has shown how many epochs it takes; in a block the slowest counts.
+    needed = usual if clock.stopped else min(usual, math.ceil(_SLOWEST * len(clock.ends)))
     single = found[1]
     first = {1: single}  # what `run_shadow_models` trains by itself to look at the time
     if size > 1:
@@ -168,7 +175,7 @@ n_jobs
         rest = max(0, n_trained - sum(first))
         return begun + rest * found[size].of(epochs) / size / workers
 
-    if cost(usual, n_missing) <= left:
+    if cost(needed, n_missing) <= left:
         return synthesizer, None
     n_trained = n_models * len(worlds)
     each = cost(1, n_trained) - cost(0, n_trained)

@@ -43,6 +43,7 @@ class Slow(BaseEstimator):
     """Does nothing for as many epochs as it is told, or two hundred."""
 
     second = 0.001
+    stops = 1000
 
     def __init__(self, epochs: int | None = None, random_state: int | None = None) -> None:
         self.epochs, self.random_state = epochs, random_state
@@ -52,7 +53,7 @@ class Slow(BaseEstimator):
 
     def fit_replicas(self, party_frames, on=None, *, random_states, callbacks=()):
         most = self.epochs or 200
-        for epoch in range(1, most + 1):
+        for epoch in range(1, min(most, self.stops) + 1):
             time.sleep(self.second * (1.0 + len(random_states)))
             state = SimpleNamespace(epoch=epoch, n_epochs=most)
             if any(callback.on_epoch_end(state) for callback in callbacks):
@@ -129,6 +130,14 @@ def test_models_of_full_length_that_are_at_hand_are_used(number_frames, tmp_path
     monkeypatch.setattr(Slow, "second", 0.001)
     found = audit(Slow(), number_frames, n_models=24, minutes=0.05, cache=tmp_path, **OPTIONS)
     assert (found.shortened, found.n_trained) == (None, 0)
+
+
+def test_who_stops_early_by_itself_is_not_planned_with_at_full_length(number_frames, monkeypatch):
+    monkeypatch.setattr(Slow, "second", 0.003)
+    monkeypatch.setattr(Slow, "stops", 5)
+    found = audit(Slow(), number_frames, minutes=0.15, **OPTIONS)
+    assert found.shortened is None
+    assert set(TRAINED[-2 * found.n_models :]) == {5}
 
 
 def test_what_has_no_epochs_stays_as_it_is(number_frames):
