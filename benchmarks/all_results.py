@@ -303,7 +303,11 @@ def _epochs(row: Row, name: str) -> dict[str, int]:
 
 
 def _of_adversaries() -> list[str]:
-    options = {"synthetic": "synthesizers", "labels": "protections"}
+    options = {
+        "synthetic": "synthesizers",
+        "attributes": "synthesizers",
+        "labels": "protections",
+    }
     runs: dict[str, list[dict[str, object]]] = {part: [] for part in options}
     for row in rows("adversaries"):
         part = row["part"]
