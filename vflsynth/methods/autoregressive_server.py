@@ -12,7 +12,7 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.methods.autoregressive_settings import AutoregressiveSettings
 from vflsynth.methods.settings import labelled, section
 from vflsynth.networks.adam import FlatAdam
-from vflsynth.networks.contexts import Sender
+from vflsynth.networks.contexts import Sender, into_ball
 from vflsynth.networks.layers import Linear
 
 _BETAS = (0.9, 0.999)
@@ -58,7 +58,7 @@ class ContextServer(nn.Module):
         return found
 
     def contexts(self, features: Mapping[str, Tensor], receiver: str) -> Tensor:
-        """Make a receiver's contexts without noise, (replica, record, context) in [-1, 1]."""
+        """Make a receiver's contexts without noise, (replica, record, context) in a ball."""
         total: Tensor | None = None
         for name in self.settings.senders(receiver):
             place = self.settings.receivers(name).index(receiver)
@@ -67,7 +67,7 @@ class ContextServer(nn.Module):
         if total is None:
             some = next(iter(features.values()))
             return some.new_zeros(*some.shape[:2], 0)
-        return total.tanh()
+        return into_ball(total)
 
     @torch.no_grad()
     def noisy_contexts(self, parts: Mapping[str, Tensor], receiver: str) -> Tensor:
@@ -87,7 +87,7 @@ class ContextServer(nn.Module):
         for name in names:
             total += parts[name][:, :, self.settings.receivers(name).index(receiver)]
         noise = self.streams.normal(f"noise.{self._place(receiver)}", 0, tuple(total.shape[1:]))
-        return total.tanh() + self.settings.noise_std * noise
+        return into_ball(total) + self.settings.noise_std * noise
 
     def learn(self, features: Mapping[str, Tensor]) -> None:
         """Learn to tell, through the noise, what says most about every receiver's features.

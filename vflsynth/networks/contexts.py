@@ -137,13 +137,31 @@ class Sender(nn.Module):
         return found
 
 
+def into_ball(total: Tensor) -> Tensor:
+    """Move w numbers towards 0 until their squares sum to less than w, which bounds a context.
+
+    Parameters
+    ----------
+    total : Tensor, shape (..., number)
+
+    Returns
+    -------
+    Tensor, shape (..., number)
+        ``total / sqrt(1 + |total|**2 / w)``, a hair less for rounding.
+    """
+    radius = math.sqrt(total.shape[-1])
+    length = torch.linalg.vector_norm(total, dim=-1, keepdim=True)
+    length = torch.hypot(length, torch.full_like(length, radius))
+    return total * (radius * (1.0 - 1e-6) / length)
+
+
 def bits_of_channel(context_dim: int, noise_std: float) -> float:
     """Bound the information that a noisy context carries about a record.
 
     Parameters
     ----------
     context_dim : int
-        Numbers, each in [-1, 1] before the noise.
+        Numbers, whose squares sum to at most `context_dim` before the noise (`into_ball`).
     noise_std : float
         Standard deviation of the independent Gaussian noise on each.
 
@@ -154,10 +172,11 @@ def bits_of_channel(context_dim: int, noise_std: float) -> float:
 
     Notes
     -----
-    A number in [-1, 1] has a second moment of at most 1 whatever its distribution is, also given
-    anything that a receiver knows; the capacity of the Gaussian channel of power 1 (Shannon 1948)
-    therefore bounds the mutual information of record and context, and independent noises let the
-    bounds of the numbers add up.
+    Whatever the distribution of the numbers is, also given anything that a receiver knows, their
+    second moments p_i sum to at most `context_dim`. The noises are independent, so that the numbers
+    together carry at most ``sum_i log2(1 + p_i / noise_std**2) / 2`` bits, the capacities of
+    Gaussian channels of these powers (Shannon 1948), which is largest with all p_i = 1. A cube of
+    numbers in [-1, 1] lies in the ball and has the same bound, but lets fewer bits through.
     """
     return 0.5 * context_dim * math.log2(1.0 + noise_std**-2)
 
