@@ -137,6 +137,50 @@ class Sender(nn.Module):
         return found
 
 
+class PairCritic(nn.Module):
+    """Says how well contexts and features go together, for R replicas.
+
+    A hidden layer and a linear one for either; the score is a scalar product.
+
+    Parameters
+    ----------
+    context_dim, n_features, hidden, out : int
+    streams : RandomStreams
+        Initial weights.
+    name : str
+        Of the streams.
+    """
+
+    def __init__(
+        self,
+        context_dim: int,
+        n_features: int,
+        hidden: int,
+        out: int,
+        streams: RandomStreams,
+        name: str,
+    ) -> None:
+        super().__init__()
+
+        def layers(label: str, n_in: int) -> nn.Sequential:
+            sizes = {"0": (n_in, hidden), "1": (hidden, out)}
+            first, last = (
+                Linear(*size, bias=True, streams=streams, name=f"{name}.{label}.{k}")
+                for k, size in sizes.items()
+            )
+            return nn.Sequential(first, nn.ReLU(), last)
+
+        self.of_contexts = layers("contexts", context_dim)
+        self.of_features = layers("features", n_features)
+        self.scale = out**-0.5
+
+    def forward(self, contexts: Tensor, features: Tensor) -> Tensor:
+        """Score every context with every record's features, (replica, context, record)."""
+        told, wanted = self.of_contexts(contexts), self.of_features(features)
+        found: Tensor = self.scale * torch.bmm(told, wanted.mT)
+        return found
+
+
 def into_ball(total: Tensor) -> Tensor:
     """Move w numbers towards 0 until their squares sum to less than w, which bounds a context.
 
