@@ -706,8 +706,8 @@ class ContextParts(Message):
     from_party=False,
     made_of=MadeOf.RECORDS,
     when=When.ONCE,
-    contents="c_i (R, n, w): numbers in [-1, 1] made of the features of the parties before i, with "
-    "Gaussian noise; the bound on their information in bits",
+    contents="c_i (R, n, w): numbers made of the features of the parties before i, squares summing "
+    "to at most w, with Gaussian noise; the bound on their information in bits",
     tells="at most `bits_per_record` bits about each record of all parties before it together, "
     "whatever the receiver knows, from this one snapshot. A second run sends a second one, and its "
     "bits add up; so do those of receivers who pool theirs",
@@ -783,8 +783,8 @@ class BatchRows(Message):
     made_of=MadeOf.RECORDS,
     when=When.STEP,
     contents="contexts of a batch without noise (R, B, w)",
-    tells="numbers in [-1, 1] made of the features of the parties before it by weights that change "
-    "at every step: many snapshots, and no bound",
+    tells="numbers made of the features of the parties before it, squares summing to at most w, by "
+    "weights that change at every step: many snapshots, and no bound",
 )
 class BatchContexts(Message):
     """Contexts of a batch, shape (replica, batch, context)."""
