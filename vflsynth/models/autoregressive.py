@@ -10,12 +10,16 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
+from vflsynth.exceptions import ArtefactError
 from vflsynth.models.samplers import RowSampler
 from vflsynth.networks.conditional import ConditionalNetwork, network_of
 from vflsynth.networks.contexts import FixedFeatures, Sender, into_ball
 from vflsynth.networks.layers import one_replica
 from vflsynth.networks.layout import Layout
 from vflsynth.networks.mixtures import Known
+
+_CONTEXTS = "ball"
+"""Where contexts lie; halves that say nothing were saved when they lay in a cube."""
 
 
 class AutoregressiveSampler(RowSampler):
@@ -181,6 +185,7 @@ class AutoregressiveSampler(RowSampler):
             "receivers": list(self.receivers),
             "noise_std": self.noise_std,
             "passes_features": self.passes_features,
+            "contexts": _CONTEXTS,
         }
 
     def tensors(self) -> dict[str, Tensor]:
@@ -203,6 +208,12 @@ class AutoregressiveSampler(RowSampler):
         device: torch.device | str,
     ) -> Self:
         """Undo `to_dict` and `tensors`; all sizes are those of the tensors."""
+        crossing = content["senders"] or content["receivers"]
+        if crossing and not content["passes_features"] and content.get("contexts") != _CONTEXTS:
+            raise ArtefactError(
+                f"this half's contexts do not lie in a {_CONTEXTS}, as those of earlier versions; "
+                "fit again, or read it with the version that wrote it"
+            )
         layout, receivers = Layout(spans), list(content["receivers"])
         own = _section(tensors, "features")
         n_features = own["bias"].shape[-1] if own else 0
