@@ -271,8 +271,8 @@ def test_a_later_half_says_what_it_needs(frames, tmp_path):
         second.sample(5, 3)
     passed_on = first.pass_on(5, 3)
     assert {name: rows.shape for name, rows in passed_on.items()} == {
-        "party_2": (5, 6),
-        "party_3": (5, 6),
+        "party_2": (5, 4),
+        "party_3": (5, 4),
     }
     with pytest.raises(ParameterError, match="5 rows of 'party_1' and is to draw 6"):
         second.sample(6, 3, received={"party_1": passed_on["party_2"]})
