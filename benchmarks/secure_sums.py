@@ -72,7 +72,7 @@ def features(n_records: int, names: list[str], rng: np.random.Generator) -> dict
         sent = {name: clock(name, parties[name].mask, block) for name in names}
         clock("server", server.add, block, sent)
         for name in names:
-            up[name] += sent[name].points.nbytes + sent[name].turns.nbytes
+            up[name] += sum(getattr(sent[name], f).nbytes for f in ("points", "turns", "windows"))
     shares = {
         name: clock(name, lambda p=p: p.shares(made.grid.noise((N_FEATURES,))))
         for name, p in parties.items()

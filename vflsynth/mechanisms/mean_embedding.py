@@ -24,7 +24,7 @@ from vflsynth.registry import register
 
 _COVERS = {
     "NoisyHistograms": Cover("preprocessing", noised=True),
-    "FeatureCount": Cover("preprocessing", noised=True),
+    "WindowWidth": Cover("preprocessing", noised=True),
     "MaskedPoints": Cover("mean embedding", noised=False),
     "SumShares": Cover("mean embedding", noised=False),
     "GeneratorWeights": Cover("mean embedding", noised=True),
@@ -44,7 +44,6 @@ class MeanEmbeddingPlan(Plan):
     noise_std : float
         That every party adds to that sum, in every feature, in units of a record's norm.
     n_features : int
-        At most.
     bandwidths : tuple of float
     most_megabytes : float
     """
@@ -71,11 +70,11 @@ class MeanEmbedding(HistogramMechanism):
     **shared
         See `HistogramMechanism`; `preprocessing_share` is more than 0.
     n_features : int, default=2000
-        Random Fourier features, even, at most.
+        Random Fourier features, even.
     most_megabytes : float, default=100.0
         That a party sends, in 10^6 bytes. Where there are so many records, by the published
-        histograms, that all features would take more, fewer are summed: two parties send 3.5 bytes
-        of a record and pair of features.
+        histograms, that all their features would take more, every record counts in so many only,
+        drawn at random: two parties send 3.5 bytes of a record and pair of features.
     bandwidths : sequence of float, default=(2.0, 4.0, 8.0)
         Length scales of the kernels, in standard deviations.
 
@@ -127,8 +126,8 @@ class MeanEmbedding(HistogramMechanism):
         share, relation, holder = self.preprocessing_share, self.relation, asked.holder
         noise = split_budget(self, columns, {"histograms": share, "features": 1.0 - share})
         features = GaussianRelease(
-            released=f"sum of at most {self.n_features} random Fourier features of the joint "
-            "records, with this noise of every party",
+            released=f"sum of {self.n_features} random Fourier features of the joint records, with "
+            "this noise of every party",
             party=holder or SERVER,
             noise_multiplier=noise["features"],
             sensitivity=mean_embedding_sensitivity(relation),

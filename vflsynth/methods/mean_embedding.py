@@ -65,7 +65,7 @@ class MeanEmbedding(Algorithm):
         if self.server.released is not None:
             return
         self.server.learn_columns(self.channel.gather(NoisyHistograms, 0))
-        self.channel.scatter(self.server.counts())
+        self.channel.scatter(self.server.widths())
         for block in range(self.server.n_blocks):
             self.server.add(block, self.channel.gather(MaskedPoints, block))
         self.server.publish(self.channel.gather(SumShares, 0))

@@ -22,12 +22,12 @@ from vflsynth.privacy.mean_embedding import project_records
 from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import (
-    FeatureCount,
     GeneratorWeights,
     MaskedPoints,
     NoisyHistograms,
     Presence,
     SumShares,
+    WindowWidth,
 )
 from vflsynth.secure import RotationParty, angles_of
 
@@ -107,20 +107,19 @@ class MeanEmbeddingParty(TrainableParty):
         self._features, self._names, self._noise = features, names, noise
         self._n_dummies = n_dummies
 
-    @takes(FeatureCount)
-    def take_count(self, message: FeatureCount) -> None:
-        """Turn all records into angles, at as many frequencies as the server asks for.
+    @takes(WindowWidth)
+    def take_width(self, message: WindowWidth) -> None:
+        """Turn all records into angles, of which as many count as the server says.
 
-        Whatever it asks for, the noise is in proportion to what a record adds at these.
+        Whatever it says, the noise is in proportion to what a record adds at these.
         """
-        planned, asked = self._features.n_features, message.n_features
-        if self._rotations is not None or asked % 2 or not 2 <= asked <= planned:
+        planned, width = self._features.n_frequencies, message.width
+        if self._rotations is not None or not 1 <= width <= planned:
             raise ProtocolError(
-                f"the server asked party {self.name!r} for {asked} features, or twice; expected an "
-                f"even number from 2 to {planned}, once"
+                f"the server lets records of party {self.name!r} count at {width} frequencies, or "
+                f"said so twice; expected a number from 1 to {planned}, once"
             )
-        self._features = replace(self._features, n_features=asked)
-        self.frequencies = self.frequencies[:, : self._features.n_frequencies]
+        self._features = replace(self._features, width=width)
         self._rotations = RotationParty(
             self.name,
             self._read(),
@@ -128,13 +127,14 @@ class MeanEmbeddingParty(TrainableParty):
             self.schedule.attempt,
             self._features.arithmetic,
             self._n_dummies,
+            width,
         )
 
     @answers(MaskedPoints)
     def masked_points(self, step: int) -> MaskedPoints:
         """Mask a block's points and turns."""
         sent = self._sharing().mask(step)
-        return MaskedPoints(self.name, SERVER, step, sent.points, sent.turns)
+        return MaskedPoints(self.name, SERVER, step, sent.points, sent.turns, sent.windows)
 
     @answers(SumShares)
     def sum_shares(self, step: int) -> SumShares:
@@ -145,8 +145,8 @@ class MeanEmbeddingParty(TrainableParty):
     def _sharing(self) -> RotationParty:
         if self._rotations is None:
             raise ProtocolError(
-                f"party {self.name!r} was asked for its records before it was told how many "
-                "features are summed"
+                f"party {self.name!r} was asked for its records before it was told at how "
+                "many frequencies they count"
             )
         return self._rotations
 

@@ -26,11 +26,11 @@ from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import (
-    FeatureCount,
     GeneratorWeights,
     MaskedPoints,
     NoisyHistograms,
     SumShares,
+    WindowWidth,
 )
 from vflsynth.secure import RotationServer, Turning, bytes_per_angle
 
@@ -46,7 +46,7 @@ class MeanEmbeddingServer:
     names : sequence of str
         The parties.
     features : FeatureSum
-        Of all features that were planned.
+        If every record counts at all frequencies.
     embedding : MeanEmbeddingPlan
     settings : Settings
     n_steps : int
@@ -59,7 +59,7 @@ class MeanEmbeddingServer:
     Attributes
     ----------
     features : FeatureSum
-        Of those that are summed, once columns are known.
+        As every record counts, once that is chosen.
     released, target : Tensor or None, shape (n_features,)
         The noisy mean embedding, and what fakes are compared with; None before the release.
     training : GeneratorTraining
@@ -96,31 +96,31 @@ class MeanEmbeddingServer:
         """Blocks of records that are summed."""
         return len(self._rotations.blocks)
 
-    def counts(self) -> dict[str, FeatureCount]:
-        """Choose how many features are summed, and tell all parties.
+    def widths(self) -> dict[str, WindowWidth]:
+        """Choose at how many frequencies every record counts, and tell all parties.
 
-        As many as were planned, or as parties may send bytes of: a hundredth is left for what is
-        not about records. All that it depends on is published.
+        At all, or as many as parties may send bytes of: a hundredth is left for what is not about
+        records. All that it depends on is published.
         """
-        planned, n_parties = self.features, len(self._names)
-        n_records = math.ceil(self._n_records())
-        bits = replace(planned, n_records=n_records).arithmetic.bits
+        features, n_parties = self.features, len(self._names)
+        n_records, width = math.ceil(self._n_records()), features.n_frequencies
+        bits = replace(features, n_records=n_records).arithmetic.bits
         if per_angle := bytes_per_angle(n_parties, bits):
             most = int(0.99e6 * self._embedding.most_megabytes / (n_records * per_angle))
-            self._keep(2 * max(1, min(planned.n_frequencies, most)))
+            width = max(1, min(width, most))
+        self.features = replace(features, width=width)
         self._rotations = RotationServer(
             self._names,
-            self.features.n_records,
-            self.features.n_frequencies,
+            features.n_records,
+            features.n_frequencies,
             self.features.arithmetic,
+            width,
         )
-        return {
-            name: FeatureCount(SERVER, name, 0, self.features.n_features) for name in self._names
-        }
+        return {name: WindowWidth(SERVER, name, 0, width) for name in self._names}
 
     def add(self, block: int, received: Mapping[str, MaskedPoints]) -> None:
         """Add up a block of records."""
-        sent = {name: Turning(m.points, m.turns) for name, m in received.items()}
+        sent = {name: Turning(m.points, m.turns, m.windows) for name, m in received.items()}
         self._rotations.add(block, sent)
 
     def learn_columns(self, histograms: Mapping[str, NoisyHistograms]) -> None:
@@ -139,11 +139,6 @@ class MeanEmbeddingServer:
         ]
         self._frequencies = torch.cat(frequencies)
 
-    def _keep(self, n_features: int) -> None:
-        """Let the first of all features be all."""
-        self.features = replace(self.features, n_features=n_features)
-        self._frequencies = self._frequencies[:, : self.features.n_frequencies]
-
     def publish(self, shares: Mapping[str, SumShares]) -> None:
         """Release the mean embedding, once; a second release would cost a second budget."""
         if self.released is not None:
@@ -156,7 +151,7 @@ class MeanEmbeddingServer:
         target = shrink_mean_embedding(
             released,
             *feature_moments(torch.from_numpy(np.concatenate(drawn, 1)) @ self._frequencies),
-            noise_std=self.features.joint_noise_std,
+            noise_std=self.features.error_std(n_records),
             n_records=n_records,
         )
         device = self.streams.device
@@ -208,6 +203,5 @@ class MeanEmbeddingServer:
                 for name in self._names
             }
         )
-        self._keep(len(self.released))
         self._make_generators(self.target)
         self.training.load_state(section(state, "training"))

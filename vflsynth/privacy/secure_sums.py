@@ -66,8 +66,9 @@ class FeatureSum:
     """How the sum of all joint records' random features is computed.
 
     A record's features are, at each of K frequencies, cosine and sine of its joint angle over
-    ``sqrt(K)``. `vflsynth.secure.rotations` adds them up across parties, each rounded and in units
-    of which a record has at most ``F^k sqrt(K)``: the sensitivity needs no margin for rounding.
+    ``sqrt(K)``. `vflsynth.secure.rotations` adds them up across parties, at W frequencies of every
+    record, each rounded and in units of which a record has at most ``F^k sqrt(W)``: the sensitivity
+    needs no margin for rounding.
 
     Parameters
     ----------
@@ -77,17 +78,20 @@ class FeatureSum:
     n_features : int
         2 K.
     n_parties, n_records : int
+    width : int, optional
+        W. Default: K.
     """
 
     noise_std: float
     n_features: int
     n_parties: int
     n_records: int
+    width: int | None = None
 
     @property
     def grid(self) -> Grid:
         """Of each party's noise, in units."""
-        norm = largest_product(self.n_parties) * math.sqrt(self.n_frequencies)
+        norm = largest_product(self.n_parties) * math.sqrt(self._width)
         return unit_grid(self.noise_std * norm)
 
     @property
@@ -113,7 +117,20 @@ class FeatureSum:
         """
         return torch.from_numpy(Release(steps, self.grid).values * self._feature)
 
+    def error_std(self, n_records: float) -> float:
+        """Return what `features` errs by, besides rounding: noise, and windows of so many records.
+
+        At W of K frequencies a sum has a variance of up to ``(K / W - 1) / 2 K`` more of a record.
+        """
+        windows = (self.n_frequencies / self._width - 1.0) / self.n_features
+        return math.hypot(self.joint_noise_std, math.sqrt(n_records * windows))
+
+    @property
+    def _width(self) -> int:
+        return self.width or self.n_frequencies
+
     @property
     def _feature(self) -> float:
-        """What a unit is of a feature, rounding undone."""
-        return 1.0 / (unit(self.n_parties) * math.sqrt(self.n_frequencies))
+        """What a unit is of a feature, rounding and windows undone."""
+        counted = unit(self.n_parties) * self._width / self.n_frequencies
+        return 1.0 / (counted * math.sqrt(self.n_frequencies))

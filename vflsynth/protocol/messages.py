@@ -482,7 +482,8 @@ _UNIFORM = "nothing: uniformly random to its receiver, whatever the records are"
     masked=True,
     contents="of angles w_i^k x_i of the block's records, each with a dither that is drawn of the "
     "shared secret, points of the circle (2, b, K, bytes), masked, or turns in 2^8ths of the "
-    "circle (b, K); both at parties but the first and last of three and more",
+    "circle (b, K); both at parties but the first and last of three and more; at which frequencies "
+    "a record counts, drawn of the secret and sorted",
     tells=_UNIFORM + ", and whatever it does (`vflsynth.secure.rotations`)",
 )
 class MaskedPoints(Message):
@@ -490,6 +491,7 @@ class MaskedPoints(Message):
 
     points: Tensor
     turns: Tensor
+    windows: Tensor
 
 
 @message(
@@ -557,13 +559,13 @@ class NoisyHistograms(Message):
     from_party=False,
     made_of=MadeOf.RECORDS,
     when=When.ONCE,
-    contents="how many random features are summed",
+    contents="at how many of the K random frequencies every record counts",
     tells="a function of the noisy histograms: how many records there are, about",
 )
-class FeatureCount(Message):
-    """How many random features the server asks for, of those that were planned."""
+class WindowWidth(Message):
+    """At how many frequencies, of those that were planned, the server lets a record count."""
 
-    n_features: int
+    width: int
 
 
 @message(

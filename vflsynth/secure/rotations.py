@@ -10,6 +10,11 @@ nearest to F times the point of the circle in the middle of the turn. There are 
 anew in every block of records so that everybody has every number equally often. Of a block's
 records, at every frequency:
 
+A record counts at W of the K frequencies, which are those that follow one another from a first
+one, its *window*: parties draw windows of the secret, one record's like and independent of
+another's, and sort records by them. So the server sees how many records have each window, and
+dummies too, but not which.
+
 1. Of the secret the parties draw dithers d_1, ..., d_k that add up to zero modulo 2^16 and of which
    all but one are uniform and independent; and uniform masks R_1, ..., R_(k-1) modulo M = 2^24,
    2^32 or 2^64, in real and imaginary part.
@@ -24,13 +29,17 @@ After the last block each party sends its sum with a part of zero that is drawn 
 with its own noise N_i. With the server's sum these add up, to the bit and modulo M, to ``sum over
 records of Q[a_1 + d_1] ... Q[a_k + d_k] + N_1 + ... + N_k``.
 
-What is released: a record adds a product of k numbers of modulus at most F at each frequency, of
-modulus at most ``F^k``, whatever the dithers are; K frequencies together have an L2 norm of at most
-``F^k sqrt(K)``, rounding included. Over the dithers its mean is ``sum over m of c_m^k exp(i m a)``,
-where a is the joint angle and c_m are Q's Fourier coefficients: `unit` = ``|c_1|^k`` times ``exp(i
-a)``, but for terms that are .0014 of it together and turn 7 times as fast or more (others are below
-2e-6 of it). Dithers are independent of all records, so a mechanism whose noise hides that norm has
-the same ε for whoever knows them.
+What is released: a record adds a product of k numbers of modulus at most F at each frequency of
+its window, of modulus at most ``F^k``, whatever the dithers are; W frequencies together have an L2
+norm of at most ``F^k sqrt(W)``, rounding included. Over the dithers its mean is ``sum over m of
+c_m^k exp(i m a)``, where a is the joint angle and c_m are Q's Fourier coefficients: `unit` =
+``|c_1|^k`` times ``exp(i a)``, but for terms that are .0014 of it together and turn 7 times as fast
+or more (others are below 2e-6 of it).
+
+Dithers and windows are independent of all records, and one record more leaves those
+of the others' as they were: what is released is a mixture, over all dithers and windows, of sums
+that differ by this norm at most, and a mixture's ε is no larger than theirs. The sum over all
+windows counts a record ``W / K`` times on average.
 
 Who sees what, if no party tells the server the secret:
 
@@ -64,7 +73,6 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
@@ -76,6 +84,7 @@ from vflsynth.secure.ring import (
     elements_from,
     elements_of,
     record_blocks,
+    tensor_of,
     to_ring,
 )
 
@@ -83,6 +92,7 @@ BITS = (24, 32, 64)
 """Of M: whichever is the smallest that holds the sums."""
 
 _ANGLES, _TURNS = np.dtype(np.uint16), np.dtype(np.uint8)
+_WINDOWS = np.dtype(np.uint32)
 _TURN_BITS = 8
 _N_ANGLES, _N_TURNS = 1 << 16, 1 << _TURN_BITS
 _MANY = 5  # parties, of whom products would take 64 bits
@@ -167,10 +177,13 @@ class Turning:
         Y, real and imaginary parts, lowest bytes first; no records at the last party.
     turns : Tensor of uint8, shape (record, frequency)
         t; no records at the first party.
+    windows : Tensor of int32, shape (record,)
+        First frequencies, rising. The same at all parties.
     """
 
     points: Tensor
     turns: Tensor
+    windows: Tensor
 
 
 class RotationParty:
@@ -188,8 +201,10 @@ class RotationParty:
     arithmetic : Arithmetic
         Of `BITS`; units are those of products of points.
     n_dummies : int, default=0
-        Records that are added at the end, as many at every party: the point of the first party is
-        zero, and so is the product.
+        Records that are added, as many at every party: the point of the first party is zero, and
+        so is the product.
+    width : int, optional
+        W. Default, and of a single party: all frequencies.
     """
 
     def __init__(
@@ -200,20 +215,33 @@ class RotationParty:
         secret: bytes,
         arithmetic: Arithmetic,
         n_dummies: int = 0,
+        width: int | None = None,
     ) -> None:
-        self.name, self.arithmetic, self._n_real = name, arithmetic, len(angles)
-        self.angles = np.pad(angles, ((0, n_dummies), (0, 0)))
+        self.name, self.arithmetic = name, arithmetic
         self._names = sorted(names)
         self._rank = self._names.index(name)
-        # Masks under another number of frequencies, which only a server that deviates makes
-        # parties disagree on, have nothing to do with these.
-        self._masks, self._of = Masks(secret), f"{angles.shape[1]} frequencies"
-        self._blocks = blocks_of(len(self._names), len(self.angles), angles.shape[1])
+        n_records, n_frequencies = len(angles) + n_dummies, angles.shape[1]
+        if width is None or len(self._names) == 1:
+            width = n_frequencies
+        # Masks of windows of another width, which only a server that deviates makes parties
+        # disagree on, have nothing to do with these.
+        self._masks, self._of = Masks(secret), f"{width} of {n_frequencies} frequencies"
         self._points = _table(len(names), arithmetic)
-        self._sums: Elements | None = np.zeros((2, angles.shape[1]), arithmetic.ring)
+        self._sums: Elements | None = np.zeros((2, n_frequencies), arithmetic.ring)
         self._sent = 0
+        windows = self._drawn_windows(n_records, n_frequencies, width)
+        order = np.argsort(windows, kind="stable")
+        self._windows, self._is_real = windows[order], order < len(angles)
+        self.angles = np.zeros((n_records, width), _ANGLES)
+        for rows in record_blocks(len(angles), 2 * width):
+            places = _places(windows[rows], width, n_frequencies)
+            self.angles[rows] = np.take_along_axis(angles[rows], places, 1)
         if len(self._names) == 1:
             self._add_up()
+        for rows in record_blocks(n_records, 2 * width):
+            self.angles[rows] += self._dither(rows)
+        self.angles = self.angles[order]
+        self._blocks = blocks_of(len(self._names), n_records, width)
 
     def mask(self, block: int) -> Turning:
         """Return what goes to the server of the next block.
@@ -231,18 +259,17 @@ class RotationParty:
         assert self._sums is not None, "no block comes after the shares"
         self._sent += 1
         place, last = _place(self._rank, block, len(self._names)), len(self._names) - 1
-        own = self.angles[self._blocks[block]]
-        n_real = max(0, self._n_real - self._blocks[block].start)
-        turns = turns_of(own + self._dither(self._blocks[block]))
+        rows = self._blocks[block]
+        turns, windows, real = turns_of(self.angles[rows]), self._windows[rows], self._is_real[rows]
         if place == 0:
-            sent = self._mask(block, 0, own.shape)
-            sent[:, :n_real] += self._points[:, turns[:n_real]]
-            return self._turning(sent, turns[:0])
-        before = _turned(self._mask(block, place - 1, own.shape), turns, self._points)
+            sent = self._mask(block, 0, turns.shape)
+            sent[:, real] += self._points[:, turns[real]]
+            return self._turning(sent, turns[:0], windows)
+        before = _turned(self._mask(block, place - 1, turns.shape), turns, self._points)
         if place == last:
-            self._sums -= _added(before)
-            return self._turning(before[:, :0], turns)
-        return self._turning(self._mask(block, place, own.shape) - before, turns)
+            _add(self._sums, -before, windows)
+            return self._turning(before[:, :0], turns, windows)
+        return self._turning(self._mask(block, place, turns.shape) - before, turns, windows)
 
     def shares(self, noise: npt.NDArray[np.int64]) -> Tensor:
         """Return this party's part of the sums, real parts first, masked and with noise.
@@ -267,9 +294,16 @@ class RotationParty:
         zero = self._masks.zero_share(label, n_parties, self._rank, sums.shape)
         return self.arithmetic.share(sums, zero, noise)
 
-    def _turning(self, points: Elements, turns: Elements) -> Turning:
+    def _turning(self, points: Elements, turns: Elements, windows: Elements) -> Turning:
         packed = bytes_of(points, self.arithmetic.bits)
-        return Turning(packed, torch.from_numpy(np.ascontiguousarray(turns)))
+        return Turning(packed, tensor_of(turns), tensor_of(windows))
+
+    def _drawn_windows(self, n_records: int, n_frequencies: int, width: int) -> Elements:
+        """Return the first frequency of every record's window, uniform to 2^-40."""
+        if width == n_frequencies:
+            return np.zeros(n_records, _WINDOWS)
+        drawn = self._masks.draw(f"{self._of}|windows", (n_records,), np.dtype(np.uint64))
+        return (drawn % np.uint64(n_frequencies)).astype(_WINDOWS)
 
     def _dither(self, rows: slice) -> Elements:
         """Return the party's dithers of records, which do not depend on the blocks they are in."""
@@ -286,11 +320,11 @@ class RotationParty:
 
     def _add_up(self) -> None:
         """Add up a single party's points, which dithers turn back."""
-        for rows in record_blocks(self._n_real, 2 * self.angles.shape[1]):
+        for rows in record_blocks(len(self.angles), 2 * self.angles.shape[1]):
             dither = self._dither(rows)
             kept = self._points[:, turns_of(self.angles[rows] + dither)]
             assert self._sums is not None
-            self._sums += _added(_turned(kept, turns_of(-dither), self._points))
+            _add(self._sums, _turned(kept, turns_of(-dither), self._points), self._windows[rows])
 
 
 class RotationServer:
@@ -303,14 +337,21 @@ class RotationServer:
     n_records, n_frequencies : int
     arithmetic : Arithmetic
         Of `BITS`.
+    width : int, optional
+        W. Default: all frequencies.
     """
 
     def __init__(
-        self, names: Sequence[str], n_records: int, n_frequencies: int, arithmetic: Arithmetic
+        self,
+        names: Sequence[str],
+        n_records: int,
+        n_frequencies: int,
+        arithmetic: Arithmetic,
+        width: int | None = None,
     ) -> None:
         self.names, self.n_frequencies = sorted(names), n_frequencies
-        self.arithmetic = arithmetic
-        self.blocks = blocks_of(len(self.names), n_records, n_frequencies)
+        self.arithmetic, self.width = arithmetic, width or n_frequencies
+        self.blocks = blocks_of(len(self.names), n_records, self.width)
         self._points = _table(len(self.names), arithmetic)
         self._sums = np.zeros((2, n_frequencies), arithmetic.ring)
 
@@ -323,12 +364,13 @@ class RotationServer:
             If a party sent what it must not, naming it.
         """
         rows = self.blocks[block].stop - self.blocks[block].start
-        shape, last = (rows, self.n_frequencies), len(self.names) - 1
+        shape, last = (rows, self.width), len(self.names) - 1
         order = sorted(self.names, key=lambda n: _place(self.names.index(n), block, last + 1))
         joint = np.zeros((2, *shape), self.arithmetic.ring)
+        windows = np.zeros(rows, _WINDOWS)
         for place, name in enumerate(order):
-            of_points = 2, 0 if place == last else rows, self.n_frequencies
-            of_turns = 0 if place == 0 else rows, self.n_frequencies
+            of_points = 2, 0 if place == last else rows, self.width
+            of_turns = 0 if place == 0 else rows, self.width
             found, what = sent.get(name), f"party {name!r} sent"
             masked = elements_from(
                 None if found is None else found.points,
@@ -339,11 +381,17 @@ class RotationServer:
             turned = elements_of(
                 None if found is None else found.turns, of_turns, f"{what} turns", _TURNS
             )
+            given = elements_of(
+                None if found is None else found.windows, (rows,), f"{what} windows", _WINDOWS
+            )
+            windows = given if place == 0 else windows
+            if (given != windows).any() or (given >= self.n_frequencies).any():
+                raise ProtocolError(f"{what} windows that are none, or other than {order[0]!r} has")
             if place:
                 joint = _turned(joint, turned, self._points)
             if place != last:
                 joint += masked
-        self._sums += _added(joint)
+        _add(self._sums, joint, windows)
 
     def totals(self, shares: Mapping[str, Tensor]) -> npt.NDArray[np.int64]:
         """Return the noisy sums in steps, real parts first, shape (2 * frequency,).
@@ -359,14 +407,14 @@ class RotationServer:
         return self.arithmetic.signed(total)
 
 
-def blocks_of(n_parties: int, n_records: int, n_frequencies: int) -> list[slice]:
+def blocks_of(n_parties: int, n_records: int, width: int) -> list[slice]:
     """Divide records into the blocks that messages hold, evenly among parties.
 
     Nobody sends a single party's.
     """
     if n_parties == 1:
         return []
-    n_blocks = len(record_blocks(n_records, 2 * n_frequencies))
+    n_blocks = len(record_blocks(n_records, 2 * width))
     n_blocks += -n_blocks % n_parties
     bounds = [n_records * block // n_blocks for block in range(n_blocks + 1)]
     return [slice(*ends) for ends in pairwise(bounds)]
@@ -392,7 +440,15 @@ def _turned(values: Elements, turns: Elements, table: Elements) -> Elements:
     return product
 
 
-def _added(values: Elements) -> Elements:
-    """Add over records, modulo the ring's size."""
-    total: Elements = values.sum(1, dtype=values.dtype)
-    return total
+def _places(windows: Elements, width: int, n_frequencies: int) -> npt.NDArray[np.int64]:
+    """Return the frequencies of windows, one more axis of as many as their width."""
+    return (windows.astype(np.int64)[..., None] + np.arange(width)) % n_frequencies
+
+
+def _add(sums: Elements, values: Elements, windows: Elements) -> None:
+    """Add records' values (2, record, W) to sums (2, K), where their windows are."""
+    firsts, starts = np.unique(windows, return_index=True)
+    ends = pairwise([*starts, len(windows)])
+    for window, (start, end) in zip(firsts, ends, strict=True):
+        part = values[:, start:end].sum(1, dtype=values.dtype)
+        sums[:, _places(window, values.shape[2], sums.shape[1])] += part

@@ -70,10 +70,10 @@ def test_the_server_counts_dummies_too_and_the_model_is_the_same_to_the_bit(
         messages = [m for m in found["arrived"] if m["message"] == kind]
         assert messages or (kind == "MaskedStates") == (not more)
         assert all(f"({rows}, " in m["contents"] for m in messages), kind
-    if not more:  # a byte for every turn, two times three for every point, of two parties each
+    if not more:  # a byte for every turn, six for every point, of two parties each, and windows
         sizes = [m["bytes"] for m in found["arrived"] if m["message"] == "MaskedPoints"]
         n_frequencies = trial.nodes["party_1"].method.private_plan.n_features // 2
-        assert sum(sizes) == 2 * 7 * (N + 3) * n_frequencies
+        assert sum(sizes) == (N + 3) * (2 * 7 * n_frequencies + 3 * 4)
     for name in trial.sites:
         (matched,) = [r for r in trail.lines(trial.folder / name) if r["event"] == "matched"]
         assert matched["details"]["records"] == N

@@ -36,7 +36,6 @@ from vflsynth.privacy import PrivacyAccount, PrivacyLedger, PublicSchema, Sample
 from vflsynth.protocol.messages import (
     BackboneGradients,
     EncodedSize,
-    FeatureCount,
     LatentTables,
     MaskedPoints,
     MaskedReal,
@@ -45,6 +44,7 @@ from vflsynth.protocol.messages import (
     Presence,
     SampledFeatures,
     SumShares,
+    WindowWidth,
 )
 from vflsynth.secure import ring
 
@@ -86,7 +86,7 @@ def test_every_node_knows_what_was_noised_and_what_it_cost(make_private_trial, n
         noised = {row["message"]: row["noised"] for row in found["left"] + found["arrived"]}
         assert noised["NoisyHistograms"]
         assert noised["GeneratorWeights"]
-        assert noised["FeatureCount"]
+        assert noised["WindowWidth"]
         assert noised["MaskedPoints"]  # or masked
         assert noised["SumShares"]
         privacy = found["privacy"]
@@ -190,13 +190,13 @@ def test_what_is_wrong_with_a_share_ends_the_run_by_name(
 @pytest.mark.parametrize(
     ("of", "change"),
     [
-        ("party_1", lambda m: replace(m, n_features=m.n_features + 2)),
-        ("party_1", lambda m: replace(m, n_features=m.n_features - 1)),
-        ("party_2", lambda m: replace(m, n_features=0)),
+        ("party_1", lambda m: replace(m, width=m.width + 1)),
+        ("party_1", lambda m: replace(m, width=10**6)),
+        ("party_2", lambda m: replace(m, width=0)),
     ],
 )
-def test_a_server_that_asks_for_other_features_is_refused(make_private_trial, of, change):
-    trial = make_private_trial().run(changing(FeatureCount, change, of))
+def test_a_server_that_tells_an_impossible_width_is_refused(make_private_trial, of, change):
+    trial = make_private_trial().run(changing(WindowWidth, change, of))
     assert isinstance(trial.outcome[of], ProtocolError)
     assert "the server" in str(trial.outcome[of])
     assert isinstance(trial.outcome["server"], PartyStoppedError)
@@ -237,8 +237,8 @@ class Watching(Direct):
 
 
 def contents_of(message):
-    """All numbers of a message, one after the other."""
-    return torch.cat([value.ravel() for _, value in message.contents()])
+    """All masked numbers of a message, one after the other."""
+    return torch.cat([value.ravel() for key, value in message.contents() if key != "windows"])
 
 
 def ending(at, how=RuntimeError):

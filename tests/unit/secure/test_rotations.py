@@ -1,10 +1,12 @@
 """Noisy sums of random features: to the bit those of slow code, and within the sensitivity."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chisquare
 
 from vflsynth.exceptions import ProtocolError
 from vflsynth.secure import (
@@ -13,7 +15,6 @@ from vflsynth.secure import (
     Masks,
     RotationParty,
     RotationServer,
-    Turning,
     angles_of,
     blocks_of,
     bytes_per_angle,
@@ -35,14 +36,15 @@ def n_factors(n_parties):
 LARGEST = {24: 1e6, 32: 2.0**30, 64: 2.0**40}
 
 
-def made(angles, arithmetic, secret=b"secret", n_dummies=0):
+def made(angles, arithmetic, secret=b"secret", n_dummies=0, width=None):
     names = list(angles)
     n_records, n_frequencies = angles[names[0]].shape
     parties = {
-        name: RotationParty(name, own, names, secret, arithmetic, n_dummies)
+        name: RotationParty(name, own, names, secret, arithmetic, n_dummies, width)
         for name, own in angles.items()
     }
-    return parties, RotationServer(names, n_records + n_dummies, n_frequencies, arithmetic)
+    n_records += n_dummies
+    return parties, RotationServer(names, n_records, n_frequencies, arithmetic, width)
 
 
 def ran(parties, server, noise):
@@ -51,48 +53,65 @@ def ran(parties, server, noise):
     return server.totals({name: party.shares(noise[name]) for name, party in parties.items()})
 
 
-def dithered(angles, secret):
-    """All parties' angles with their dithers; a single party's is divided in two."""
+def places(shape, secret, width):
+    """Every record's frequencies, (record, width)."""
+    n_records, n_frequencies = shape
+    label = f"{width} of {n_frequencies} frequencies|windows"
+    firsts = Masks(secret).draw(label, (n_records,), np.dtype(np.uint64)) % n_frequencies
+    firsts = firsts * (width < n_frequencies)
+    return (firsts[:, None] + np.arange(width, dtype=np.uint64)) % n_frequencies
+
+
+def dithered(angles, secret, width):
+    """All parties' angles where they count, with dithers; a single party's is divided in two."""
     names, shape = sorted(angles), next(iter(angles.values())).shape
-    masks, label = Masks(secret), f"{shape[1]} frequencies|dithers"
+    masks, label = Masks(secret), f"{width} of {shape[1]} frequencies|dithers"
+    columns = places(shape, secret, width).astype(int)
+    counted = {name: np.take_along_axis(own, columns, 1) for name, own in angles.items()}
     if len(names) == 1:
-        dither = masks.draw(label, shape, ANGLES)
-        return [angles[names[0]] + dither, -dither]
+        dither = masks.draw(label, columns.shape, ANGLES)
+        return [counted[names[0]] + dither, -dither]
     return [
-        angles[name] + masks.zero_share(label, len(names), rank, shape, ANGLES)
+        counted[name] + masks.zero_share(label, len(names), rank, columns.shape, ANGLES)
         for rank, name in enumerate(names)
     ]
 
 
-def clear(angles, secret=b"secret"):
+def clear(angles, secret=b"secret", width=None):
     """Python integers, one record after the other."""
-    turned = [a.astype(int) // 256 for a in dithered(angles, secret)]
+    shape = next(iter(angles.values())).shape
+    width = width or shape[1]
+    turned = [a.astype(int) // 256 for a in dithered(angles, secret, width)]
+    columns = places(shape, secret, width).tolist()
     of = [(int(z.real), int(z.imag)) for z in points(len(angles))]
-    total = [[0, 0] for _ in range(turned[0].shape[1])]
-    for row in range(len(turned[0])):
-        for k, sums in enumerate(total):
+    total = [[0, 0] for _ in range(shape[1])]
+    for row, own in enumerate(columns):
+        for k, column in enumerate(own):
             real, imaginary = 1, 0
-            for own in turned:
-                c, d = of[own[row, k]]
+            for turns in turned:
+                c, d = of[turns[row, k]]
                 real, imaginary = real * c - imaginary * d, real * d + imaginary * c
-            sums[0] += real
-            sums[1] += imaginary
+            total[column][0] += real
+            total[column][1] += imaginary
     return np.array(total).T.ravel()
 
 
 @pytest.mark.parametrize("n_parties", [1, 2, 3, 5])
 @pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("shift", [0, 9])
-def test_totals_are_clear_sums_and_all_noises_to_the_bit(n_parties, bits, shift, monkeypatch):
+@pytest.mark.parametrize(("shift", "width"), [(0, None), (9, None), (9, 3), (0, 1)])
+def test_totals_are_clear_sums_and_all_noises_to_the_bit(
+    n_parties, bits, shift, width, monkeypatch
+):
     monkeypatch.setattr(ring_module, "BLOCK_ELEMENTS", 48)
     rng = np.random.default_rng(n_parties)
     angles = {f"p{i}": rng.integers(0, 2**16, (29, 4), ANGLES) for i in range(n_parties)}
     arithmetic = Arithmetic.of(LARGEST[bits], shift, BITS)
     assert arithmetic.bits == bits
-    parties, server = made(angles, arithmetic)
-    assert len(server.blocks) == {1: 0, 2: 6, 3: 6, 5: 5}[n_parties]
+    width = None if n_parties == 1 else width
+    parties, server = made(angles, arithmetic, width=width)
+    assert width or len(server.blocks) == {1: 0, 2: 6, 3: 6, 5: 5}[n_parties]
     noise = {name: rng.integers(-99, 99, 8) for name in parties}
-    expected = (clear(angles) << shift) + sum(noise.values())
+    expected = (clear(angles, width=width) << shift) + sum(noise.values())
     assert ran(parties, server, noise).tolist() == expected.tolist()
 
 
@@ -196,11 +215,17 @@ def pair():
     ("change", "says"),
     [
         (lambda t: None, "masked points: nothing"),
-        (lambda t: Turning(t.points[..., 1:], t.turns), "masked points"),
-        (lambda t: Turning(t.points.int(), t.turns), "masked points"),
-        (lambda t: Turning(t.points, t.turns[1:]), "turns"),
-        (lambda t: Turning(t.points, t.turns.int()), "turns"),
-        (lambda t: Turning(torch.zeros((2, 3, 2, 3), dtype=torch.uint8), t.turns), "masked points"),
+        (lambda t: replace(t, points=t.points[..., 1:]), "masked points"),
+        (lambda t: replace(t, points=t.points.int()), "masked points"),
+        (lambda t: replace(t, turns=t.turns[1:]), "turns"),
+        (lambda t: replace(t, turns=t.turns.int()), "turns"),
+        (
+            lambda t: replace(t, points=torch.zeros((2, 3, 2, 3), dtype=torch.uint8)),
+            "masked points",
+        ),
+        (lambda t: replace(t, windows=t.windows[1:]), "windows"),
+        (lambda t: replace(t, windows=t.windows + 1), "windows that are none, or other than 'a'"),
+        (lambda t: replace(t, windows=t.windows + 2), "windows that are none, or other than 'a'"),
     ],
 )
 def test_what_is_missing_or_wrong_names_its_party(pair, change, says):
@@ -240,12 +265,41 @@ def test_a_mask_is_used_once(pair):
 
 @pytest.mark.parametrize("n_parties", [2, 3])
 @pytest.mark.parametrize("n_dummies", [1, 8, 30])
-def test_dummies_change_no_bit_of_the_sums(monkeypatch, n_parties, n_dummies):
+@pytest.mark.parametrize("width", [None, 2])
+def test_dummies_change_no_bit_of_the_sums(monkeypatch, n_parties, n_dummies, width):
     monkeypatch.setattr(ring_module, "BLOCK_ELEMENTS", 36)  # six records a block: some have both
     rng = np.random.default_rng(n_dummies)
     angles = {name: rng.integers(0, 2**16, (20, 3)).astype(ANGLES) for name in "abc"[:n_parties]}
     noise = {name: rng.integers(-9, 9, 6) for name in angles}
     arithmetic = Arithmetic.of(1e6, 0, BITS)
-    parties, server = made(angles, arithmetic, n_dummies=n_dummies)
-    expected = clear(angles) + sum(noise.values())
+    parties, server = made(angles, arithmetic, n_dummies=n_dummies, width=width)
+    expected = clear(angles, width=width) + sum(noise.values())
     assert ran(parties, server, noise).tolist() == expected.tolist()
+
+
+def test_windows_are_drawn_evenly_and_sorted_so_that_their_records_are_not_seen():
+    angles = {name: np.zeros((4_000, 8), ANGLES) for name in "ab"}
+    parties, server = made(angles, Arithmetic.of(1e6, 0, BITS), width=3)
+    sent = [
+        torch.cat([party.mask(block).windows for block in range(len(server.blocks))])
+        for party in parties.values()
+    ]
+    assert torch.equal(*sent)
+    assert (sent[0].diff() >= 0).all()
+    assert chisquare(np.bincount(sent[0], minlength=8)).pvalue > 1e-6
+    drawn = parties["a"]._drawn_windows(4_000, 8, 3)
+    assert np.corrcoef(drawn[1:], drawn[:-1])[0, 1] == pytest.approx(0.0, abs=0.1)
+
+
+def test_one_record_more_leaves_the_others_windows_and_dithers():
+    """So that the sums of neighbouring tables differ by what the one record adds."""
+    rng = np.random.default_rng(0)
+    angles = {name: rng.integers(0, 2**16, (20, 8), ANGLES) for name in "ab"}
+    fewer = {name: own[:19] for name, own in angles.items()}
+    none = {name: np.zeros(16, np.int64) for name in "ab"}
+    one, other = (
+        ran(*made(of, Arithmetic.of(1e6, 0, BITS), width=3), none) for of in (angles, fewer)
+    )
+    moved = (one - other).reshape(2, 8)
+    assert np.count_nonzero(moved.any(0)) == 3
+    assert 0.9 * 3 * 149**2 < np.sum(moved**2) <= 3 * 149**2

@@ -25,13 +25,13 @@ from vflsynth.privacy.mean_embedding import project_records
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import Transcript
 from vflsynth.protocol.messages import (
-    FeatureCount,
     MaskedFake,
     MaskedPoints,
     MaskedReal,
     NoisyHistograms,
     SumShares,
     TrainingReport,
+    WindowWidth,
 )
 from vflsynth.run import Options, local, server_run
 from vflsynth.secure import (
@@ -177,10 +177,10 @@ def assert_release_is_the_noisy_sum(frames):
     torch.testing.assert_close(sum_of(server, parties), total, atol=0.45, rtol=0.0)
     assert features.features(added).std() > 1.0
     of = [(int(z.real), int(z.imag)) for z in points(2)]
-    masks, turns = Masks(parties[0].schedule.attempt), []
+    masks, turns, dither_of = Masks(parties[0].schedule.attempt), [], PRIVACY.n_features // 2
     for rank, party in enumerate(sorted(parties, key=lambda party: party.name)):
         angles = angles_of(project_records(encoded[party.name], party.frequencies))
-        label = f"{PRIVACY.n_features // 2} frequencies|dithers"
+        label = f"{dither_of} of {dither_of} frequencies|dithers"
         dither = masks.zero_share(label, 2, rank, angles.shape, angles.dtype)
         turns.append(turns_of(angles + dither).tolist())
     exact = np.zeros((2, PRIVACY.n_features // 2), dtype=object)
@@ -210,7 +210,7 @@ def test_fakes_are_compared_with_the_shrunk_release_which_reads_no_record(frames
     expected = shrink_mean_embedding(
         server.released,
         *feature_moments(drawn),
-        noise_std=server.features.joint_noise_std,
+        noise_std=server.features.error_std(estimate_n_records(counts)),
         n_records=estimate_n_records(counts),
     )
     torch.testing.assert_close(server.target, expected.float(), atol=1e-6, rtol=0.0)
@@ -540,7 +540,7 @@ def test_only_declared_messages_cross_and_no_masked_record_does(frames, monkeypa
         "EncodedSize",
         "EncodedSizes",
         "NoisyHistograms",
-        "FeatureCount",
+        "WindowWidth",
         "MaskedPoints",
         "SumShares",
         "Presence",
@@ -551,7 +551,7 @@ def test_only_declared_messages_cross_and_no_masked_record_does(frames, monkeypa
 
 
 @pytest.mark.parametrize("n_parties", [2, 3])
-def test_where_records_are_many_fewer_features_are_summed(frames, monkeypatch, n_parties):
+def test_where_records_are_many_they_count_at_fewer_frequencies(frames, monkeypatch, n_parties):
     """As many as the published number of records leaves bytes for, and of no other number."""
     most, more = 1.5e-3, {"lab": pd.DataFrame({"weight": np.linspace(0.0, 9.0, 60)})}
     schema = replace(SCHEMA, bounds=SCHEMA.bounds | {"weight": (0.0, 10.0)})
@@ -569,22 +569,22 @@ def test_where_records_are_many_fewer_features_are_summed(frames, monkeypatch, n
     per_angle = bytes_per_angle(n_parties, 24)
     expected = int(0.99e6 * most / per_angle / math.ceil(estimate_n_records(counts)))
     assert 1 < expected < PRIVACY.n_features // 2
-    asked = [m.n_features for m in kept.messages if isinstance(m, FeatureCount)]
-    assert asked == [2 * expected] * n_parties
+    told = [m.width for m in kept.messages if isinstance(m, WindowWidth)]
+    assert told == [expected] * n_parties
     sizes = dict.fromkeys(frames, 0)
     for message in kept.messages:
         if isinstance(message, MaskedPoints):
             sizes[message.sender] += message.points.nbytes + message.turns.nbytes
     assert set(sizes.values()) == {60 * expected * per_angle}
     (share, *_) = [m.shares for m in kept.messages if isinstance(m, SumShares)]
-    assert tuple(share.shape) == (2 * expected,)
+    assert tuple(share.shape) == (PRIVACY.n_features,)
 
 
-def test_a_party_that_was_told_no_number_of_features_sends_nothing(frames):
+def test_a_party_that_was_told_no_width_sends_nothing(frames):
     run = released(frames)[0]
     node = run.parties["bank"]
-    with pytest.raises(ProtocolError, match="or twice; expected an even number from 2 to 20"):
-        node.take(FeatureCount("server", "bank", 0, 10))
+    with pytest.raises(ProtocolError, match="said so twice; expected a number from 1 to 10"):
+        node.take(WindowWidth("server", "bank", 0, 10))
     node.party._rotations = None
     for kind in (MaskedPoints, SumShares):
         with pytest.raises(ProtocolError, match="'bank' was asked for its records before"):
