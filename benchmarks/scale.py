@@ -181,8 +181,8 @@ def plan() -> list[str]:
         lines += [
             f"{data}, {method}, per million rows: {', '.join(slopes)}, "
             f"memory {memory[0] * 1e3:.2f} GB; epochs of {', '.join(of_epochs)} s",
-            f"    {_PLANNED:,} rows planned: {n_epochs} epochs {seconds[0]:.0f} s of one core, rest of the "
-            f"fit {seconds[1]:.0f} s, sample {seconds[2]:.0f} s, peak "
+            f"    {_PLANNED:,} rows planned: {n_epochs} epochs {seconds[0]:.0f} s of one core, the "
+            f"rest of the fit {seconds[1]:.0f} s, sample {seconds[2]:.0f} s, peak "
             f"{(memory[0] * _PLANNED + memory[1]) / 1e3:.1f} GB",
         ]
     return lines
