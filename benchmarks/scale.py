@@ -9,9 +9,10 @@ shared by a hundred neighbouring codes, and as much noise; "zips-V-listed" is th
 codes declared public in a contract. Every measurement is a process of its own, whose largest
 resident set is the peak; the table itself is in it.
 
-Where three numbers of rows were measured to the end of training, seconds of one core and memory are
-fitted by a line, and so is planned what 10,000,000 rows would take. Epochs that are cut off at a
-number of steps take as long whatever the rows are, and of these the most are planned for.
+Where three numbers of rows were measured, one of them to the end of training, seconds of one core
+and memory are fitted by lines, and so is planned what 10,000,000 rows would take. Epochs that are
+cut off at a number of steps take as long whatever the rows are: as many are planned for as training
+to the end had.
 """
 
 from __future__ import annotations
@@ -156,16 +157,18 @@ def measure(name: str, method: str, n_rows: int, seed: int, epochs: int | None) 
 
 
 def plan() -> list[str]:
-    """Plan a larger run from slopes, for what was trained to the end with three numbers of rows."""
+    """Plan a larger run from slopes, for what was measured with three numbers of rows."""
     found: dict[tuple[str, str], list[_results.Row]] = {}
-    for row in _results.rows("scale", epochs_asked=None):
+    for row in _results.rows("scale"):
         if row.get("epoch_cpu_seconds") is not None:
             found.setdefault((row["data"], row["method"]), []).append(row)
     lines = []
     for (data, method), rows in found.items():
-        if len({row["rows"] for row in rows}) < 3:
+        to_the_end = [row["epochs"] for row in rows if row["epochs_asked"] is None]
+        if len({row["rows"] for row in rows}) < 3 or not to_the_end:
             continue
-        training = max(row["epochs"] for row in rows) * max(r["epoch_cpu_seconds"] for r in rows)
+        n_epochs = max(to_the_end)
+        training = n_epochs * max(row["epoch_cpu_seconds"] for row in rows)
         rest = [r["fit_cpu_seconds"] - r["epochs"] * r["epoch_cpu_seconds"] for r in rows]
         per_row = {
             "fit but for epochs": _line(rows, rest),
@@ -178,8 +181,8 @@ def plan() -> list[str]:
         lines += [
             f"{data}, {method}, per million rows: {', '.join(slopes)}, "
             f"memory {memory[0] * 1e3:.2f} GB; epochs of {', '.join(of_epochs)} s",
-            f"    {_PLANNED:,} rows planned: epochs {seconds[0]:.0f} s of one core, rest of the "
-            f"fit {seconds[1]:.0f} s, sample {seconds[2]:.0f} s, peak "
+            f"    {_PLANNED:,} rows planned: {n_epochs} epochs {seconds[0]:.0f} s of one core, the "
+            f"rest of the fit {seconds[1]:.0f} s, sample {seconds[2]:.0f} s, peak "
             f"{(memory[0] * _PLANNED + memory[1]) / 1e3:.1f} GB",
         ]
     return lines

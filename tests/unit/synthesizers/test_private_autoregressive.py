@@ -309,5 +309,5 @@ def test_replicas_learn_of_their_own_records_alone(session_of):
     )
     assert int(schedule.rows(0).max()) < 30  # places in the replica's own order
     everybody.build(everybody.settings, schedule, RandomStreams([b"one", b"two"], "cpu"))
-    whole = everybody._split(torch.device("cpu"))[1]
+    whole = everybody._split(everybody.matched(), torch.device("cpu"))[1]
     assert torch.equal(everybody.values, torch.stack([whole[:30], whole[30:]]))
