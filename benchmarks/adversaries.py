@@ -76,8 +76,8 @@ from vflsynth.splitdefense.settings import AS_PUBLISHED
 N_RECORDS, N_MODELS, EPOCHS = 300, 100, 200
 FEWER = {"vflgan": 20, "autoregressive": 12, "ctgan": 12}
 CTGAN_EPOCHS = 100
-HALVES, N_APPLICANTS, ASKED = 24, 600, 200
-SENSITIVE = ("credit_risk", "savings")
+HALVES, N_APPLICANTS, ASKED = 24, 300, 150
+SENSITIVE = ("credit_risk",)
 N_LABELLED, LABEL_EPOCHS, SEEDS = 2000, 30, (0, 1, 2)
 Frames = dict[str, pd.DataFrame]
 
