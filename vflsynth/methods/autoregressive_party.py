@@ -298,7 +298,7 @@ class AutoregressiveParty(TrainableParty):
     def _clip(self) -> None:
         """Clip every replica's gradient to a largest norm."""
         sizes = [parameter.numel() for parameter in self.optimizer.parameters]
-        parts = self.optimizer.gradient.split(sizes)
+        parts = torch.split_with_sizes(self.optimizer.gradient, sizes)
         gradients = [own.view(len(self.best), -1) for own in parts]
         squares = torch.stack([own.square().sum(1) for own in gradients]).sum(0)
         factors = (_LARGEST_GRADIENT / (squares.sqrt() + 1e-12)).clamp_max(1.0)
