@@ -313,7 +313,7 @@ class AutoregressiveMethod(Method):
         bits = float(parameters.bits_per_record) if bounded else None
         context_dim = parameters.context_dim
         if context_dim is None:
-            context_dim = 32 if bits is None else max(2, round(1.5 * math.sqrt(bits)))
+            context_dim = 32 if bits is None else max(2, round(2.0 * math.sqrt(bits)))
         return AutoregressiveSettings(
             protocol=parameters.protocol,
             order=tuple(name for name in sorted(widths) if widths[name]),

@@ -50,8 +50,8 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         are like; records with a value that no matched one has are left out. Default: "train"; with
         `privacy` "ignore", which it then has to be.
     context_dim : int, optional
-        Numbers of a context. Default: 1.5 times the square root of `bits_per_record`, 2 at least:
-        4 did best among 2 to 12 numbers for 8 bits; 32 without a bound.
+        Numbers of a context. Default: twice the square root of `bits_per_record`, 2 at least;
+        of 2 to 12 numbers for 8 bits 4 and 6 did best; 32 without a bound.
     n_features : int, optional
         Fixed random features that a party sends of every record. Default: 512; 32 with `privacy`.
     hidden : int, optional

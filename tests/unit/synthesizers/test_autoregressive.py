@@ -116,13 +116,13 @@ def test_one_noisy_context_per_record_and_its_bound_are_in_the_transcript(frames
     contexts = crossings(synth, "RecordContexts")
     assert contexts["messages"].tolist() == [1, 1, 1]
     assert contexts.loc["party_1", "contents"] == "bits_per_record = 0; contexts (1, 60, 0)"
-    assert contexts.loc["party_3", "contents"] == "bits_per_record = 8; contexts (1, 60, 4)"
+    assert contexts.loc["party_3", "contents"] == "bits_per_record = 8; contexts (1, 60, 6)"
     sent = synth.transcript_[synth.transcript_["receiver"] == "server"]
     made_of_records = sent[sent["message"] == "RecordFeatures"]
     assert made_of_records["messages"].tolist() == [1, 1, 1]
     parts = sent[sent["message"] == "ContextParts"].set_index("sender")["contents"]
-    assert parts["party_1"] == "parts (1, 60, 2, 4)"
-    assert parts["party_3"] == "parts (1, 60, 0, 4)"
+    assert parts["party_1"] == "parts (1, 60, 2, 6)"
+    assert parts["party_3"] == "parts (1, 60, 0, 6)"
     assert not set(sent["message"]) & {"BatchRows", "ContextGradients"}
 
 
@@ -132,7 +132,7 @@ def test_the_server_sees_features_of_some_records_only(frames, monkeypatch):
     features = synth.transcript_[synth.transcript_["message"] == "RecordFeatures"]
     assert set(features["contents"]) == {"features (1, 32, 16)"}
     contexts = crossings(synth, "RecordContexts")
-    assert contexts.loc["party_2", "contents"] == "bits_per_record = 8; contexts (1, 60, 4)"
+    assert contexts.loc["party_2", "contents"] == "bits_per_record = 8; contexts (1, 60, 6)"
 
 
 def test_records_are_encoded_part_by_part_alike(frames, monkeypatch):
@@ -271,8 +271,8 @@ def test_a_later_half_says_what_it_needs(frames, tmp_path):
         second.sample(5, 3)
     passed_on = first.pass_on(5, 3)
     assert {name: rows.shape for name, rows in passed_on.items()} == {
-        "party_2": (5, 4),
-        "party_3": (5, 4),
+        "party_2": (5, 6),
+        "party_3": (5, 6),
     }
     with pytest.raises(ParameterError, match="5 rows of 'party_1' and is to draw 6"):
         second.sample(6, 3, received={"party_1": passed_on["party_2"]})
