@@ -434,6 +434,7 @@ def settings_of(context_dim, bits, n_features):
         context_dim=context_dim,
         sender_hidden=32,
         bits_per_record=bits,
+        unmatched="ignore",
     )
 
 
