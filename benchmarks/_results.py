@@ -57,6 +57,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "table1": ("data", "method", "settings", "seed"),
     "table5": ("data", "method", "settings", "seed"),
     "transformers": (),
+    "unmatched": ("data", "others", "seed"),
     "wan": ("data", "method", "mode", "epochs"),
     "wan_quality": ("data", "method", "mode", "seed"),
     "wgan_mechanisms": ("data", "mechanism", "epsilon", "seed"),

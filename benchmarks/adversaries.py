@@ -2,6 +2,7 @@
 
     python -m benchmarks.adversaries synthetic   # attack by synthesizer, red wine
     python -m benchmarks.adversaries labels      # attack by protection, Spambase and others
+    python -m benchmarks.adversaries attributes  # guesses of a sensitive value, German credit
     python -m benchmarks.adversaries show
 
 Synthesizers are audited on 300 records by their default settings, but for GANs, which are trained
@@ -12,6 +13,11 @@ joined table, and runs in an environment of its own (`benchmarks.external`), thr
 An attack's AUC is that of its adversary that was best in training; "own density" is that of an
 attacker who holds the model. Synthetic tables are kept in ``benchmarks/cache/adversaries``, so that
 a run that was cut short goes on, and another attack needs no more models.
+
+Sensitive values are guessed by who knows all other columns of a record: the value of the nearest
+synthetic record, and what a model that can tell calls most probable. Every model is trained on a
+random half of the records, so that each record is asked about with it and without it; the interval
+is that of the mean over models of the difference between the two.
 
 Protections are attacked on what two passive parties, and both together, have of a
 training; the range is that of three trainings. "All trainings" is one party that took part in all
@@ -33,10 +39,11 @@ from typing import Any
 import joblib
 import numpy as np
 import pandas as pd
+from scipy.stats import t
 from sklearn.base import BaseEstimator
 
 from benchmarks import _commands, _results
-from benchmarks._data import load_red_wine
+from benchmarks._data import load_red_wine, load_south_german_credit
 from benchmarks._split import TABLES, divided, zero_to_one
 from benchmarks.external.run import prepare_environment
 from vflsynth import (
@@ -46,8 +53,12 @@ from vflsynth import (
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
+from vflsynth.adversary.distances import distance_blocks
+from vflsynth.adversary.encoding import Attribute, Encoding
 from vflsynth.audit import JoinedTable, audit_synthetic_data
+from vflsynth.audit.compared import values_of
 from vflsynth.audit.game import train
+from vflsynth.audit.inference import most_probable, right
 from vflsynth.audit.judging import STACKED
 from vflsynth.splitdefense import (
     DIMIP,
@@ -65,6 +76,8 @@ from vflsynth.splitdefense.settings import AS_PUBLISHED
 N_RECORDS, N_MODELS, EPOCHS = 300, 100, 200
 FEWER = {"vflgan": 20, "autoregressive": 12, "ctgan": 12}
 CTGAN_EPOCHS = 100
+HALVES, N_APPLICANTS, ASKED = 24, 600, 200
+SENSITIVE = ("credit_risk", "savings")
 N_LABELLED, LABEL_EPOCHS, SEEDS = 2000, 30, (0, 1, 2)
 Frames = dict[str, pd.DataFrame]
 
@@ -125,7 +138,9 @@ SYNTHESIZERS: dict[str, Callable[[], Any]] = {
     "wgan-gp": lambda: WGANGPSynthesizer(**_TRAINING),
     "ctgan": ctgan,
     "autoregressive": lambda: AutoregressiveSynthesizer(device="cpu"),
+    "one-message": lambda: AutoregressiveSynthesizer(device="cpu", protocol="one_message"),
 }
+GUESSED = ("rows", "halves", "copula", "autoregressive", "one-message")
 
 _OWN = "log_prob of "  # columns of what is kept: the model's own density of parts of the records
 
@@ -207,7 +222,7 @@ def main() -> None:
     """Measure or show."""
     parser = _commands.parser(
         __doc__,
-        *("synthetic", "labels", "show"),
+        *("synthetic", "labels", "attributes", "show"),
         synthesizers=SYNTHESIZERS,
         protections=PROTECTIONS,
         data=TABLES,
@@ -219,6 +234,8 @@ def main() -> None:
         return
     if part == "synthetic":
         cells = [("red-wine", name) for name in options.synthesizers]
+    elif part == "attributes":
+        cells = [("south-german-credit", n) for n in options.synthesizers if n in GUESSED]
     else:
         cells = list(product(options.data, options.protections))
     for data, name in cells:
@@ -228,7 +245,8 @@ def main() -> None:
         if name == "ctgan" and find_spec(name) is None:
             elsewhere(name)
             continue
-        measured = synthetic(name) if part == "synthetic" else labels(data, name)
+        measure = {"synthetic": synthetic, "attributes": attributes}.get(part)
+        measured = measure(name) if measure else labels(data, name)
         print(*key.values(), measured, flush=True)
         _results.put("adversaries", key | measured)
 
@@ -283,6 +301,44 @@ def synthetic(name: str) -> _results.Row:
     }
 
 
+def attributes(name: str) -> _results.Row:
+    """Guess values from models of halves: right with the record, without it, and the difference."""
+    frames = {
+        party: frame.sample(N_APPLICANTS, random_state=0).reset_index(drop=True)
+        for party, frame in load_south_german_credit().party_frames.items()
+    }
+    table = pd.concat(list(frames.values()), axis=1)
+    asked = table.sample(ASKED, random_state=0)
+    guessed: dict[str, list[tuple[float, float]]] = {}
+    for state in range(HALVES):
+        order = np.random.default_rng(state).permutation(len(table))
+        used = np.sort(order[: len(table) // 2])
+        halves = {party: frame.iloc[used] for party, frame in frames.items()}
+        (model,) = train(SYNTHESIZERS[name](), halves, None, [state])
+        published = model.sample(len(used))
+        inside = asked.index.isin(used)
+        for column in SENSITIVE:
+            attribute = Attribute.learn(table[column], categorical=True)
+            encoding = Encoding(table.drop(columns=column), [])
+            distances = distance_blocks(encoding.encode(asked), encoding.encode(published))
+            nearest = np.concatenate([block.argmin(axis=1) for block in distances])
+            guesses = {"nearest": values_of(attribute, published)[nearest]}
+            if hasattr(model, "log_prob"):
+                guesses["own density"], _ = most_probable(model, asked, table.iloc[used], attribute)
+            for attack, values in guesses.items():
+                hits = right(attribute, values, values_of(attribute, asked), 0.0)
+                rates = float(hits[inside].mean()), float(hits[~inside].mean())
+                guessed.setdefault(f"{column}, {attack}", []).append(rates)
+    attacks = {}
+    for attack, found in guessed.items():
+        rates = np.array(found)
+        gaps = rates[:, 0] - rates[:, 1]
+        reach = float(t.ppf(0.975, HALVES - 1) * gaps.std(ddof=1) / HALVES**0.5)
+        middle = float(gaps.mean())
+        attacks[attack] = [*rates.mean(axis=0).tolist(), middle, middle - reach, middle + reach]
+    return {"models": HALVES, "attacks": attacks}
+
+
 def labels(data: str, name: str) -> _results.Row:
     """Attack one protection in several trainings; return the AUC of each attack without labels."""
     table, y = TABLES[data]()
@@ -324,6 +380,19 @@ def show() -> None:
         print(f"{'models per world':<26}" + "".join(f"{n:>19}" for n in models))
         said = ["yes" if row["beats_guessing"] else "not shown" for row in found]
         print(f"{'said to beat guessing':<26}" + "".join(f"{word:>19}" for word in said))
+    found = _results.rows("adversaries", part="attributes")
+    if found:
+        print(
+            f"\nSouth German credit, {N_APPLICANTS} records, {HALVES} models of a random half "
+            f"each, {ASKED} asked about:\nshare of right guesses with the record, without it, "
+            "and the difference (95 % interval)"
+        )
+        for row in found:
+            for name, (used, others, gap, low, high) in row["attacks"].items():
+                print(
+                    f"{row['victim']:<16}{name:<36}{used:>7.3f}{others:>7.3f}"
+                    f"{gap:>8.3f} ({low:.3f} to {high:.3f})"
+                )
     for data in TABLES:
         found = _results.rows("adversaries", part="labels", data=data)
         if not found:

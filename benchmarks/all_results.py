@@ -303,7 +303,11 @@ def _epochs(row: Row, name: str) -> dict[str, int]:
 
 
 def _of_adversaries() -> list[str]:
-    options = {"synthetic": "synthesizers", "labels": "protections"}
+    options = {
+        "synthetic": "synthesizers",
+        "attributes": "synthesizers",
+        "labels": "protections",
+    }
     runs: dict[str, list[dict[str, object]]] = {part: [] for part in options}
     for row in rows("adversaries"):
         part = row["part"]
@@ -346,6 +350,13 @@ def _of_context_bits() -> list[str]:
         for r in rows("context_bits")
     ]
     return commands("context_bits", runs, ["seeds", "bits", "data"])
+
+
+def _of_unmatched() -> list[str]:
+    runs = [
+        {"data": r["data"], "others": r["others"], "seeds": r["seed"]} for r in rows("unmatched")
+    ]
+    return commands("unmatched", runs, ["seeds", "others", "data"])
 
 
 def only(*fixed: str) -> Commands:
@@ -436,6 +447,11 @@ SECTIONS: tuple[Section, ...] = (
         "What each role reads of real records of Adult",
         only("reconstruction run"),
         lambda: show("reconstruction", "show"),
+    ),
+    (
+        "Records that one party alone has: 1,000 in common, 10,000 others at each party",
+        _of_unmatched,
+        lambda: show("unmatched", "--show"),
     ),
     (
         "Large tables, and columns of many levels (in brackets: fresh real rows)",

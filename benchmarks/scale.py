@@ -8,6 +8,10 @@ codes at one party and an income at the other, whose logarithm is the effect of 
 shared by a hundred neighbouring codes, and as much noise; "zips-V-listed" is the same with all
 codes declared public in a contract. Every measurement is a process of its own, whose largest
 resident set is the peak; the table itself is in it.
+
+Where three numbers of rows were measured to the end of training, seconds of one core and memory are
+fitted by a line, and so is planned what 10,000,000 rows would take. Epochs that are cut off at a
+number of steps take as long whatever the rows are, and of these the most are planned for.
 """
 
 from __future__ import annotations
@@ -26,12 +30,13 @@ from benchmarks import _commands, _results
 from benchmarks.transformers import mixed_table, peak_megabytes
 from vflsynth import AutoregressiveSynthesizer, VFLGANSynthesizer
 from vflsynth.contract import ColumnContract, Contract, PartyContract
+from vflsynth.run import EpochState
 
 METHODS: dict[str, Callable[..., Any]] = {
     "autoregressive": AutoregressiveSynthesizer,
     "vflgan": VFLGANSynthesizer,
 }
-_NEIGHBOURS = 100
+_NEIGHBOURS, _PLANNED = 100, 10_000_000
 _SCORES = {
     "total_variation": "total variation of codes",
     "total_variation_of_neighbours": "of hundreds of neighbours",
@@ -87,6 +92,24 @@ class Zips:
         return np.bincount(codes.astype(np.int64), minlength=len(self.labels))
 
 
+class _Clock:
+    """Takes the time of epochs, without what comes before the first and after the last."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_epoch_end(self, state: EpochState) -> bool:
+        """Look at the clock."""
+        self.ends.append(time.process_time())
+        return False
+
+    @property
+    def per_epoch(self) -> float | None:
+        """Seconds of one core of an epoch, of those after the first."""
+        n = len(self.ends) - 1
+        return (self.ends[-1] - self.ends[0]) / n if n > 0 else None
+
+
 def _total_variation(a: Any, b: Any) -> float:
     return float(np.abs(a / a.sum() - b / b.sum()).sum() / 2.0)
 
@@ -110,16 +133,18 @@ def measure(name: str, method: str, n_rows: int, seed: int, epochs: int | None) 
         frames = {k: half.assign(id=np.arange(n_rows)) for k, half in halves.items()}
     row: _results.Row = {"data": name, "method": method, "rows": n_rows, "seed": seed}
     row["tables_peak_rss_mb"] = peak_megabytes()
-    synth = METHODS[method](random_state=seed, verbose=0, **options)
+    synth, clock = METHODS[method](random_state=seed, verbose=0, **options), _Clock()
     started, cpu = time.perf_counter(), time.process_time()
-    synth.fit(frames, on="id")
+    synth.fit(frames, on="id", callbacks=[clock])
     row["fit_seconds"] = time.perf_counter() - started
     row["fit_cpu_seconds"] = time.process_time() - cpu
+    row["epoch_cpu_seconds"] = clock.per_epoch
     row["epochs_asked"], row["epochs"] = epochs, len(synth.history_)
     row["fit_peak_rss_mb"] = peak_megabytes()
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     synthetic = synth.sample(n_rows)
     row["sample_seconds"] = time.perf_counter() - started
+    row["sample_cpu_seconds"] = time.process_time() - cpu
     row["peak_rss_mb"] = peak_megabytes()
     if levels:
         real = frames["agency"].merge(frames["bank"], on="id")
@@ -130,8 +155,44 @@ def measure(name: str, method: str, n_rows: int, seed: int, epochs: int | None) 
     return row
 
 
+def plan() -> list[str]:
+    """Plan a larger run from slopes, for what was trained to the end with three numbers of rows."""
+    found: dict[tuple[str, str], list[_results.Row]] = {}
+    for row in _results.rows("scale", epochs_asked=None):
+        if row.get("epoch_cpu_seconds") is not None:
+            found.setdefault((row["data"], row["method"]), []).append(row)
+    lines = []
+    for (data, method), rows in found.items():
+        if len({row["rows"] for row in rows}) < 3:
+            continue
+        training = max(row["epochs"] for row in rows) * max(r["epoch_cpu_seconds"] for r in rows)
+        rest = [r["fit_cpu_seconds"] - r["epochs"] * r["epoch_cpu_seconds"] for r in rows]
+        per_row = {
+            "fit but for epochs": _line(rows, rest),
+            "sample": _line(rows, [row["sample_cpu_seconds"] for row in rows]),
+        }
+        memory = _line(rows, [row["peak_rss_mb"] for row in rows])
+        slopes = [f"{name} {line[0] * 1e6:.0f} s" for name, line in per_row.items()]
+        of_epochs = [f"{row['epoch_cpu_seconds']:.1f}" for row in rows]
+        seconds = [training, *(line[0] * _PLANNED + line[1] for line in per_row.values())]
+        lines += [
+            f"{data}, {method}, per million rows: {', '.join(slopes)}, "
+            f"memory {memory[0] * 1e3:.2f} GB; epochs of {', '.join(of_epochs)} s",
+            f"    {_PLANNED:,} rows planned: epochs {seconds[0]:.0f} s of one core, rest of the "
+            f"fit {seconds[1]:.0f} s, sample {seconds[2]:.0f} s, peak "
+            f"{(memory[0] * _PLANNED + memory[1]) / 1e3:.1f} GB",
+        ]
+    return lines
+
+
+def _line(rows: list[_results.Row], values: list[float]) -> tuple[float, float]:
+    """Fit slope per row and offset."""
+    slope, offset = np.polyfit([row["rows"] for row in rows], values, 1)
+    return float(slope), float(offset)
+
+
 def show() -> None:
-    """Print what was measured, and of zip codes what became of them beside fresh real rows."""
+    """Print what was measured, of zip codes what became of them beside fresh rows, and plans."""
     for row in _results.rows("scale"):
         print(
             f"{row['data']:<20}{row['method']:<15}{row['rows']:>9,} rows: fit "
@@ -144,6 +205,8 @@ def show() -> None:
             compared = zip(_SCORES.values(), (row[name] for name in _SCORES), fresh, strict=True)
             texts = [f"{text} {own:.3f} ({other:.3f})" for text, own, other in compared]
             print(f"    {row['merged_share']:.1%} merged; {', '.join(texts)}")
+    for line in plan():
+        print(line)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Secure sums beside the same sums in the clear: processor seconds and bytes.
 
-    python -m benchmarks.secure_sums run
+    python -m benchmarks.secure_sums run [--sums features tables]
     python -m benchmarks.secure_sums show
 
 "features" is the sum of 2,000 random features of joint records, "tables" all two-way tables of 130
@@ -22,7 +22,7 @@ import torch
 from benchmarks import _commands, _results
 from vflsynth.privacy.mean_embedding import random_features
 from vflsynth.privacy.secure_sums import FeatureSum, unit_arithmetic, unit_grid
-from vflsynth.secure import PhaseParty, PhaseServer, ProductParty, ProductServer, angles_of
+from vflsynth.secure import ProductParty, ProductServer, RotationParty, RotationServer, angles_of
 
 N_FEATURES, N_COLUMNS, TURNS = 2_000, 130, 3
 NOISE = 4.0  # multiplier
@@ -46,7 +46,7 @@ def features(n_records: int, names: list[str], rng: np.random.Generator) -> dict
     """Sum random features both ways."""
     size = n_records, N_FEATURES // 2
     projections = {n: torch.from_numpy(rng.standard_normal(size, np.float32)) for n in names}
-    clock, up, down = Clock(), dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+    clock, up = Clock(), dict.fromkeys(names, 0)
 
     def clear() -> torch.Tensor:
         total = torch.zeros(N_FEATURES, dtype=torch.float64)
@@ -61,25 +61,25 @@ def features(n_records: int, names: list[str], rng: np.random.Generator) -> dict
     parties = {
         name: clock(
             name,
-            lambda name=name, own=own: PhaseParty(name, angles_of(own), names, secret, arithmetic),
+            lambda name=name, own=own: RotationParty(
+                name, angles_of(own), names, secret, arithmetic
+            ),
         )
         for name, own in projections.items()
     }
-    server = clock("server", PhaseServer, names, n_records, N_FEATURES // 2, arithmetic)
+    server = clock("server", RotationServer, names, n_records, N_FEATURES // 2, arithmetic)
     for block in range(len(server.blocks)):
-        masked = {name: clock(name, parties[name].mask, block) for name in names}
-        opened = clock("server", server.open, block, masked)
+        sent = {name: clock(name, parties[name].mask, block) for name in names}
+        clock("server", server.add, block, sent)
         for name in names:
-            clock(name, parties[name].take, block, opened[name])
-            up[name] += masked[name].nbytes
-            down[name] += opened[name].seed.nbytes + opened[name].opened.nbytes
+            up[name] += sent[name].points.nbytes + sent[name].turns.nbytes
     shares = {
         name: clock(name, lambda p=p: p.shares(made.grid.noise((N_FEATURES,))))
         for name, p in parties.items()
     }
     found = made.features(clock("server", server.totals, shares))
     assert (found - exact).abs().max() < 8 * made.joint_noise_std
-    return _row(clock.seconds, names, {n: up[n] + shares[n].nbytes for n in names}, down)
+    return _row(clock.seconds, names, {n: up[n] + shares[n].nbytes for n in names})
 
 
 def tables(n_records: int, names: list[str], rng: np.random.Generator) -> dict[str, Any]:
@@ -113,27 +113,27 @@ def tables(n_records: int, names: list[str], rng: np.random.Generator) -> dict[s
     found = clock("server", server.totals, shares)
     for counts, steps in zip(exact, found.values(), strict=True):
         assert np.abs(steps * grid.step - counts).max() < 8 * 2**0.5 * NOISE
-    return _row(clock.seconds, names, {n: up[n] + shares[n].nbytes for n in names}, {})
+    return _row(clock.seconds, names, {n: up[n] + shares[n].nbytes for n in names})
 
 
-def _row(
-    seconds: Mapping[str, float], names: list[str], up: Mapping[str, int], down: Mapping[str, int]
-) -> dict[str, Any]:
+def _row(seconds: Mapping[str, float], names: list[str], up: Mapping[str, int]) -> dict[str, Any]:
     return {
         "party_seconds": max(seconds[name] for name in names),
         "server_seconds": seconds["server"],
         "clear_seconds": seconds["clear"],
         "party_bytes_up": max(up.values()),
-        "party_bytes_down": max(down.values(), default=0),
     }
 
 
-def run() -> None:
+SUMS = {"features": features, "tables": tables}
+
+
+def run(sums: list[str]) -> None:
     """Measure and write; each number of seconds is the median of some turns."""
     for n_records in (5_000, 50_000):
         for n_parties in (2, 3, 5):
             names = [f"party {number}" for number in range(n_parties)]
-            for kind in (features, tables):
+            for kind in (SUMS[name] for name in sums):
                 rng = np.random.default_rng(0)
                 turns = [kind(n_records, names, rng) for _ in range(TURNS)]
                 row = {name: float(np.median([t[name] for t in turns])) for name in turns[0]}
@@ -144,22 +144,20 @@ def run() -> None:
 
 def show() -> None:
     """Print what was measured."""
-    print(f"{'':24}{'processor seconds':^30}{'MB per party':>16}")
+    print(f"{'':24}{'processor seconds':^30}{'MB, party':>10}")
     print(f"{'sum':<10}{'records':>8}{'parties':>8}{'party':>8}{'server':>8}{'clear':>8}", end="")
-    print(f"{'of all':>8}{'up':>8}{'down':>8}")
+    print(f"{'of all':>8}{'sent':>8}")
     for row in _results.rows("secure_sums"):
         n, party, server = row["parties"], row["party_seconds"], row["server_seconds"]
         ratio = (n * party + server) / row["clear_seconds"]
         print(f"{row['sum']:<10}{row['records']:>8}{n:>8}{party:>8.2f}{server:>8.2f}", end="")
-        print(
-            f"{row['clear_seconds']:>8.2f}{ratio:>7.0f}x{row['party_bytes_up'] / 1e6:>8.1f}", end=""
-        )
-        print(f"{row['party_bytes_down'] / 1e6:>8.1f}")
+        print(f"{row['clear_seconds']:>8.2f}{ratio:>7.0f}x{row['party_bytes_up'] / 1e6:>8.1f}")
 
 
 def main() -> None:
     """Do what the command line says."""
-    {"run": run, "show": show}[_commands.parser(__doc__, "run", "show").parse_args().action]()
+    arguments = _commands.parser(__doc__, "run", "show", sums=SUMS).parse_args()
+    run(arguments.sums) if arguments.action == "run" else show()
 
 
 if __name__ == "__main__":

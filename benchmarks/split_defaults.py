@@ -5,7 +5,8 @@
     python -m benchmarks.split_defaults show
 
 All shared tables of records, split between two parties as everywhere in the benchmarks; B has the
-target. 70 % of the records train, 30 % test, a new split per seed. Nothing is tuned per table.
+target. 70 % of the records train, 30 % test, a new split per seed. Nothing is tuned per table. IMDB
+is whether each of the 500 most frequent words occurs in a review; the parties have every other one.
 
 - "label holder": scikit-learn's HistGradientBoosting on B's columns, as it is.
 - "joined": what the federation could have if nobody had to split anything: the same layers,
@@ -22,6 +23,11 @@ over ten seeds. AUC of several classes is one against the rest, weighted by thei
 log-loss of the training shares is what a constant gets. A quarter of the wines repeat another one
 in every column, so that part of the test records is known from training, which rewards a memory and
 no prediction: "new records" are the test records that repeat none of the training's.
+
+A blend with boosted trees on B's own columns, its two weights learned on a held-out quarter, gains
+.033 AUC on red and .038 on white wine, and loses .005 and .003 on new records and .012 of log-loss
+on South German credit; on HCV it does nothing (three seeds, not in the table). What it adds is the
+memory of repeats, so it is no default.
 """
 
 from __future__ import annotations
@@ -43,7 +49,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from benchmarks import _commands, _results
-from benchmarks._data import LOADERS, BenchmarkTable, load_table
+from benchmarks._data import LOADERS, BenchmarkTable
+from benchmarks._split import divided, imdb
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth.columns import TableTransformer
 from vflsynth.splitdefense import RandomizedResponse, SplitNNClassifier, SplitNNRegressor
@@ -58,6 +65,17 @@ LINEAR |= {"numeric_bins": 0}
 Frames = dict[str, pd.DataFrame]
 Rows = npt.NDArray[np.intp]
 Scores = dict[str, float]
+
+
+def load_imdb() -> BenchmarkTable:
+    """Return which words reviews have, dealt out to two parties; B has the label."""
+    table, label = imdb()
+    first, second = divided(table.astype(np.int8), 2).values()
+    frames = {"A": first, "B": second.assign(positive=label)}
+    return BenchmarkTable("imdb", frames, "positive", "classification", tuple(table.columns))
+
+
+TABLES = {**LOADERS, "imdb": load_imdb}
 
 
 class Case:
@@ -212,7 +230,7 @@ OF_NUMBERS = ("label holder", "joined", "joined, sklearn", "default", "as publis
 
 def main() -> None:
     """Measure what is missing, or show."""
-    parser = _commands.parser(__doc__, "run", "show", data=LOADERS, method=METHODS)
+    parser = _commands.parser(__doc__, "run", "show", data=TABLES, method=METHODS)
     _commands.add_seeds(parser, SEEDS)
     arguments = parser.parse_args()
     if arguments.action == "show":
@@ -220,7 +238,7 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     for data, method in product(arguments.data, arguments.method):
-        table = load_table(data)
+        table = TABLES[data]()
         if table.task == "regression" and method not in OF_NUMBERS:
             continue
         seeds = arguments.seeds

@@ -24,8 +24,8 @@ What to know when reading it:
   probabilities were corrected afterwards. `split_defaults` has both.
 - "upside down" counts seeds in which the raw prediction ranks the wrong way round; test AUCs are of
   probabilities that the active party has oriented on training labels.
-- Attacks on the whole training are run for the first three seeds. Rows that are older than attacks
-  by mixtures lack them; `adversaries` has these for most protections, with other settings.
+- Attacks on the whole training are run for the first three seeds. Rows of credit-default and IMDB
+  are older than attacks by mixtures and lack them; `adversaries` has these with other settings.
 - The cut is one number and the active party has no columns, so the passive party's output is the
   prediction: hiding the label from it (distance correlation) can only hide it from everybody. At
   the default weight nothing is left of either; the forward attack at chance costs all of the AUC.

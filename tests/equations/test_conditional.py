@@ -14,7 +14,12 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.scaling import Ranks
 from vflsynth.networks.conditional import ConditionalNetwork
-from vflsynth.networks.contexts import FixedFeatures, bits_of_channel, noise_for_bits
+from vflsynth.networks.contexts import (
+    FixedFeatures,
+    bits_of_channel,
+    into_ball,
+    noise_for_bits,
+)
 from vflsynth.networks.layout import Layout
 from vflsynth.networks.mixtures import (
     N_COMPONENTS,
@@ -238,6 +243,64 @@ def test_no_distribution_of_records_gets_more_bits_through(noise_std, n_points):
 def test_the_bound_would_not_hold_for_numbers_beyond_one():
     inputs = np.array([-3.0, 3.0])
     assert information(inputs, np.full(2, 0.5), 1.0) > bits_of_channel(1, 1.0)
+
+
+def information_of_two(inputs, noise_std):
+    """I(m; m + noise) in bits, of as many equally probable pairs of numbers, on a fine grid."""
+    reach = np.abs(inputs).max() + 8 * noise_std
+    axis = np.linspace(-reach, reach, 601)
+    x, y = np.meshgrid(axis, axis)
+    density = np.zeros_like(x)
+    for a, b in inputs:
+        density += norm.pdf(x, a, noise_std) * norm.pdf(y, b, noise_std) / len(inputs)
+    logs = np.log2(np.where(density > 0, density, 1.0))
+    entropy = -(density * logs).sum() * (axis[1] - axis[0]) ** 2
+    return entropy - math.log2(2 * math.pi * math.e * noise_std**2)
+
+
+def ring(n_points, radius):
+    angles = 2 * np.pi * np.arange(n_points) / n_points
+    return radius * np.stack([np.cos(angles), np.sin(angles)], 1)
+
+
+@pytest.mark.parametrize("noise_std", [0.2, 0.5, 1.0, 3.0])
+def test_no_records_in_the_ball_get_more_bits_through_than_the_bound(noise_std):
+    """Rings at its edge, rings in rings, one number that takes the whole power, and the cube."""
+    edge = math.sqrt(2.0)
+    rings = [np.zeros((1, 2)), *(ring(round(9 * r) + 1, r * edge) for r in (0.35, 0.7, 1.0))]
+    corners = np.array([(a, b) for a in (-1.0, 1.0) for b in (-1.0, 1.0)])
+    grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 9)] * 2), -1).reshape(-1, 2)
+    spread = {
+        "opposite": ring(2, edge),
+        "edge": ring(24, edge),
+        "disc": np.concatenate(rings),
+        "corners": corners,
+        "cube": grid,
+    }
+    told = {name: information_of_two(inputs, noise_std) for name, inputs in spread.items()}
+    assert all(0 < bits <= bits_of_channel(2, noise_std) + 1e-6 for bits in told.values()), told
+    assert max(told["edge"], told["disc"]) > told["cube"]  # what the ball is for
+
+
+def test_the_bound_would_not_hold_for_records_out_of_the_ball():
+    far = ring(24, 3.0 * math.sqrt(2.0))
+    assert information_of_two(far, 1.0) > bits_of_channel(2, 1.0)
+
+
+@pytest.mark.parametrize("context_dim", [1, 2, 6, 64])
+@pytest.mark.parametrize("scale", [0.0, 1e-20, 1.0, 1e3, 1e15, 3e38])
+def test_contexts_are_in_the_ball_whatever_they_are_made_of(context_dim, scale):
+    """In exact arithmetic: rounding must not let a context out of what the bound is about."""
+    drawn = torch.randn(5000, context_dim, generator=torch.Generator().manual_seed(0))
+    found = into_ball(drawn.clamp(-1, 1) * scale).double()
+    assert torch.isfinite(found).all()
+    assert (found.square().sum(1) <= context_dim).all()
+
+
+def test_contexts_use_the_whole_ball():
+    total = torch.randn(5000, 6, generator=torch.Generator().manual_seed(0))
+    assert into_ball(100.0 * total).square().sum(1).mean() > 0.99 * 6
+    torch.testing.assert_close(into_ball(1e-3 * total), 1e-3 * total, rtol=1e-4, atol=0.0)
 
 
 @pytest.mark.parametrize("bits", [0.01, 4.0, 8.0, 53.0, 128.0])

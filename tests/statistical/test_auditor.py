@@ -31,7 +31,7 @@ from vflsynth.audit import (
 from vflsynth.privacy import PublicSchema, dpsgd, first_layer, histograms, mean_embedding
 from vflsynth.privacy.gaussian_dp import delta_of_gaussian, epsilon_of_gaussian
 from vflsynth.privacy.secure_sums import FeatureSum
-from vflsynth.secure import PhaseParty, PhaseServer, angles_of
+from vflsynth.secure import RotationParty, RotationServer, angles_of
 
 QUICK = RegularisedLogistic(inverse_penalties=(1.0,), n_folds=3)
 """A cheap adversary, for audits by the hundred."""
@@ -319,15 +319,14 @@ def _mean_embedding_step(inside: bool) -> np.ndarray:
     made = FeatureSum(1.0, 20, n_parties=2, n_records=len(records))
     secret = os.urandom(32)
     parties = {
-        name: PhaseParty(
+        name: RotationParty(
             name, angles_of(records[:, own] @ frequencies[own]), "ab", secret, made.arithmetic
         )
         for name, own in columns.items()
     }
-    server = PhaseServer("ab", len(records), 10, made.arithmetic)
-    opened = server.open(0, {name: party.mask(0) for name, party in parties.items()})
-    for name, party in parties.items():
-        party.take(0, opened[name])
+    server = RotationServer("ab", len(records), 10, made.arithmetic)
+    for block in range(len(server.blocks)):
+        server.add(block, {name: party.mask(block) for name, party in parties.items()})
     noise = {"a": np.zeros(20, np.int64), "b": made.grid.noise((20,))}
     shares = {name: party.shares(noise[name]) for name, party in parties.items()}
     return made.features(server.totals(shares)).numpy()

@@ -25,9 +25,10 @@ from vflsynth.audit.attacks import ATTACKS, attack_auc
 from vflsynth.audit.canaries import CanaryAudit, audit_with_canaries
 from vflsynth.audit.criteria import Criteria, Disclosure
 from vflsynth.audit.findings import Attack, Claim, TargetAudit
+from vflsynth.audit.inference import attribute_inference
 from vflsynth.audit.joined import JoinedTable
 from vflsynth.audit.mechanism import audit_mechanism
-from vflsynth.audit.questions import attribute_inference, audit_disclosure, linkability
+from vflsynth.audit.questions import audit_disclosure, linkability
 from vflsynth.audit.results import AuditReport
 from vflsynth.audit.schemes import audit_intermediate_features, audit_synthetic_data
 from vflsynth.audit.singling_out import singling_out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,3 +56,8 @@ def values_of(attribute: Attribute, frame: pd.DataFrame) -> Floats:
     if attribute.levels is None:
         return attribute.values(frame)
     return attribute.codes(frame).astype(np.float64)
+
+
+def among(categorical: Collection[Hashable], columns: Sequence[Hashable]) -> list[Hashable]:
+    """Return those of the columns that are to be read as labels."""
+    return [name for name in categorical if name in columns]

@@ -18,7 +18,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -43,6 +43,8 @@ class Disclosure:
         How often one succeeds without the synthetic records; each question says how.
     p_value : float
         That the attack works no better for training records than for control records, by itself.
+    attacker : {"table", "model"}, default="table"
+        Whether they hold the synthetic table only, or the model too.
     """
 
     question: str
@@ -51,6 +53,7 @@ class Disclosure:
     control: Estimate
     baseline: float
     p_value: float
+    attacker: Literal["table", "model"] = "table"
 
     @classmethod
     def of_counts(
@@ -61,6 +64,7 @@ class Disclosure:
         baseline: float,
         confidence: float,
         column: Hashable = None,
+        attacker: Literal["table", "model"] = "table",
     ) -> Disclosure:
         """Compare successes for training and for control records, in this order.
 
@@ -73,7 +77,7 @@ class Disclosure:
         )
         table = np.array([[k, n - k] for k, n in zip(successes, trials, strict=True)])
         p_value = float(fisher_exact(table, alternative="greater")[1])
-        return cls(question, column, attack, control, baseline, p_value)
+        return cls(question, column, attack, control, baseline, p_value, attacker)
 
     @property
     def excess(self) -> Estimate:
@@ -96,7 +100,8 @@ class Disclosure:
     def title(self) -> str:
         """The question, and the column that it is about."""
         name = self.question[0].upper() + self.question[1:]
-        return name if self.column is None else f"{name} of {self.column!r}"
+        name = name if self.column is None else f"{name} of {self.column!r}"
+        return name if self.attacker == "table" else f"{name} by who holds the model"
 
     def sentence(self, shown: bool) -> str:
         """Answer in one sentence; `shown` says whether training records fare worse for certain."""
@@ -105,6 +110,8 @@ class Disclosure:
             "linkability": "the parties' halves of a record are linked by a synthetic record",
             "attribute inference": "the value is guessed from the nearest synthetic record",
         }[self.question]
+        if self.attacker == "model":
+            what = "the value is guessed as what the model calls most probable"
         compared = (
             f"{what} in {self.attack.value:.1%} of attempts for records that were used, in "
             f"{self.control.value:.1%} for others, in {self.baseline:.1%} without the synthetic "
@@ -183,6 +190,7 @@ class Criteria:
         rows = []
         for answer, p_value, shown in zip(self.answers, self.p_values, self.shown, strict=True):
             row: dict[str, Any] = {"question": answer.question, "column": answer.column}
+            row["attacker"] = answer.attacker
             for name in ("attack", "control", "excess"):
                 found: Estimate = getattr(answer, name)
                 row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}

@@ -27,7 +27,7 @@ from sklearn.base import clone
 
 from vflsynth.audit.targets import RULES
 from vflsynth.evaluation.columns import is_categorical
-from vflsynth.exceptions import PartyDataError
+from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.frames import align_party_frames, party_keys
 
 PartyFrames = Mapping[str, pd.DataFrame]
@@ -93,6 +93,8 @@ class LeaveOneOutGame:
 
     Attributes
     ----------
+    party_frames : dict of str to DataFrame
+        As they were given.
     table : DataFrame
         The matched records of all parties side by side, with their keys as the index. Whoever runs
         an audit holds all of it.
@@ -101,7 +103,7 @@ class LeaveOneOutGame:
     """
 
     def __init__(self, party_frames: PartyFrames, on: Hashable = None) -> None:
-        self._party_frames, self._on = dict(party_frames), on
+        self.party_frames, self._on = dict(party_frames), on
         aligned, keys, _ = align_party_frames(party_frames, on)
         self.aligned = {name: frame.set_axis(keys, axis=0) for name, frame in aligned.items()}
         self.table = pd.concat(list(self.aligned.values()), axis=1)
@@ -148,7 +150,7 @@ class LeaveOneOutGame:
     def worlds(self, targets: Sequence[Hashable]) -> list[World]:
         """Return the world with all records, which serves every target, and one without each."""
         return [
-            World("with all records", self._party_frames, tuple(targets)),
+            World("with all records", self.party_frames, tuple(targets)),
             *(
                 World(f"without {target!r}", self.frames_without([target]), (target,))
                 for target in targets
@@ -159,7 +161,7 @@ class LeaveOneOutGame:
         """Return every party's frame without the records of some keys."""
         return {
             name: frame[~party_keys(frame, self._on).isin(list(keys))]
-            for name, frame in self._party_frames.items()
+            for name, frame in self.party_frames.items()
         }
 
 
@@ -193,6 +195,7 @@ def train(
     random_states: Sequence[int],
     *,
     keep_discriminators: bool = False,
+    callbacks: Sequence[Any] = (),
 ) -> list[Any]:
     """Train one model, with ``sample(n)``, per random state; all at once where that is possible.
 
@@ -200,8 +203,8 @@ def train(
     ----------
     synthesizer : estimator or callable
         With ``clone``, ``fit(party_frames, on)`` and ``sample(n)``, or a `Publisher`.
-    party_frames, on, random_states, keep_discriminators
-        As in ``fit`` and ``fit_replicas``.
+    party_frames, on, random_states, keep_discriminators, callbacks
+        As in ``fit`` and ``fit_replicas``; the last two for those only that have them.
 
     Raises
     ------
@@ -213,14 +216,17 @@ def train(
     parameters = _parameters(synthesizer)
     quiet = {"verbose": 0} if "verbose" in parameters else {}
     template = clone(synthesizer).set_params(**quiet)
+    watch = {"callbacks": list(callbacks)} if callbacks else {}
     if trains_many(template):
         keep = {"keep_discriminators": True} if keep_discriminators else {}
-        models = template.fit_replicas(party_frames, on, random_states=list(random_states), **keep)
+        models = template.fit_replicas(
+            party_frames, on, random_states=list(random_states), **keep, **watch
+        )
     else:
         models = []
         for state in random_states:
             seeded = {"random_state": state} if "random_state" in parameters else {}
-            models.append(clone(template).set_params(**seeded).fit(party_frames, on))
+            models.append(clone(template).set_params(**seeded).fit(party_frames, on, **watch))
     if any(getattr(model, "interrupted_", False) for model in models):
         raise KeyboardInterrupt
     return list(models)
@@ -230,6 +236,28 @@ def trains_many(synthesizer: Any) -> bool:
     """Whether a synthesizer can train many models at once: not if each must release by itself."""
     private = _parameters(synthesizer).get("privacy") is not None
     return hasattr(synthesizer, "fit_replicas") and not private
+
+
+def check_model(synthesizer: Any) -> None:
+    """Check that who holds the model can ask it anything.
+
+    Raises
+    ------
+    ParameterError
+        If it has no ``log_prob``.
+    """
+    if not hasattr(synthesizer, "log_prob"):
+        raise ParameterError(
+            'attacker="model" needs a synthesizer with log_prob, which says how probable a '
+            f"record is; {type(synthesizer).__name__} has none"
+        )
+
+
+def chooses_epochs(synthesizer: Any) -> bool:
+    """Whether a synthesizer trains in epochs, and chooses by itself how many."""
+    return (
+        hasattr(synthesizer, "fit_replicas") and _parameters(synthesizer).get("epochs", 0) is None
+    )
 
 
 def _parameters(synthesizer: Any) -> dict[str, Any]:

@@ -12,12 +12,28 @@ import torch
 from vflsynth.adversary.encoding import Floats
 from vflsynth.adversary.statistics import Statistic
 from vflsynth.audit.findings import Claim
-from vflsynth.audit.shadow import Observation, Observer, describe_frames
+from vflsynth.audit.kept import Observation, describe_frames
+from vflsynth.audit.shadow import Observer
 from vflsynth.exceptions import ParameterError, PartyDataError, UnseenValueError
 from vflsynth.privacy import NeighbouringRelation
 
-_POPULATION, _IMPOSSIBLE = 100, -1e4
+_POPULATION = 100
+IMPOSSIBLE = -1e4
+"""Logarithm of the probability of what a model cannot make."""
 _CLAIM, _RELATIONS = "claimed privacy", tuple(NeighbouringRelation)
+
+
+def log_prob_of(model: Any, records: pd.DataFrame) -> Floats:
+    """Return how probable a model calls records, those that it cannot make too; shape (record,)."""
+    try:
+        found = model.log_prob(records).to_numpy(np.float64)
+    except PartyDataError:  # a label that this model does not know
+        if len(records) == 1:
+            return np.array([IMPOSSIBLE])
+        middle = len(records) // 2
+        halves = records.iloc[:middle], records.iloc[middle:]
+        return np.concatenate([log_prob_of(model, half) for half in halves])
+    return np.asarray(np.nan_to_num(found, nan=IMPOSSIBLE, neginf=IMPOSSIBLE, posinf=-IMPOSSIBLE))
 
 
 class DensityObserver:
@@ -64,7 +80,7 @@ class DensityObserver:
         """Return log probabilities and ranks by each model."""
         observations = []
         for model in models:
-            found = [self._log_prob(model, self._asked[columns]) for columns in self._parts]
+            found = [log_prob_of(model, self._asked[columns]) for columns in self._parts]
             observations.append(
                 {
                     label_of(self.label, target): np.concatenate(
@@ -79,18 +95,6 @@ class DensityObserver:
         own, others = found[self._targets.index(target)], found[len(self._targets) :]
         lower = (others < own)[self._known != target]
         return np.array([own, float(lower.mean()) if len(lower) else 0.5])
-
-    def _log_prob(self, model: Any, records: pd.DataFrame) -> Floats:
-        try:
-            found = model.log_prob(records).to_numpy(np.float64)
-        except PartyDataError:  # a label that this model does not know
-            if len(records) == 1:
-                return np.array([_IMPOSSIBLE])
-            rows = [self._log_prob(model, records.iloc[[i]]) for i in range(len(records))]
-            return np.concatenate(rows)
-        return np.asarray(
-            np.nan_to_num(found, nan=_IMPOSSIBLE, neginf=_IMPOSSIBLE, posinf=-_IMPOSSIBLE)
-        )
 
 
 class Observers:

@@ -1,25 +1,22 @@
-"""Linkability and attribute inference, and all three questions asked of a synthesizer."""
+"""Linkability, and all three questions asked of a synthesizer."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.model_selection import KFold, cross_val_predict
 
 from vflsynth.adversary.distances import distance_blocks
-from vflsynth.adversary.encoding import Attribute, Booleans, Encoding, Floats, Integers
-from vflsynth.audit.compared import KINDS, checked, values_of
+from vflsynth.adversary.encoding import Booleans, Encoding, Floats
+from vflsynth.audit.compared import KINDS, among, checked
 from vflsynth.audit.criteria import Criteria, Disclosure
-from vflsynth.audit.game import LeaveOneOutGame, PartyFrames, train
+from vflsynth.audit.game import LeaveOneOutGame, PartyFrames, check_model, train
+from vflsynth.audit.inference import attribute_inference
 from vflsynth.audit.shadow import quiet
 from vflsynth.audit.singling_out import singling_out
-from vflsynth.exceptions import ColumnMismatchError, ParameterError
-
-_SAME = 1e-9
+from vflsynth.exceptions import ParameterError
 
 
 def linkability(
@@ -85,7 +82,7 @@ def linkability(
         asked = tables[name].iloc[rng.permutation(len(tables[name]))[:n_attacks]]
         common = np.ones((len(asked), len(published)), bool)
         for columns in parties.values():
-            encoding = Encoding(published[list(columns)], _among(categorical, columns))
+            encoding = Encoding(published[list(columns)], among(categorical, columns))
             common &= _nearest(encoding.encode(asked), encoding.encode(published), k)
         linked.append(np.asarray(common.any(axis=1)))
     shared = (k / len(published)) ** len(parties)
@@ -98,103 +95,6 @@ def linkability(
     )
 
 
-def attribute_inference(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    control: pd.DataFrame,
-    sensitive: Hashable,
-    *,
-    quasi_identifiers: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
-    tolerance: float = 0.05,
-    n_attacks: int = 1000,
-    confidence: float = 0.95,
-    random_state: int = 0,
-) -> Disclosure:
-    """Ask whether a sensitive value can be guessed better for those whose records were used.
-
-    Parameters
-    ----------
-    real, synthetic, control, categorical, confidence, random_state
-        As in `singling_out`.
-    sensitive : hashable
-        A column.
-    quasi_identifiers : sequence of hashable, optional
-        Columns that the attacker knows of a record. Default: all others.
-    tolerance : float, default=0.05
-        Standard deviations by which a guess of a number may be wrong.
-    n_attacks : int, default=1000
-        Records of each kind that are attacked, at most.
-
-    Returns
-    -------
-    Disclosure
-        The baseline is the best guess of a model of the other training records, by whichever of a
-        random forest and the nearest record is right more often: what anybody could guess who knows
-        everybody else, and no leak of the record itself.
-
-    Raises
-    ------
-    ParameterError, PartyDataError, ColumnMismatchError
-        As in `singling_out`.
-
-    Notes
-    -----
-    The guess is the value of the nearest synthetic record. Source: Giomi et al. 2023, §4.3; our own
-    implementation.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> people, others = (pd.DataFrame(rng.integers(9, size=(300, 4))) for _ in range(2))
-    >>> attribute_inference(people, people, others, 3).excess.low > 0.1
-    True
-    """
-    tables = checked(locals(), "attribute_inference")
-    published = tables["synthetic"]
-    known: list[Hashable] = list(
-        published.columns if quasi_identifiers is None else quasi_identifiers
-    )
-    if quasi_identifiers is None and sensitive in known:
-        known.remove(sensitive)
-    for column in (sensitive, *known):
-        if column not in published.columns or sensitive in known:
-            raise ColumnMismatchError(
-                "named as sensitive or quasi-identifier, but it is not in the table or it is both",
-                fix="name other columns",
-                column=column,
-            )
-    rng = np.random.default_rng([random_state, 10])
-    asked = {
-        name: tables[name].iloc[rng.permutation(len(tables[name]))[:n_attacks]] for name in KINDS
-    }
-    attribute = Encoding(tables["real"][[sensitive]], _among(categorical, [sensitive])).attributes[
-        0
-    ]
-    encoding = Encoding(published[known], _among(categorical, known))
-    records = encoding.encode(published)
-    answers = values_of(attribute, published)
-    rights = []
-    for frame in asked.values():
-        nearest = _nearest_places(encoding.encode(frame), records)
-        rights.append(_right(attribute, answers[nearest], values_of(attribute, frame), tolerance))
-    baseline = _best_guess(
-        encoding.encode(asked["real"]),
-        values_of(attribute, asked["real"]),
-        attribute,
-        tolerance,
-        int(rng.integers(2**31)),
-    )
-    return Disclosure.of_counts(
-        "attribute inference",
-        (int(rights[0].sum()), int(rights[1].sum())),
-        (len(rights[0]), len(rights[1])),
-        baseline,
-        confidence,
-        sensitive,
-    )
-
-
 def audit_disclosure(
     synthesizer: Any,
     party_frames: PartyFrames,
@@ -203,6 +103,7 @@ def audit_disclosure(
     sensitive: Sequence[Hashable] = (),
     quasi_identifiers: Sequence[Hashable] | None = None,
     categorical: Collection[Hashable] = (),
+    attacker: Literal["table", "model"] = "table",
     confidence: float = 0.95,
     random_state: int = 0,
 ) -> Criteria:
@@ -221,6 +122,8 @@ def audit_disclosure(
         Columns that an attacker knows. Default: all others, also those that are sensitive.
     categorical : collection of hashable, default ()
         Numeric columns to read as labels.
+    attacker : {"table", "model"}, default="table"
+        "model" asks attribute inference again, of who holds a model with ``log_prob``.
     confidence : float, default=0.95
         Of each interval, and of all verdicts at once.
     random_state : int, default=0
@@ -234,7 +137,7 @@ def audit_disclosure(
     PartyDataError
         If fewer than 40 records are matched.
     ParameterError, ColumnMismatchError
-        As in `singling_out`.
+        As in `singling_out`; or if `attacker` is "model" and the synthesizer has no ``log_prob``.
 
     Notes
     -----
@@ -251,6 +154,8 @@ def audit_disclosure(
     >>> audit_disclosure(leak, frames, "record_id").shown
     [True, True]
     """
+    if attacker == "model":
+        check_model(synthesizer)
     game = LeaveOneOutGame(party_frames, on)
     rng = np.random.default_rng([random_state, 11])
     order = rng.permutation(len(game.table))
@@ -273,12 +178,11 @@ def audit_disclosure(
         known = quasi_identifiers
         if known is not None:
             known = [name for name in known if name != column]
-        answers.append(attribute_inference(*tables, column, quasi_identifiers=known, **rest))
+        for holder in (None, model) if attacker == "model" else (None,):
+            answers.append(
+                attribute_inference(*tables, column, model=holder, quasi_identifiers=known, **rest)
+            )
     return Criteria(tuple(answers), len(training), len(control), confidence)
-
-
-def _among(categorical: Collection[Hashable], columns: Collection[Hashable]) -> list[Hashable]:
-    return [name for name in categorical if name in columns]
 
 
 def _nearest(points: Floats, others: Floats, k: int) -> Booleans:
@@ -290,37 +194,3 @@ def _nearest(points: Floats, others: Floats, k: int) -> Booleans:
         np.put_along_axis(near[start : start + len(block)], places, True, axis=1)
         start += len(block)
     return near
-
-
-def _nearest_places(points: Floats, others: Floats) -> Integers:
-    """Position of the nearest of the others, shape (point,)."""
-    return np.concatenate([block.argmin(axis=1) for block in distance_blocks(points, others)])
-
-
-def _right(attribute: Attribute, guesses: Floats, truth: Floats, tolerance: float) -> Booleans:
-    """Whether guesses are the label, or close to the number; a missing value is one of its own."""
-    if attribute.levels is not None:
-        return np.asarray(guesses == truth)
-    both_missing = np.isnan(guesses) & np.isnan(truth)
-    reach = (tolerance + _SAME) * attribute.scale
-    with np.errstate(invalid="ignore"):
-        return np.asarray(both_missing | (np.abs(guesses - truth) <= reach))
-
-
-def _best_guess(
-    records: Floats, truth: Floats, attribute: Attribute, tolerance: float, random_state: int
-) -> float:
-    """Share of records whose value a model of the others guesses."""
-    distances = np.concatenate(distance_blocks(records, records))
-    np.fill_diagonal(distances, np.inf)
-    guesses = [truth[distances.argmin(axis=1)]]
-    folds = KFold(5, shuffle=True, random_state=random_state)
-    options: dict[str, Any] = {"n_estimators": 50, "random_state": random_state}
-    if attribute.levels is not None:
-        forest: Any = RandomForestClassifier(min_samples_leaf=2, **options)
-        guesses.append(cross_val_predict(forest, records, truth, cv=folds))
-    elif not np.isnan(truth).all():
-        filled = np.where(np.isnan(truth), np.nanmean(truth), truth)
-        forest = RandomForestRegressor(min_samples_leaf=2, **options)
-        guesses.append(cross_val_predict(forest, records, filled, cv=folds))
-    return max(float(_right(attribute, guess, truth, tolerance).mean()) for guess in guesses)

@@ -16,6 +16,7 @@ from vflsynth.audit.criteria import Criteria
 from vflsynth.audit.findings import LOW_FPRS, RELATION_WORDS, Claim, TargetAudit, plain, vars_of
 from vflsynth.audit.game import RELEASES
 from vflsynth.audit.report import describe
+from vflsynth.audit.schedule import Shortened
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.reporting import Page, render, require_packages
 
@@ -56,6 +57,8 @@ class AuditReport:
         Estimate of what all workers took together, in bytes; None if there is none.
     criteria : Criteria or None, default=None
         Answers to the three questions, if they were asked; see `audit_disclosure`.
+    shortened : Shortened or None, default=None
+        For how long the models were trained, if that was cut short to keep to the time.
     """
 
     scheme: str
@@ -70,6 +73,7 @@ class AuditReport:
     n_trained: int
     memory: int | None = None
     criteria: Criteria | None = None
+    shortened: Shortened | None = None
 
     @property
     def bound_confidence(self) -> float:
@@ -257,6 +261,8 @@ class AuditReport:
                 for i, audit in enumerate(self.targets)
             ],
         }
+        if self.shortened is not None:
+            content["shortened"] = vars_of(self.shortened) | {"conclusion": self._cost_of_time}
         if self.criteria is not None:
             answers = self.criteria.to_frame().to_dict("records")
             sentences = self.criteria.sentences
@@ -270,9 +276,17 @@ class AuditReport:
     def headline(self) -> str:
         """The verdict, and what the questions found; never that anything is safe."""
         exposed = [] if self.criteria is None else self.criteria.exposed
-        if not exposed:
-            return self._verdict
-        return f"{self._verdict} Having been used exposes records to {', '.join(exposed)}."
+        sentences = [self._verdict]
+        if exposed:
+            sentences.append(f"Having been used exposes records to {', '.join(exposed)}.")
+        if self.shortened is not None:
+            sentences.append(str(self.shortened))
+        return " ".join(sentences)
+
+    @property
+    def _cost_of_time(self) -> str:
+        """What was audited in place of what was asked for, and what so many models find."""
+        return "" if self.shortened is None else f"{self.shortened} {self.power}"
 
     @property
     def _verdict(self) -> str:
@@ -309,6 +323,7 @@ class AuditReport:
             facts=self._facts(),
             threat_model=self.threat_model,
             confidence=f"{self.confidence:.0%}",
+            cost_of_time=self._cost_of_time,
             audits=[
                 describe(
                     target,
@@ -337,6 +352,8 @@ class AuditReport:
 
     def __str__(self) -> str:
         lines = [f"{self.scheme}: {self.n_models} + {self.n_models} models per target"]
+        if self.shortened is not None:
+            lines += ["", self._cost_of_time]
         for audit in self.targets:
             lines += ["", audit.title]
             lines += [f"  {sentence}" for sentence in self.conclusion(audit)]

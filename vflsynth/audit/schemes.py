@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Hashable, Mapping, Sequence
-from copy import copy
 from typing import Any, Literal
-
-import joblib
-import numpy as np
 
 from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
 from vflsynth.adversary import (
@@ -19,28 +14,20 @@ from vflsynth.adversary import (
     Naive,
     Neighbourhood,
     Statistic,
-    default_adversaries,
 )
-from vflsynth.adversary.encoding import Floats
-from vflsynth.audit.findings import Attack, Claim, PaperAccuracy, TargetAudit
-from vflsynth.audit.game import MODEL, THREAT_MODELS, LeaveOneOutGame, PartyFrames, trains_many
-from vflsynth.audit.judging import judge_attack, paper_accuracy, stack
-from vflsynth.audit.observers import (
-    DensityObserver,
-    FeatureObserver,
-    Observers,
-    TableObserver,
-    label_of,
-    weakest_claim,
+from vflsynth.audit.findings import Claim
+from vflsynth.audit.game import (
+    MODEL,
+    LeaveOneOutGame,
+    PartyFrames,
+    check_model,
+    trains_many,
 )
-from vflsynth.audit.results import AuditReport, joint_confidence, say_power
-from vflsynth.audit.shadow import LEAST_MODELS, Observer, run_shadow_models
+from vflsynth.audit.observers import DensityObserver, FeatureObserver, Observers, TableObserver
+from vflsynth.audit.playing import Protocol, play
+from vflsynth.audit.results import AuditReport
+from vflsynth.audit.shadow import LEAST_MODELS
 from vflsynth.exceptions import ParameterError
-
-Protocol = Literal["holdout", "paper"]
-
-_REHEARSED_MODELS, _REHEARSED_FEATURES = 100, 40
-_REHEARSED_LEVELS = {"delta": 0.0, "confidence": 0.95, "bound_confidence": 0.95}
 
 _RULES: dict[str, Rule] = {
     "n_models": Number(LEAST_MODELS, whole=True),
@@ -78,6 +65,7 @@ def audit_synthetic_data(
     n_jobs: int | None = None,
     cache: str | os.PathLike[str] | None = None,
     random_state: int = 0,
+    disclosure: Mapping[str, Any] | None = None,
     verbose: int = 1,
 ) -> AuditReport:
     """Ask what a synthetic table would tell about single records (ASSD).
@@ -105,6 +93,9 @@ def audit_synthetic_data(
     minutes : float, optional
         Time for everything. A short pilot says how many models there is time for, at most
         `n_models`; what so few would find is logged before they are trained, and in the report.
+        Where there is no time for as many as an AUC of .8 takes, a synthesizer that chooses its
+        number of epochs (``epochs=None``) gets fewer, the audited one and the attackers' alike,
+        which is logged and in the report too.
     n_synthetic : int, optional
         Synthetic records per table. Default: as many as there are matched records.
     statistics : sequence of Statistic, default=DEFAULT_STATISTICS
@@ -133,6 +124,11 @@ def audit_synthetic_data(
     cache : path-like, optional
         Directory for what was observed of each model, so that an interrupted audit can continue.
     random_state : int, default=0
+    disclosure : mapping of str to object, optional
+        Options of `audit_disclosure`, such as ``sensitive``, or none: the three questions are asked
+        of the same synthesizer in the same time, for the same attacker, and answered in the report.
+        Where too few records
+        match and no column is named, a warning takes their place.
     verbose : int, default=1
         0 shows no progress bar.
 
@@ -180,16 +176,12 @@ def audit_synthetic_data(
     )
     sources = {"synthetic data": observer.labels()}
     if attacker == "model":
-        if not hasattr(synthesizer, "log_prob"):
-            raise ParameterError(
-                'attacker="model" needs a synthesizer with log_prob, which says how probable a '
-                f"record is; {type(synthesizer).__name__} has none"
-            )
+        check_model(synthesizer)
         parties = [list(frame.columns) for frame in game.aligned.values()]
         density = DensityObserver(game.table, records, parties)
         sources[MODEL] = density.labels()
         observer = Observers(observer, density)
-    return _audit(
+    return play(
         "ASSD",
         game,
         chosen,
@@ -198,6 +190,7 @@ def audit_synthetic_data(
         observer,
         sources,
         claim,
+        disclosure if disclosure is None else {"attacker": attacker} | dict(disclosure),
         **options,
     )
 
@@ -268,7 +261,7 @@ def audit_intermediate_features(
     game = LeaveOneOutGame(party_frames, on)
     chosen = game.choose(targets, categorical, encodable_without=True)
     observer = FeatureObserver(list(statistics), game.aligned, list(chosen))
-    return _audit(
+    return play(
         "ASIF",
         game,
         chosen,
@@ -277,122 +270,9 @@ def audit_intermediate_features(
         observer,
         {f"intermediate features of {party}": observer.labels(party) for party in game.aligned},
         None,
+        None,
         **options,
     )
-
-
-def _audit(
-    scheme: str,
-    game: LeaveOneOutGame,
-    chosen: Mapping[Hashable, list[str]],
-    synthesizer: Any,
-    on: Hashable,
-    observer: Observer,
-    sources: Mapping[str, Mapping[str, str]],
-    claim: Claim | None,
-    *,
-    adversaries: Sequence[Adversary] | None,
-    protocol: Protocol,
-    confidence: float,
-    n_models: int,
-    random_state: int,
-    **options: Any,
-) -> AuditReport:
-    """Play the game for every target and source."""
-    worlds = game.worlds(list(chosen))
-
-    def power(n: int) -> str:
-        return say_power(n - n // 2, n - n // 2, (len(worlds) - 1) * len(sources), confidence)
-
-    learners = default_adversaries() if adversaries is None else adversaries
-    learning = 0.0
-    if options["minutes"] is not None or options["verbose"] > 0:
-        n_learned = (len(worlds) - 1) * sum(map(len, sources.values()))
-        learning = (
-            n_learned * _rehearsed(learners, n_models) / joblib.effective_n_jobs(options["n_jobs"])
-        )
-    run = run_shadow_models(
-        synthesizer,
-        worlds,
-        on,
-        observer,
-        n_models=n_models,
-        power=power,
-        learning=learning,
-        random_state=random_state,
-        **options,
-    )
-    claim = weakest_claim(run.observations.values()) if claim is None else claim
-    full = run.observations[worlds[0].name]
-    asked = [(world, source) for world in worlds[1:] for source in sources]
-    levels = {
-        "delta": 0.0 if claim is None else claim.delta,
-        "confidence": confidence,
-        "bound_confidence": joint_confidence(confidence, len(asked)),
-    }
-    tasks = [
-        joblib.delayed(_judge)(
-            name,
-            adversary,
-            np.concatenate([full[key], run.observations[world.name][key]]),
-            random_state,
-            protocol,
-            **levels,
-        )
-        for world, source in asked
-        for label, name in sources[source].items()
-        for key in [label_of(label, world.targets[0])]
-        for adversary in learners
-    ]
-    judged = joblib.Parallel(n_jobs=options["n_jobs"])(tasks)
-    each = len(judged) // len(asked)
-    audits = []
-    for i, (world, source) in enumerate(asked):
-        attacks, paper = zip(*judged[i * each : (i + 1) * each], strict=True)
-        if len(attacks) > 1:
-            attacks = (*attacks, stack(attacks, random_state, **levels))
-        (target,) = world.targets
-        cells = tuple(cell for cell in paper if cell is not None)
-        audits.append(TargetAudit(target, tuple(chosen[target]), source, attacks, cells))
-    return AuditReport(
-        scheme,
-        " ".join([THREAT_MODELS[scheme], *([THREAT_MODELS[MODEL]] if MODEL in sources else [])]),
-        tuple(audits),
-        run.n_models,
-        len(game.table),
-        confidence,
-        claim,
-        run.seconds,
-        run.cpu_seconds,
-        run.n_trained,
-        run.memory,
-    )
-
-
-def _rehearsed(adversaries: Sequence[Adversary], n_models: int) -> float:
-    """Return about how many seconds it takes to learn from one statistic of so many models."""
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(2 * min(n_models, _REHEARSED_MODELS), _REHEARSED_FEATURES))
-    started = time.perf_counter()
-    for adversary in adversaries:
-        judge_attack("", copy(adversary), features, 0, **_REHEARSED_LEVELS)
-    return time.perf_counter() - started
-
-
-def _judge(
-    statistic: str,
-    adversary: Adversary,
-    features: Floats,
-    random_state: int,
-    protocol: Protocol,
-    **options: float,
-) -> tuple[Attack, PaperAccuracy | None]:
-    """Judge one adversary with one statistic; runs in a worker."""
-    adversary = copy(adversary)  # workers may be threads
-    attack = judge_attack(statistic, adversary, features, random_state, **options)
-    if protocol == "holdout":
-        return attack, None
-    return attack, paper_accuracy(statistic, adversary, features, random_state)
 
 
 def _options(values: Mapping[str, Any], owner: str) -> dict[str, Any]:

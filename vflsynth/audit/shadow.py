@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import math
 import os
-import tempfile
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import joblib
 import numpy as np
-import pandas as pd
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_arrays
-from safetensors.numpy import save as dump_arrays
 from tqdm import tqdm
 
 from vflsynth._device import available_memory
-from vflsynth._version import __version__
 from vflsynth.adversary.encoding import Floats
-from vflsynth.audit.game import PartyFrames, World, train, trains_many
+from vflsynth.audit.game import World, train, trains_many
+from vflsynth.audit.kept import Observation, Store, key_of
 from vflsynth.exceptions import ParameterError
 
 logger = logging.getLogger("vflsynth")
 
-Observation = dict[str, Floats]
-_BlockResult = tuple[str, Sequence[int], list[Observation], float]
+BlockResult = tuple[str, Sequence[int], list[Observation], float]
 
 BLOCK_SIZE = 25
 """Models trained at once on a CPU, where the synthesizer can: more gain nothing there."""
@@ -41,12 +33,14 @@ BLOCK_SIZE = 25
 LEAST_MODELS = 10
 """Models per world without which nothing can be said."""
 
-_PILOT = 4
-_LEAST_GROWTH = 0.1  # of a block's time by one more model, as a share of the mean; times err
+PILOT = 4
+"""Models that are trained at once to see what a block costs."""
+
 _SHARE_OF_TIME = 0.95  # a pilot of four models errs
+
+_LEAST_GROWTH = 0.1  # of a block's time by one more model, as a share of the mean; times err
 _WORKER_MEMORY = 400 * 2**20  # of a process that has imported torch
 _USABLE_SHARE = 0.8
-_FORMAT = 1  # of the cache; part of every key
 
 
 class Observer(Protocol):
@@ -96,6 +90,7 @@ def run_shadow_models(
     *,
     n_models: int,
     minutes: float | None = None,
+    started: float | None = None,
     power: Callable[[int], str] = lambda _: "",
     learning: float = 0.0,
     pair_seeds: bool = False,
@@ -115,6 +110,8 @@ def run_shadow_models(
     observer : Observer
     n_models, minutes, pair_seeds, block_size, n_jobs, verbose
         As in `audit_synthetic_data`.
+    started : float, optional
+        When the time began to run, by ``time.perf_counter``. Default: now.
     power : callable, optional
         Says what so many models per world would find.
     learning : float, default=0.0
@@ -145,19 +142,20 @@ def run_shadow_models(
             "a cache needs a synthesizer with get_params: a function's parameters cannot be told "
             "apart. Leave cache out, or wrap the function in a scikit-learn estimator"
         )
-    started = time.perf_counter()
+    now = time.perf_counter()
+    started = now if started is None else started
     stores, found, missing = {}, {}, {}
     for world in worlds:
-        key = _key(synthesizer, world, on, observer, pair_seeds, random_state)
-        stores[world.name] = _Store(cache, key)
+        key = key_of(synthesizer, world, on, observer.describe(), pair_seeds, random_state)
+        stores[world.name] = Store(cache, key)
         found[world.name] = stores[world.name].read(n_models)
         missing[world.name] = [j for j in range(n_models) if j not in found[world.name]]
     n_missing = sum(map(len, missing.values()))
     workers = joblib.effective_n_jobs(n_jobs)
-    size, memory = _plan(synthesizer, worlds[0], on, block_size, workers, n_models)
+    size, memory = plan_blocks(synthesizer, worlds[0], on, block_size, workers, n_models)
     cpu_seconds, n_trained = 0.0, 0
 
-    def keep(result: _BlockResult) -> int:
+    def keep(result: BlockResult) -> int:
         nonlocal cpu_seconds, n_trained
         name, numbers, observations, cpu = result
         for j, observation in zip(numbers, observations, strict=True):
@@ -173,11 +171,11 @@ def run_shadow_models(
     first = next((world for world in worlds if missing[world.name]), None)
     if first is not None and (minutes is not None or verbose > 0):
         took = {}
-        for n in sorted({min(size, _PILOT), 1}, reverse=True):  # what is slow once is in the first
+        for n in sorted({min(size, PILOT), 1}, reverse=True):  # what is slow once is in the first
             pilot, missing[first.name] = missing[first.name][:n], missing[first.name][n:]
             if pilot:
                 before = time.perf_counter()
-                keep(_run_block(synthesizer, first, on, seeds(first, pilot), pilot, observer))
+                keep(run_block(synthesizer, first, on, seeds(first, pilot), pilot, observer))
                 took[len(pilot)] = time.perf_counter() - before
         each = _seconds_per_model(took, size) / workers
         if minutes is not None:
@@ -193,11 +191,7 @@ def run_shadow_models(
             _duration(n_missing * each + learning),
             power(n_models),
         )
-    blocks = [
-        (world, missing[world.name][start : start + size])
-        for world in worlds
-        for start in range(0, len(missing[world.name]), size)
-    ]
+    blocks = [(world, block) for world in worlds for block in _split(missing[world.name], size)]
     estimate = "" if memory is None else f", about {memory / 2**30:.2f} GiB"
     logger.info(
         "%d shadow models to train, %d at hand; blocks of %d, %d at a time%s",
@@ -208,7 +202,7 @@ def run_shadow_models(
         estimate,
     )
     tasks = (
-        joblib.delayed(_run_block)(
+        joblib.delayed(run_block)(
             synthesizer,
             world,
             on,
@@ -236,11 +230,18 @@ def run_shadow_models(
             for name, of_world in found.items()
         },
         n_trained,
-        time.perf_counter() - started,
+        time.perf_counter() - now,
         cpu_seconds,
         size,
         memory,
     )
+
+
+def _split(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
+    """Deal numbers out to as few blocks as their size allows, all about as large."""
+    n_blocks = -(-len(numbers) // size)
+    ends = [len(numbers) * i // n_blocks for i in range(1, n_blocks + 1)]
+    return [numbers[start:end] for start, end in zip([0, *ends], ends)]
 
 
 def _seconds_per_model(took: Mapping[int, float], size: int) -> float:
@@ -282,24 +283,25 @@ def _duration(seconds: float) -> str:
     return f"about {seconds / 3600.0:.1f} hours"
 
 
-def _unordered(tasks: Iterable[Any], n_jobs: int | None) -> Iterable[_BlockResult]:
+def _unordered(tasks: Iterable[Any], n_jobs: int | None) -> Iterable[BlockResult]:
     """Run tasks and yield results as they come, or at the end where the backend cannot (Ray)."""
     try:
         parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
     except ValueError:
         parallel = joblib.Parallel(n_jobs=n_jobs)
-    results: Iterable[_BlockResult] = parallel(tasks)
+    results: Iterable[BlockResult] = parallel(tasks)
     return results
 
 
-def _run_block(
+def run_block(
     synthesizer: Any,
     world: World,
     on: Hashable,
     random_states: Sequence[int],
     numbers: Sequence[int],
     observer: Observer,
-) -> _BlockResult:
+    callbacks: Sequence[Any] = (),
+) -> BlockResult:
     """Train and observe one block; runs in a worker."""
     started = time.process_time()
     threads = torch.get_num_threads()
@@ -312,6 +314,7 @@ def _run_block(
                 on,
                 random_states,
                 keep_discriminators=observer.keep_discriminators,
+                callbacks=callbacks,
             )
         observations = observer.observe(models, world.targets)
         return world.name, numbers, observations, time.process_time() - started
@@ -337,7 +340,7 @@ def _seed(random_state: int, world: str, number: int) -> int:
     return int(sequence.generate_state(1, np.uint32)[0])
 
 
-def _plan(
+def plan_blocks(
     synthesizer: Any,
     world: World,
     on: Hashable,
@@ -362,79 +365,3 @@ def _plan(
         room = _USABLE_SHARE * free / workers - fixed - _WORKER_MEMORY
         size = max(1, min(size, int(room / max(1, each))))
     return size, workers * (fixed + size * each + _WORKER_MEMORY)
-
-
-def _key(
-    synthesizer: Any,
-    world: World,
-    on: Hashable,
-    observer: Observer,
-    pair_seeds: bool,
-    random_state: int,
-) -> str:
-    """Digest of all that decides what is observed."""
-    parameters = synthesizer.get_params(deep=True) if hasattr(synthesizer, "get_params") else {}
-    kind = type(synthesizer)
-    what = {
-        "format": _FORMAT,
-        "version": __version__,
-        "synthesizer": f"{kind.__module__}.{kind.__qualname__}",
-        "parameters": {
-            name: joblib.hash(value)
-            for name, value in sorted(parameters.items())
-            if name not in ("random_state", "verbose", "memory_limit")
-        },
-        "world": world.name,
-        "frames": {name: _digest(frame) for name, frame in world.party_frames.items()},
-        "on": repr(on),
-        "observed": observer.describe(),
-        "targets": [repr(target) for target in world.targets],
-        "pair_seeds": pair_seeds,
-        "random_state": random_state,
-    }
-    return hashlib.sha256(json.dumps(what).encode()).hexdigest()
-
-
-def _digest(frame: pd.DataFrame) -> str:
-    rows = pd.util.hash_pandas_object(frame, index=True).to_numpy()
-    head = repr([(column, str(dtype)) for column, dtype in frame.dtypes.items()])
-    return hashlib.sha256(head.encode() + rows.tobytes()).hexdigest()
-
-
-class _Store:
-    """Observations on disk: one safetensors file per model, complete or absent."""
-
-    def __init__(self, root: str | os.PathLike[str] | None, key: str) -> None:
-        self._folder = None if root is None else Path(root) / key[:32]
-
-    def read(self, n_models: int) -> dict[int, Observation]:
-        """Return what there is of the first models."""
-        found: dict[int, Observation] = {}
-        if self._folder is None:
-            return found
-        for number in range(n_models):
-            try:
-                found[number] = load_arrays(self._path(number).read_bytes())
-            except FileNotFoundError:
-                continue
-            except SafetensorError:  # cut short by a full disk, say: train it again
-                logger.warning("%s is damaged and will be replaced", self._path(number))
-        return found
-
-    def write(self, number: int, observation: Observation) -> None:
-        """Keep what was observed of a model."""
-        if self._folder is None:
-            return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".tmp", delete=False) as file:
-            file.write(dump_arrays(observation))
-        os.replace(file.name, self._path(number))
-
-    def _path(self, number: int) -> Path:
-        assert self._folder is not None
-        return self._folder / f"model-{number:05d}.safetensors"
-
-
-def describe_frames(frames: PartyFrames) -> str:
-    """Digest of party frames, for observers whose observations depend on them."""
-    return hashlib.sha256("".join(_digest(frame) for frame in frames.values()).encode()).hexdigest()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,6 @@ from sklearn.base import clone
 from vflsynth.audit import (
     AuditReport,
     Claim,
-    Criteria,
-    audit_disclosure,
     audit_intermediate_features,
     audit_synthetic_data,
 )
@@ -36,7 +32,7 @@ from vflsynth.cli.tables import (
     read_party_frames,
 )
 from vflsynth.cli.targets import check_file, check_folder
-from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyDataError, PartyNameError
+from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyNameError
 from vflsynth.frames import party_keys
 from vflsynth.synthesizers import BaseSynthesizer
 
@@ -120,7 +116,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--minutes",
         type=float,
         metavar="N",
-        help="time for it all: train as many models as that allows, at most --models",
+        help="time for it all: train as many models as that allows, at most --models, and where "
+        "these are too few, models of fewer epochs than usual (--epochs keeps those)",
     )
     parser.add_argument(
         "--attacker",
@@ -185,7 +182,11 @@ def run(options: argparse.Namespace) -> int:
         "verbose": 0 if options.quiet else 1,
     }
     if options.scheme == "assd":
-        arguments["attacker"] = options.attacker
+        arguments |= {"attacker": options.attacker, "disclosure": _disclosure(frames, options)}
+    elif options.sensitive or options.quasi_identifiers:
+        raise ParameterError(
+            "--sensitive and --quasi-identifiers are about the synthetic data (assd)"
+        )
     elif options.attacker != "table":
         raise ParameterError("--attacker is about the synthetic data (assd)")
     if options.claim is not None:
@@ -196,16 +197,7 @@ def run(options: argparse.Namespace) -> int:
         if options.claim[1:] and options.claim[1] >= 1:
             raise ParameterError(f"--claim: DELTA must be below 1, got {options.claim[1]:g}")
         arguments["claim"] = Claim(*options.claim)
-    started = time.perf_counter()
-    criteria = _criteria(synth, frames, on, options)
-    if options.minutes is not None:
-        arguments["minutes"] = options.minutes - (time.perf_counter() - started) / 60.0
-        if arguments["minutes"] <= 0.0:
-            raise ParameterError(
-                f"--minutes {options.minutes:g} is less than a single model takes to train"
-            )
     audit: AuditReport = _SCHEMES[options.scheme](synth, frames, on, **arguments)
-    audit = replace(audit, criteria=criteria)
     say(audit.to_json() if options.json else str(audit))
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -214,36 +206,14 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _criteria(
-    synth: BaseSynthesizer,
-    frames: Mapping[str, pd.DataFrame],
-    on: Hashable,
-    options: argparse.Namespace,
-) -> Criteria | None:
-    """Ask the three questions of the synthetic data."""
-    named = options.sensitive or options.quasi_identifiers
-    if options.scheme != "assd":
-        if named:
-            raise ParameterError(
-                "--sensitive and --quasi-identifiers are about the synthetic data (assd)"
-            )
-        return None
+def _disclosure(frames: Mapping[str, pd.DataFrame], options: argparse.Namespace) -> dict[str, Any]:
+    """Return what the three questions are to be about."""
     known = options.quasi_identifiers
-    try:
-        return audit_disclosure(
-            synth,
-            frames,
-            on,
-            sensitive=[label(frames.values(), name) for name in options.sensitive],
-            quasi_identifiers=known and [label(frames.values(), name) for name in known],
-            categorical=[label(frames.values(), name) for name in options.categorical],
-            random_state=options.seed,
-        )
-    except PartyDataError as error:
-        if named:
-            raise
-        logger.warning("singling out and linkability were not looked at: %s", error)
-        return None
+    return {
+        "sensitive": [label(frames.values(), name) for name in options.sensitive],
+        "quasi_identifiers": known and [label(frames.values(), name) for name in known],
+        "categorical": [label(frames.values(), name) for name in options.categorical],
+    }
 
 
 def interrupted(options: argparse.Namespace) -> str:

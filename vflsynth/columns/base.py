@@ -27,6 +27,7 @@ from vflsynth.exceptions import (
     EncodedMatrixError,
     ParameterError,
     PartyDataError,
+    UnseenValueError,
 )
 
 Matrix = npt.NDArray[np.float32]
@@ -245,6 +246,26 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         """
         self.encode_into(column, out)
         return 0
+
+    def holds(self, column: pd.Series[Any]) -> npt.NDArray[np.bool_]:
+        """Tell which records of a column have a value that occurred when fitted, or a code anyway.
+
+        Parameters
+        ----------
+        column : Series, shape (record,)
+
+        Returns
+        -------
+        ndarray of bool, shape (record,)
+        """
+        try:
+            self.transform(column)
+        except UnseenValueError:
+            if len(column) == 1:
+                return np.zeros(1, np.bool_)
+            halves = column.iloc[: len(column) // 2], column.iloc[len(column) // 2 :]
+            return np.concatenate([self.holds(half) for half in halves])
+        return np.ones(len(column), np.bool_)
 
     @abstractmethod
     def _fit(self, column: pd.Series[Any]) -> None: ...

@@ -297,6 +297,10 @@ class CategoricalTransformer(ColumnTransformer):
             out[coded, slots[coded]] = 1.0
         return int(unseen.sum())
 
+    def holds(self, column: pd.Series[Any]) -> npt.NDArray[np.bool_]:
+        """Tell which records have a value with a slot."""
+        return np.asarray(self._found_slots(column) >= 0)
+
     def _slots(self, column: pd.Series[Any]) -> Codes:
         """Slot of each record; UnseenValueError where it had none when fitted."""
         found = self._found_slots(column)

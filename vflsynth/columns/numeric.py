@@ -165,6 +165,12 @@ class NumericTransformer(ColumnTransformer):
             out[unseen & missing, 0] = 0.0
         return int(unseen.sum())
 
+    def holds(self, column: pd.Series[Any]) -> Flags:
+        """Tell which records have a number, or are missing where that occurred when fitted."""
+        raw, missing = self._read(column)
+        states = self._found_states(self._coded(raw.astype(self._raw_dtype)), missing)
+        return np.asarray(states >= 0)
+
     def _read_new(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
         """Read values as the fitted type has them, missing ones as anything."""
         if column.isna().all():  # such a column has no type of its own

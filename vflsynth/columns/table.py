@@ -268,6 +268,26 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         return matrix
 
+    def holds(self, frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        """Tell which records hold nothing but values that can be encoded.
+
+        Parameters
+        ----------
+        frame : DataFrame, shape (record, n_features_in_)
+
+        Returns
+        -------
+        ndarray of bool, shape (record,)
+            Others would be refused by `transform`.
+        """
+        check_is_fitted(self, "spans_")
+        self._check_columns(frame)
+        found = np.ones(len(frame), np.bool_)
+        for label, transformer, _ in self._placed():
+            with naming(self.party_, label):
+                found &= transformer.holds(frame[label])
+        return found
+
     def spread(self, matrix: Matrix) -> Matrix:
         """Move scores of repeated values within their intervals; `vflsynth.columns.scaling.Ranks`.
 

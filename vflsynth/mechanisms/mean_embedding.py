@@ -10,7 +10,6 @@ from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan
 from vflsynth.mechanisms.discriminators import SERVER
 from vflsynth.mechanisms.planning import (
-    SERVER_DEVIATES,
     SERVER_TRAINS,
     audience,
     histogram_event,
@@ -25,8 +24,8 @@ from vflsynth.registry import register
 
 _COVERS = {
     "NoisyHistograms": Cover("preprocessing", noised=True),
-    "MaskedAngles": Cover("mean embedding", noised=False),
-    "SharedPoints": Cover("mean embedding", noised=False),
+    "FeatureCount": Cover("preprocessing", noised=True),
+    "MaskedPoints": Cover("mean embedding", noised=False),
     "SumShares": Cover("mean embedding", noised=False),
     "GeneratorWeights": Cover("mean embedding", noised=True),
 }
@@ -45,13 +44,16 @@ class MeanEmbeddingPlan(Plan):
     noise_std : float
         That every party adds to that sum, in every feature, in units of a record's norm.
     n_features : int
+        At most.
     bandwidths : tuple of float
+    most_megabytes : float
     """
 
     noise_multiplier: float
     noise_std: float
     n_features: int
     bandwidths: tuple[float, ...]
+    most_megabytes: float
 
 
 @register
@@ -60,7 +62,7 @@ class MeanEmbedding(HistogramMechanism):
     """Noisy histograms of the columns, and the noisy mean of random features of the joint records.
 
     Parties publish histograms of their columns. They and a server add up random Fourier features of
-    all joint records such that nobody sees any (`vflsynth.secure.phases`), and the sum has every
+    all joint records such that nobody sees any (`vflsynth.secure.rotations`), and the sum has every
     party's noise. The server trains all parties' generators on these releases alone, and sends
     every party its own.
 
@@ -69,7 +71,11 @@ class MeanEmbedding(HistogramMechanism):
     **shared
         See `HistogramMechanism`; `preprocessing_share` is more than 0.
     n_features : int, default=2000
-        Random Fourier features, even.
+        Random Fourier features, even, at most.
+    most_megabytes : float, default=100.0
+        That a party sends, in 10^6 bytes. Where there are so many records, by the published
+        histograms, that all features would take more, fewer are summed: two parties send 3.5 bytes
+        of a record and pair of features.
     bandwidths : sequence of float, default=(2.0, 4.0, 8.0)
         Length scales of the kernels, in standard deviations.
 
@@ -78,10 +84,10 @@ class MeanEmbedding(HistogramMechanism):
     Source: DP-MERF (Harder et al. 2021); see `vflsynth.privacy.mean_embedding`.
 
     Privacy: recipients of the synthetic data and of the generators are protected, and so are
-    parties from each other and from the server, which sees uniform numbers and noisy releases. ε
-    counts one party's noise: a party knows its own. A party and the server together are not kept
-    from other parties' records, nor is a server that deviates from the protocol
-    (`vflsynth.secure.phases`). Nor is whoever joins the tables. The server has all generators, and
+    parties from each other and from the server, which sees uniform numbers and noisy releases,
+    whatever it does (`vflsynth.secure.rotations`). ε counts one party's noise: a party knows its
+    own. A party and the server together are not kept from other parties' records. Nor is whoever
+    joins the tables. The server has all generators, and
     can draw synthetic records, without the names, units and labels of columns; it can also send
     generators that are no good, which harms the synthetic data and tells it nothing.
 
@@ -97,9 +103,11 @@ class MeanEmbedding(HistogramMechanism):
     needs_histograms = True
     rules = HistogramMechanism.rules | {
         "n_features": Number(2, whole=True),
+        "most_megabytes": POSITIVE,
     }
 
     n_features: int = 2000
+    most_megabytes: float = 100.0
     bandwidths: Sequence[float] = (2.0, 4.0, 8.0)
 
     def check(self) -> None:
@@ -119,8 +127,8 @@ class MeanEmbedding(HistogramMechanism):
         share, relation, holder = self.preprocessing_share, self.relation, asked.holder
         noise = split_budget(self, columns, {"histograms": share, "features": 1.0 - share})
         features = GaussianRelease(
-            released=f"sum of {self.n_features} random Fourier features of the joint records, with "
-            "this noise of every party",
+            released=f"sum of at most {self.n_features} random Fourier features of the joint "
+            "records, with this noise of every party",
             party=holder or SERVER,
             noise_multiplier=noise["features"],
             sensitivity=mean_embedding_sensitivity(relation),
@@ -134,7 +142,7 @@ class MeanEmbedding(HistogramMechanism):
                 columns,
                 [LedgerEntry("preprocessing", histograms), LedgerEntry("mean embedding", features)],
                 words="noisy histograms and kernel mean embedding (one-shot)",
-                **audience(self, columns, SERVER_DEVIATES, holder=holder, insiders=SERVER_TRAINS),
+                **audience(self, columns, holder=holder, insiders=SERVER_TRAINS),
                 public=("random frequencies",),
             ),
             histogram_noise_multiplier=noise["histograms"],
@@ -143,4 +151,5 @@ class MeanEmbedding(HistogramMechanism):
             noise_std=noise["features"] * features.sensitivity,
             n_features=self.n_features,
             bandwidths=tuple(self.bandwidths),
+            most_megabytes=self.most_megabytes,
         )

@@ -41,10 +41,6 @@ SERVER_COUNTS = (
     "the server, as to how many records the parties have in common: it sees that number, which "
     "intersection_epsilon hides"
 )
-SERVER_DEVIATES = (
-    "a server that deviates from the protocol: it can make single "
-    "records' features stand out of the noise (vflsynth.secure.phases)"
-)
 WHO_JOINS = "whoever joins the tables and trains: it sees all parties' records as they are"
 SERVER_SEES_FEATURES = (
     "the server: it sees intermediate features of every record in a batch without noise"

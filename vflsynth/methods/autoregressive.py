@@ -50,8 +50,8 @@ _MOST_FEATURED = 1 << 15
 _FEWEST_TO_HOLD_OUT, _MOST_HELD_OUT = 20, 1 << 14
 """Records without, and with, which it is known well enough when to stop."""
 
-MOST_STEPS = 500
-"""Of an epoch, so that large tables are looked at as often as small ones."""
+MOST_STEPS = 125
+"""Of an epoch: large tables are looked at as often as one of 32,000 records, and end as soon."""
 
 
 class TrainAlone(Algorithm):
@@ -277,6 +277,11 @@ class AutoregressiveMethod(Method):
     }
 
     @property
+    def trains_unmatched(self) -> bool:
+        """Whether every party's network learns of all its records."""
+        return not self.is_private and self.parameters.unmatched != "ignore"
+
+    @property
     def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]
         """What the server may ask a party for, besides what every run asks."""
         own: dict[str, set[type[Message]]] = {
@@ -308,7 +313,7 @@ class AutoregressiveMethod(Method):
         bits = float(parameters.bits_per_record) if bounded else None
         context_dim = parameters.context_dim
         if context_dim is None:
-            context_dim = 32 if bits is None else max(2, round(2.0 * math.sqrt(bits)))
+            context_dim = 32 if bits is None else max(2, round(1.5 * math.sqrt(bits)))
         return AutoregressiveSettings(
             protocol=parameters.protocol,
             order=tuple(name for name in sorted(widths) if widths[name]),
@@ -324,6 +329,7 @@ class AutoregressiveMethod(Method):
             context_dim=context_dim,
             sender_hidden=256 if bounded else 0,
             bits_per_record=bits,
+            unmatched="train" if self.trains_unmatched else "ignore",
         )
 
     def duration(self, n_records: int, settings: AutoregressiveSettings) -> Duration:

@@ -44,6 +44,7 @@ _NOT_REPORTED = {
     "context_dim",
     "sender_hidden",
     "bits_per_record",
+    "unmatched",
 }
 """What has no meaning here, and the number of records."""
 
@@ -211,7 +212,7 @@ class PrivateAutoregressiveMethod(AutoregressiveMethod):
 
     @classmethod
     def reason_against(cls, parameters: Any, mechanism: Mechanism) -> str | None:
-        """Say that features cross, and that there is no gradient penalty."""
+        """Say that features cross, what was not planned for, and that no penalty is descended."""
         assert isinstance(mechanism, DPSGD)
         if parameters.protocol != "one_message":
             return (
@@ -220,6 +221,11 @@ class PrivateAutoregressiveMethod(AutoregressiveMethod):
                 "synthetic data and of the halves, and neither the server nor the later parties, "
                 "who see features of all records. If they must not: MixtureSynthesizer, or "
                 "VFLGANSynthesizer with MeanEmbedding"
+            )
+        if parameters.unmatched == "train":
+            return (
+                "unmatched='ignore', got 'train': sampling rate and noise are planned from the "
+                "public number of matched records, and nobody has stated how many others there are"
             )
         if mechanism.gradient_penalty_at != "fakes":
             return "gradient_penalty_at='fakes': it has no gradient penalty"

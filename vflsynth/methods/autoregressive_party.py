@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping
 
 import pandas as pd
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
@@ -37,6 +38,9 @@ _LARGEST_GRADIENT = 5.0
 _SMALLEST_IMPROVEMENT = 1e-3
 _CHUNK = 4096
 """Records that are looked at at once, but for training."""
+
+_OTHERS_PER_RECORD, _WEIGHT_OF_OTHERS = 1, 1.0
+"""Unmatched records in a batch for every matched one, and what their mean likelihood counts."""
 
 _MOST_CALIBRATED = 1 << 14
 """Records that are drawn to calibrate the biases."""
@@ -78,10 +82,11 @@ class AutoregressiveParty(TrainableParty):
         """
         self.settings, self.schedule, self.streams = settings, schedule, streams
         self.layout = Layout(self.transformer.spans_)
-        codes, values = self._split(streams.device)
+        codes, values = self._split(self.matched(), streams.device)
         self.codes, self.values = codes[schedule.order], values[schedule.order]
         replicas = len(schedule.order)
         self.context_dim = settings.width_for(self.name)
+        self.others: tuple[Tensor, Tensor] | None = None
         self.contexts = values.new_zeros(replicas, len(schedule.order[0]), 0)
         self.held_out_contexts: Tensor | None = None
         receivers = settings.receivers(self.name)
@@ -103,7 +108,11 @@ class AutoregressiveParty(TrainableParty):
         self.network = None
         if not self.layout.columns:
             return
-        self.network = ConditionalNetwork(self.layout, self.context_dim, settings.hidden, streams)
+        if settings.unmatched == "train" and len(others := self._encodable()):
+            codes, values = self._split(others, streams.device)
+            self.others = codes.expand(replicas, -1, -1), values.expand(replicas, -1, -1)
+        inputs = self.context_dim + (self.others is not None)
+        self.network = ConditionalNetwork(self.layout, inputs, settings.hidden, streams)
         self.start(self.network)
         self.optimizer = FlatAdam(self.network, learning_rate=settings.learning_rate, betas=_BETAS)
         self.average, self.selected = self.optimizer.flat.clone(), self.optimizer.flat.clone()
@@ -112,11 +121,21 @@ class AutoregressiveParty(TrainableParty):
         """Let the columns' own distributions be what training starts from."""
         network.start_from(self.codes[:, self.settings.n_held_out :])
 
-    def _split(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Encode the matched records as codes and numbers; one-hot only a part at a time."""
-        matched, parts = self.matched(), []
-        for start in range(0, len(matched), ENCODED_AT_ONCE):
-            rows = self.transformer.transform(matched.iloc[start : start + ENCODED_AT_ONCE])
+    def learned_from(self) -> tuple[pd.DataFrame, ...]:
+        """Return the matched records, and those of the others that train the network."""
+        more = () if self.others is None else (self._encodable(),)
+        return (*super().learned_from(), *more)
+
+    def _encodable(self) -> pd.DataFrame:
+        """Return the unmatched records all of whose values the matched ones have a code for."""
+        others = self.unmatched()
+        return others[self.transformer.holds(others)]
+
+    def _split(self, table: pd.DataFrame, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Encode records as codes and numbers; one-hot only a part at a time."""
+        parts = []
+        for start in range(0, len(table), ENCODED_AT_ONCE):
+            rows = self.transformer.transform(table.iloc[start : start + ENCODED_AT_ONCE])
             codes, values = self.layout.split(torch.from_numpy(self.transformer.spread(rows)))
             parts.append((codes.int(), values))
         codes, values = (torch.cat(own) for own in zip(*parts, strict=True))
@@ -213,19 +232,23 @@ class AutoregressiveParty(TrainableParty):
         """Take a step of maximum likelihood; return the loss's gradient of the contexts."""
         assert self.network is not None
         rows, dropout = self.schedule.rows(step), self.settings.dropout
+        contexts = contexts.detach().requires_grad_(self.settings.protocol == "trained")
+        codes, values = self._batch(self.codes, rows), self._batch(self.values, rows)
+        codes, values, shown = self._beside_others(step, codes, values, contexts)
         keep = None
         if dropout:
-            shape = (2, rows.shape[1], self.settings.hidden)
+            shape = (2, codes.shape[1], self.settings.hidden)
             drawn = self.streams.uniform("dropout", step, shape)
             factors = (drawn >= dropout).float() / (1.0 - dropout)
             keep = factors[:, 0], factors[:, 1]
-        contexts = contexts.detach().requires_grad_(self.settings.protocol == "trained")
-        found = self.network.log_likelihood(
-            self._batch(self.codes, rows).long(), self._batch(self.values, rows), contexts, keep
-        )
-        per_replica = found.sum(1).mean(1)
+        found = self.network.log_likelihood(codes.long(), values, shown, keep).sum(1)
+        n = rows.shape[1]
+        per_replica = found[:, :n].mean(1)
+        total = per_replica.sum()
+        if found.shape[1] > n:
+            total = total + _WEIGHT_OF_OTHERS * found[:, n:].mean(1).sum()
         wanted = [*self.optimizer.parameters, *([contexts] if contexts.requires_grad else [])]
-        gradients = torch.autograd.grad(-per_replica.sum(), wanted, allow_unused=True)
+        gradients = torch.autograd.grad(-total, wanted, allow_unused=True)
         with torch.no_grad():
             own = gradients[: len(self.optimizer.parameters)]
             self.optimizer.set_gradient(
@@ -240,6 +263,31 @@ class AutoregressiveParty(TrainableParty):
         last = gradients[-1] if contexts.requires_grad else None
         return torch.zeros_like(contexts) if last is None else last
 
+    def _beside_others(
+        self, step: int, codes: Tensor, values: Tensor, contexts: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Append a batch of unmatched records, which have no context but a flag that says so.
+
+        They follow from the party's own streams, and run through permutations of their own.
+        """
+        if self.others is None:
+            return codes, values, contexts
+        n_others, n = self.others[0].shape[1], _OTHERS_PER_RECORD * self.settings.batch_size
+        places = torch.arange(step * n, step * n + n)
+        first, last = int(places[0]) // n_others, int(places[-1]) // n_others
+        drawn = [
+            self.streams.permutation("unmatched", number, n_others)
+            for number in range(first, last + 1)
+        ]
+        rows = torch.cat(drawn, 1)[:, places - first * n_others]
+        nothing = contexts.new_zeros(len(codes), n, self.context_dim)
+        own_codes, own_values = (self._batch(own, rows) for own in self.others)
+        return (
+            torch.cat([codes, own_codes], 1),
+            torch.cat([values, own_values], 1),
+            torch.cat([with_flag(contexts, 0.0), with_flag(nothing, 1.0)], 1),
+        )
+
     def step(self) -> None:
         """Step along the gradient, and average the weights."""
         self.optimizer.step()
@@ -249,12 +297,13 @@ class AutoregressiveParty(TrainableParty):
 
     def _clip(self) -> None:
         """Clip every replica's gradient to a largest norm."""
-        gradient = self.optimizer.gradient
-        squares = torch.zeros_like(self.best).index_add_(
-            0, self.optimizer.replica_of, gradient.square()
-        )
+        sizes = [parameter.numel() for parameter in self.optimizer.parameters]
+        parts = self.optimizer.gradient.split(sizes)
+        gradients = [own.view(len(self.best), -1) for own in parts]
+        squares = torch.stack([own.square().sum(1) for own in gradients]).sum(0)
         factors = (_LARGEST_GRADIENT / (squares.sqrt() + 1e-12)).clamp_max(1.0)
-        gradient.mul_(factors[self.optimizer.replica_of])
+        for own in gradients:
+            own.mul_(factors.unsqueeze(1))
 
     @torch.no_grad()
     def held_out_likelihood(self) -> Tensor:
@@ -268,8 +317,11 @@ class AutoregressiveParty(TrainableParty):
         total = torch.zeros_like(self.best)
         for start in range(0, n, _CHUNK):
             part = slice(start, min(n, start + _CHUNK))
+            shown = contexts[:, part]
+            if self.others is not None:
+                shown = with_flag(shown, 0.0)
             found = self.network.log_likelihood(
-                self.codes[:, part].long(), self.values[:, part], contexts[:, part]
+                self.codes[:, part].long(), self.values[:, part], shown
             )
             total += found.sum((1, 2))
         self.optimizer.flat.copy_(current)
@@ -377,6 +429,8 @@ class AutoregressiveParty(TrainableParty):
             n = parameter.numel()
             own = self.selected[start : start + n].view(parameter.shape)
             found[name], start = own[replica : replica + 1].clone(), start + n
+        if self.others is not None:  # the flag, which synthetic records never have
+            found["first"] = found["first"][:, :-1].clone()
         return found
 
     def state(self) -> dict[str, Tensor]:
@@ -404,3 +458,8 @@ class AutoregressiveParty(TrainableParty):
             self.optimizer.flat.copy_(state["flat"])
             self.optimizer.load_state(section(state, "adam"))
             self.average, self.selected = state["average"].clone(), state["selected"].clone()
+
+
+def with_flag(contexts: Tensor, value: float) -> Tensor:
+    """Append a number that is the same for all records, (replica, record, context + 1)."""
+    return F.pad(contexts, (0, 1), value=value)

@@ -12,19 +12,12 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.methods.autoregressive_settings import AutoregressiveSettings
 from vflsynth.methods.settings import labelled, section
 from vflsynth.networks.adam import FlatAdam
-from vflsynth.networks.contexts import Sender
-from vflsynth.networks.layers import Linear
+from vflsynth.networks.contexts import PairCritic, Sender, into_ball
 
 _BETAS = (0.9, 0.999)
 _LEARNING_RATE = 1e-3
 _BATCH_SIZE, _MAX_STEPS, _LOOK_EVERY, _PATIENCE = 512, 3000, 100, 5
-_N_TARGETS, _DECODER_HIDDEN = 64, 256
-_SMALLEST_ERROR = 1e-4
-_FOR_TARGETS = 8000
-"""Records of which principal components, and what predicts them, are computed."""
-
-_PENALTIES = tuple(10.0**k for k in range(-4, 2))
-"""Of ridge regression, in the mean eigenvalue of what it inverts."""
+_CRITIC_HIDDEN, _CRITIC_OUT = 256, 64
 
 
 class ContextServer(nn.Module):
@@ -58,7 +51,7 @@ class ContextServer(nn.Module):
         return found
 
     def contexts(self, features: Mapping[str, Tensor], receiver: str) -> Tensor:
-        """Make a receiver's contexts without noise, (replica, record, context) in [-1, 1]."""
+        """Make a receiver's contexts without noise, (replica, record, context) in a ball."""
         total: Tensor | None = None
         for name in self.settings.senders(receiver):
             place = self.settings.receivers(name).index(receiver)
@@ -67,7 +60,7 @@ class ContextServer(nn.Module):
         if total is None:
             some = next(iter(features.values()))
             return some.new_zeros(*some.shape[:2], 0)
-        return total.tanh()
+        return into_ball(total)
 
     @torch.no_grad()
     def noisy_contexts(self, parts: Mapping[str, Tensor], receiver: str) -> Tensor:
@@ -87,7 +80,7 @@ class ContextServer(nn.Module):
         for name in names:
             total += parts[name][:, :, self.settings.receivers(name).index(receiver)]
         noise = self.streams.normal(f"noise.{self._place(receiver)}", 0, tuple(total.shape[1:]))
-        return total.tanh() + self.settings.noise_std * noise
+        return into_ball(total) + self.settings.noise_std * noise
 
     def learn(self, features: Mapping[str, Tensor]) -> None:
         """Learn to tell, through the noise, what says most about every receiver's features.
@@ -98,11 +91,10 @@ class ContextServer(nn.Module):
 
         Notes
         -----
-        Every receiver has a channel and a decoder of its own. The loss is that of a Gaussian
-        likelihood of `canonical_components`, each with the variance that its errors have: a bound
-        on the information that a context has about them (Barber and Agakov 2003). Squared errors
-        would weigh what nobody else knows of the receiver's columns like what others determine. A
-        tenth of the records says when to stop.
+        Every receiver has a channel and a critic of its own, which is shown noisy contexts and
+        features of a batch of records and learns which belong together: a bound on the information
+        that a context has about the features (van den Oord et al. 2018). What nobody else knows of
+        the receiver's columns does not help. A tenth of the records says when to stop.
         """
         for receiver in self.settings.order[1:]:
             self._learn_channel(features, receiver)
@@ -110,16 +102,11 @@ class ContextServer(nn.Module):
     def _learn_channel(self, features: Mapping[str, Tensor], receiver: str) -> None:
         settings, place = self.settings, self._place(receiver)
         names = settings.senders(receiver)
-        given = torch.cat([features[name] for name in names], 2)
-        targets = canonical_components(given, features[receiver], _N_TARGETS)
+        targets = _standardised(features[receiver])
         replicas, n_records, n_targets = targets.shape
         streams = self.streams.child(f"channel {place}")
-        decoder = nn.Sequential(
-            Linear(
-                settings.context_dim, _DECODER_HIDDEN, bias=True, streams=streams, name="decoder.0"
-            ),
-            nn.ReLU(),
-            Linear(_DECODER_HIDDEN, n_targets, bias=True, streams=streams, name="decoder.1"),
+        critic = PairCritic(
+            settings.context_dim, n_targets, _CRITIC_HIDDEN, _CRITIC_OUT, streams, "critic"
         )
         parts = nn.ModuleList()
         for name in names:
@@ -127,7 +114,7 @@ class ContextServer(nn.Module):
             if sender.hidden is not None:
                 parts.append(sender.hidden[k])
             parts.append(sender.output[k])
-        parts.append(decoder)
+        parts.append(critic)
         optimizer = FlatAdam(parts, learning_rate=_LEARNING_RATE, betas=_BETAS)
         n_held_out = n_records // 10
         held_out = {name: features[name][:, :n_held_out] for name in names}
@@ -141,7 +128,8 @@ class ContextServer(nn.Module):
             rows = rows.clamp_max(n_records - 1)
             clean = self.contexts({name: _at(features[name], rows) for name in names}, receiver)
             noise = streams.normal("noise", step, (batch, settings.context_dim))
-            loss = _error(decoder(clean + settings.noise_std * noise), _at(targets, rows))
+            scores = critic(clean + settings.noise_std * noise, _at(targets, rows))
+            loss = _confusion(scores, rows)
             optimizer.set_gradient(torch.autograd.grad(loss.sum(), optimizer.parameters))
             optimizer.step()
             if (step + 1) % _LOOK_EVERY:
@@ -151,8 +139,13 @@ class ContextServer(nn.Module):
                     clean = self.contexts(held_out, receiver)
                     shape = (n_held_out, settings.context_dim)
                     noise = streams.normal("held-out noise", 0, shape)
-                    found = decoder(clean + settings.noise_std * noise)
-                    loss = _error(found, targets[:, :n_held_out])
+                    noisy = clean + settings.noise_std * noise
+                    loss = torch.stack(
+                        [
+                            _confusion(critic(noisy[:, own], targets[:, own]))
+                            for own in _batches(n_held_out)
+                        ]
+                    ).mean(0)
                 improved = (loss < best - 1e-4) & (waited < _PATIENCE)
                 best = torch.where(improved, loss, best)
                 waited = torch.where(improved, 0, waited + 1)
@@ -293,78 +286,30 @@ def check_features(
         raise ProtocolError(f"the parties' features do not go together: {shapes}")
 
 
-@torch.no_grad()
-def principal_components(features: Tensor, n_components: int) -> Tensor:
-    """Compute the leading principal components of features, each of unit variance.
-
-    Parameters
-    ----------
-    features : Tensor, shape (replica, record, feature)
-    n_components : int
-        At most.
-
-    Returns
-    -------
-    Tensor, shape (replica, record, component)
-    """
-    some = features[:, :_FOR_TARGETS]
-    mean, deviation = some.mean(1, keepdim=True), some.std(1, keepdim=True, correction=0)
-    scaled = (some - mean) / (deviation + 1e-6)
-    covariance = scaled.mT @ scaled / some.shape[1]
-    variances, vectors = torch.linalg.eigh(covariance.double())
-    n = min(n_components, variances.shape[-1])
-    variances, vectors = variances[:, -n:].clamp_min(1e-6), vectors[:, :, -n:]
-    projection = (vectors / variances.sqrt().unsqueeze(1)).float()
-    components: Tensor = (features - mean) / (deviation + 1e-6) @ projection
-    return components
+def _standardised(features: Tensor) -> Tensor:
+    mean, deviation = features.mean(1, keepdim=True), features.std(1, keepdim=True, correction=0)
+    return (features - mean) / (deviation + 1e-6)
 
 
-@torch.no_grad()
-def canonical_components(given: Tensor, features: Tensor, n_components: int) -> Tensor:
-    """Rotate principal components of features to what others tell more and less about.
-
-    Parameters
-    ----------
-    given : Tensor, shape (replica, record, feature)
-        Of all senders, side by side.
-    features : Tensor, shape (replica, record, feature)
-    n_components : int
-        At most.
-
-    Returns
-    -------
-    Tensor, shape (replica, record, component)
-        Of unit variance and uncorrelated; by the share of each that ridge regression explains of a
-        fifth of the records, least first.
-    """
-    targets = principal_components(features, n_components)
-    x, y = (own[:, :_FOR_TARGETS].double() for own in (given, targets))
-    x = (x - x.mean(1, keepdim=True)) / (x.std(1, keepdim=True, correction=0) + 1e-6)
-    n_tested = max(1, x.shape[1] // 5)
-    fitted, tested = slice(min(n_tested, x.shape[1] - 1), None), slice(n_tested)
-    squares, answers = x[:, fitted].mT @ x[:, fitted], x[:, fitted].mT @ y[:, fitted]
-    wanted = y[:, tested]
-    diagonal = squares.diagonal(dim1=1, dim2=2)
-    scale = diagonal.mean(1, keepdim=True).clamp_min(1e-6)
-    best = torch.full_like(scale[:, 0], torch.inf)
-    explained = torch.zeros_like(wanted.mT @ wanted)
-    for penalty in _PENALTIES:
-        penalised = squares + torch.diag_embed(penalty * scale.expand_as(diagonal))
-        weights = torch.cholesky_solve(answers, torch.linalg.cholesky(penalised))
-        found = x[:, tested] @ weights
-        error = (found - wanted).square().mean((1, 2))
-        together = found.mT @ wanted / n_tested
-        explained = torch.where((error < best)[:, None, None], together, explained)
-        best = torch.minimum(best, error)
-    directions = torch.linalg.eigh((explained + explained.mT) / 2.0).eigenvectors
-    rotated: Tensor = targets @ directions.float()
-    return rotated
+def _batches(n_records: int) -> list[slice]:
+    """Places of as many whole batches as there are, of one at least."""
+    size = min(_BATCH_SIZE, n_records)
+    return [slice(k * size, (k + 1) * size) for k in range(n_records // size)]
 
 
 def _at(values: Tensor, rows: Tensor) -> Tensor:
     return values.gather(1, rows.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
 
 
-def _error(found: Tensor, targets: Tensor) -> Tensor:
-    """Mean logarithm of the components' mean squared errors, (replica,)."""
-    return (found - targets).square().mean(1).clamp_min(_SMALLEST_ERROR).log().mean(1)
+def _confusion(scores: Tensor, rows: Tensor | None = None) -> Tensor:
+    """Mean cross-entropy of finding a context's features, and the reverse, (replica,).
+
+    A record that a batch has twice is not to be told from itself.
+    """
+    own = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
+    if rows is not None:
+        same = rows.unsqueeze(1) == rows.unsqueeze(2)
+        scores = scores.masked_fill(same & ~own, -torch.inf)
+    found = scores.diagonal(dim1=1, dim2=2)
+    rest = (scores.logsumexp(1) + scores.logsumexp(2)) / 2.0
+    return (rest - found).mean(1)

@@ -11,6 +11,7 @@ FEATURE_BLOCK = 1 << 15
 """Records whose features one message holds: 64 MiB of 512 features."""
 
 ContextProtocol = Literal["bounded", "trained", "one_message"]
+Unmatched = Literal["train", "ignore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class AutoregressiveSettings:
     dropout, learning_rate, weight_average : float
     bits_per_record : float or None
         None where nothing bounds it.
+    unmatched : {"train", "ignore"}
     """
 
     protocol: ContextProtocol
@@ -44,6 +46,7 @@ class AutoregressiveSettings:
     context_dim: int
     sender_hidden: int
     bits_per_record: float | None
+    unmatched: Unmatched
 
     @property
     def noise_std(self) -> float:

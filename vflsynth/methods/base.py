@@ -162,6 +162,11 @@ class Method(ABC):
         return self.privacy is not None and self.privacy.protects_synthetic_data
 
     @property
+    def trains_unmatched(self) -> bool:
+        """Whether records that other parties lack train the columns of the party that has them."""
+        return False
+
+    @property
     def public_schema(self) -> PublicSchema | None:
         """What is public about the columns, of a mechanism that takes such a schema."""
         found: PublicSchema | None = getattr(self.privacy, "public_schema", None)

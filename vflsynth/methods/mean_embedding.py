@@ -19,12 +19,12 @@ from vflsynth.models.samplers import GeneratorSampler, RowSampler
 from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.protocol import Channel, Schedule
 from vflsynth.protocol.messages import (
-    MaskedAngles,
+    MaskedPoints,
     NoisyHistograms,
     Presence,
     SumShares,
 )
-from vflsynth.secure import record_blocks
+from vflsynth.secure import blocks_of
 
 STEPS_PER_EPOCH = 100
 """No step reads a record, so an epoch is just a number of steps."""
@@ -65,9 +65,9 @@ class MeanEmbedding(Algorithm):
         if self.server.released is not None:
             return
         self.server.learn_columns(self.channel.gather(NoisyHistograms, 0))
+        self.channel.scatter(self.server.counts())
         for block in range(self.server.n_blocks):
-            masked = self.channel.gather(MaskedAngles, block)
-            self.channel.scatter(self.server.open(block, masked))
+            self.server.add(block, self.channel.gather(MaskedPoints, block))
         self.server.publish(self.channel.gather(SumShares, 0))
 
     def step(self, step: int) -> None:
@@ -103,7 +103,7 @@ class MeanEmbeddingMethod(Method):
 
     party = MeanEmbeddingParty
     owners = Discriminators.PRIVATE
-    asks = frozenset({NoisyHistograms, MaskedAngles, SumShares, Presence})
+    asks = frozenset({NoisyHistograms, MaskedPoints, SumShares, Presence})
 
     @property
     def embedding(self) -> MeanEmbeddingPlan:
@@ -114,13 +114,14 @@ class MeanEmbeddingMethod(Method):
 
     @property
     def features(self) -> FeatureSum:
-        """How the sum of the joint records' features is computed."""
+        """How the sum of the joint records' features is computed, if all are."""
         plan = self.embedding
         return FeatureSum(plan.noise_std, plan.n_features, len(self.columns), self.n_records)
 
     def n_blocks(self, settings: Settings) -> int:
-        """Return how many blocks of records there are masked angles of."""
-        return len(record_blocks(self.n_records, self.embedding.n_features))
+        """Return how many blocks of records there are masked points of, at most."""
+        features = self.features
+        return len(blocks_of(features.n_parties, features.n_records, features.n_frequencies))
 
     def settings(self, n_records: int, widths: Mapping[str, int]) -> Settings:
         """Fill in defaults: from the encoded widths, which are published, and from no record."""
@@ -164,7 +165,7 @@ class MeanEmbeddingMethod(Method):
     def algorithm(
         self, channel: Channel, settings: Settings, streams: RandomStreams
     ) -> MeanEmbedding:
-        """Make the algorithm, and the server that adds up masked angles and shares, and trains."""
+        """Make the algorithm, and the server that adds up what is masked, and trains."""
         assert self.privacy is not None
         server = MeanEmbeddingServer(
             channel.names,

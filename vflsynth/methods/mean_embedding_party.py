@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +22,14 @@ from vflsynth.privacy.mean_embedding import project_records
 from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import (
+    FeatureCount,
     GeneratorWeights,
-    MaskedAngles,
+    MaskedPoints,
     NoisyHistograms,
     Presence,
-    SharedPoints,
     SumShares,
 )
-from vflsynth.secure import Opening, PhaseParty, angles_of
+from vflsynth.secure import RotationParty, angles_of
 
 _ROWS = 4096  # records that are encoded and projected at a time
 
@@ -54,7 +55,7 @@ class MeanEmbeddingParty(TrainableParty):
     """
 
     weights: Mapping[str, Tensor]
-    _angles: PhaseParty | None = None
+    _rotations: RotationParty | None = None
 
     def build_for(
         self,
@@ -106,35 +107,48 @@ class MeanEmbeddingParty(TrainableParty):
         self._features, self._names, self._noise = features, names, noise
         self._n_dummies = n_dummies
 
-    @answers(MaskedAngles)
-    def masked_angles(self, step: int) -> MaskedAngles:
-        """Mask a block's angles; the first time, all records are turned into them."""
-        if self._angles is None:
-            self._angles = PhaseParty(
-                self.name,
-                self._read(),
-                self._names,
-                self.schedule.attempt,
-                self._features.arithmetic,
-                self._n_dummies,
-            )
-        return MaskedAngles(self.name, SERVER, step, self._angles.mask(step))
+    @takes(FeatureCount)
+    def take_count(self, message: FeatureCount) -> None:
+        """Turn all records into angles, at as many frequencies as the server asks for.
 
-    @takes(SharedPoints)
-    def take_points(self, message: SharedPoints) -> None:
-        """Add up this party's share of a block."""
-        self._sharing("points").take(message.step, Opening(message.seed, message.opened))
+        Whatever it asks for, the noise is in proportion to what a record adds at these.
+        """
+        planned, asked = self._features.n_features, message.n_features
+        if self._rotations is not None or asked % 2 or not 2 <= asked <= planned:
+            raise ProtocolError(
+                f"the server asked party {self.name!r} for {asked} features, or twice; expected an "
+                f"even number from 2 to {planned}, once"
+            )
+        self._features = replace(self._features, n_features=asked)
+        self.frequencies = self.frequencies[:, : self._features.n_frequencies]
+        self._rotations = RotationParty(
+            self.name,
+            self._read(),
+            self._names,
+            self.schedule.attempt,
+            self._features.arithmetic,
+            self._n_dummies,
+        )
+
+    @answers(MaskedPoints)
+    def masked_points(self, step: int) -> MaskedPoints:
+        """Mask a block's points and turns."""
+        sent = self._sharing().mask(step)
+        return MaskedPoints(self.name, SERVER, step, sent.points, sent.turns)
 
     @answers(SumShares)
     def sum_shares(self, step: int) -> SumShares:
         """Send the share of the sum, with noise at every frequency, once."""
         noise = self._features.grid.noise((self._features.n_features,), rng=self._noise)
-        return SumShares(self.name, SERVER, step, self._sharing("a question").shares(noise))
+        return SumShares(self.name, SERVER, step, self._sharing().shares(noise))
 
-    def _sharing(self, what: str) -> PhaseParty:
-        if self._angles is None:
-            raise ProtocolError(f"party {self.name!r} got {what} before it sent any masked angles")
-        return self._angles
+    def _sharing(self) -> RotationParty:
+        if self._rotations is None:
+            raise ProtocolError(
+                f"party {self.name!r} was asked for its records before it was told how many "
+                "features are summed"
+            )
+        return self._rotations
 
     def _read(self) -> npt.NDArray[np.uint16]:
         """Turn all records into angles, shape (record, frequency)."""

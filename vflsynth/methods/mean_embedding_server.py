@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -24,17 +26,17 @@ from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import (
+    FeatureCount,
     GeneratorWeights,
-    MaskedAngles,
+    MaskedPoints,
     NoisyHistograms,
-    SharedPoints,
     SumShares,
 )
-from vflsynth.secure import PhaseServer
+from vflsynth.secure import RotationServer, Turning, bytes_per_angle
 
 
 class MeanEmbeddingServer:
-    """Adds masked angles and shares, publishes the noisy mean of the features, and learns from it.
+    """Adds up masked points, publishes the noisy mean of the features, and learns from it.
 
     Fakes are compared with the release as `shrink_mean_embedding` reads it, not with the release
     itself, whose errors they would learn.
@@ -44,6 +46,7 @@ class MeanEmbeddingServer:
     names : sequence of str
         The parties.
     features : FeatureSum
+        Of all features that were planned.
     embedding : MeanEmbeddingPlan
     settings : Settings
     n_steps : int
@@ -55,6 +58,8 @@ class MeanEmbeddingServer:
 
     Attributes
     ----------
+    features : FeatureSum
+        Of those that are summed, once columns are known.
     released, target : Tensor or None, shape (n_features,)
         The noisy mean embedding, and what fakes are compared with; None before the release.
     training : GeneratorTraining
@@ -62,9 +67,9 @@ class MeanEmbeddingServer:
 
     Notes
     -----
-    Sees masked angles and shares, which are uniformly random but for the noisy sum that all shares
-    add up to (`vflsynth.secure.phases`), and noisy histograms. All that it learns is made of these
-    two releases.
+    Sees masked points, turns and shares, which are uniformly random but for the noisy sum that all
+    add up to (`vflsynth.secure.rotations`), and noisy histograms. All that it learns is made of
+    these two releases.
     """
 
     training: GeneratorTraining
@@ -82,19 +87,41 @@ class MeanEmbeddingServer:
     ) -> None:
         self.features, self.relation, self.streams = features, relation, streams
         self._embedding, self._settings, self._n_steps = embedding, settings, n_steps
-        n_frequencies = features.n_features // 2
-        self._phases = PhaseServer(names, features.n_records, n_frequencies, features.arithmetic)
-        self.n_blocks = len(self._phases.blocks)
+        self._names = sorted(names)
         self.released: Tensor | None = None
         self.target: Tensor | None = None
 
-    def open(self, block: int, received: Mapping[str, MaskedAngles]) -> dict[str, SharedPoints]:
-        """Share what a block's joint masked angles stand for among the parties."""
-        opened = self._phases.open(block, {n: m.angles for n, m in received.items()})
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of records that are summed."""
+        return len(self._rotations.blocks)
+
+    def counts(self) -> dict[str, FeatureCount]:
+        """Choose how many features are summed, and tell all parties.
+
+        As many as were planned, or as parties may send bytes of: a hundredth is left for what is
+        not about records. All that it depends on is published.
+        """
+        planned, n_parties = self.features, len(self._names)
+        n_records = math.ceil(self._n_records())
+        bits = replace(planned, n_records=n_records).arithmetic.bits
+        if per_angle := bytes_per_angle(n_parties, bits):
+            most = int(0.99e6 * self._embedding.most_megabytes / (n_records * per_angle))
+            self._keep(2 * max(1, min(planned.n_frequencies, most)))
+        self._rotations = RotationServer(
+            self._names,
+            self.features.n_records,
+            self.features.n_frequencies,
+            self.features.arithmetic,
+        )
         return {
-            name: SharedPoints(SERVER, name, block, part.seed, part.opened)
-            for name, part in opened.items()
+            name: FeatureCount(SERVER, name, 0, self.features.n_features) for name in self._names
         }
+
+    def add(self, block: int, received: Mapping[str, MaskedPoints]) -> None:
+        """Add up a block of records."""
+        sent = {name: Turning(m.points, m.turns) for name, m in received.items()}
+        self._rotations.add(block, sent)
 
     def learn_columns(self, histograms: Mapping[str, NoisyHistograms]) -> None:
         """Learn how the parties' columns are encoded, as far as they publish it.
@@ -104,7 +131,7 @@ class MeanEmbeddingServer:
         ProtocolError
             If a party sent what it must not, naming it.
         """
-        self._published = {name: histograms[name] for name in self._phases.names}
+        self._published = {name: histograms[name] for name in self._names}
         self._encodings = {name: published_encoding(m) for name, m in self._published.items()}
         frequencies = [
             frequencies_of(self._published[name].seed, encoding.width_, self._embedding)
@@ -112,18 +139,17 @@ class MeanEmbeddingServer:
         ]
         self._frequencies = torch.cat(frequencies)
 
+    def _keep(self, n_features: int) -> None:
+        """Let the first of all features be all."""
+        self.features = replace(self.features, n_features=n_features)
+        self._frequencies = self._frequencies[:, : self.features.n_frequencies]
+
     def publish(self, shares: Mapping[str, SumShares]) -> None:
         """Release the mean embedding, once; a second release would cost a second budget."""
         if self.released is not None:
             raise ProtocolError("the mean embedding has already been released")
-        total = self._phases.totals({name: m.shares for name, m in shares.items()})
-        encodings = self._encodings.values()
-        if self.relation is NeighbouringRelation.REPLACE_ONE:
-            n_records = float(self.features.n_records)
-        else:
-            n_records = estimate_n_records(
-                [h.counts for encoding in encodings for h in encoding.histograms_.values()]
-            )
+        total = self._rotations.totals({name: m.shares for name, m in shares.items()})
+        encodings, n_records = self._encodings.values(), self._n_records()
         released = self.features.features(total) / n_records
         (rng,) = self.streams.numpy_generators("independent records")
         drawn = [encoding.draw_independent(DRAWN_RECORDS, rng) for encoding in encodings]
@@ -136,6 +162,15 @@ class MeanEmbeddingServer:
         device = self.streams.device
         self.released, self.target = (x.to(device, torch.float32) for x in (released, target))
         self._make_generators(self.target)
+
+    def _n_records(self) -> float:
+        """Return the number of records, as far as it is published."""
+        if self.relation is NeighbouringRelation.REPLACE_ONE:
+            return float(self.features.n_records)
+        encodings = self._encodings.values()
+        return estimate_n_records(
+            [h.counts for encoding in encodings for h in encoding.histograms_.values()]
+        )
 
     def _make_generators(self, target: Tensor) -> None:
         self.training = GeneratorTraining(
@@ -170,8 +205,9 @@ class MeanEmbeddingServer:
         self.learn_columns(
             {
                 name: NoisyHistograms(name, SERVER, 0, **section(state, f"published/{name}"))
-                for name in self._phases.names
+                for name in self._names
             }
         )
+        self._keep(len(self.released))
         self._make_generators(self.target)
         self.training.load_state(section(state, "training"))

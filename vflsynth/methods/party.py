@@ -20,7 +20,7 @@ from torch import Tensor
 from vflsynth._warnings import warn_user
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError, PublishingWarning
-from vflsynth.frames import check_no_empty_column, party_keys, positions
+from vflsynth.frames import check_no_empty_column, intersect, party_keys, positions
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.protocol import SERVER, Participant, answers, takes
 from vflsynth.protocol.messages import AlignmentNotice, KeyList
@@ -161,16 +161,28 @@ class Party(Participant):
         columns = self._frame if self._on is None else self._frame.drop(columns=[self._on])
         return columns.take(rows)
 
+    def unmatched(self) -> pd.DataFrame:
+        """Return the columns of all other rows, in the order of their sorted keys."""
+        others = np.ones(len(self._frame), np.bool_)
+        others[self.matched_rows] = False
+        keys = intersect({self.name: self.keys[others]})
+        columns = self._frame if self._on is None else self._frame.drop(columns=[self._on])
+        return columns.take(positions(self.keys, keys))
+
+    def learned_from(self) -> tuple[pd.DataFrame, ...]:
+        """Return the tables of records that are encoded."""
+        return (self.matched(),)
+
     def digest(self, secret: bytes) -> str:
         """Return a keyed digest of the encoding and the encoded records.
 
         Whoever has the secret can tell whether a later run has the same records, and nothing else.
         """
         found = hmac.new(secret, json.dumps(self.transformer.to_dict()).encode(), hashlib.sha256)
-        matched = self.matched()
-        for start in range(0, len(matched), ENCODED_AT_ONCE):
-            part = matched.iloc[start : start + ENCODED_AT_ONCE]
-            found.update(self.transformer.transform(part).tobytes())
+        for table in self.learned_from():
+            for start in range(0, len(table), ENCODED_AT_ONCE):
+                part = table.iloc[start : start + ENCODED_AT_ONCE]
+                found.update(self.transformer.transform(part).tobytes())
         return found.hexdigest()
 
     @answers(KeyList)

@@ -12,7 +12,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.models.samplers import RowSampler
 from vflsynth.networks.conditional import ConditionalNetwork, network_of
-from vflsynth.networks.contexts import FixedFeatures, Sender
+from vflsynth.networks.contexts import FixedFeatures, Sender, into_ball
 from vflsynth.networks.layers import one_replica
 from vflsynth.networks.layout import Layout
 from vflsynth.networks.mixtures import Known
@@ -155,7 +155,7 @@ class AutoregressiveSampler(RowSampler):
             return None
         if self.passes_features:
             return torch.cat(list(received), 1)
-        clean = torch.stack(list(received)).sum(0).tanh()
+        clean = into_ball(torch.stack(list(received)).sum(0))
         if not self.noise_std:
             return clean
         noise = streams.normal("contexts", index, tuple(clean.shape))[0]

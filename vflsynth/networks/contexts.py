@@ -137,13 +137,75 @@ class Sender(nn.Module):
         return found
 
 
+class PairCritic(nn.Module):
+    """Says how well contexts and features go together, for R replicas.
+
+    A hidden layer and a linear one for either; the score is a scalar product.
+
+    Parameters
+    ----------
+    context_dim, n_features, hidden, out : int
+    streams : RandomStreams
+        Initial weights.
+    name : str
+        Of the streams.
+    """
+
+    def __init__(
+        self,
+        context_dim: int,
+        n_features: int,
+        hidden: int,
+        out: int,
+        streams: RandomStreams,
+        name: str,
+    ) -> None:
+        super().__init__()
+
+        def layers(label: str, n_in: int) -> nn.Sequential:
+            sizes = {"0": (n_in, hidden), "1": (hidden, out)}
+            first, last = (
+                Linear(*size, bias=True, streams=streams, name=f"{name}.{label}.{k}")
+                for k, size in sizes.items()
+            )
+            return nn.Sequential(first, nn.ReLU(), last)
+
+        self.of_contexts = layers("contexts", context_dim)
+        self.of_features = layers("features", n_features)
+        self.scale = out**-0.5
+
+    def forward(self, contexts: Tensor, features: Tensor) -> Tensor:
+        """Score every context with every record's features, (replica, context, record)."""
+        told, wanted = self.of_contexts(contexts), self.of_features(features)
+        found: Tensor = self.scale * torch.bmm(told, wanted.mT)
+        return found
+
+
+def into_ball(total: Tensor) -> Tensor:
+    """Move w numbers towards 0 until their squares sum to less than w, which bounds a context.
+
+    Parameters
+    ----------
+    total : Tensor, shape (..., number)
+
+    Returns
+    -------
+    Tensor, shape (..., number)
+        ``total / sqrt(1 + |total|**2 / w)``, a hair less for rounding.
+    """
+    radius = math.sqrt(total.shape[-1])
+    length = torch.linalg.vector_norm(total, dim=-1, keepdim=True)
+    length = torch.hypot(length, torch.full_like(length, radius))
+    return total * (radius * (1.0 - 1e-6) / length)
+
+
 def bits_of_channel(context_dim: int, noise_std: float) -> float:
     """Bound the information that a noisy context carries about a record.
 
     Parameters
     ----------
     context_dim : int
-        Numbers, each in [-1, 1] before the noise.
+        Numbers, whose squares sum to at most `context_dim` before the noise (`into_ball`).
     noise_std : float
         Standard deviation of the independent Gaussian noise on each.
 
@@ -154,10 +216,11 @@ def bits_of_channel(context_dim: int, noise_std: float) -> float:
 
     Notes
     -----
-    A number in [-1, 1] has a second moment of at most 1 whatever its distribution is, also given
-    anything that a receiver knows; the capacity of the Gaussian channel of power 1 (Shannon 1948)
-    therefore bounds the mutual information of record and context, and independent noises let the
-    bounds of the numbers add up.
+    Whatever the distribution of the numbers is, also given anything that a receiver knows, their
+    second moments p_i sum to at most `context_dim`. The noises are independent, so that the numbers
+    together carry at most ``sum_i log2(1 + p_i / noise_std**2) / 2`` bits, the capacities of
+    Gaussian channels of these powers (Shannon 1948), which is largest with all p_i = 1. A cube of
+    numbers in [-1, 1] lies in the ball and has the same bound, but lets fewer bits through.
     """
     return 0.5 * context_dim * math.log2(1.0 + noise_std**-2)
 

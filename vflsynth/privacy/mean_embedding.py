@@ -7,7 +7,7 @@ itself but the estimate that `vflsynth.privacy.shrinkage` makes of it.
 
 Party i projects each record's encoded columns, ``x_i @ W_i`` of shape (record, n_features / 2). The
 features are cosine and sine of all parties' projections, added. Nobody adds them for a record:
-`vflsynth.secure.phases` sums features over records such that no projection is seen.
+`vflsynth.secure.rotations` sums features over records such that no projection is seen.
 """
 
 from __future__ import annotations

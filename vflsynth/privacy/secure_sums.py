@@ -8,13 +8,14 @@ least as much as the ledger says. Everybody else faces all of it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from vflsynth.privacy.releases import RESOLUTION, Grid, Ints, Release
-from vflsynth.secure import RADIUS, Arithmetic, unit
+from vflsynth.secure import BITS, Arithmetic, largest_product, unit
 
 _FINEST = 20  # a unit has at most 2**20 steps, so that 64 bits hold more records than there are
 _LARGEST = 36  # binary digits of the largest noise that can be drawn, in steps
@@ -41,7 +42,9 @@ def unit_grid(noise_std: float) -> Grid:
     return Grid.of(noise_std, binary - exponent)
 
 
-def unit_arithmetic(largest: float, grid: Grid, n_noises: int) -> Arithmetic:
+def unit_arithmetic(
+    largest: float, grid: Grid, n_noises: int, sizes: Sequence[int] = (32, 64)
+) -> Arithmetic:
     """Choose what noisy sums of units are computed in.
 
     Parameters
@@ -52,8 +55,10 @@ def unit_arithmetic(largest: float, grid: Grid, n_noises: int) -> Arithmetic:
         Of `unit_grid`.
     n_noises : int
         How many parties' noise it gets.
+    sizes : sequence of int, default=(32, 64)
+        See `Arithmetic.of`.
     """
-    return Arithmetic.of(largest + _TAIL * n_noises * grid.noise_std, -grid.exponent)
+    return Arithmetic.of(largest + _TAIL * n_noises * grid.noise_std, -grid.exponent, sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,8 @@ class FeatureSum:
     """How the sum of all joint records' random features is computed.
 
     A record's features are, at each of K frequencies, cosine and sine of its joint angle over
-    ``sqrt(K)``. `vflsynth.secure.phases` adds them up across parties, each rounded and in units of
-    which a record has at most ``RADIUS² sqrt(K)``: the sensitivity needs no margin for rounding.
+    ``sqrt(K)``. `vflsynth.secure.rotations` adds them up across parties, each rounded and in units
+    of which a record has at most ``F^k sqrt(K)``: the sensitivity needs no margin for rounding.
 
     Parameters
     ----------
@@ -82,17 +87,24 @@ class FeatureSum:
     @property
     def grid(self) -> Grid:
         """Of each party's noise, in units."""
-        return unit_grid(self.noise_std * _record_norm(self.n_features))
+        norm = largest_product(self.n_parties) * math.sqrt(self.n_frequencies)
+        return unit_grid(self.noise_std * norm)
 
     @property
     def arithmetic(self) -> Arithmetic:
         """What parties' shares add up in."""
-        return unit_arithmetic(RADIUS**2 * self.n_records, self.grid, self.n_parties)
+        largest = largest_product(self.n_parties) * self.n_records
+        return unit_arithmetic(largest, self.grid, self.n_parties, BITS)
 
     @property
     def joint_noise_std(self) -> float:
         """Noise of all parties in what `features` returns."""
         return self.grid.noise_std * math.sqrt(self.n_parties) * self._feature
+
+    @property
+    def n_frequencies(self) -> int:
+        """K."""
+        return self.n_features // 2
 
     def features(self, steps: Ints) -> Tensor:
         """Return the noisy sum of features, float64 of shape (n_features,), from what was released.
@@ -104,9 +116,4 @@ class FeatureSum:
     @property
     def _feature(self) -> float:
         """What a unit is of a feature, rounding undone."""
-        return 1.0 / (unit() * math.sqrt(self.n_features / 2))
-
-
-def _record_norm(n_features: int) -> float:
-    """Return the most that a record adds to a sum of features, in units."""
-    return RADIUS**2 * math.sqrt(n_features / 2)
+        return 1.0 / (unit(self.n_parties) * math.sqrt(self.n_frequencies))

@@ -480,30 +480,16 @@ _UNIFORM = "nothing: uniformly random to its receiver, whatever the records are"
     when=When.BLOCK,
     slow=True,
     masked=True,
-    contents="angles w_i^k x_i of the block's records in 2^16ths of a turn (b, K), each with a "
-    "mask that is drawn of the shared secret",
-    tells=_UNIFORM + " (`vflsynth.secure.phases`)",
+    contents="of angles w_i^k x_i of the block's records, each with a dither that is drawn of the "
+    "shared secret, points of the circle (2, b, K, bytes), masked, or turns in 2^8ths of the "
+    "circle (b, K); both at parties but the first and last of three and more",
+    tells=_UNIFORM + ", and whatever it does (`vflsynth.secure.rotations`)",
 )
-class MaskedAngles(Message):
-    """Masked angles of a block of records, int16 of shape (record, frequency)."""
+class MaskedPoints(Message):
+    """Masked points and turns of a block of records: `vflsynth.secure.Turning`."""
 
-    angles: Tensor
-
-
-@message(
-    from_party=False,
-    made_of=MadeOf.RECORDS,
-    when=When.BLOCK,
-    masked=True,
-    contents="an additive share of cosines and sines of the block's masked joint angles (2, b, K); "
-    "at all parties but one a seed of it",
-    tells=_UNIFORM + " (`vflsynth.secure.phases`)",
-)
-class SharedPoints(Message):
-    """A party's share of the points that joint masked angles stand for: `seed` or `opened`."""
-
-    seed: Tensor
-    opened: Tensor
+    points: Tensor
+    turns: Tensor
 
 
 @message(
@@ -565,6 +551,19 @@ class NoisyHistograms(Message):
     noise_stds: Tensor
     numeric: Tensor
     seed: Tensor
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.RECORDS,
+    when=When.ONCE,
+    contents="how many random features are summed",
+    tells="a function of the noisy histograms: how many records there are, about",
+)
+class FeatureCount(Message):
+    """How many random features the server asks for, of those that were planned."""
+
+    n_features: int
 
 
 @message(
@@ -707,8 +706,8 @@ class ContextParts(Message):
     from_party=False,
     made_of=MadeOf.RECORDS,
     when=When.ONCE,
-    contents="c_i (R, n, w): numbers in [-1, 1] made of the features of the parties before i, with "
-    "Gaussian noise; the bound on their information in bits",
+    contents="c_i (R, n, w): numbers made of the features of the parties before i, squares summing "
+    "to at most w, with Gaussian noise; the bound on their information in bits",
     tells="at most `bits_per_record` bits about each record of all parties before it together, "
     "whatever the receiver knows, from this one snapshot. A second run sends a second one, and its "
     "bits add up; so do those of receivers who pool theirs",
@@ -784,8 +783,8 @@ class BatchRows(Message):
     made_of=MadeOf.RECORDS,
     when=When.STEP,
     contents="contexts of a batch without noise (R, B, w)",
-    tells="numbers in [-1, 1] made of the features of the parties before it by weights that change "
-    "at every step: many snapshots, and no bound",
+    tells="numbers made of the features of the parties before it, squares summing to at most w, by "
+    "weights that change at every step: many snapshots, and no bound",
 )
 class BatchContexts(Message):
     """Contexts of a batch, shape (replica, batch, context)."""

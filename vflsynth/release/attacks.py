@@ -75,6 +75,9 @@ def from_audits(
 ) -> dict[str, Measured | NotMeasured]:
     """Return what audits found about membership and each of the three questions.
 
+    Audits that trained for fewer epochs than usual, to keep to their time, are of other models than
+    the one that is to be published, and count for nothing.
+
     Parameters
     ----------
     audit : AuditReport or mapping, optional
@@ -90,8 +93,16 @@ def from_audits(
     content: Mapping[str, Any] = {}
     if audit is not None:
         content = audit if isinstance(audit, Mapping) else json.loads(audit.to_json())
+    missing = "no audit was given", "no answer to this question was given"
     try:
-        membership = _membership(content) if content else None
+        if "shortened" in content:
+            epochs, usual = content["shortened"]["epochs"], content["shortened"]["usual"]
+            missing = (
+                f"the audit was of models of at most {epochs} epochs in place of {usual}; give one "
+                "that had the time for all of them",
+            ) * 2
+            content = {}
+        membership = _membership(content) if content else NotMeasured(missing[0])
         answers = [
             _Answer(a["question"], a["column"], a["excess"], a["excess_low"], a["excess_high"])
             for a in content.get("criteria", ())
@@ -103,8 +114,8 @@ def from_audits(
     for each in disclosures:
         excess = each.excess
         answers.append(_Answer(each.question, each.column, excess.value, excess.low, excess.high))
-    found = {clause: _question(name, answers) for clause, name in QUESTIONS.items()}
-    return {"membership": membership or NotMeasured("no audit was given"), **found}
+    found = {clause: _question(name, answers, missing[1]) for clause, name in QUESTIONS.items()}
+    return {"membership": membership, **found}
 
 
 def _membership(content: Mapping[str, Any]) -> Measured:
@@ -127,10 +138,10 @@ def _membership(content: Mapping[str, Any]) -> Measured:
     )
 
 
-def _question(name: str, answers: Iterable[_Answer]) -> Measured | NotMeasured:
+def _question(name: str, answers: Iterable[_Answer], missing: str) -> Measured | NotMeasured:
     own = [answer for answer in answers if answer.question == name]
     if not own:
-        return NotMeasured("no answer to this question was given")
+        return NotMeasured(missing)
     worst = max(own, key=lambda answer: answer.high)
     about = "" if worst.column is None else f" of column {str(worst.column)!r}"
     return Measured(

@@ -265,7 +265,11 @@ class LocalRun(ServerRun):
     def join(self) -> tuple[int, dict[str, int]]:
         """Match and encode the records; refuse what would not fit into memory."""
         found = super().join()
-        warn_of_matching(self.alignment, private=self.method.is_private)
+        warn_of_matching(
+            self.alignment,
+            private=self.method.is_private,
+            trains_unmatched=self.method.trains_unmatched,
+        )
         if hasattr(self.settings, "generator"):
             check_memory(
                 [party.party for party in self.parties.values()],
@@ -378,7 +382,9 @@ def match_records(
     return alignment
 
 
-def warn_of_matching(report: AlignmentReport, *, private: bool) -> None:
+def warn_of_matching(
+    report: AlignmentReport, *, private: bool, trains_unmatched: bool = False
+) -> None:
     """Warn where records may be matched otherwise than their owners mean.
 
     Parameters
@@ -386,6 +392,8 @@ def warn_of_matching(report: AlignmentReport, *, private: bool) -> None:
     report : AlignmentReport
     private : bool
         Then nothing is said about how many records match, which nobody pays for.
+    trains_unmatched : bool, default=False
+        Whether the others train the columns of the party that has them.
     """
     if len(report.n_rows) < 2:
         return
@@ -399,10 +407,15 @@ def warn_of_matching(report: AlignmentReport, *, private: bool) -> None:
     few = [n for n, rows in report.n_rows.items() if report.n_matched < _USUAL_SHARE * rows]
     if few and not private:
         shares = ", ".join(f"{n!r} {report.n_matched / report.n_rows[n]:.0%}" for n in few)
+        others = (
+            "train the columns of the party that has them and nothing else"
+            if trains_unmatched
+            else "are left out"
+        )
         warn_user(
-            f"less than two thirds of a party's records are matched ({shares}); the others are "
-            "left out, and what is learned is of those that all parties have. Fix: check how keys "
-            "are written, or say in what you publish which records it is about",
+            f"less than two thirds of a party's records are matched ({shares}); the others "
+            f"{others}, and the synthetic records are like those that all parties have. Fix: check "
+            "how keys are written, or say in what you publish which records it is about",
             PublishingWarning,
         )
 

@@ -2,35 +2,43 @@
 
 Parties share a secret that the server lacks; messages go through the server alone. Nobody sees a
 record of another: what is sent is hidden by masks of that secret, and what comes out has every
-party's noise. `products` has the tables of all pairs of columns, `phases` the random features of
-joint records. Both say who sees what, and why.
+party's noise. `products` has the tables of all pairs of columns, `rotations` the random features
+of joint records. Both say who sees what, and why.
 """
 
-from vflsynth.secure.phases import (
-    RADIUS,
-    Opening,
-    PhaseParty,
-    PhaseServer,
-    angles_of,
-    circle,
-    unit,
-)
 from vflsynth.secure.products import Pair, ProductParty, ProductServer, pairs_of
 from vflsynth.secure.ring import Arithmetic, Masks, record_blocks
+from vflsynth.secure.rotations import (
+    BITS,
+    RotationParty,
+    RotationServer,
+    Turning,
+    angles_of,
+    blocks_of,
+    bytes_per_angle,
+    largest_product,
+    points,
+    turns_of,
+    unit,
+)
 
 __all__ = [
-    "RADIUS",
+    "BITS",
     "Arithmetic",
     "Masks",
-    "Opening",
     "Pair",
-    "PhaseParty",
-    "PhaseServer",
     "ProductParty",
     "ProductServer",
+    "RotationParty",
+    "RotationServer",
+    "Turning",
     "angles_of",
-    "circle",
+    "blocks_of",
+    "bytes_per_angle",
+    "largest_product",
     "pairs_of",
+    "points",
     "record_blocks",
+    "turns_of",
     "unit",
 ]

@@ -1,4 +1,4 @@
-"""Whole numbers modulo 2^16, 2^32 or 2^64, and pseudorandom ones that hide others.
+"""Whole numbers modulo powers of two, and pseudorandom ones that hide others.
 
 A number plus an independent uniform one, modulo the same power of two, is uniform whatever the
 number is: the one-time pad, which all of `vflsynth.secure` rests on. Here the uniform numbers are
@@ -28,15 +28,16 @@ Elements: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 Ring: TypeAlias = "np.dtype[np.unsignedinteger[Any]]"
 
-_RINGS: tuple[Ring, ...] = (np.dtype(np.uint32), np.dtype(np.uint64))
+_NARROW: Ring = np.dtype(np.uint32)
 _WIDE: Ring = np.dtype(np.uint64)
 
 BLOCK_ELEMENTS = 1 << 20
 """Numbers of a record block in one message, 4 MiB of four bytes each."""
 
+_CIPHER_BYTES = 16
 _LIMB = 16  # bits; products of two limbs, added 2^21 times, are exact in float64
 _LIMB_ROWS = 1 << 21
-_SIGNED = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+_TYPES = {1: torch.uint8, 4: torch.int32, 8: torch.int64}
 
 
 class Masks:
@@ -52,24 +53,32 @@ class Masks:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
-    def draw(self, label: str, shape: Sequence[int], ring: Ring) -> Elements:
-        """Return the uniform elements of a label, a function of secret, label and shape."""
-        n_bytes = math.prod(shape) * ring.itemsize
-        cipher = Cipher(AES256(derive(self._secret, label)), CTR(bytes(16)))
-        stream = cipher.encryptor().update(bytes(n_bytes))
-        drawn: Elements = np.frombuffer(stream, ring.newbyteorder("<")).astype(ring, copy=False)
-        return drawn.reshape(shape)
+    def draw(self, label: str, shape: Sequence[int], ring: Ring, start: int = 0) -> Elements:
+        """Return uniform elements of a label: so many of its stream, from one of them on."""
+        skipped, rest = divmod(start * ring.itemsize, _CIPHER_BYTES)
+        n_bytes = rest + math.prod(shape) * ring.itemsize
+        counter = CTR(skipped.to_bytes(_CIPHER_BYTES, "big"))
+        stream = Cipher(AES256(derive(self._secret, label)), counter).encryptor()
+        kept = stream.update(bytes(n_bytes))
+        drawn: Elements = np.frombuffer(kept, ring.newbyteorder("<"), offset=rest)
+        return drawn.astype(ring, copy=False).reshape(shape)
 
     def zero_share(
-        self, label: str, n_parts: int, part: int, shape: Sequence[int], ring: Ring = _WIDE
+        self,
+        label: str,
+        n_parts: int,
+        part: int,
+        shape: Sequence[int],
+        ring: Ring = _WIDE,
+        start: int = 0,
     ) -> Elements:
         """Return one of several parts of zero.
 
         All parts add up to zero; to whoever lacks the secret, all but one of them are independent
         and uniform. A single part is zero.
         """
-        own = self.draw(f"{label}|{part}", shape, ring)
-        return own - self.draw(f"{label}|{(part + 1) % n_parts}", shape, ring)
+        own = self.draw(f"{label}|{part}", shape, ring, start)
+        return own - self.draw(f"{label}|{(part + 1) % n_parts}", shape, ring, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,32 +91,34 @@ class Arithmetic:
 
     Parameters
     ----------
-    ring : Ring
-        Of what is masked.
+    bits : int
+        What is masked is counted modulo 2^bits, 64 at most.
     shift : int
         Below 0 where a unit is less than a step: then sums are of noise alone.
     """
 
-    ring: Ring
+    bits: int
     shift: int
 
     @classmethod
-    def of(cls, largest: float, shift: int) -> Arithmetic:
-        """Choose the smallest ring in which sums cannot be mistaken.
+    def of(cls, largest: float, shift: int, sizes: Sequence[int] = (32, 64)) -> Arithmetic:
+        """Choose the fewest bits in which sums cannot be mistaken.
 
         Parameters
         ----------
         largest : float
             Size of the largest sum, noise included, in units.
         shift : int
+        sizes : sequence of int, default=(32, 64)
+            Numbers of bits that there are, rising.
 
         Raises
         ------
         ParameterError
-            If there is none.
+            If none are enough.
         """
-        for ring in _RINGS:
-            found = cls(ring, shift)
+        for bits in sizes:
+            found = cls(bits, shift)
             if math.ldexp(largest, shift) < 2.0 ** (found.n_bits - 1):
                 return found
         raise ParameterError(
@@ -116,9 +127,14 @@ class Arithmetic:
         )
 
     @property
+    def ring(self) -> Ring:
+        """What is masked is computed in: of 2^bits elements or more."""
+        return _NARROW if self.bits <= 8 * _NARROW.itemsize else _WIDE
+
+    @property
     def n_bits(self) -> int:
         """Bits of a sum in steps."""
-        return min(64, 8 * self.ring.itemsize + max(0, self.shift))
+        return min(64, self.bits + max(0, self.shift))
 
     def in_steps(self, units: Elements) -> Elements:
         """Turn a sum in units, or a share of one, into one in steps, uint64."""
@@ -208,8 +224,9 @@ def record_blocks(n_records: int, width: int) -> list[slice]:
 
 
 def tensor_of(elements: Elements) -> Tensor:
-    """Return ring elements for a message: as signed numbers of the same bits."""
-    return torch.from_numpy(np.ascontiguousarray(elements).view(f"i{elements.itemsize}"))
+    """Return ring elements for a message: as signed numbers of the same bits, but for bytes."""
+    kind = elements.dtype if elements.itemsize == 1 else f"i{elements.itemsize}"
+    return torch.from_numpy(np.ascontiguousarray(elements).view(kind))
 
 
 def elements_of(
@@ -232,9 +249,31 @@ def elements_of(
     ProtocolError
         If there are other numbers than there must be, or more, or fewer.
     """
-    expected = _SIGNED[ring.itemsize]
+    expected = _TYPES[ring.itemsize]
     if tensor is None or tensor.dtype != expected or tuple(tensor.shape) != tuple(shape):
         sent = "nothing" if tensor is None else f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         raise ProtocolError(f"{what}: {sent}; expected {expected} of shape {tuple(shape)}")
     found: Elements = tensor.cpu().contiguous().numpy().view(ring)
     return found
+
+
+def bytes_of(elements: Elements, bits: int) -> Tensor:
+    """Return the lowest bits of ring elements for a message: bytes, lowest first.
+
+    Returns
+    -------
+    Tensor of uint8, shape (*elements.shape, bits / 8)
+    """
+    every = np.ascontiguousarray(elements).astype(elements.dtype.newbyteorder("<")).view(np.uint8)
+    every = every.reshape(*elements.shape, elements.itemsize)[..., : bits // 8]
+    return torch.from_numpy(np.ascontiguousarray(every))
+
+
+def elements_from(tensor: Tensor | None, shape: Sequence[int], what: str, bits: int) -> Elements:
+    """Undo `bytes_of` for a message, which may come from anybody; see `elements_of`."""
+    ring = Arithmetic(bits, 0).ring
+    found = elements_of(tensor, (*shape, bits // 8), what, np.dtype(np.uint8))
+    every = np.zeros((*shape, ring.itemsize), np.uint8)
+    every[..., : bits // 8] = found
+    elements: Elements = every.view(ring.newbyteorder("<")).reshape(shape).astype(ring, copy=False)
+    return elements

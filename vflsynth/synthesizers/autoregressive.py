@@ -42,9 +42,16 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         With "bounded": the most that one party's context tells about a record of the parties
         before it, in bits, whatever the party knows (`vflsynth.networks.contexts.bits_of_channel`).
         Without effect otherwise.
+    unmatched : {"train", "ignore"}, optional
+        What becomes of a party's records that some other party lacks. "train": they train the
+        network of that party's columns beside the matched ones, without a context and with a flag
+        that says so; synthetic records never have it. Nothing of them crosses. Encoding, shares of
+        values and when to stop follow from the matched records alone, which the synthetic records
+        are like; records with a value that no matched one has are left out. Default: "train"; with
+        `privacy` "ignore", which it then has to be.
     context_dim : int, optional
-        Numbers of a context. Default: twice the square root of `bits_per_record`, which did best
-        among 4, 8 and 16 numbers for 8 bits; 32 without a bound.
+        Numbers of a context. Default: 1.5 times the square root of `bits_per_record`, 2 at least:
+        4 did best among 2 to 12 numbers for 8 bits; 32 without a bound.
     n_features : int, optional
         Fixed random features that a party sends of every record. Default: 512; 32 with `privacy`.
     hidden : int, optional
@@ -55,7 +62,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         Records per step; with `privacy`, the number to be expected. Default: from the number of
         records, 32 to 256; with `privacy` from the public number, an eighth of it and at most 1024.
     epochs : int, optional
-        Most epochs; training ends earlier. An epoch is a pass over the records, or 500 steps of
+        Most epochs; training ends earlier. An epoch is a pass over the records, or 125 steps of
         one if that is less. Default: 500; with `privacy` as many as give about 1,000 steps, and
         all of them are taken.
     patience : int, default=10
@@ -131,6 +138,10 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     the operating system whatever `random_state` is, so that two fits differ and each spends the
     whole budget anew.
 
+    A record that one party alone has is training data too, unless `unmatched` is "ignore": the
+    synthetic table can tell whether it was used. No message has anything of it but through that
+    party's mean likelihoods, and audits (`vflsynth.audit`) look at matched records only.
+
     Without `privacy`, no differential privacy. The server sees fixed features of records, once, and
     a few numbers of every record. The bound of `bits_per_record` is about one party's contexts and
     one fit: fits add up, and so do the contexts of parties that pool theirs. Models and synthetic
@@ -155,6 +166,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     _rules: ClassVar[Mapping[str, Rule]] = {
         "protocol": Choice(("bounded", "trained", "one_message")),
         "bits_per_record": Number(0, closed=(False, True)),
+        "unmatched": Optional(Choice(("train", "ignore"))),
         "context_dim": Optional(Number(1, whole=True)),
         "n_features": Optional(Number(1, whole=True)),
         "hidden": Optional(Number(1, whole=True)),
@@ -172,6 +184,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         *,
         protocol: Literal["bounded", "trained", "one_message"] = "bounded",
         bits_per_record: float = 8.0,
+        unmatched: Literal["train", "ignore"] | None = None,
         context_dim: int | None = None,
         n_features: int | None = None,
         hidden: int | None = None,
@@ -191,6 +204,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     ) -> None:
         self.protocol = protocol
         self.bits_per_record = bits_per_record
+        self.unmatched = unmatched
         self.context_dim = context_dim
         self.n_features = n_features
         self.hidden = hidden

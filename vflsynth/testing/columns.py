@@ -171,6 +171,13 @@ def the_column_survives_the_round_trip(case: ColumnCase) -> None:
     check_restored(found, case.column, getattr(transformer, "tolerance_", 0.0))
 
 
+def it_holds_what_it_was_fitted_to(case: ColumnCase) -> None:
+    """Every fitted value can be encoded, and it says so of each."""
+    held = case.fitted().holds(case.column)
+    require(held.shape == (len(case.column),), f"of {len(case.column)} records, {held.shape}")
+    require(bool(held.all()), f"{int((~held).sum())} fitted values are said to have no code")
+
+
 def any_matrix_decodes_to_plausible_values(case: ColumnCase) -> None:
     """A generator's output, however wild, decodes to values that the column can hold."""
     transformer = case.fitted()
@@ -264,6 +271,7 @@ LAWS = (
     *PARAMETER_LAWS,
     it_is_a_scikit_learn_transformer,
     the_column_survives_the_round_trip,
+    it_holds_what_it_was_fitted_to,
     any_matrix_decodes_to_plausible_values,
     the_order_of_records_changes_no_code,
     a_constant_column_takes_no_room,

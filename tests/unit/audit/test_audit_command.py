@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 
 from vflsynth import DPLTSynthesizer, TableTransformer, VFLGANSynthesizer
-from vflsynth.audit import RandomForest, RegularisedLogistic, schemes
+from vflsynth.audit import RandomForest, RegularisedLogistic, playing
 from vflsynth.cli import main
 from vflsynth.cli.models import open_model
 from vflsynth.frames import write_table
@@ -38,7 +38,7 @@ def command(small_frames, tiny, tmp_path):
 def small_forest(monkeypatch):
     """A fiftieth of the paper's trees, where what matters is that the audit is run at all."""
     few = (RandomForest(n_trees=20), RegularisedLogistic())
-    monkeypatch.setattr(schemes, "default_adversaries", lambda: few)
+    monkeypatch.setattr(playing, "default_adversaries", lambda: few)
 
 
 def test_it_audits_a_model_like_the_saved_one(command, small_frames, tiny, tmp_path):

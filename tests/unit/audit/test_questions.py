@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import BaseEstimator
 
 from vflsynth.audit import (
     Criteria,
@@ -106,6 +107,57 @@ def test_an_estimator_is_asked_on_a_half_that_it_did_not_see():
     assert found.shown == [True] * 4
     assert "used exposes a record" in str(found)
     assert found.to_frame()["p_value"].max() < 0.05
+
+
+class Remembers(BaseEstimator):
+    """Publishes fresh records, and knows those that it was fitted to by heart."""
+
+    def fit(self, party_frames, on=None):
+        self.table = pd.concat(list(party_frames.values()), axis=1)
+        return self
+
+    def sample(self, n):
+        return FRESH.head(n)
+
+    def log_prob(self, frame):
+        if unknown := set(frame["label"]) - set(self.table["label"]):
+            raise PartyDataError(f"no such label: {unknown}", fix="none")
+        columns = list(frame.columns)
+        mine = set(self.table[columns].fillna(-99.0).itertuples(index=False, name=None))
+        rows = frame.fillna(-99.0).itertuples(index=False, name=None)
+        return pd.Series([0.0 if row in mine else -50.0 for row in rows], frame.index)
+
+
+@pytest.mark.parametrize("column", ["label", "a"])
+def test_who_holds_a_model_that_remembers_infers_what_its_table_does_not_tell(column):
+    model = Remembers().fit({"all": REAL})
+    tables = REAL, FRESH, CONTROL
+    by_table = attribute_inference(*tables, column, n_attacks=80)
+    by_model = attribute_inference(*tables, column, n_attacks=80, model=model)
+    assert by_table.excess.low < 0.05
+    assert by_model.attack.value == 1.0
+    assert by_model.excess.low > 0.1
+    assert (by_table.attacker, by_model.attacker) == ("table", "model")
+    assert "who holds the model" in by_model.sentence(shown=True)
+    assert "what the model calls most probable" in by_model.sentence(shown=True)
+
+
+def test_what_a_model_cannot_make_is_guessed_from_the_table():
+    strange = CONTROL.assign(label="maybe")
+    model = Remembers().fit({"all": REAL})
+    tables = REAL, FRESH, strange
+    found = attribute_inference(*tables, "a", n_attacks=20, model=model)
+    assert found.control == attribute_inference(*tables, "a", n_attacks=20).control
+    assert found.attack.value == 1.0
+
+
+def test_both_attackers_answer_where_the_model_is_held():
+    table = population(120, 5).rename_axis("key")
+    frames = {name: table[columns] for name, columns in PARTIES.items()}
+    found = audit_disclosure(Remembers(), frames, sensitive=["label"], attacker="model")
+    assert found.to_frame()["attacker"].tolist() == ["table"] * 3 + ["model"]
+    with pytest.raises(ParameterError, match="log_prob"):
+        audit_disclosure(lambda frames, state: table, frames, attacker="model")
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 
 from vflsynth.columns import TableTransformer
+from vflsynth.columns.base import ColumnTransformer
+from vflsynth.columns.categorical import CategoricalTransformer
 from vflsynth.exceptions import UnseenValueError
 
 
@@ -98,3 +100,28 @@ def test_the_warning_has_no_value():
     with pytest.warns(UserWarning, match="count as neutral") as caught:
         transformer.transform(pd.DataFrame({"x": ["Rome"]}), unseen="neutral")
     assert "Rome" not in str(caught[0].message)
+
+
+class Refusing(CategoricalTransformer):
+    """Of another package, which tells of values only by refusing them."""
+
+    def holds(self, column):
+        return ColumnTransformer.holds(self, column)
+
+
+@pytest.mark.parametrize("kind", [CategoricalTransformer, Refusing])
+def test_which_categories_can_be_encoded(kind):
+    transformer = kind(rare_threshold=0.0).fit(pd.Series(["a", "b", "a"], name="x"))
+    found = transformer.holds(pd.Series(["b", "Rome", "a", None, "Rome"], name="x"))
+    assert found.tolist() == [True, False, True, False, False]
+
+
+def test_which_records_can_be_encoded():
+    table = pd.DataFrame({"x": [1.5, 2.5, 2.5], "y": ["a", None, "b"]})
+    more = pd.DataFrame({"x": [1.5, np.nan, 9.0, 2.5], "y": ["a", "a", None, "c"]})
+    transformer = TableTransformer(rare_threshold=0.0).fit(table)
+    found = transformer.holds(more)
+    assert found.tolist() == [True, False, True, False]
+    assert transformer.transform(more[found]).shape == (2, transformer.width_)
+    with pytest.raises(UnseenValueError):
+        transformer.transform(more)

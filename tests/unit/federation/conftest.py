@@ -37,8 +37,17 @@ def _clock(monkeypatch):
 def make_trial(tmp_path):
     """Make a trial of a fast VFLGAN, with some parameters of the job changed."""
 
-    def make(n_parties=2, *, parameters=None, random_state=0, n_records=40, fast=FAST, **job):
-        frames = make_party_frames(n_records, n_parties, random_state=2)
+    def make(
+        n_parties=2,
+        *,
+        parameters=None,
+        random_state=0,
+        n_records=40,
+        n_unmatched=0,
+        fast=FAST,
+        **job,
+    ):
+        frames = make_party_frames(n_records, n_parties, random_state=2, n_unmatched=n_unmatched)
         content = {
             "name": "trial",
             "parties": sorted(frames),

@@ -22,7 +22,7 @@ from vflsynth.privacy.padding import Padding
 from vflsynth.protocol.messages import (
     CommonPositions,
     EncodedSize,
-    MaskedAngles,
+    MaskedPoints,
     MaskedStates,
     Presence,
 )
@@ -66,10 +66,14 @@ def test_the_server_counts_dummies_too_and_the_model_is_the_same_to_the_bit(
     assert found["alignment"]["most_dummies"] == padding.largest
     assert f"plus 0 to {padding.largest} dummies" in str(found["privacy"]["ledger"])
     points = n_copies(n_parties) * (N + n_dummies(padding, n_parties))
-    for kind, rows in (("BlindedKeys", points), ("Masked", N + 3)):
-        messages = [m for m in found["arrived"] if m["message"].startswith(kind)]
-        assert messages
+    for kind, rows in (("BlindedKeys", points), ("MaskedStates", N + 3)):
+        messages = [m for m in found["arrived"] if m["message"] == kind]
+        assert messages or (kind == "MaskedStates") == (not more)
         assert all(f"({rows}, " in m["contents"] for m in messages), kind
+    if not more:  # a byte for every turn, two times three for every point, of two parties each
+        sizes = [m["bytes"] for m in found["arrived"] if m["message"] == "MaskedPoints"]
+        n_frequencies = trial.nodes["party_1"].method.private_plan.n_features // 2
+        assert sum(sizes) == 2 * 7 * (N + 3) * n_frequencies
     for name in trial.sites:
         (matched,) = [r for r in trail.lines(trial.folder / name) if r["event"] == "matched"]
         assert matched["details"]["records"] == N
@@ -127,7 +131,7 @@ def test_another_attempt_has_other_dummies_and_tags_and_goes_on(make_private_tri
     assert set(trial.outcome.values()) == {None}
     assert trial.server.history.records[-1]["epoch"] == 2
     assert not {m["message"] for m in report(trial, "server", 2)["arrived"]} & {
-        "MaskedAngles",
+        "MaskedPoints",
         "SumShares",
     }
     assert not first & set(drawn)
@@ -144,7 +148,7 @@ def test_parties_with_nothing_in_common_stop_though_dummies_are(make_private_tri
     trial.run()
     assert isinstance(trial.outcome["party_1"], NoOverlapError)
     assert not {m["message"] for m in report(trial, "server")["arrived"]} & {
-        kind.__name__ for kind in (MaskedAngles, MaskedStates, EncodedSize)
+        kind.__name__ for kind in (MaskedPoints, MaskedStates, EncodedSize)
     }
 
 

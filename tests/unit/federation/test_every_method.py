@@ -6,7 +6,7 @@ from tests.unit.federation.trial import assert_same
 from vflsynth import PartyModel
 from vflsynth._random import secret_from
 from vflsynth.configuration import make_estimator
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ParameterError, PublishingWarning
 from vflsynth.federation.account import FILE
 from vflsynth.federation.site import Budget
 from vflsynth.models import sample_parties
@@ -68,6 +68,19 @@ def test_without_privacy_the_bytes_are_those_of_a_run_in_one_process(make_trial,
     if "device" in synth.get_params():
         synth.set_params(device="cpu", verbose=0)
     assert_same(trial, synth.fit(trial.frames, KEY))
+
+
+@pytest.mark.parametrize("protocol", ["bounded", "trained", "one_message"])
+def test_unmatched_records_train_across_processes_as_in_one(make_trial, protocol):
+    method = "AutoregressiveSynthesizer"
+    chosen = PARAMETERS[method] | {"protocol": protocol, "unmatched": "train"}
+    trial = make_trial(2, method=method, fast=chosen, n_unmatched=25).run()
+    assert set(trial.outcome.values()) == {None}
+    synth = make_estimator(method, trial.job.parameters, where="test")
+    synth.set_params(random_state=0, device="cpu", verbose=0)
+    with pytest.warns(PublishingWarning, match="train the columns of the party that has them"):
+        synth.fit(trial.frames, KEY)
+    assert_same(trial, synth)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 from tests import planted
 from tests.unit.federation.trial import Dead, Direct, assert_same
@@ -35,14 +36,14 @@ from vflsynth.privacy import PrivacyAccount, PrivacyLedger, PublicSchema, Sample
 from vflsynth.protocol.messages import (
     BackboneGradients,
     EncodedSize,
+    FeatureCount,
     LatentTables,
-    MaskedAngles,
+    MaskedPoints,
     MaskedReal,
     MaskedStates,
     NoisyHistograms,
     Presence,
     SampledFeatures,
-    SharedPoints,
     SumShares,
 )
 from vflsynth.secure import ring
@@ -85,8 +86,8 @@ def test_every_node_knows_what_was_noised_and_what_it_cost(make_private_trial, n
         noised = {row["message"]: row["noised"] for row in found["left"] + found["arrived"]}
         assert noised["NoisyHistograms"]
         assert noised["GeneratorWeights"]
-        assert noised["MaskedAngles"]  # or masked
-        assert noised["SharedPoints"]
+        assert noised["FeatureCount"]
+        assert noised["MaskedPoints"]  # or masked
         assert noised["SumShares"]
         privacy = found["privacy"]
         ledger = PrivacyLedger.from_dict(privacy["ledger"])
@@ -100,6 +101,9 @@ def test_every_node_knows_what_was_noised_and_what_it_cost(make_private_trial, n
         assert len(half.sample(20, 3)) == 20
 
 
+FEWER = {"most_megabytes": 8e-4}
+"""Of ten frequencies there are bytes for half."""
+
 TREE = {"privacy": {"mechanism": "latent_tree"}, "parameters": {}, "method": "DPLTSynthesizer"}
 
 
@@ -107,6 +111,7 @@ TREE = {"privacy": {"mechanism": "latent_tree"}, "parameters": {}, "method": "DP
     ("more", "n_parties", "stated"),
     [
         *itertools.product([{}], [2], [True, False]),
+        *itertools.product([{"privacy": FEWER}], [2, 3], [True]),
         *itertools.product([TREE], [2], [True, False]),
         *itertools.product([{}, TREE], [3], [True]),
     ],
@@ -135,7 +140,7 @@ def test_it_is_the_run_in_one_process_but_for_noise_and_masks(
     for node in ("server", *trial.sites):
         for row in report(trial, node)["left"]:
             key = row["message"], row["sender"], row["receiver"]
-            if row["message"] in ("MaskedAngles", "SharedPoints", "MaskedStates", "SumShares"):
+            if row["message"] in ("MaskedPoints", "MaskedStates", "SumShares"):
                 assert row["messages"] == crossed.loc[key, "messages"]
                 assert row["bytes"] == crossed.loc[key, "bytes"]
                 assert row["messages"] > 1 or row["message"] == "SumShares"
@@ -164,8 +169,8 @@ def changing(kind, change, of="party_1"):
 @pytest.mark.parametrize(
     ("more", "kind", "change", "says"),
     [
-        ({}, MaskedAngles, lambda m: replace(m, angles=m.angles[1:]), "sent masked angles"),
-        ({}, MaskedAngles, lambda m: replace(m, angles=m.angles.int()), "sent masked angles"),
+        ({}, MaskedPoints, lambda m: replace(m, points=m.points[..., 1:]), "sent masked points"),
+        ({}, MaskedPoints, lambda m: replace(m, turns=m.turns.int()), "sent turns"),
         ({}, SumShares, lambda m: replace(m, shares=m.shares[1:]), "sent shares"),
         (TREE, MaskedStates, lambda m: replace(m, states=m.states[:, 1:]), "sent a masked matrix"),
         (TREE, SumShares, lambda m: replace(m, shares=m.shares.float()), "sent shares"),
@@ -185,13 +190,13 @@ def test_what_is_wrong_with_a_share_ends_the_run_by_name(
 @pytest.mark.parametrize(
     ("of", "change"),
     [
-        ("party_1", lambda m: replace(m, opened=m.opened[:, 1:])),
-        ("party_1", lambda m: replace(m, opened=m.opened.long())),
-        ("party_2", lambda m: replace(m, seed=m.seed[1:])),
+        ("party_1", lambda m: replace(m, n_features=m.n_features + 2)),
+        ("party_1", lambda m: replace(m, n_features=m.n_features - 1)),
+        ("party_2", lambda m: replace(m, n_features=0)),
     ],
 )
-def test_a_server_that_shares_something_else_is_refused(make_private_trial, of, change):
-    trial = make_private_trial().run(changing(SharedPoints, change, of))
+def test_a_server_that_asks_for_other_features_is_refused(make_private_trial, of, change):
+    trial = make_private_trial().run(changing(FeatureCount, change, of))
     assert isinstance(trial.outcome[of], ProtocolError)
     assert "the server" in str(trial.outcome[of])
     assert isinstance(trial.outcome["server"], PartyStoppedError)
@@ -220,7 +225,7 @@ class Watching(Direct):
 
     def exchange(self, frame, timeout):
         for message in decode(frame, 1 << 28).messages:
-            if isinstance(message, NoisyHistograms | MaskedAngles | SumShares):
+            if isinstance(message, NoisyHistograms | MaskedPoints | SumShares):
                 path = self._node.folder.parents[1] / self._name / FILE
                 attempts = len(PrivacyAccount(path).attempts)
                 self.left.setdefault((self._name, type(message)), []).append((attempts, message))
@@ -229,6 +234,11 @@ class Watching(Direct):
                     self.outwait()
                 raise self.how
         return super().exchange(frame, timeout)
+
+
+def contents_of(message):
+    """All numbers of a message, one after the other."""
+    return torch.cat([value.ravel() for _, value in message.contents()])
 
 
 def ending(at, how=RuntimeError):
@@ -250,9 +260,11 @@ def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noi
         (one, first), (two, second) = link.left[name, NoisyHistograms]
         assert (one, two) == (1, 2)
         assert not np.allclose(first.counts, second.counts, atol=1e-3)
-        for kind, values in ((MaskedAngles, "angles"), (SumShares, "shares")):
-            first, second = (getattr(m, values) for _, m in link.left[name, kind])
-            assert (first == second).double().mean() < 0.01  # with fresh masks, too
+        for kind in (MaskedPoints, SumShares):
+            sent = [contents_of(m) for _, m in link.left[name, kind]]
+            first, second = np.array_split(np.arange(len(sent)), 2)
+            for before, after in zip(first, second, strict=True):
+                assert (sent[before] == sent[after]).double().mean() < 0.05  # fresh masks, too
     for node in NODES:
         privacy = report(trial, node, 2)["privacy"]
         assert privacy["attempts that released something"] == 2
@@ -270,7 +282,7 @@ def test_a_party_that_dies_before_its_release_has_paid_for_it(make_private_trial
     assert len(account(trial, "party_1")) == 1
 
 
-@pytest.mark.parametrize(("more", "kind"), [({}, MaskedAngles), (TREE, MaskedStates)])
+@pytest.mark.parametrize(("more", "kind"), [({}, MaskedPoints), (TREE, MaskedStates)])
 def test_a_run_that_ends_between_blocks_of_records_is_done_again_with_other_masks(
     make_private_trial, monkeypatch, more, kind
 ):
@@ -284,7 +296,7 @@ def test_a_run_that_ends_between_blocks_of_records_is_done_again_with_other_mask
         def exchange(self, frame, timeout):
             for message in decode(frame, 1 << 28).messages:
                 if self._name == "party_2" and isinstance(message, kind):
-                    seen.append((message.step, next(value for _, value in message.contents())))
+                    seen.append((message.step, contents_of(message)))
                     if self.ends and message.step == 1:
                         raise RuntimeError
             return super().exchange(frame, timeout)
@@ -300,8 +312,9 @@ def test_a_run_that_ends_between_blocks_of_records_is_done_again_with_other_mask
         assert (before == after).double().mean() < 0.05
 
 
-def test_a_run_that_goes_on_from_a_checkpoint_releases_nothing(make_private_trial):
-    trial = make_private_trial()
+@pytest.mark.parametrize("privacy", [{}, FEWER])
+def test_a_run_that_goes_on_from_a_checkpoint_releases_nothing(make_private_trial, privacy):
+    trial = make_private_trial(privacy=privacy)
     link = ending((Presence, 2))  # in epoch 2 of 2
     trial.run(link)
     saved = {name: trial.folder / name / "trial" / "checkpoints" for name in NODES}
@@ -313,7 +326,8 @@ def test_a_run_that_goes_on_from_a_checkpoint_releases_nothing(make_private_tria
     trial.run(link)
     assert set(trial.outcome.values()) == {None}
     assert {node: account(trial, node) for node in NODES} == before
-    assert {len(messages) for messages in link.left.values()} == {1}
+    numbers = {kind: len(messages) for (_, kind), messages in link.left.items()}
+    assert numbers == {NoisyHistograms: 1, MaskedPoints: 2, SumShares: 1}
     first = halves(trial)
     for folder in saved.values():  # back to epoch 1 once more: the same bytes
         (folder / "epoch-000002").rename(folder.parent / "away")
@@ -322,7 +336,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_releases_nothing(make_private_tria
     for name, tensors in first.items():
         for key, value in tensors.items():
             assert value.numpy().tobytes() == second[name][key].numpy().tobytes()
-    asked = [NoisyHistograms, MaskedAngles, SumShares, MaskedReal]
+    asked = [NoisyHistograms, MaskedPoints, SumShares, MaskedReal]
     for kind in asked:  # by a server that wants a second release
         with pytest.raises(ProtocolError, match="not part of this run"):
             trial.nodes["party_1"].rules.check(Request(kind, 0))
@@ -348,7 +362,7 @@ def test_a_budget_that_is_too_small_stops_the_run_before_anything_is_released(ma
     assert account(trial, "party_2") == ()
     assert isinstance(trial.outcome["server"], PartyStoppedError)
     arrived = {row["message"] for row in report(trial, "server")["arrived"]}
-    assert not arrived & {"NoisyHistograms", "MaskedAngles", "SumShares"}
+    assert not arrived & {"NoisyHistograms", "MaskedPoints", "SumShares"}
 
 
 def test_the_budget_is_for_all_runs_of_the_folder(make_private_trial):

@@ -122,4 +122,4 @@ def test_a_run_over_frames_has_one_snapshot_of_contexts(make_trial):
     trained = make_trial(2, **AUTOREGRESSIVE).run()
     table = trained.nodes["party_2"].transcript.to_frame().set_index("message")
     assert table.loc["RecordContexts", "messages"] == 1
-    assert table.loc["RecordContexts", "contents"] == "bits_per_record = 8; contexts (1, 40, 6)"
+    assert table.loc["RecordContexts", "contents"] == "bits_per_record = 8; contexts (1, 40, 4)"

@@ -7,7 +7,14 @@ import torch
 from vflsynth.exceptions import ParameterError, ProtocolError
 from vflsynth.secure import Arithmetic, Masks, record_blocks
 from vflsynth.secure import ring as ring_module
-from vflsynth.secure.ring import column_products, elements_of, tensor_of, to_ring
+from vflsynth.secure.ring import (
+    bytes_of,
+    column_products,
+    elements_from,
+    elements_of,
+    tensor_of,
+    to_ring,
+)
 
 RINGS = [np.dtype(np.uint32), np.dtype(np.uint64)]
 
@@ -127,6 +134,37 @@ def test_what_a_message_must_not_hold_is_refused_by_name(sent):
 
 
 def test_elements_survive_a_message():
-    for ring in [np.dtype(np.uint16), *RINGS]:
+    for ring in [np.dtype(np.uint8), *RINGS]:
         values = np.array([0, 1, np.iinfo(ring).max], ring)
         assert elements_of(tensor_of(values), (3,), "", ring).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("bits", [24, 32, 64])
+def test_the_lowest_bits_survive_a_message_of_bytes(bits):
+    ring = Arithmetic(bits, 0).ring
+    values = np.array([[0, 1, 2**bits - 1], [77, 2**23, 2**16]], ring)
+    message = bytes_of(values, bits)
+    assert tuple(message.shape) == (2, 3, bits // 8)
+    assert message[0, 1].tolist() == [1] + [0] * (bits // 8 - 1)
+    found = elements_from(message, (2, 3), "", bits)
+    assert (found.dtype, found.tolist()) == (ring, values.tolist())
+    above = values + ring.type(1 << (bits % 64)) if bits < 32 else values
+    assert torch.equal(bytes_of(above, bits), message)  # what is above is not sent
+    for wrong in (None, message[:, 1:], message.int()):
+        with pytest.raises(ProtocolError, match="party 'a' sent points"):
+            elements_from(wrong, (2, 3), "party 'a' sent points", bits)
+
+
+@pytest.mark.parametrize("ring", [np.dtype(np.uint8), np.dtype(np.uint16), *RINGS])
+@pytest.mark.parametrize("start", [0, 1, 7, 8, 100])
+def test_a_part_of_a_stream_is_that_of_the_whole(ring, start):
+    masks = Masks(b"secret")
+    whole = masks.draw("label", (120,), ring)
+    assert masks.draw("label", (4, 5), ring, start).ravel().tolist() == (
+        whole[start : start + 20].tolist()
+    )
+    parts = [masks.zero_share("label", 3, part, (20,), ring, start) for part in range(3)]
+    assert not sum(parts).any()
+    assert parts[1].tolist() == (
+        masks.zero_share("label", 3, 1, (120,), ring)[start : start + 20].tolist()
+    )

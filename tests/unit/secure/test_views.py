@@ -5,6 +5,7 @@ could guess: an honest-but-curious server that guesses all records right must se
 better than a wrong guess.
 """
 
+import re
 from collections import defaultdict
 
 import numpy as np
@@ -12,17 +13,18 @@ import pytest
 from scipy.stats import chi2_contingency, chisquare
 
 from vflsynth.secure import (
+    BITS,
     Arithmetic,
     Masks,
-    PhaseParty,
-    PhaseServer,
     ProductParty,
     ProductServer,
-    circle,
+    RotationParty,
+    RotationServer,
+    points,
+    turns_of,
 )
-from vflsynth.secure import phases as phases_module
 from vflsynth.secure import ring as ring_module
-from vflsynth.secure.ring import column_products, to_ring
+from vflsynth.secure.ring import column_products, elements_from, to_ring
 
 N_RUNS = 300
 SHIFT = 9
@@ -37,11 +39,7 @@ def small_blocks(monkeypatch):
 
 def raw(tensor):
     """Elements of a message, whatever their ring."""
-    return tensor.numpy().view({2: np.uint16, 4: np.uint32, 8: np.uint64}[tensor.element_size()])
-
-
-def added(parts, names):
-    return np.sum([parts[name] for name in names], axis=0, dtype=next(iter(parts.values())).dtype)
+    return tensor.numpy().view({1: np.uint8, 4: np.uint32, 8: np.uint64}[tensor.element_size()])
 
 
 class Seen:
@@ -128,7 +126,7 @@ def server_of_products(matrices):
     return seen
 
 
-# -- phases ----------------------------------------------------------------------------------------
+# -- rotations -------------------------------------------------------------------------------------
 
 FREQUENCIES = 3
 
@@ -142,72 +140,75 @@ def turned():
     return {name: rng.integers(0, 2**14, (N, FREQUENCIES), ANGLES) for name in "abc"}
 
 
-def roles_of_phases(angles):
-    """What the server received, and what parties did, alone and all but one in league."""
-    server_saw, parties_saw = Seen(), Seen()
-    arithmetic = Arithmetic.of(2.0**30, SHIFT)
-    top = np.uint64(2**arithmetic.n_bits - 1)
-    names, points = list(angles), circle()
+def multiplied(values, turns, of):
+    """Complex products modulo 2^32, of shape (2, record, frequency)."""
+    real, imaginary = of[:, turns]
+    return np.stack(
+        [values[0] * real - values[1] * imaginary, values[0] * imaginary + values[1] * real]
+    )
+
+
+def server_of_rotations(angles):
+    """All that comes, and what a server makes of it that guesses all angles right.
+
+    And all dithers: it knows all points and all masks then, and nothing but parts of zero hides
+    what each party adds up.
+    """
+    seen, names = Seen(), list(angles)
+    arithmetic = Arithmetic.of(2.0**22, SHIFT, BITS)
+    assert arithmetic.bits == 24
+    low, top = np.uint32(2**24 - 1), np.uint64(2**arithmetic.n_bits - 1)
+    found = points(len(names))
+    of = to_ring(np.stack([found.real, found.imag]), arithmetic.ring)
     for run in range(N_RUNS):
-        secret = b"phases %d" % run
-        parties = {n: PhaseParty(n, a, names, secret, arithmetic) for n, a in angles.items()}
-        server = PhaseServer(names, N, FREQUENCIES, arithmetic)
+        secret = b"rotations %d" % run
+        parties = {n: RotationParty(n, a, names, secret, arithmetic) for n, a in angles.items()}
+        server = RotationServer(names, N, FREQUENCIES, arithmetic)
         guessed = {name: np.zeros((2, FREQUENCIES), np.uint32) for name in names}
-        before = None
+        before = {}
         for block, rows in enumerate(server.blocks):
             sent = {name: party.mask(block) for name, party in parties.items()}
-            masked = {name: raw(message) for name, message in sent.items()}
-            for name in names:
-                server_saw.add(f"masked {name}", masked[name], 16)
-                server_saw.add(f"masked but {name}", added(masked, set(names) - {name}), 16)
-            joint = added(masked, names)
-            server_saw.add("all masked", joint, 16)
-            if before is not None:
-                server_saw.add("blocks", joint - before[: len(joint)], 16)
-            before = joint
-            parts = {}
-            for name, opening in server.open(block, sent).items():
-                shape = 2, *joint.shape
-                parts[name] = (
-                    raw(opening.opened)
-                    if opening.opened.numel()
-                    else phases_module._expand(opening.seed, shape, arithmetic.ring, name)
-                )
-                parties[name].take(block, opening)
-            for name in names:
-                parties_saw.add(f"opened or drawn at {name}", parts[name], 32)
-                parties_saw.add(f"all but {name}", added(parts, set(names) - {name}), 32)
-            # Whoever guesses all angles right knows the masks.
-            masks = joint - added({name: own[rows] for name, own in angles.items()}, names)
-            real, imaginary = (
-                to_ring(p[masks], arithmetic.ring) for p in (points.real, points.imag)
+            server.add(block, sent)
+            order = [names[(block + place) % 3] for place in range(3)]
+            shape = 2, rows.stop - rows.start, FREQUENCIES
+            first, second = (
+                elements_from(sent[name].points, shape, "points", 24) for name in order[:2]
             )
-            for name, (x, y) in parts.items():
-                guessed[name][0] += (x * real + y * imaginary).sum(0, dtype=np.uint32)
-                guessed[name][1] += (y * real - x * imaginary).sum(0, dtype=np.uint32)
+            turns = {name: raw(sent[name].turns) for name in order[1:]}
+            own = angles[order[0]][rows]
+            first_turns = turns_of(own + parties[order[0]]._dither(rows))
+            seen.add("points of the first", first, 24)
+            seen.add("points of the second", second, 24)
+            seen.add("points of both", (first + second) & low, 24)
+            for place, name in enumerate(order[1:]):
+                seen.add(f"turns of {place}", turns[name], 8)
+            both = turns[order[1]] + turns[order[2]]
+            seen.add("turns of both", both, 8)
+            mask = first - of[:, first_turns]
+            seen.add("first mask, guessed", mask & low, 24)
+            turning = multiplied(mask, turns[order[1]], of)
+            seen.add("second mask, guessed", (second + turning) & low, 24)
+            last = multiplied(second + turning, turns[order[2]], of)
+            guessed[order[2]] -= last.sum(1, dtype=np.uint32)
+            if before:
+                n = min(len(before["turns"]), len(both))
+                seen.add("turns of blocks", both[:n] - before["turns"][:n], 8)
+                seen.add("points of blocks", (first[:, :n] - before["points"][:, :n]) & low, 24)
+            before = {"turns": both, "points": first}
         noise = np.zeros(2 * FREQUENCIES, np.int64)
         shares = {name: raw(party.shares(noise)) for name, party in parties.items()}
         for name in names:
             left = shares[name] - arithmetic.in_steps(guessed[name]).ravel()
-            server_saw.add(f"shares of {name}", shares[name], arithmetic.n_bits)
-            server_saw.add(f"shares of {name}, guessed", left & top, arithmetic.n_bits)
-            others = added(shares, set(names) - {name})
-            server_saw.add(f"shares but of {name}", others & top, arithmetic.n_bits)
-    return server_saw, parties_saw
-
-
-def server_of_phases(angles):
-    return roles_of_phases(angles)[0]
-
-
-def parties_of_phases(angles):
-    return roles_of_phases(angles)[1]
+            seen.add(f"shares of {name}", shares[name], arithmetic.n_bits)
+            seen.add(f"shares of {name}, guessed", left & top, arithmetic.n_bits)
+            others = sum(shares[other] for other in names if other != name)
+            seen.add(f"shares but of {name}", others & top, arithmetic.n_bits)
+    return seen
 
 
 TABLES = {
     server_of_products: (nobody, everybody),
-    server_of_phases: (at_rest, turned),
-    parties_of_phases: (at_rest, turned),
+    server_of_rotations: (at_rest, turned),
 }
 
 
@@ -225,9 +226,19 @@ def test_everything_received_is_uniform_whatever_the_records_are(role):
 def without(patch, label):
     honest = Masks.draw
 
-    def draw(self, asked, shape, ring):
-        drawn = honest(self, asked, shape, ring)
+    def draw(self, asked, shape, ring, start=0):
+        drawn = honest(self, asked, shape, ring, start)
         return np.zeros_like(drawn) if asked.startswith(label) else drawn
+
+    patch.setattr(Masks, "draw", draw)
+
+
+def labelled_without(patch, word, end=""):
+    honest = Masks.draw
+
+    def draw(self, label, shape, ring, start=0):
+        drawn = honest(self, label, shape, ring, start)
+        return np.zeros_like(drawn) if word in label and label.endswith(end) else drawn
 
     patch.setattr(Masks, "draw", draw)
 
@@ -235,7 +246,9 @@ def without(patch, label):
 def labelled(patch, change):
     honest = Masks.draw
     patch.setattr(
-        Masks, "draw", lambda self, label, shape, ring: honest(self, change(label), shape, ring)
+        Masks,
+        "draw",
+        lambda self, label, shape, ring, start=0: honest(self, change(label), shape, ring, start),
     )
 
 
@@ -248,7 +261,20 @@ def plant_a_party_without_mask(patch):
 
 
 def plant_one_mask_for_all_blocks(patch):
-    labelled(patch, lambda label: label.rsplit("|", 1)[0] if label[0] in "mj" else label)
+    labelled(patch, lambda label: label.rsplit("|", 1)[0] if label[0] == "m" else label)
+
+
+def plant_one_dither_for_all_blocks(patch):
+    honest = Masks.draw
+    patch.setattr(
+        Masks,
+        "draw",
+        lambda self, label, shape, ring, start=0: honest(self, label, shape, ring),
+    )
+
+
+def plant_one_mask_of_points_for_all_blocks(patch):
+    labelled(patch, lambda label: re.sub(r"points\|\d+", "points", label))
 
 
 def plant_one_mask_for_all_parties(patch):
@@ -256,8 +282,10 @@ def plant_one_mask_for_all_parties(patch):
 
 
 def plant_no_part_of_zero(patch):
-    def zero_share(self, label, n_parts, part, shape, ring=WIDE):
-        return np.zeros(shape, ring)
+    honest = Masks.zero_share
+
+    def zero_share(self, label, n_parts, part, shape, ring=WIDE, start=0):
+        return honest(self, label, n_parts, part, shape, ring, start) * ring.type(ring != WIDE)
 
     patch.setattr(Masks, "zero_share", zero_share)
 
@@ -266,21 +294,21 @@ def plant_bits_that_tell_how_often_shares_went_around(patch):
     honest = Arithmetic.share
 
     def share(self, units, zero, noise):
-        return honest(Arithmetic(WIDE, self.shift), units, zero, noise)
+        return honest(Arithmetic(64, self.shift), units, zero, noise)
 
     patch.setattr(Arithmetic, "share", share)
 
 
-def plant_no_joint_mask(patch):
-    without(patch, "joint")
+def plant_no_points_masked(patch):
+    labelled_without(patch, "points")
 
 
-def plant_seeds_that_stand_for_nothing(patch):
-    without(patch, "points")
+def plant_second_points_not_masked(patch):
+    labelled_without(patch, "points", "|1")
 
 
-def plant_equal_seeds(patch):
-    patch.setattr(phases_module.os, "urandom", bytes)
+def plant_no_dither(patch):
+    labelled_without(patch, "dithers")
 
 
 @pytest.mark.parametrize(
@@ -292,12 +320,13 @@ def plant_equal_seeds(patch):
         (server_of_products, plant_one_mask_for_all_parties),
         (server_of_products, plant_no_part_of_zero),
         (server_of_products, plant_bits_that_tell_how_often_shares_went_around),
-        (server_of_phases, plant_no_joint_mask),
-        (server_of_phases, plant_one_mask_for_all_blocks),
-        (server_of_phases, plant_no_part_of_zero),
-        (server_of_phases, plant_bits_that_tell_how_often_shares_went_around),
-        (parties_of_phases, plant_seeds_that_stand_for_nothing),
-        (parties_of_phases, plant_equal_seeds),
+        (server_of_rotations, plant_no_points_masked),
+        (server_of_rotations, plant_second_points_not_masked),
+        (server_of_rotations, plant_no_dither),
+        (server_of_rotations, plant_one_dither_for_all_blocks),
+        (server_of_rotations, plant_one_mask_of_points_for_all_blocks),
+        (server_of_rotations, plant_no_part_of_zero),
+        (server_of_rotations, plant_bits_that_tell_how_often_shares_went_around),
     ],
 )
 def test_what_is_not_hidden_is_noticed(role, plant, monkeypatch):

@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.linear_model import LinearRegression, Ridge
-from sklearn.metrics import r2_score
-from sklearn.preprocessing import StandardScaler
+from sklearn.linear_model import LinearRegression
+from torch.nn.functional import cross_entropy
 
 from vflsynth import AutoregressiveSynthesizer, IndependentSynthesizer, PartyModel, TableTransformer
 from vflsynth._random import RandomStreams, secret_from
@@ -23,11 +22,8 @@ from vflsynth.exceptions import (
 )
 from vflsynth.mechanisms import MeanEmbedding
 from vflsynth.methods.autoregressive_party import AutoregressiveParty
-from vflsynth.methods.autoregressive_server import (
-    _PENALTIES,
-    canonical_components,
-    principal_components,
-)
+from vflsynth.methods.autoregressive_server import ContextServer, _confusion
+from vflsynth.methods.autoregressive_settings import AutoregressiveSettings
 from vflsynth.models import sample_parties
 from vflsynth.protocol import HeldOutSchedule
 
@@ -120,13 +116,13 @@ def test_one_noisy_context_per_record_and_its_bound_are_in_the_transcript(frames
     contexts = crossings(synth, "RecordContexts")
     assert contexts["messages"].tolist() == [1, 1, 1]
     assert contexts.loc["party_1", "contents"] == "bits_per_record = 0; contexts (1, 60, 0)"
-    assert contexts.loc["party_3", "contents"] == "bits_per_record = 8; contexts (1, 60, 6)"
+    assert contexts.loc["party_3", "contents"] == "bits_per_record = 8; contexts (1, 60, 4)"
     sent = synth.transcript_[synth.transcript_["receiver"] == "server"]
     made_of_records = sent[sent["message"] == "RecordFeatures"]
     assert made_of_records["messages"].tolist() == [1, 1, 1]
     parts = sent[sent["message"] == "ContextParts"].set_index("sender")["contents"]
-    assert parts["party_1"] == "parts (1, 60, 2, 6)"
-    assert parts["party_3"] == "parts (1, 60, 0, 6)"
+    assert parts["party_1"] == "parts (1, 60, 2, 4)"
+    assert parts["party_3"] == "parts (1, 60, 0, 4)"
     assert not set(sent["message"]) & {"BatchRows", "ContextGradients"}
 
 
@@ -136,7 +132,7 @@ def test_the_server_sees_features_of_some_records_only(frames, monkeypatch):
     features = synth.transcript_[synth.transcript_["message"] == "RecordFeatures"]
     assert set(features["contents"]) == {"features (1, 32, 16)"}
     contexts = crossings(synth, "RecordContexts")
-    assert contexts.loc["party_2", "contents"] == "bits_per_record = 8; contexts (1, 60, 6)"
+    assert contexts.loc["party_2", "contents"] == "bits_per_record = 8; contexts (1, 60, 4)"
 
 
 def test_records_are_encoded_part_by_part_alike(frames, monkeypatch):
@@ -203,13 +199,15 @@ def test_the_contexts_of_a_resumed_run_are_the_first_ones(frames, tmp_path):
 
 
 def test_contexts_are_bounded_but_for_their_noise(frames):
-    """Whatever the features are, a context without noise lies in [-1, 1]."""
+    """Whatever the features are, a context's squares without noise sum to at most their number."""
     half = make(bits_per_record=1e-4).fit(frames, KEY).parties_["party_2"].sampler
     assert half.noise_std > 50
     received = [torch.full((7, 2), 1e6)]
     context = half._context(received, RandomStreams([b"x"]), 0)
     noise = RandomStreams([b"x"]).normal("contexts", 0, (7, 2))[0]
-    assert (context - half.noise_std * noise).abs().max() <= 1 + 1e-4
+    clean = (context - half.noise_std * noise).square().sum(1)
+    assert (clean > 1.99).all()
+    assert (clean <= 2 + 1e-3).all()
 
 
 @pytest.mark.parametrize(
@@ -410,50 +408,69 @@ def test_an_epoch_of_many_records_is_a_part_of_a_pass(frames, monkeypatch, proto
     assert short.history_["held_out"].iloc[-1] == pytest.approx(whole.history_["held_out"].iloc[0])
 
 
-def test_principal_components_have_unit_variance_and_no_correlation():
+def settings_of(context_dim, bits, n_features):
+    return AutoregressiveSettings(
+        protocol="bounded",
+        order=("a", "b"),
+        batch_size=64,
+        hidden=8,
+        dropout=0.0,
+        learning_rate=1e-3,
+        weight_average=0.99,
+        patience=2,
+        n_held_out=0,
+        n_featured=2000,
+        n_features=n_features,
+        context_dim=context_dim,
+        sender_hidden=32,
+        bits_per_record=bits,
+    )
+
+
+def test_contexts_tell_what_relates_the_parties_and_not_the_rest():
+    """One of six features of either party is the other's, too: it gets the bits."""
     rng = np.random.default_rng(0)
-    features = torch.from_numpy(rng.normal(size=(2, 500, 4)) @ rng.normal(size=(4, 9))).float()
-    found = principal_components(features, 3)
-    for own in found:
-        np.testing.assert_allclose(np.cov(own.numpy().T, bias=True), np.eye(3), atol=1e-3)
+    own = rng.normal(size=(2, 2, 2000, 6))
+    own[1, :, :, 0] = own[0, :, :, 0] + 0.3 * rng.normal(size=(2, 2000))
+    features = {name: torch.from_numpy(x).float() for name, x in zip("ab", own, strict=True)}
+    settings = settings_of(2, 3.0, 6)
+    server = ContextServer(settings, RandomStreams([b"x", b"y"]))
+    server.learn(features)
+    with torch.no_grad():
+        parts = {"a": server.sender("a")(features["a"], 0).unsqueeze(2)}
+        contexts = server.noisy_contexts(parts, "b").numpy()
+    for replica in range(2):
+        x = contexts[replica]
+        x = np.c_[x, x**2, x.prod(1)]
+        told = [LinearRegression().fit(x, own[0, replica, :, k]).score(x, own[0, replica, :, k])
+                for k in range(6)]  # fmt: skip
+        assert told[0] > 0.7
+        assert max(told[1:]) < 0.05
 
 
-def test_components_are_ordered_by_what_ridge_regression_predicts():
-    rng = np.random.default_rng(0)
-    given = rng.normal(size=(2, 400, 5))
-    own = np.concatenate([given[..., :2] + 0.5 * rng.normal(size=(2, 400, 2)),
-                          rng.normal(size=(2, 400, 4))], 2)  # fmt: skip
-    given, own = (torch.from_numpy(one).float() for one in (given, own))
-    found = canonical_components(given, own, 6)
-    targets = principal_components(own, 6).double().numpy()
-    for k in range(2):
-        x = StandardScaler().fit_transform(given[k].double())
-        lengths = np.linalg.eigvalsh(x[80:].T @ x[80:])
-        best = min(
-            (
-                Ridge(p * lengths.mean(), fit_intercept=False)
-                .fit(x[80:], targets[k][80:])
-                .predict(x[:80])
-                for p in _PENALTIES
-            ),
-            key=lambda guess: np.square(guess - targets[k][:80]).mean(),
-        )
-        explained = best.T @ targets[k][:80] / 80
-        directions = np.linalg.eigh((explained + explained.T) / 2)[1]
-        wanted = targets[k] @ directions
-        np.testing.assert_allclose(found[k].abs().numpy(), np.abs(wanted), atol=1e-3)
-        # Two of six are related to what is given.
-        shares = [
-            r2_score(found[k, :, i], LinearRegression().fit(x, found[k, :, i]).predict(x))
-            for i in range(6)
-        ]
-        assert max(shares[:4]) < 0.1
-        assert min(shares[4:]) > 0.7
+def test_a_critic_is_right_about_records_that_a_batch_has_twice():
+    scores = torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0))
+    answers = torch.arange(5).expand(2, 5)
+    wanted = sum(
+        cross_entropy(own.transpose(1, 2), answers, reduction="none").mean(1) / 2
+        for own in (scores, scores.mT)
+    )
+    torch.testing.assert_close(_confusion(scores), wanted)
+    rows = torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 3, 3]])
+    found = _confusion(scores, rows)
+    torch.testing.assert_close(found[:1], wanted[:1])
+    # Neither place of the record that is there twice is an answer to the other's question.
+    assert found[1] < wanted[1]
+    same = scores.clone()
+    same[1, 3, 4] = same[1, 4, 3] = 1e6
+    torch.testing.assert_close(_confusion(same, rows), found)
 
 
-def test_components_of_constant_features_are_finite():
-    given, own = torch.randn(1, 30, 4), torch.ones(1, 30, 3)
-    assert canonical_components(given, own, 3).isfinite().all()
+def test_features_of_one_value_teach_nothing_and_break_nothing():
+    features = {"a": torch.randn(1, 30, 4), "b": torch.ones(1, 30, 4)}
+    server = ContextServer(settings_of(2, 3.0, 4), RandomStreams([b"x"]))
+    server.learn(features)
+    assert server.weights_of("a").isfinite().all()
 
 
 def test_independent_halves_pass_nothing_on(frames):

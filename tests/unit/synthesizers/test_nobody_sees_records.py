@@ -20,7 +20,7 @@ from vflsynth.secure import Masks
 from vflsynth.secure import ring as ring_module
 
 PARTIES = ("bank", "clinic", "lab")
-KINDS = ("MaskedAngles", "SharedPoints", "MaskedStates", "SumShares")
+KINDS = ("MaskedPoints", "MaskedStates", "SumShares")
 N, LEAST_P = 300, 1e-6
 SCHEMA = PublicSchema(
     dtypes="given",
@@ -125,7 +125,7 @@ def test_what_is_masked_is_uniform_whatever_the_records_are(make, n_parties):
         found = bytes_of(one, role)
         judge(found, bytes_of(other, role))
         judged |= {kind for kind, *_ in found}
-    expected = {"MaskedAngles", "SharedPoints"} if make is mean_embedding else {"MaskedStates"}
+    expected = {"MaskedPoints"} if make is mean_embedding else {"MaskedStates"}
     assert judged == expected | {"SumShares"}
 
 
@@ -169,9 +169,9 @@ def test_a_reused_secret_is_noticed(monkeypatch):
 def test_a_missing_mask_is_noticed(make, monkeypatch):
     honest = Masks.draw
 
-    def draw(self, label, shape, ring):
-        drawn = honest(self, label, shape, ring)
-        hidden = label.startswith(("matrix|0", "joint angles", "angles"))
+    def draw(self, label, shape, ring, start=0):
+        drawn = honest(self, label, shape, ring, start)
+        hidden = label.startswith("matrix|0") or "dithers" in label
         return np.zeros_like(drawn) if hidden else drawn
 
     monkeypatch.setattr(Masks, "draw", draw)

@@ -1,0 +1,205 @@
+"""Audits for which there is no time at full length: fewer epochs for all models alike."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator, clone
+
+from vflsynth import (
+    AutoregressiveSynthesizer,
+    GaussianCopulaSynthesizer,
+    VertiGANSynthesizer,
+    VFLGANSynthesizer,
+    WGANGPSynthesizer,
+)
+from vflsynth.audit import Naive, RegularisedLogistic
+from vflsynth.audit import audit_synthetic_data as audit
+from vflsynth.audit.game import LeaveOneOutGame
+from vflsynth.audit.schedule import Shortened, shorten
+from vflsynth.mechanisms import DPSGD
+from vflsynth.privacy import PublicSchema
+from vflsynth.release.attacks import from_audits
+from vflsynth.release.clauses import NotMeasured
+
+OPTIONS: dict[str, Any] = {
+    "targets": [3],
+    "statistics": [Naive()],
+    "adversaries": [RegularisedLogistic()],
+    "verbose": 0,
+}
+TRAINED: list[int] = []
+"""Epochs of the models that were trained, in order."""
+
+
+class Slow(BaseEstimator):
+    """Does nothing for as many epochs as it is told, or two hundred."""
+
+    second = 0.001
+    stops = 1000
+
+    def __init__(self, epochs: int | None = None, random_state: int | None = None) -> None:
+        self.epochs, self.random_state = epochs, random_state
+
+    def fit(self, party_frames, on=None):
+        return self.fit_replicas(party_frames, on, random_states=[self.random_state])[0]
+
+    def fit_replicas(self, party_frames, on=None, *, random_states, callbacks=()):
+        most = self.epochs or 200
+        for epoch in range(1, min(most, self.stops) + 1):
+            time.sleep(self.second * (1.0 + len(random_states)))
+            state = SimpleNamespace(epoch=epoch, n_epochs=most)
+            if any(callback.on_epoch_end(state) for callback in callbacks):
+                break
+        TRAINED.extend([epoch] * len(random_states))
+        models = [clone(self).set_params(random_state=state) for state in random_states]
+        for model in models:
+            model.columns_ = [name for frame in party_frames.values() for name in frame]
+        return models
+
+    def sample(self, n):
+        rng = np.random.default_rng(self.random_state)
+        return pd.DataFrame(rng.normal(size=(n, len(self.columns_))), columns=self.columns_)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_trained():
+    TRAINED.clear()
+
+
+def test_all_models_are_shortened_alike_and_everything_says_so(number_frames, caplog, monkeypatch):
+    before = time.perf_counter()
+    monkeypatch.setattr(Slow, "second", 0.003)
+    with caplog.at_level("INFO", logger="vflsynth"):
+        found = audit(Slow(), number_frames, minutes=0.15, disclosure={}, **OPTIONS)
+    assert time.perf_counter() - before < 10.0, "of nine seconds, on a busy machine"
+    assert found.shortened is not None
+    assert 1 <= found.shortened.epochs < found.shortened.usual == 200
+    assert 20 <= found.n_models <= 24, "an AUC of .8 takes 12 + 12 test models"
+    at_length = TRAINED[-(2 * found.n_models + 1) :]
+    assert set(at_length) == {found.shortened.epochs}, "that of the three questions too"
+    assert found.criteria is not None
+    said = f"at most {found.shortened.epochs} epochs in place of 200"
+    for text in (str(found), found.headline, found.page().html, found.section(), caplog.text):
+        assert said in text
+        assert "trains for longer may leak more" in text
+    content = json.loads(found.to_json())["shortened"]
+    assert (content["epochs"], content["usual"]) == (found.shortened.epochs, 200)
+    assert found.power in content["conclusion"]
+
+
+def test_who_says_how_many_epochs_gets_them(number_frames):
+    found = audit(Slow(epochs=2), number_frames, minutes=1, n_models=10, **OPTIONS)
+    assert found.shortened is None
+    assert set(TRAINED) == {2}
+
+
+def test_where_there_is_time_nothing_changes(number_frames, monkeypatch):
+    monkeypatch.setattr(Slow, "second", 0.0002)
+    first, second = (
+        audit(Slow(), number_frames, n_models=10, minutes=minutes, **OPTIONS)
+        for minutes in (None, 5)
+    )
+    assert second.shortened is None
+    assert "shortened" not in json.loads(second.to_json())
+    pd.testing.assert_frame_equal(first.to_frame(), second.to_frame())
+
+
+def test_an_audit_that_goes_on_trains_for_as_long_as_before(number_frames, tmp_path, monkeypatch):
+    monkeypatch.setattr(Slow, "second", 0.003)
+    options = OPTIONS | {"minutes": 0.1, "n_models": 12, "cache": tmp_path}
+    first = audit(Slow(), number_frames, **options)
+    monkeypatch.setattr(Slow, "second", 0.0)  # by now there would be time for more
+    again = audit(Slow(), number_frames, **options)
+    assert again.shortened == first.shortened
+    assert again.n_trained <= 2 * (again.n_models - first.n_models)
+    longer = audit(Slow(), number_frames, **options | {"minutes": 1})
+    assert longer.shortened is None
+
+
+def test_models_of_full_length_that_are_at_hand_are_used(number_frames, tmp_path, monkeypatch):
+    monkeypatch.setattr(Slow, "second", 0.00001)
+    audit(Slow(), number_frames, n_models=24, cache=tmp_path, **OPTIONS)
+    monkeypatch.setattr(Slow, "second", 0.001)
+    found = audit(Slow(), number_frames, n_models=24, minutes=0.05, cache=tmp_path, **OPTIONS)
+    assert (found.shortened, found.n_trained) == (None, 0)
+
+
+def test_who_stops_early_by_itself_is_not_planned_with_at_full_length(number_frames, monkeypatch):
+    monkeypatch.setattr(Slow, "second", 0.003)
+    monkeypatch.setattr(Slow, "stops", 5)
+    found = audit(Slow(), number_frames, minutes=0.15, **OPTIONS)
+    assert found.shortened is None
+    assert set(TRAINED[-2 * found.n_models :]) == {5}
+
+
+def test_what_has_no_epochs_stays_as_it_is(number_frames):
+    found = audit(GaussianCopulaSynthesizer(), number_frames, n_models=10, minutes=5, **OPTIONS)
+    assert found.shortened is None
+
+
+_PUBLIC = PublicSchema(dtypes="given", bounds=dict.fromkeys("abcd", (-4.0, 4.0)))
+_DPSGD = DPSGD(epsilon=9.0, delta=1e-3, public_schema=_PUBLIC, n_records=40)
+_GAN: dict[str, Any] = {"latent_dim": 3, "generator_hidden": (4,), "batch_size": 8}
+
+
+class Watch:
+    """Observes nothing of a table."""
+
+    def __init__(self, keep_discriminators):
+        self.keep_discriminators = keep_discriminators
+
+    def describe(self):
+        return "nothing"
+
+    def observe(self, models, targets):
+        return [{"size": np.array([float(len(model.sample(2)))])} for model in models]
+
+
+@pytest.mark.parametrize(
+    "synthesizer",
+    [
+        VFLGANSynthesizer(**_GAN),
+        VertiGANSynthesizer(**_GAN),
+        WGANGPSynthesizer(**_GAN),
+        AutoregressiveSynthesizer(hidden=4, patience=500),
+        AutoregressiveSynthesizer(hidden=4, patience=500, protocol="one_message"),
+        VFLGANSynthesizer(**_GAN, privacy=_DPSGD),
+    ],
+    ids=["vflgan", "vertigan", "wgan-gp", "bounded", "one message", "private"],
+)
+def test_every_synthesizer_that_has_epochs_can_be_shortened(synthesizer, number_frames):
+    synthesizer.set_params(device="cpu", verbose=0)
+    rest: dict[str, Any] = dict.fromkeys(("block_size", "n_jobs", "cache"))
+    shorter, shortened = shorten(
+        synthesizer,
+        LeaveOneOutGame(number_frames).worlds([3]),
+        None,
+        Watch(keep_discriminators=hasattr(synthesizer, "first_part") and not synthesizer.privacy),
+        n_models=4,
+        minutes=0.01,
+        started=time.perf_counter(),
+        learning=lambda: 0.0,
+        alone=0,
+        pair_seeds=False,
+        random_state=0,
+        **rest,
+    )
+    assert shortened is not None
+    assert shorter.epochs == shortened.epochs < shortened.usual
+    assert synthesizer.epochs is None
+
+
+def test_an_audit_of_other_models_does_not_open_the_gate(number_frames):
+    found = audit(Slow(epochs=1), number_frames, n_models=10, disclosure={}, **OPTIONS)
+    found = replace(found, shortened=Shortened(40, 200))
+    for clause, measured in from_audits(found, ()).items():
+        assert isinstance(measured, NotMeasured), clause
+        assert "at most 40 epochs in place of 200" in measured.because

@@ -1,0 +1,127 @@
+"""What was observed of shadow models, kept on disk so that an audit can go on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import joblib
+import pandas as pd
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as dump_arrays
+
+from vflsynth._version import __version__
+from vflsynth.adversary.encoding import Floats
+from vflsynth.audit.game import PartyFrames, World
+
+logger = logging.getLogger("vflsynth")
+
+Observation = dict[str, Floats]
+
+_FORMAT = 1  # of the cache; part of every key
+
+
+def key_of(
+    synthesizer: Any,
+    world: World,
+    on: Hashable,
+    observed: str,
+    pair_seeds: bool,
+    random_state: int,
+) -> str:
+    """Digest of all that decides what is observed."""
+    parameters = synthesizer.get_params(deep=True) if hasattr(synthesizer, "get_params") else {}
+    kind = type(synthesizer)
+    what = {
+        "format": _FORMAT,
+        "version": __version__,
+        "synthesizer": f"{kind.__module__}.{kind.__qualname__}",
+        "parameters": {
+            name: joblib.hash(value)
+            for name, value in sorted(parameters.items())
+            if name not in ("random_state", "verbose", "memory_limit")
+        },
+        "world": world.name,
+        "frames": {name: _digest(frame) for name, frame in world.party_frames.items()},
+        "on": repr(on),
+        "observed": observed,
+        "targets": [repr(target) for target in world.targets],
+        "pair_seeds": pair_seeds,
+        "random_state": random_state,
+    }
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()
+
+
+def _digest(frame: pd.DataFrame) -> str:
+    rows = pd.util.hash_pandas_object(frame, index=True).to_numpy()
+    head = repr([(column, str(dtype)) for column, dtype in frame.dtypes.items()])
+    return hashlib.sha256(head.encode() + rows.tobytes()).hexdigest()
+
+
+class Store:
+    """Observations on disk: one safetensors file per model, complete or absent; numbers in JSON."""
+
+    def __init__(self, root: str | os.PathLike[str] | None, key: str) -> None:
+        self._folder = None if root is None else Path(root) / key[:32]
+
+    def read(self, n_models: int) -> dict[int, Observation]:
+        """Return what there is of the first models."""
+        found: dict[int, Observation] = {}
+        if self._folder is None:
+            return found
+        for number in range(n_models):
+            try:
+                found[number] = load_arrays(self._path(number).read_bytes())
+            except FileNotFoundError:
+                continue
+            except SafetensorError:  # cut short by a full disk, say: train it again
+                logger.warning("%s is damaged and will be replaced", self._path(number))
+        return found
+
+    def write(self, number: int, observation: Observation) -> None:
+        """Keep what was observed of a model."""
+        if self._folder is None:
+            return
+        self._write(self._path(number), dump_arrays(observation))
+
+    def recall(self, name: str) -> dict[str, float] | None:
+        """Return the numbers that were kept under a name; None if there are none."""
+        if self._folder is None:
+            return None
+        try:
+            found: dict[str, float] = json.loads(self._numbers(name).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+        return found
+
+    def remember(self, name: str, numbers: Mapping[str, float]) -> None:
+        """Keep some numbers under a name."""
+        if self._folder is not None:
+            self._write(self._numbers(name), json.dumps(dict(numbers)).encode())
+
+    @staticmethod
+    def _write(path: Path, content: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+            file.write(content)
+        os.replace(file.name, path)
+
+    def _numbers(self, name: str) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{name}.json"
+
+    def _path(self, number: int) -> Path:
+        assert self._folder is not None
+        return self._folder / f"model-{number:05d}.safetensors"
+
+
+def describe_frames(frames: PartyFrames) -> str:
+    """Digest of party frames, for observers whose observations depend on them."""
+    return hashlib.sha256("".join(_digest(frame) for frame in frames.values()).encode()).hexdigest()
