@@ -61,7 +61,7 @@ def test_adding_any_record_moves_the_sum_by_at_most_one(rows, record):
     """Exactly at most 1, in whole numbers, and next to 1."""
     moved = sum(int(d) ** 2 for d in of_table([*rows, record]) - of_table(rows))
     longest = mean_embedding_sensitivity(ADD) * LONGEST
-    assert (0.95 * longest) ** 2 < moved <= longest**2
+    assert (0.9 * longest) ** 2 < moved <= longest**2
 
 
 @given(st.lists(coordinates, max_size=5), coordinates, coordinates)

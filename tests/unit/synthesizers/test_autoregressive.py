@@ -321,6 +321,7 @@ def related():
     return {"one": one, "two": two}
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_relations_survive_and_values_stay_possible(related, protocol):
     synth = AutoregressiveSynthesizer(
