@@ -18,6 +18,8 @@ _BETAS = (0.9, 0.999)
 _LEARNING_RATE = 1e-3
 _BATCH_SIZE, _MAX_STEPS, _LOOK_EVERY, _PATIENCE = 512, 3000, 100, 5
 _CRITIC_HIDDEN, _CRITIC_OUT = 256, 64
+_NO_SHARE = 45.0
+"""By which a score is below the largest where its share is nothing beside that one's."""
 
 
 class ContextServer(nn.Module):
@@ -117,7 +119,12 @@ class ContextServer(nn.Module):
         parts.append(critic)
         optimizer = FlatAdam(parts, learning_rate=_LEARNING_RATE, betas=_BETAS)
         n_held_out = n_records // 10
-        held_out = {name: features[name][:, :n_held_out] for name in names}
+        judged = slice(0, n_held_out or n_records)
+        wanted = targets[:, judged]
+        held_out = {name: features[name][:, judged] for name in names}
+        noise_of_held_out = streams.normal(
+            "held-out noise", 0, (wanted.shape[1], settings.context_dim)
+        )
         batch = min(_BATCH_SIZE, n_records - n_held_out)
         best = torch.full((replicas,), torch.inf, device=targets.device)
         waited = torch.zeros(replicas, dtype=torch.long, device=targets.device)
@@ -129,23 +136,19 @@ class ContextServer(nn.Module):
             clean = self.contexts({name: _at(features[name], rows) for name in names}, receiver)
             noise = streams.normal("noise", step, (batch, settings.context_dim))
             scores = critic(clean + settings.noise_std * noise, _at(targets, rows))
-            loss = _confusion(scores, rows)
-            optimizer.set_gradient(torch.autograd.grad(loss.sum(), optimizer.parameters))
+            upstream = _confusion_gradient(scores.detach(), rows)
+            optimizer.set_gradient(torch.autograd.grad(scores, optimizer.parameters, upstream))
             optimizer.step()
             if (step + 1) % _LOOK_EVERY:
                 continue
             with torch.no_grad():
-                if n_held_out:
-                    clean = self.contexts(held_out, receiver)
-                    shape = (n_held_out, settings.context_dim)
-                    noise = streams.normal("held-out noise", 0, shape)
-                    noisy = clean + settings.noise_std * noise
-                    loss = torch.stack(
-                        [
-                            _confusion(critic(noisy[:, own], targets[:, own]))
-                            for own in _batches(n_held_out)
-                        ]
-                    ).mean(0)
+                noisy = self.contexts(held_out, receiver) + settings.noise_std * noise_of_held_out
+                loss = torch.stack(
+                    [
+                        _confusion(critic(noisy[:, own], wanted[:, own]))
+                        for own in _batches(wanted.shape[1])
+                    ]
+                ).mean(0)
                 improved = (loss < best - 1e-4) & (waited < _PATIENCE)
                 best = torch.where(improved, loss, best)
                 waited = torch.where(improved, 0, waited + 1)
@@ -301,15 +304,33 @@ def _at(values: Tensor, rows: Tensor) -> Tensor:
     return values.gather(1, rows.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
 
 
-def _confusion(scores: Tensor, rows: Tensor | None = None) -> Tensor:
-    """Mean cross-entropy of finding a context's features, and the reverse, (replica,).
-
-    A record that a batch has twice is not to be told from itself.
-    """
-    own = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
-    if rows is not None:
-        same = rows.unsqueeze(1) == rows.unsqueeze(2)
-        scores = scores.masked_fill(same & ~own, -torch.inf)
+def _confusion(scores: Tensor) -> Tensor:
+    """Mean cross-entropy of finding a context's features, and the reverse, (replica,)."""
     found = scores.diagonal(dim1=1, dim2=2)
     rest = (scores.logsumexp(1) + scores.logsumexp(2)) / 2.0
     return (rest - found).mean(1)
+
+
+def _confusion_gradient(scores: Tensor, rows: Tensor) -> Tensor:
+    """Return the derivative of `_confusion` by scores, shaped like them.
+
+    A record that a batch has twice is not to be told from itself.
+
+    Parameters
+    ----------
+    scores : Tensor, shape (replica, context, record)
+    rows : Tensor of int64, shape (replica, record)
+        Which record of the table each is.
+    """
+    own = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
+    same = rows.unsqueeze(1) == rows.unsqueeze(2)
+    scores = scores.masked_fill(same & ~own, -torch.inf)
+    found = _softmax(scores, 1) + _softmax(scores, 2)
+    found.diagonal(dim1=1, dim2=2).sub_(2.0)
+    return found.div_(2.0 * scores.shape[-1])
+
+
+def _softmax(scores: Tensor, dim: int) -> Tensor:
+    """Return shares of which none is so small that processors are slow with it."""
+    least = scores.amax(dim, keepdim=True) - _NO_SHARE
+    return torch.maximum(scores, least).softmax(dim)
