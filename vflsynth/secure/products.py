@@ -45,7 +45,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from vflsynth.exceptions import ProtocolError
+from vflsynth.secure.once import Once
 from vflsynth.secure.ring import (
     Arithmetic,
     Elements,
@@ -96,8 +96,9 @@ class ProductParty:
         self.matrix = np.pad(matrix, ((0, n_dummies), (0, 0)))
         self.pairs = [pair for pair in pairs_of(widths) if name in pair]
         self._ranks = {party: rank for rank, party in enumerate(sorted(widths))}
-        self._masks, self._done = Masks(secret), 0
+        self._masks = Masks(secret)
         self._blocks = record_blocks(len(self.matrix), max(widths.values()))
+        self._once = Once(name, len(self._blocks))
         self._corrections = [
             np.zeros((widths[first], widths[second]), arithmetic.ring)
             for first, second in self.pairs
@@ -116,11 +117,7 @@ class ProductParty:
         ProtocolError
             If another block is due: a mask is used once.
         """
-        if block != self._done or block >= len(self._blocks):
-            raise ProtocolError(
-                f"party {self.name!r} was asked for block {block} of its records; it has sent "
-                f"{self._done} of {len(self._blocks)}"
-            )
+        self._once.block(block)
         own = to_ring(self.matrix[self._blocks[block]], self.arithmetic.ring)
         masked = own + self._mask(self.name, block, len(own))
         for correction, (first, second) in zip(self._corrections, self.pairs, strict=True):
@@ -128,7 +125,6 @@ class ProductParty:
                 correction -= column_products(own, self._mask(second, block, len(own)))
             else:
                 correction -= column_products(self._mask(first, block, len(own)), masked)
-        self._done += 1
         return tensor_of(masked)
 
     def shares(self, noise: npt.NDArray[np.int64]) -> Tensor:
@@ -144,11 +140,7 @@ class ProductParty:
         ProtocolError
             Before all blocks were sent, or for the second time.
         """
-        if self._done != len(self._blocks) or len(self._corrections) != len(self.pairs):
-            raise ProtocolError(
-                f"party {self.name!r} was asked for its shares before it had sent all records, or "
-                "twice"
-            )
+        self._once.shares()
         corrections = [correction.ravel() for correction in self._corrections]
         zeros = [self._zero_share(pair, c.shape) for pair, c in zip(self.pairs, corrections)]
         self._corrections = []

@@ -76,6 +76,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
+from vflsynth.secure.once import Once
 from vflsynth.secure.ring import (
     Arithmetic,
     Elements,
@@ -227,8 +228,7 @@ class RotationParty:
         # disagree on, have nothing to do with these.
         self._masks, self._of = Masks(secret), f"{width} of {n_frequencies} frequencies"
         self._points = _table(len(names), arithmetic)
-        self._sums: Elements | None = np.zeros((2, n_frequencies), arithmetic.ring)
-        self._sent = 0
+        self._sums = np.zeros((2, n_frequencies), arithmetic.ring)
         windows = self._drawn_windows(n_records, n_frequencies, width)
         order = np.argsort(windows, kind="stable")
         self._windows, self._is_real = windows[order], order < len(angles)
@@ -242,6 +242,7 @@ class RotationParty:
             self.angles[rows] += self._dither(rows)
         self.angles = self.angles[order]
         self._blocks = blocks_of(len(self._names), n_records, width)
+        self._once = Once(name, len(self._blocks))
 
     def mask(self, block: int) -> Turning:
         """Return what goes to the server of the next block.
@@ -251,13 +252,7 @@ class RotationParty:
         ProtocolError
             If another block is due: a mask is used once.
         """
-        if block != self._sent or block >= len(self._blocks):
-            raise ProtocolError(
-                f"party {self.name!r} was asked for block {block} of its records; it has sent "
-                f"{self._sent} of {len(self._blocks)}"
-            )
-        assert self._sums is not None, "no block comes after the shares"
-        self._sent += 1
+        self._once.block(block)
         place, last = _place(self._rank, block, len(self._names)), len(self._names) - 1
         rows = self._blocks[block]
         turns, windows, real = turns_of(self.angles[rows]), self._windows[rows], self._is_real[rows]
@@ -284,13 +279,8 @@ class RotationParty:
         ProtocolError
             Before all blocks were sent, or for the second time.
         """
-        if self._sent != len(self._blocks) or self._sums is None:
-            raise ProtocolError(
-                f"party {self.name!r} was asked for its shares before it had sent all records, or "
-                "twice"
-            )
-        sums, self._sums = self._sums.ravel(), None
-        label, n_parties = f"{self._of}|sums", len(self._names)
+        self._once.shares()
+        sums, label, n_parties = self._sums.ravel(), f"{self._of}|sums", len(self._names)
         zero = self._masks.zero_share(label, n_parties, self._rank, sums.shape)
         return self.arithmetic.share(sums, zero, noise)
 
@@ -323,7 +313,6 @@ class RotationParty:
         for rows in record_blocks(len(self.angles), 2 * self.angles.shape[1]):
             dither = self._dither(rows)
             kept = self._points[:, turns_of(self.angles[rows] + dither)]
-            assert self._sums is not None
             _add(self._sums, _turned(kept, turns_of(-dither), self._points), self._windows[rows])
 
 
