@@ -38,8 +38,9 @@ import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.metrics import r2_score, roc_auc_score
 
-from benchmarks import _commands, _results
+from benchmarks import _commands, _private, _results
 from benchmarks._data import BenchmarkTable, data_file, load_table
+from benchmarks._schemas import SCHEMAS
 from vflsynth import (
     AutoregressiveSynthesizer,
     GaussianCopulaSynthesizer,
@@ -86,6 +87,16 @@ METHODS: dict[str, Callable[[int], Any]] = {
     "copula": lambda seed: GaussianCopulaSynthesizer(random_state=seed),
     "independent": lambda seed: IndependentSynthesizer(random_state=seed),
 }
+PRIVATE: dict[str, tuple[str, float]] = {
+    f"{label}, ε {epsilon:g}": (method, epsilon)
+    for label, method in (
+        ("mean embedding", "kernel_mean_embedding"),
+        ("autoregressive DP-SGD", "autoregressive_dpsgd"),
+    )
+    for epsilon in (10.0, 3.0, 1.0)
+}
+"""Methods and ε of `benchmarks.dp`, for the tables that have public schemas there."""
+
 PUBLISHED: dict[str, dict[str, tuple[float, float, float, float, float]]] = {
     "adult": {
         "CTGAN": (0.809, 0.758, 0.588, 0.000, 0.862),
@@ -93,6 +104,7 @@ PUBLISHED: dict[str, dict[str, tuple[float, float, float, float, float]]] = {
         "TabSyn": (0.992, 0.980, 0.987, 0.794, 0.910),
         "TabDiff": (0.993, 0.985, 0.990, 0.841, 0.913),
         "TabPC": (0.994, 0.986, 0.996, 0.855, 0.916),
+        "TabularARGN with DP": (0.956, 0.910, 0.764, 0.240, 0.851),
         "shallow mixture": (0.992, 0.981, float("nan"), 0.773, 0.902),
         "independent columns": (0.996, 0.925, float("nan"), 0.016, 0.516),
     },
@@ -107,7 +119,8 @@ PUBLISHED: dict[str, dict[str, tuple[float, float, float, float, float]]] = {
     },
 }
 """Shape, Trend, detection by logistic regression and by XGBoost, AUC of models trained on synthetic
-rows: arXiv 2603.23016 and its repository."""
+rows: arXiv 2603.23016 and its repository. TabularARGN's: the published samples of its paper's
+repository, of another split, scored by these metrics; which ε they have is not said there."""
 
 RULES: dict[str, dict[str, Callable[[pd.DataFrame], Any]]] = {
     "adult": {
@@ -215,9 +228,20 @@ def split(name: str) -> tuple[BenchmarkTable, pd.DataFrame, pd.DataFrame]:
 def measure(name: str, method: str, seed: int) -> _results.Row:
     """Fit one method to one table, and score what it draws."""
     table, train, test = split(name)
-    found, synthetic = fit_and_score(table, train, test, METHODS[method](seed), seed)
+    if method in METHODS:
+        synth = METHODS[method](seed)
+    else:
+        synth = private(table, *PRIVATE[method]).set_params(random_state=seed)
+    found, synthetic = fit_and_score(table, train, test, synth, seed)
     found |= _more_scores(table, train, test, synthetic, seed)
     return {"data": name, "method": method, "seed": seed, **found}
+
+
+def private(table: BenchmarkTable, method: str, epsilon: float) -> Any:
+    """Make a private method of `benchmarks.dp`."""
+    if table.name not in SCHEMAS:
+        raise SystemExit(f"{table.name} has no public schema; {', '.join(SCHEMAS)} have")
+    return _private.make_synthesizer(table, method, epsilon)
 
 
 def rescore(name: str, path: Path, seed: int) -> _results.Row:
@@ -373,8 +397,9 @@ def show(
     others : mapping of (table, name) to rows
         Beside the recorded ones.
     """
-    found = {key: frame for key, frame in _results.cells("ladder").items() if key[1] in METHODS}
-    found = dict(sorted(found.items(), key=lambda item: list(METHODS).index(item[0][1])))
+    order = [*METHODS, *PRIVATE]
+    found = {key: frame for key, frame in _results.cells("ladder").items() if key[1] in order}
+    found = dict(sorted(found.items(), key=lambda item: order.index(item[0][1])))
     found |= {key: pd.DataFrame(list(rows)) for key, rows in (others or {}).items()}
     lines = []
     for data in tables:
@@ -394,7 +419,8 @@ def show(
 
 def main() -> None:
     """Measure what is missing, and print the ladder."""
-    parser = _commands.parser(__doc__, data=TABLES, methods=METHODS)
+    parser = _commands.parser(__doc__, data=TABLES, methods=(*METHODS, *PRIVATE))
+    parser.set_defaults(methods=list(METHODS))
     _commands.add_seeds(parser, [0])
     parser.add_argument("--show", action="store_true", help="measure nothing")
     parser.add_argument("--samples", type=Path, help="csv or parquet to score, for one --data")
