@@ -44,6 +44,8 @@ ENCODING = {"continuous": "ranks", "spike_share": 0.01, "max_levels": 60, "spike
 """How numbers are encoded unless a transformer is given: values stay on the column's own grid."""
 
 _EPOCHS, _HIDDEN, _N_FEATURES = 500, 96, 512
+_DROPOUT, _FEW_RECORDS = 0.15, 5_000
+"""What is left out of few records; of more, as much less as they are more."""
 _MOST_FEATURED = 1 << 15
 """Records whose features the server sees where contexts have a bound."""
 
@@ -309,6 +311,9 @@ class AutoregressiveMethod(Method):
         n_held_out = max(1, n_held_out) if n_records >= _FEWEST_TO_HOLD_OUT else 0
         n_training = n_records - n_held_out
         batch_size = parameters.batch_size or min(256, max(32, n_training // 20))
+        dropout = parameters.dropout
+        if dropout is None:
+            dropout = _DROPOUT * min(1.0, _FEW_RECORDS / n_training)
         bounded = parameters.protocol == "bounded"
         bits = float(parameters.bits_per_record) if bounded else None
         context_dim = parameters.context_dim
@@ -319,7 +324,7 @@ class AutoregressiveMethod(Method):
             order=tuple(name for name in sorted(widths) if widths[name]),
             batch_size=min(batch_size, n_training),
             hidden=parameters.hidden or _HIDDEN,
-            dropout=float(parameters.dropout),
+            dropout=float(dropout),
             learning_rate=float(parameters.learning_rate),
             weight_average=float(parameters.weight_average),
             patience=parameters.patience,

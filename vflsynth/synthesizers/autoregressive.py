@@ -41,7 +41,8 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     bits_per_record : float, default=8.0
         With "bounded": the most that one party's context tells about a record of the parties
         before it, in bits, whatever the party knows (`vflsynth.networks.contexts.bits_of_channel`).
-        Without effect otherwise.
+        Which bits, a party can choose that sends other features than those of its records: 8 are
+        enough for a column or two. Without effect otherwise.
     unmatched : {"train", "ignore"}, optional
         What becomes of a party's records that some other party lacks. "train": they train the
         network of that party's columns beside the matched ones, without a context and with a flag
@@ -56,8 +57,9 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         Fixed random features that a party sends of every record. Default: 512; 32 with `privacy`.
     hidden : int, optional
         Units of the two hidden layers that every column has. Default: 96; 32 with `privacy`.
-    dropout : float, default=0.15
-        Share of the hidden units that a training step leaves out.
+    dropout : float, optional
+        Share of the hidden units that a training step leaves out. Default: .15 of up to 5,000
+        training records, and less of more, 750 over their number.
     batch_size : int, optional
         Records per step; with `privacy`, the number to be expected. Default: from the number of
         records, 32 to 256; with `privacy` from the public number, an eighth of it and at most 1024.
@@ -170,7 +172,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         "context_dim": Optional(Number(1, whole=True)),
         "n_features": Optional(Number(1, whole=True)),
         "hidden": Optional(Number(1, whole=True)),
-        "dropout": Number(0, 1, closed=(True, False)),
+        "dropout": Optional(Number(0, 1, closed=(True, False))),
         "batch_size": Optional(Number(1, whole=True)),
         "epochs": Optional(Number(1, whole=True)),
         "patience": Number(1, whole=True),
@@ -188,7 +190,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         context_dim: int | None = None,
         n_features: int | None = None,
         hidden: int | None = None,
-        dropout: float = 0.15,
+        dropout: float | None = None,
         batch_size: int | None = None,
         epochs: int | None = None,
         patience: int = 10,

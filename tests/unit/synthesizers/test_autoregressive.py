@@ -21,6 +21,7 @@ from vflsynth.exceptions import (
     ProtocolError,
 )
 from vflsynth.mechanisms import MeanEmbedding
+from vflsynth.methods import AutoregressiveMethod
 from vflsynth.methods.autoregressive_party import AutoregressiveParty
 from vflsynth.methods.autoregressive_server import ContextServer, _confusion, _confusion_gradient
 from vflsynth.methods.autoregressive_settings import AutoregressiveSettings
@@ -360,6 +361,15 @@ def test_a_transformer_that_is_given_is_used(related):
     encoded = synth.parties_["one"].transformer
     assert encoded.continuous == "quantile"
     assert len(synth.sample(10)) == 10
+
+
+@pytest.mark.parametrize(
+    ("n_records", "given", "expected"),
+    [(60, None, 0.15), (5_555, None, 0.15), (20_000, None, 750 / 18_000), (20_000, 0.3, 0.3)],
+)
+def test_dropout_is_for_few_records(n_records, given, expected):
+    settings = AutoregressiveMethod(make(dropout=given)).settings(n_records, {"a": 2, "b": 2})
+    assert settings.dropout == pytest.approx(expected)
 
 
 # -- parameters ----------------------------------------------------------------------------------
