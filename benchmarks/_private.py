@@ -125,7 +125,11 @@ Synthesise = Callable[[BenchmarkTable, str, float, list[int]], Iterator[Release]
 
 
 def make_mechanism(name: str, epsilon: float, delta: float, **options: Any) -> Mechanism:
-    """Make a mechanism, with parameters of its own. No other function of the benchmarks does."""
+    """Make a mechanism, with parameters of its own. No other function of the benchmarks does.
+
+    Two of the paper's δ are above one over the number of records, which has to be insisted on.
+    """
+    options["large_delta"] = True
     made: Mechanism = find("mechanisms", name)(epsilon=epsilon, delta=delta, **options)
     return made
 
@@ -268,17 +272,12 @@ def _make_gan(
     elif stated:
         options["public_schema"] = schema_of(table)
     if mechanism == "dpsgd":
-        options |= _counted(table)
+        options["n_records"] = N_RECORDS[table.name]
     if mechanism in ("dpsgd", "dpsgd_gan"):
         options |= DPSGD_OPTIONS
         model |= DPSGD_MODEL
     privacy = make_mechanism(mechanism, epsilon, DELTAS[table.name], **options)
     return synthesizer(privacy=privacy, device="cpu", verbose=0, **model)
-
-
-def _counted(table: BenchmarkTable) -> dict[str, Any]:
-    """Return the number of records; two of the paper's deltas are above one over it."""
-    return {"n_records": N_RECORDS[table.name], "large_delta": True}
 
 
 def _make_other(table: BenchmarkTable, method: str, epsilon: float) -> BaseSynthesizer:
@@ -289,7 +288,8 @@ def _make_other(table: BenchmarkTable, method: str, epsilon: float) -> BaseSynth
     if method == "pairwise_tables":
         privacy = make_mechanism("pairwise_tables", epsilon, delta, public_schema=schema)
         return MixtureSynthesizer(privacy=privacy)
-    privacy = make_mechanism("dpsgd", epsilon, delta, public_schema=schema, **_counted(table))
+    n_records = N_RECORDS[table.name]
+    privacy = make_mechanism("dpsgd", epsilon, delta, public_schema=schema, n_records=n_records)
     return AutoregressiveSynthesizer(
         protocol="one_message", privacy=privacy, device="cpu", verbose=0
     )
