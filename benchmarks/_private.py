@@ -32,7 +32,7 @@ from sklearn.base import clone
 
 from benchmarks import _commands, _results, _runs
 from benchmarks._data import BenchmarkTable, load_table
-from benchmarks._schemas import DELTAS, N_RECORDS, SCHEMAS
+from benchmarks._schemas import DELTAS, N_RECORDS, SCHEMAS, schema_of
 from benchmarks.external.run import prepare_environment
 from vflsynth import (
     AutoregressiveSynthesizer,
@@ -125,7 +125,11 @@ Synthesise = Callable[[BenchmarkTable, str, float, list[int]], Iterator[Release]
 
 
 def make_mechanism(name: str, epsilon: float, delta: float, **options: Any) -> Mechanism:
-    """Make a mechanism, with parameters of its own. No other function of the benchmarks does."""
+    """Make a mechanism, with parameters of its own. No other function of the benchmarks does.
+
+    Two of the paper's δ are above one over the number of records, which has to be insisted on.
+    """
+    options["large_delta"] = True
     made: Mechanism = find("mechanisms", name)(epsilon=epsilon, delta=delta, **options)
     return made
 
@@ -203,7 +207,7 @@ def synthesise(
         yield from gan_releases(table, synthesizer, mechanism, epsilon, seeds, stated=stated)
     for seed in seeds:
         if method in OTHERS:
-            yield _fitted(table, _make_other(table, method, epsilon), seed)
+            yield _fitted(table, make_synthesizer(table, method, epsilon), seed)
         elif method in MARGINAL_METHODS:
             yield _marginals(table, method, epsilon, seed)
 
@@ -245,6 +249,14 @@ def gan_releases(
         yield Release(sample, ledger.epsilon(), fitted.settings_, seconds)
 
 
+def make_synthesizer(table: BenchmarkTable, method: str, epsilon: float) -> BaseSynthesizer:
+    """Make any method that is ours, with the table's public schema where it takes one."""
+    if method in OTHERS:
+        return _make_other(table, method, epsilon)
+    synthesizer, mechanism = GANS[method]
+    return _make_gan(table, synthesizer, mechanism, epsilon, method != WITHOUT_SCHEMA)
+
+
 def _make_gan(
     table: BenchmarkTable,
     synthesizer: type[Synthesizer],
@@ -258,9 +270,9 @@ def _make_gan(
         options["calibration"] = "paper"
         model["column_kinds"] = dict.fromkeys(table.categorical, "categorical")
     elif stated:
-        options["public_schema"] = SCHEMAS[table.name]
+        options["public_schema"] = schema_of(table)
     if mechanism == "dpsgd":
-        options |= _counted(table)
+        options["n_records"] = N_RECORDS[table.name]
     if mechanism in ("dpsgd", "dpsgd_gan"):
         options |= DPSGD_OPTIONS
         model |= DPSGD_MODEL
@@ -268,20 +280,16 @@ def _make_gan(
     return synthesizer(privacy=privacy, device="cpu", verbose=0, **model)
 
 
-def _counted(table: BenchmarkTable) -> dict[str, Any]:
-    """Return the number of records; two of the paper's deltas are above one over it."""
-    return {"n_records": N_RECORDS[table.name], "large_delta": True}
-
-
 def _make_other(table: BenchmarkTable, method: str, epsilon: float) -> BaseSynthesizer:
-    schema, delta = SCHEMAS[table.name], DELTAS[table.name]
+    schema, delta = schema_of(table), DELTAS[table.name]
     if method == "dplt":
         privacy = make_mechanism("latent_tree", epsilon, delta, public_schema=schema)
         return DPLTSynthesizer(privacy=privacy)
     if method == "pairwise_tables":
         privacy = make_mechanism("pairwise_tables", epsilon, delta, public_schema=schema)
         return MixtureSynthesizer(privacy=privacy)
-    privacy = make_mechanism("dpsgd", epsilon, delta, public_schema=schema, **_counted(table))
+    n_records = N_RECORDS[table.name]
+    privacy = make_mechanism("dpsgd", epsilon, delta, public_schema=schema, n_records=n_records)
     return AutoregressiveSynthesizer(
         protocol="one_message", privacy=privacy, device="cpu", verbose=0
     )
@@ -319,7 +327,7 @@ def _marginals(table: BenchmarkTable, method: str, epsilon: float, seed: int) ->
     rho = _rho_of(epsilon, delta)
     histograms = release_narrowed_histograms(
         frame,
-        SCHEMAS[table.name],
+        schema_of(table),
         n_bins=N_BINS,
         noise_std=histogram_sensitivity(frame.shape[1], NeighbouringRelation.ADD_OR_REMOVE_ONE)
         / math.sqrt(2.0 * PREPROCESSING_SHARE * rho),

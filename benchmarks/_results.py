@@ -43,6 +43,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "matching": ("keys", "parties"),
     "mnist": ("settings", "epochs", "method"),
     "mnist_mechanisms": ("row",),
+    "orders": ("data", "protocol", "parties", "columns", "seed"),
     "penalties": ("settings", "gradient_penalty", "seed"),
     "reconstruction": ("view",),
     "sampling": ("method",),

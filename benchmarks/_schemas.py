@@ -7,6 +7,7 @@ was chosen by looking at a column's smallest or largest value.
 
 from __future__ import annotations
 
+from benchmarks._data import BenchmarkTable
 from vflsynth.privacy import PublicSchema
 
 WINE = PublicSchema(
@@ -76,6 +77,17 @@ ADULT = PublicSchema(
     },
 )
 
+_MAY_BE_UNKNOWN = ("workclass", "occupation", "native-country")
+ADULT_WITH_UNKNOWN = PublicSchema(
+    dtypes="given",
+    bounds=ADULT.bounds,
+    categories={
+        name: (*values, "?") if name in _MAY_BE_UNKNOWN else values
+        for name, values in ADULT.categories.items()
+    },
+)
+"""Of all rows of Adult, in which ``?`` is a label."""
+
 # The data set's own table of codes.
 _CODES = {
     "status": (1, 4),
@@ -137,6 +149,14 @@ SCHEMAS: dict[str, PublicSchema] = {
     "south-german-credit": SOUTH_GERMAN_CREDIT,
     "hcv": HCV,
 }
+
+
+def schema_of(table: BenchmarkTable) -> PublicSchema:
+    """Return a table's public schema; of Adult, according to whether `?` is a label there."""
+    if table.name == "adult" and (table.joined()["workclass"] == "?").any():
+        return ADULT_WITH_UNKNOWN
+    return SCHEMAS[table.name]
+
 
 DELTAS = {
     "red-wine": 5e-4,

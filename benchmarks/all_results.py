@@ -352,6 +352,14 @@ def _of_context_bits() -> list[str]:
     return commands("context_bits", runs, ["seeds", "bits", "data"])
 
 
+def _of_orders() -> list[str]:
+    runs = [
+        {"data": r["data"], "protocols": r["protocol"], "seeds": r["seed"]}
+        for r in rows("orders", parties=False, columns=False)
+    ]
+    return commands("orders", runs, ["seeds", "protocols", "data"])
+
+
 def _of_unmatched() -> list[str]:
     runs = [
         {"data": r["data"], "others": r["others"], "seeds": r["seed"]} for r in rows("unmatched")
@@ -442,6 +450,11 @@ SECTIONS: tuple[Section, ...] = (
         "The bound on contexts of the autoregressive model, in bits per record",
         _of_context_bits,
         lambda: show("context_bits", "--show"),
+    ),
+    (
+        "Other orders of parties and columns",
+        _of_orders,
+        lambda: show("orders", "--show"),
     ),
     (
         "What each role reads of real records of Adult",
