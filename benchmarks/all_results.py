@@ -355,7 +355,8 @@ def _of_context_bits() -> list[str]:
 def _of_orders() -> list[str]:
     runs = [
         {"data": r["data"], "protocols": r["protocol"], "seeds": r["seed"]}
-        for r in rows("orders", parties=False, columns=False)
+        for r in rows("orders")
+        if not (r["parties"] or r["columns"])
     ]
     return commands("orders", runs, ["seeds", "protocols", "data"])
 
