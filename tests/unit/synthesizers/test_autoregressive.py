@@ -469,6 +469,29 @@ def test_contexts_tell_what_relates_the_parties_and_not_the_rest():
         assert max(told[1:]) < 0.05
 
 
+def test_whoever_receives_decides_what_contexts_tell():
+    """Made-up features of 200 known records get a column of all others; the threat notes say so."""
+    rng = np.random.default_rng(0)
+    own = rng.normal(size=(2000, 6))
+    wanted, known = own[:, 3], slice(0, 200)
+    features = np.zeros((2000, 6))
+    features[known] = wanted[known, None] * [1.0, -1.0, 1.0, -1.0, 1.0, -1.0]
+    server = ContextServer(settings_of(2, 3.0, 6), RandomStreams([b"x"]))
+    given = {
+        "a": torch.from_numpy(own[None]).float(),
+        "b": torch.from_numpy(features[None]).float(),
+    }
+    order = torch.from_numpy(rng.permutation(2000))  # who is held out has nothing to do with it
+    server.learn({name: values[:, order] for name, values in given.items()})
+    with torch.no_grad():
+        x = server.contexts(given, "b")[0].numpy()
+    x += server.settings.noise_std * rng.normal(size=x.shape)
+    fitted = LinearRegression().fit(x[known], wanted[known])
+    assert fitted.score(x[200:], wanted[200:]) > 0.5
+    others = [LinearRegression().fit(x, own[:, k]).score(x, own[:, k]) for k in (0, 1, 2, 4, 5)]
+    assert max(others) < 0.2
+
+
 def critic_scores(scale):
     return scale * torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0))
 
