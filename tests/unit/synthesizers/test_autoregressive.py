@@ -357,7 +357,8 @@ def test_it_is_better_than_independent_columns_on_held_out_likelihood(related):
 
 
 def test_a_transformer_that_is_given_is_used(related):
-    synth = make(transformer=TableTransformer(continuous="quantile")).fit(related)
+    transformer = TableTransformer(continuous="quantile")
+    synth = make(transformer=transformer, protocol="one_message").fit(related)
     encoded = synth.parties_["one"].transformer
     assert encoded.continuous == "quantile"
     assert len(synth.sample(10)) == 10
