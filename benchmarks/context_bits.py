@@ -21,21 +21,12 @@ import torch
 
 from benchmarks import _commands, _results
 from benchmarks._data import BenchmarkTable
-from benchmarks.ladder import TABLES, fit_and_score, split
+from benchmarks.ladder import STUDIED, TABLES, fit_and_score, split
 from vflsynth import AutoregressiveSynthesizer
 
 BITS = (4.0, 16.0, 32.0, 64.0, 128.0)
 DEFAULT = AutoregressiveSynthesizer().bits_per_record
-_HEADS = {
-    "Shape": "shape",
-    "within": "trend_within",
-    "across": "trend_across",
-    "trees": "detection",
-    "TSTR": "tstr",
-    "TRTR": "trtr",
-    "FD": "frechet_distance",
-    "nearer": "closer_to_training_share",
-}
+_HEADS = {**STUDIED, "nearer": "closer_to_training_share"}
 
 
 def measure(name: str, n_parties: int, bits: float, seed: int) -> _results.Row:

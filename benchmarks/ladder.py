@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -180,6 +181,17 @@ COLUMNS = {
 }
 """What is printed of a row, the first five as published figures have them; older rows lack some."""
 
+STUDIED = {
+    "Shape": "shape",
+    "within": "trend_within",
+    "across": "trend_across",
+    "trees": "detection",
+    "TSTR": "tstr",
+    "TRTR": "trtr",
+    "FD": "frechet_distance",
+}
+"""What studies by `fit_and_score` print of a row."""
+
 _OWN: dict[str, BenchmarkTable] = {}
 """Tables that were given on the command line."""
 
@@ -315,7 +327,8 @@ def _scores(
     options: dict[str, Any] = {"categorical": table.categorical}
     pairs = trend(train, synthetic, **options)
     across = pairs.parts["column"].map(owner) != pairs.parts["other_column"].map(owner)
-    of_test_rows, trtr, trtr_of_new = _of_real_rows(table.name, seed)
+    of_test_rows, (trtr, trtr_of_new) = _of_real_rows(table.name, seed)
+    tstr, tstr_of_new = _of_all_and_of_new(synthetic, test, table)
     found: _results.Row = {
         "shape": float(shape(train, synthetic, **options)),
         "trend": float(pairs),
@@ -325,9 +338,9 @@ def _scores(
             detection_score(train, synthetic, max_rows=_MAX_ROWS, random_state=seed, **options)
         ),
         "detection_of_test_rows": of_test_rows,
-        "tstr": predictive(synthetic, test, table),
+        "tstr": tstr,
         "trtr": trtr,
-        "tstr_of_new": predictive(synthetic, _new(train, test), table),
+        "tstr_of_new": tstr_of_new,
         "trtr_of_new": trtr_of_new,
         "frechet_distance": float(frechet_distance(train, synthetic, **options)),
     }
@@ -339,24 +352,29 @@ def _scores(
 
 
 @cache
-def _of_real_rows(name: str, seed: int) -> tuple[float, float, float]:
-    """Return test rows' detection score, and what a model of training rows predicts of them.
-
-    Of all, and of those that no training row equals: a quarter of the white wines are there twice.
-    """
+def _of_real_rows(name: str, seed: int) -> tuple[float, tuple[float, float]]:
+    """Return test rows' detection score, and what a model of training rows predicts of them."""
     table, train, test = split(name)
     some = test.sample(min(len(test), len(train)), random_state=0)
     found = detection_score(
         train, some, max_rows=_MAX_ROWS, random_state=seed, categorical=table.categorical
     )
-    predicted = predictive(train, test, table)
-    return float(found), predicted, predictive(train, _new(train, test), table)
+    return float(found), _of_all_and_of_new(train, test, table)
 
 
-def _new(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
-    """Return the test rows that no training row equals: others can be predicted by heart."""
-    repeated = pd.MultiIndex.from_frame(test).isin(pd.MultiIndex.from_frame(train))
-    return test[~repeated].reset_index(drop=True)
+def _of_all_and_of_new(
+    rows: pd.DataFrame, test: pd.DataFrame, table: BenchmarkTable
+) -> tuple[float, float]:
+    """Judge what a model of `rows` predicts of all test rows, and of the new ones."""
+    judged = _trained(rows, test, table)
+    return judged(np.ones(len(test), bool)), judged(_is_new(table.name))
+
+
+@cache
+def _is_new(name: str) -> npt.NDArray[np.bool_]:
+    """Find the test rows that no training row equals: others can be predicted by heart."""
+    _, train, test = split(name)
+    return ~pd.MultiIndex.from_frame(test).isin(pd.MultiIndex.from_frame(train))
 
 
 def predictive(rows: pd.DataFrame, test: pd.DataFrame, table: BenchmarkTable) -> float:
@@ -364,6 +382,13 @@ def predictive(rows: pd.DataFrame, test: pd.DataFrame, table: BenchmarkTable) ->
 
     Published figures are AUCs of XGBoost, mean of several models.
     """
+    return _trained(rows, test, table)(np.ones(len(test), bool))
+
+
+def _trained(
+    rows: pd.DataFrame, test: pd.DataFrame, table: BenchmarkTable
+) -> Callable[[npt.NDArray[np.bool_]], float]:
+    """Train on `rows`; return what says how good the predictions of some test rows are."""
     both = pd.concat([rows, test])
     features = pd.DataFrame(
         {
@@ -373,16 +398,23 @@ def predictive(rows: pd.DataFrame, test: pd.DataFrame, table: BenchmarkTable) ->
         }
     ).to_numpy(float)
     own, others = features[: len(rows)], features[len(rows) :]
+    answers = test[table.target].to_numpy()
     if table.task == "regression":
         fitted = HistGradientBoostingRegressor(random_state=0).fit(own, rows[table.target])
-        return float(r2_score(test[table.target], fitted.predict(others)))
+        numbers = fitted.predict(others)
+        return lambda some: float(r2_score(answers[some], numbers[some]))
     fitted = HistGradientBoostingClassifier(random_state=0).fit(own, rows[table.target])
-    shares, found = fitted.predict_proba(others), []
-    for k, label in enumerate(fitted.classes_):
-        is_label = (test[table.target] == label).to_numpy()
-        if 5 < is_label.sum() < len(test) - 5:
-            found.append(roc_auc_score(is_label, shares[:, k]))
-    return float(np.mean(found))
+    shares = fitted.predict_proba(others)
+
+    def judged(some: npt.NDArray[np.bool_]) -> float:
+        found = []
+        for k, label in enumerate(fitted.classes_):
+            is_label = answers[some] == label
+            if 5 < is_label.sum() < some.sum() - 5:
+                found.append(roc_auc_score(is_label, shares[some, k]))
+        return float(np.mean(found))
+
+    return judged
 
 
 def show(

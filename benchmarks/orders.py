@@ -19,21 +19,12 @@ import torch
 
 from benchmarks import _commands, _results
 from benchmarks._data import BenchmarkTable
-from benchmarks.ladder import TABLES, fit_and_score, split
+from benchmarks.ladder import STUDIED, TABLES, fit_and_score, split
 from vflsynth import AutoregressiveSynthesizer
 
 PROTOCOLS = ("bounded", "one_message")
 TURNED = {"parties": (False, True), "columns": (False, True)}
-_HEADS = {
-    "Shape": "shape",
-    "within": "trend_within",
-    "across": "trend_across",
-    "trees": "detection",
-    "TSTR": "tstr",
-    "TRTR": "trtr",
-    "FD": "frechet_distance",
-    "held out": "held_out",
-}
+_HEADS = {**STUDIED, "held out": "held_out"}
 
 
 def measure(data: str, protocol: str, parties: bool, columns: bool, seed: int) -> _results.Row:

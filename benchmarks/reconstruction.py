@@ -167,9 +167,8 @@ def made_up(frames: dict[str, pd.DataFrame], bits_per_record: float) -> _results
         values = wanted[column]
         if pd.api.types.is_numeric_dtype(values):
             values = pd.qcut(values, 10, duplicates="drop")
-        codes, labels = pd.factorize(values)
-        rng = np.random.default_rng(1)
-        with _sending(known, rng.normal(size=(len(labels), 512))[codes[known]]):
+        codes, _ = pd.factorize(values)
+        with _sending(known, codes[known]):
             fitted = Watched(frames, bits_per_record=bits_per_record, epochs=1)
         contexts = fitted.in_table_order(fitted.parties["B"].contexts[0])
         found[str(n_known)][column] = max(
@@ -182,8 +181,8 @@ def made_up(frames: dict[str, pd.DataFrame], bits_per_record: float) -> _results
 
 
 @contextmanager
-def _sending(known: npt.NDArray[np.int64], features: Floats) -> Iterator[None]:
-    """Have B send features of its own choice of some records, and zeros of all others."""
+def _sending(known: npt.NDArray[np.int64], codes: npt.NDArray[np.int64]) -> Iterator[None]:
+    """Have B send features that say codes of some records, and zeros of all others."""
     honest = AutoregressiveParty.record_features
 
     @functools.wraps(honest)
@@ -192,7 +191,8 @@ def _sending(known: npt.NDArray[np.int64], features: Floats) -> Iterator[None]:
         if party.name != "B":
             return message
         made = torch.zeros(N_RECORDS, message.features.shape[-1])
-        made[torch.from_numpy(known)] = torch.from_numpy(features).float()
+        of_codes = np.random.default_rng(1).normal(size=(codes.max() + 1, made.shape[1]))
+        made[torch.from_numpy(known)] = torch.from_numpy(of_codes[codes]).float()
         own = made[party.schedule.order[0]][party.settings.block(step)]
         return replace(message, features=own.unsqueeze(0))
 

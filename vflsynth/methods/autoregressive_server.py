@@ -322,9 +322,9 @@ def _confusion_gradient(scores: Tensor, rows: Tensor) -> Tensor:
     rows : Tensor of int64, shape (replica, record)
         Which record of the table each is.
     """
-    own = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
-    same = rows.unsqueeze(1) == rows.unsqueeze(2)
-    scores = scores.masked_fill(same & ~own, -torch.inf)
+    twice = rows.unsqueeze(1) == rows.unsqueeze(2)
+    twice.diagonal(dim1=1, dim2=2).fill_(False)
+    scores = scores.masked_fill(twice, -torch.inf)
     found = _softmax(scores, 1) + _softmax(scores, 2)
     found.diagonal(dim1=1, dim2=2).sub_(2.0)
     return found.div_(2.0 * scores.shape[-1])

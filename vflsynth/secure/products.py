@@ -143,7 +143,6 @@ class ProductParty:
         self._once.shares()
         corrections = [correction.ravel() for correction in self._corrections]
         zeros = [self._zero_share(pair, c.shape) for pair, c in zip(self.pairs, corrections)]
-        self._corrections = []
         return self.arithmetic.share(np.concatenate(corrections), np.concatenate(zeros), noise)
 
     def _mask(self, party: str, block: int, n_rows: int) -> Elements:

@@ -523,6 +523,8 @@ def test_a_critic_descends_along_the_derivative(scale):
     (expected,) = torch.autograd.grad(loss, given)
     found = _confusion_gradient(scores, rows)
     torch.testing.assert_close(found, expected, atol=1e-7, rtol=1e-5)
+    same = scores.masked_fill(twice, 1e6)
+    torch.testing.assert_close(_confusion_gradient(same, rows), found, rtol=0, atol=0)
     shares = found[~torch.eye(5, dtype=torch.bool).expand(2, 5, 5)]
     assert shares.min() > 1e-30  # what processors are fast with
 
