@@ -274,7 +274,7 @@ class TrainedContextServer(ContextServer):
 def check_features(
     features: Mapping[str, Tensor], settings: AutoregressiveSettings, number: int
 ) -> None:
-    """Refuse a block of features of other numbers of records, or of another width.
+    """Refuse a block of features of other numbers of records, of another width, or not finite.
 
     Raises
     ------
@@ -287,6 +287,9 @@ def check_features(
         shape[1:] != expected for shape in shapes.values()
     ):
         raise ProtocolError(f"the parties' features do not go together: {shapes}")
+    for name, own in features.items():
+        if not bool(own.isfinite().all()):
+            raise ProtocolError(f"party {name!r} sent features that are not finite")
 
 
 def _standardised(features: Tensor) -> Tensor:

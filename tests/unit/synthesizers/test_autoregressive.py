@@ -258,6 +258,25 @@ def test_parties_that_send_features_of_different_records_are_refused(frames, mon
         make().fit(frames, KEY)
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("wrong", [torch.inf, torch.nan])
+def test_a_party_that_sends_features_that_are_not_finite_is_named(
+    frames, monkeypatch, protocol, wrong
+):
+    """One such number would leave the contexts of everybody untrained, in silence."""
+    answer = AutoregressiveParty.record_features
+
+    def spoilt(party, step):
+        message = answer(party, step)
+        if party.name == "party_2":
+            message.features[0, 3, 1] = wrong
+        return message
+
+    monkeypatch.setattr(AutoregressiveParty, "record_features", spoilt)
+    with pytest.raises(ProtocolError, match="party 'party_2' sent features that are not finite"):
+        make(protocol=protocol).fit(frames, KEY)
+
+
 # -- halves --------------------------------------------------------------------------------------
 
 
