@@ -42,7 +42,8 @@ from vflsynth import (
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
-from vflsynth.columns.schema import Bounds, PublicColumn, cell_codes, n_cells
+from vflsynth.columns.bins import Bins, Cells, cell_codes, n_cells
+from vflsynth.columns.schema import Bounds
 from vflsynth.exceptions import NoPrivacyWarning
 from vflsynth.mechanisms import Mechanism
 from vflsynth.privacy import (
@@ -51,7 +52,7 @@ from vflsynth.privacy import (
     RDPAccountant,
     calibrate_noise_multiplier,
 )
-from vflsynth.privacy.histograms import histogram_sensitivity, release_narrowed_histograms
+from vflsynth.privacy.histograms import histogram_sensitivity, release_divided_histograms
 from vflsynth.registry import find
 from vflsynth.synthesizers.base import BaseSynthesizer
 
@@ -325,21 +326,21 @@ def _marginals(table: BenchmarkTable, method: str, epsilon: float, seed: int) ->
     python = prepare_environment("marginals", requirements)
     frame, delta = table.joined(), DELTAS[table.name]
     rho = _rho_of(epsilon, delta)
-    histograms = release_narrowed_histograms(
+    histograms = release_divided_histograms(
         frame,
         schema_of(table),
         n_bins=N_BINS,
         noise_std=histogram_sensitivity(frame.shape[1], NeighbouringRelation.ADD_OR_REMOVE_ONE)
         / math.sqrt(2.0 * PREPROCESSING_SHARE * rho),
     )
-    cells = {name: histogram.cells for name, histogram in histograms.items()}
+    cells = {name: _even(histogram.cells) for name, histogram in histograms.items()}
     limits = AIM_LIMITS if method == "aim" else {}
     with tempfile.TemporaryDirectory() as folder:
         real, output = Path(folder) / "real.npz", Path(folder) / "synthetic.npz"
         np.savez(
             real,
-            codes=np.stack([cell_codes(frame[c], cells[c], N_BINS) for c in frame], axis=1),
-            sizes=[n_cells(cells[c], N_BINS) for c in frame],
+            codes=np.stack([cell_codes(frame[c], cells[c]) for c in frame], axis=1),
+            sizes=[n_cells(cells[c]) for c in frame],
         )
         command = [python, _MARGINALS, method, real, output, "--delta", delta, "--seed", seed]
         command += ["--rho", (1.0 - PREPROCESSING_SHARE) * rho, "--limits", json.dumps(limits)]
@@ -353,6 +354,13 @@ def _marginals(table: BenchmarkTable, method: str, epsilon: float, seed: int) ->
     )
     parameters = {"n_bins": N_BINS, "preprocessing_share": PREPROCESSING_SHARE, **limits}
     return Release(sample, epsilon, parameters, seconds)
+
+
+def _even(cells: Cells) -> Cells:
+    """Divide a column evenly from its first bin to its last, as the other mechanisms expect it."""
+    if not isinstance(cells, Bins):
+        return cells
+    return Bins.even(Bounds(*cells.edges[[0, -1]].tolist()), N_BINS)
 
 
 def _rho_of(epsilon: float, delta: float) -> float:
@@ -371,14 +379,12 @@ def _rho_of(epsilon: float, delta: float) -> float:
 def _values(
     codes: npt.NDArray[np.int64],
     real: pd.Series[Any],
-    column: PublicColumn,
+    cells: Cells,
     rng: np.random.Generator,
 ) -> pd.Series[Any]:
     """Draw a value of the column's type from each cell; the tables have no missing values."""
-    if isinstance(column, Bounds):
-        codes = np.minimum(codes, N_BINS - 1)
-        width = (column.high - column.low) / N_BINS
-        numbers = column.low + width * (codes + rng.random(len(codes)))
+    if isinstance(cells, Bins):
+        numbers = cells.draw(np.minimum(codes, len(cells) - 1), rng.random(len(codes)))
         return pd.Series(np.rint(numbers) if real.dtype.kind == "i" else numbers, dtype=real.dtype)
-    values = pd.Series(column.values)
+    values = pd.Series(cells.values)
     return values.take(np.minimum(codes, len(values) - 1)).reset_index(drop=True)

@@ -208,7 +208,7 @@ def test_draws_have_the_distribution_of_the_tree(rng):
         [torch.from_numpy(root), torch.from_numpy(child)],
         [torch.from_numpy(bins), torch.from_numpy(categories)],
         latent_of=[0, 1],
-        scores=[(-1.5, 1.5), None],
+        bins=[torch.tensor([[-1.5, -0.5, 0.5], [-0.5, 0.5, 1.5]]), None],
         gated=[False, True],
     )
     n = 40_000
@@ -230,11 +230,26 @@ def test_missing_numbers_have_their_state():
         [torch.tensor([1.0])],
         [torch.tensor([[0.0, 0.0, 1.0]])],
         latent_of=[0],
-        scores=[(0.0, 1.0)],
+        bins=[torch.tensor([[0.0, 0.5], [0.5, 1.0]])],
         gated=[True],
     )
     rows = sampler.draw(torch.zeros(1, 5, 1), RandomStreams([b"secret"]), 0)
     assert rows.tolist() == [[0.0, 0.0, 1.0]] * 5
+
+
+def test_bins_of_a_single_value_are_drawn_as_it():
+    bins = torch.tensor([[-1.0, 0.25, 0.5], [-0.5, 0.25, 2.0]])
+    shares = torch.tensor([[0.25, 0.5, 0.25]])
+    sampler = LatentTreeSampler([-1], [torch.ones(1)], [shares], [0], [bins], [False])
+    latent = torch.zeros(1, 10_000, 1)
+    values = sampler.draw(latent, RandomStreams([b"secret"]), 0)[:, 0].numpy()
+    assert (values == 0.25).mean() == pytest.approx(0.5, abs=0.03)
+    low, high = values[values < 0.25], values[values > 0.25]
+    assert -1.0 <= low.min() < -0.99 < -0.51 < low.max() <= -0.5
+    assert 0.5 <= high.min() < 0.51 < 1.98 < high.max() <= 2.0
+    again = LatentTreeSampler.restore(sampler.to_dict(), sampler.tensors(), (), "cpu")
+    drawn = again.draw(latent, RandomStreams([b"secret"]), 0)[:, 0].numpy()
+    assert np.array_equal(drawn, values)
 
 
 def test_noisy_shares_are_shares(rng):

@@ -28,7 +28,9 @@ from vflsynth.audit import (
     audit_synthetic_data,
     audit_with_canaries,
 )
-from vflsynth.privacy import PublicSchema, dpsgd, first_layer, histograms, mean_embedding
+from vflsynth.columns.bins import Bins
+from vflsynth.columns.schema import Bounds
+from vflsynth.privacy import dpsgd, first_layer, histograms, mean_embedding
 from vflsynth.privacy.gaussian_dp import delta_of_gaussian, epsilon_of_gaussian
 from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.secure import RotationParty, RotationServer, angles_of
@@ -298,7 +300,7 @@ def _first_layer_step(inside: bool) -> np.ndarray:
     return noisy.flatten().numpy()
 
 
-_SCHEMA = PublicSchema(dtypes="given", bounds={"a": (0.0, 8.0), "b": (0.0, 8.0)})
+_CELLS = dict.fromkeys("ab", Bins.even(Bounds(0.0, 8.0), 8))
 
 
 def _histogram_step(inside: bool) -> np.ndarray:
@@ -306,7 +308,7 @@ def _histogram_step(inside: bool) -> np.ndarray:
     table = pd.DataFrame({"a": np.arange(8.0), "b": np.arange(8.0)})
     if inside:
         table.loc[8] = [6.5, 1.5]
-    released = histograms.release_histograms(table, _SCHEMA, n_bins=8, noise_std=np.sqrt(2.0))
+    released = histograms.release_histograms(table, _CELLS, noise_std=np.sqrt(2.0))
     return np.concatenate([histogram.counts for histogram in released.values()])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.columns.arrays import read_numbers
+from vflsynth.columns.bins import Bins, Cells, cell_codes
 from vflsynth.columns.quantile_mapping import corrected_shares, quantile_map
-from vflsynth.columns.schema import Bounds, PublicColumn, cell_codes, n_cells
+from vflsynth.columns.schema import Bounds, PublicColumn
 
 LARGEST_SCORE = 12.0
 """Standard scores are clipped to ± this many standard deviations."""
@@ -26,8 +28,13 @@ _MISSING_THRESHOLD = 3.0
 # that is dropped is missing from all samples, one that nobody has is in a few records of each.
 _CATEGORY_THRESHOLD = 1.0
 
-# A bin is part of a column's support above this many noise standard deviations.
+# A bin is part of a column's support above this many noise standard deviations, and is divided into
+# bins that are expected to have so many.
 _SIGNIFICANT = 3.0
+_WORTH_A_BIN = 5.0
+
+# What a column's bins are divided into is at most so many times as many.
+_MOST_DIVIDED = 4
 
 _FloatArray = npt.NDArray[np.float64]
 
@@ -43,9 +50,9 @@ class NoisyHistogram:
         Noisy, so possibly negative; the last cell is that of missing values.
     noise_std : float
         In counts; 0 if nothing was released.
-    support : Bounds, optional
-        What the bins of a numeric column divide; values beyond count as its ends. Default: the
-        public bounds.
+    bins : Bins, optional
+        Those of a numeric column; values beyond count as its ends. Default: the public bounds
+        divided evenly.
     quantile_map : (float64 array, float64 array), optional
         What generated numbers become; see `mapped`.
     exponent : int, default=0
@@ -55,7 +62,7 @@ class NoisyHistogram:
     column: PublicColumn
     counts: _FloatArray
     noise_std: float
-    support: Bounds | None = None
+    bins: Bins | None = None
     quantile_map: tuple[_FloatArray, _FloatArray] | None = None
     exponent: int = 0
 
@@ -70,14 +77,18 @@ class NoisyHistogram:
 
         Reads no record, hence costs nothing.
         """
-        counts = np.ones(n_cells(column, n_bins))
-        counts[-1] = 0.0
-        return cls(column, counts, 0.0)
+        if not isinstance(column, Bounds):
+            return cls(column, np.append(np.ones(len(column.values)), 0.0), 0.0)
+        bins = Bins.even(column, n_bins)
+        widths = np.diff(bins.edges)  # not all are equal where bins hold few values
+        return cls(column, np.append(np.rint(1000.0 * widths / widths.mean()), 0.0), 0.0, bins)
 
-    @property
-    def cells(self) -> PublicColumn:
+    @cached_property
+    def cells(self) -> Cells:
         """What `cell_codes` needs to find a record's cell."""
-        return self.support or self.column
+        if isinstance(self.column, Bounds):
+            return self.bins or Bins.even(self.column, len(self.counts) - 1)
+        return self.column
 
     @property
     def has_missing(self) -> bool:
@@ -110,34 +121,49 @@ class NoisyHistogram:
 
     def mean_and_std(self) -> tuple[float, float]:
         """Mean and standard deviation of a numeric column, in its units, above the origin."""
-        bounds = self.support or self._bounds()
-        width = (bounds.high - bounds.low) / (len(self.counts) - 1)
-        middles = bounds.low + width * (np.arange(len(self.counts) - 1) + 0.5)
-        shares = self.shares()
+        bins, shares = self._bins(), self.shares()
+        middles, widths = (bins.lows + bins.highs) / 2.0, bins.highs - bins.lows
         mean = float(shares @ middles)
-        # A column in a single bin still varies within it.
-        variance = max(float(shares @ (middles - mean) ** 2), width**2 / 12.0)
-        return mean, math.sqrt(variance)
+        variance = float(shares @ ((middles - mean) ** 2 + widths**2 / 12.0))
+        # Where there seems to be a single value, others may be below the noise.
+        least = float(bins.edges[-1] - bins.edges[0]) / len(bins)
+        return mean, math.sqrt(max(variance, least**2 / 12.0))
 
-    def significant_support(self) -> Bounds:
-        """Narrow a numeric column's bounds to where its values are, by the noisy counts alone.
+    def divided(self) -> Bins:
+        """Fit bins to where a numeric column's values are, by the noisy counts alone.
 
         Returns
         -------
-        Bounds
-            From the first to the last bin whose count exceeds three noise standard deviations, and
-            one bin more on either side; the public bounds if there is no such bin.
+        Bins
+            From the first to the last one whose count exceeds three noise standard deviations, and
+            one more on either side. Neighbours are merged until their count exceeds five, and a bin
+            is divided into as many as would have five each, at most in proportion to its share of
+            four times as many as there are: down to single values of a column with a step, so that
+            a spike is not spread over values that nobody has. The public bounds, divided evenly, if
+            no bin has three.
         """
-        bounds, counts = self._bounds(), self.counts[:-1]
+        bins, counts = self._bins(), self.counts[:-1]
         there = np.flatnonzero(counts > _SIGNIFICANT * self.noise_std)
         if not len(there):
-            return bounds
-        width = (bounds.high - bounds.low) / len(counts)
-        first, last = max(0, there[0] - 1), min(len(counts), there[-1] + 2)
-        low, high = float(bounds.low + width * first), float(bounds.low + width * last)
-        return (
-            replace(bounds, low=low, high=high) if low < high else bounds
-        )  # bounds a few roundings apart
+            return Bins.even(self._bounds(), len(bins))
+        least = max(1.0, _WORTH_A_BIN * self.noise_std)
+        per_count = _MOST_DIVIDED * len(bins) / max(counts.sum(), 1.0)
+        first, last = max(0, there[0] - 1), min(len(bins), there[-1] + 2)
+        ends, start, waiting = bins.edges, first, 0.0
+        edges, points = [ends[first], ends[last]], []
+        for k in range(first, last):
+            count = counts[k]
+            waiting += count
+            if count > least:
+                n_parts = max(1, int(min(count / least, count * per_count)))
+                edges += [ends[start], *np.linspace(ends[k], ends[k + 1], n_parts + 1)]
+                points += [ends[k]] if ends[k] == ends[k + 1] else []
+            elif waiting > least * math.sqrt(k - start + 1):
+                edges += [ends[start], ends[k + 1]]
+            else:
+                continue
+            start, waiting = k + 1, 0.0
+        return Bins.between(self._bounds(), edges, points)
 
     @property
     def encoded_dim(self) -> int:
@@ -163,7 +189,7 @@ class NoisyHistogram:
             numbers = read_numbers(values, self.column.origin)
             numbers = np.clip(numbers, self.column.low, self.column.high)
             return self._scores(numbers)
-        return self._one_hot(cell_codes(values, self.column, len(self.counts)))
+        return self._one_hot(cell_codes(values, self.column))
 
     def draw(self, n_records: int, rng: np.random.Generator) -> _FloatArray:
         """Draw encoded values as the histogram has them: numbers spread evenly within their bins.
@@ -180,9 +206,9 @@ class NoisyHistogram:
         """
         missing = rng.random(n_records) < self.missing_share
         shares, cells = self.shares(), self.cells
-        if isinstance(cells, Bounds):
-            bins = rng.choice(len(shares), n_records, p=shares) + rng.random(n_records)
-            numbers = cells.low + (cells.high - cells.low) * bins / len(shares)
+        if isinstance(cells, Bins):
+            codes = rng.choice(len(shares), n_records, p=shares)
+            numbers = cells.draw(codes, rng.random(n_records))
             return self._scores(np.where(missing, np.nan, numbers))
         shares = np.maximum(shares[self.visible], np.finfo(np.float64).tiny)
         codes = self.visible[rng.choice(len(shares), n_records, p=shares / shares.sum())]
@@ -224,14 +250,19 @@ class NoisyHistogram:
             From then on `decode_numeric` is for generated scores, and no inverse of `encode`. Equal
             to this one if no bin differs by more than errors explain.
         """
-        bounds, (mean, std) = self.support or self._bounds(), self.mean_and_std()
-        edges = np.linspace(bounds.low, bounds.high, len(self.counts))
+        edges, (mean, std) = self._bins().edges, self.mean_and_std()
         values = scores * std + mean
-        had = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / max(len(values), 1)
+        below = np.searchsorted(np.sort(values), edges[1:-1], side="left")
+        had = np.diff([0, *below, len(values)]) / max(len(values), 1)
         wanted = corrected_shares(had, self.counts[:-1], self.noise_std)
         if not len(values) or np.allclose(had, wanted, rtol=0.0, atol=1e-9):
             return self
         return replace(self, quantile_map=quantile_map(values, edges, wanted))
+
+    def _bins(self) -> Bins:
+        if isinstance(self.cells, Bins):
+            return self.cells
+        raise TypeError("A categorical column has no bins.")
 
     def _bounds(self) -> Bounds:
         if isinstance(self.column, Bounds):

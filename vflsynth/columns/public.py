@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,6 +12,7 @@ import pandas as pd
 from vflsynth.columns.arrays import numpy_dtype, write_numbers, write_times
 from vflsynth.columns.axes import IntegerAxis
 from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan
+from vflsynth.columns.bins import Bins
 from vflsynth.columns.categorical import can_hold, does_not_hold
 from vflsynth.columns.codec import array_of, dtype_to_json, scalar_from_json
 from vflsynth.columns.histograms import LARGEST_SCORE, NoisyHistogram
@@ -165,8 +165,9 @@ class PublicTransformer(ColumnTransformer):
         public["bounds" if bounds else "categories"] = column.to_json()
         if isinstance(column, Bounds):
             public |= {"origin": column.origin, "step": column.step}
-        if histogram.support is not None:
-            public["support"] = histogram.support.to_json()
+        if isinstance(histogram.cells, Bins):
+            public["lows"] = histogram.cells.lows.tolist()
+            public["highs"] = histogram.cells.highs.tolist()
         if histogram.quantile_map is not None:
             public["quantile_map"] = [knots.tolist() for knots in histogram.quantile_map]
         noise_std, exponent = float(histogram.noise_std), histogram.exponent
@@ -175,14 +176,15 @@ class PublicTransformer(ColumnTransformer):
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         self._kind = str(state["declared"])
-        support = None
+        bins = None
         column: Bounds | Categories
         if "bounds" in state:
             low, high = state["bounds"]
             column = Bounds(low, high, int(state["origin"]), int(state["step"]))
-            if "support" in state:
-                low, high = state["support"]
-                support = replace(column, low=low, high=high)
+            if "lows" not in state:
+                raise ValueError("its bins are those of an earlier version. Fix: fit again")
+            ends = (np.array(state[name], dtype=np.float64) for name in ("lows", "highs"))
+            bins = Bins(column, *ends)
             axis_of(column, self.dtype_)
         else:
             column = Categories(tuple(scalar_from_json(value) for value in state["categories"]))
@@ -203,5 +205,5 @@ class PublicTransformer(ColumnTransformer):
                 raise ValueError("a quantile map needs as many values after as before")
             quantile_map = before, after
         self.histogram_ = NoisyHistogram(
-            column, counts, float(state["noise_std"]), support, quantile_map, exponent
+            column, counts, float(state["noise_std"]), bins, quantile_map, exponent
         )

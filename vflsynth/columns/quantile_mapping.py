@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 _FloatArray = npt.NDArray[np.float64]
 
-# Differences of bins are reduced by this many of their standard deviations.
+# Differences are errors up to this many of their standard deviations.
 _THRESHOLD = 3.0
 
 # Knots of a map: quantiles that it knows besides the bins', and the share of values over which it
@@ -38,16 +38,29 @@ def corrected_shares(
     Returns
     -------
     float64 array, shape (bin,)
-        Non-negative, adding up to 1: the soft threshold of Donoho and Johnstone (1994), at three
-        standard deviations of the noise and of having counted that many records.
+        Non-negative, adding up to 1. The differences are thresholded as Haar wavelets (Donoho and
+        Johnstone, 1994), at three standard deviations of the noise and of having counted that many
+        records: what no bin shows by itself, many together do.
     """
     n_records = max(published.sum(), 1.0)
     difference = published / n_records - generated
-    error = np.sqrt((noise_std / n_records) ** 2 + generated * (1.0 - generated) / n_records)
-    beyond = np.sign(difference) * np.maximum(np.abs(difference) - _THRESHOLD * error, 0.0)
-    shares: _FloatArray = np.maximum(generated + beyond, 0.0)
+    variance = (noise_std / n_records) ** 2 + generated * (1.0 - generated) / n_records
+    n_pad = (1 << (len(generated) - 1).bit_length()) - len(generated)
+    beyond = _thresholded(np.pad(difference, (0, n_pad)), np.pad(variance, (0, n_pad)))
+    shares: _FloatArray = np.maximum(generated + beyond[: len(generated)], 0.0)
     total = shares.sum()
     return shares / total if total > 0.0 else generated
+
+
+def _thresholded(values: _FloatArray, variance: _FloatArray) -> _FloatArray:
+    """Set wavelets to 0 that errors explain; both arrays have the length of a power of two."""
+    if len(values) == 1:
+        return values
+    (left, right), (of_left, of_right) = values.reshape(-1, 2).T, variance.reshape(-1, 2).T
+    detail, of_both = (left - right) / 2.0, (of_left + of_right) / 4.0
+    detail = np.where(np.abs(detail) > _THRESHOLD * np.sqrt(of_both), detail, 0.0)
+    mean = _thresholded((left + right) / 2.0, of_both)
+    return np.stack([mean + detail, mean - detail], axis=1).ravel()
 
 
 def quantile_map(

@@ -10,11 +10,8 @@ from numbers import Real
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
-from pandas.api.types import is_hashable
 
-from vflsynth.columns.arrays import read_numbers
 from vflsynth.columns.codec import (
     dtype_from_json,
     dtype_to_json,
@@ -93,7 +90,7 @@ class Categories:
         if isinstance(given, str | bytes) or not isinstance(given, Iterable):
             raise PrivacyParameterError("categories", given, "a list of values")
         object.__setattr__(self, "values", tuple(self.values))
-        values = _index(self.values)
+        values = label_index(self.values)
         if not len(values) or not values.is_unique or values.hasnans:
             raise PrivacyParameterError(
                 "categories",
@@ -250,40 +247,8 @@ def _dtypes_from_json(content: Any) -> Any:
 PublicColumns: TypeAlias = PublicSchema | Mapping[Hashable, PublicColumn]
 
 
-def cell_codes(values: pd.Series[Any], column: PublicColumn, n_bins: int) -> npt.NDArray[np.int64]:
-    """Return the number of every record's histogram cell.
-
-    Parameters
-    ----------
-    values : pandas.Series, shape (record,)
-    column : Bounds or Categories
-        Bounds of times as `ColumnTransformer.public_column` returns them.
-    n_bins : int
-        Number of equal bins of a numeric column.
-
-    Returns
-    -------
-    int64 array, shape (record,)
-        Bins or categories from 0; the last cell, number ``n_cells(...) - 1``, holds missing values
-        and values outside the public list. Every record is in exactly one cell, whatever it
-        contains.
-    """
-    if isinstance(column, Categories):
-        found = [value if is_hashable(value) else None for value in values.astype(object)]
-        codes = _index(column.values).get_indexer(_index(found))
-        return np.where(codes < 0, len(column.values), codes).astype(np.int64)
-    numbers = read_numbers(values, column.origin)
-    position = (np.clip(numbers, column.low, column.high) - column.low) / (column.high - column.low)
-    codes = np.minimum(np.floor(np.nan_to_num(position) * n_bins), n_bins - 1)
-    return np.where(np.isnan(numbers), n_bins, codes).astype(np.int64)
-
-
-def n_cells(column: PublicColumn, n_bins: int) -> int:
-    """Count a column's histogram cells: bins or categories, and one for missing values."""
-    return (n_bins if isinstance(column, Bounds) else len(column.values)) + 1
-
-
-def _index(values: Iterable[Any]) -> pd.Index[Any]:
+def label_index(values: Iterable[Any]) -> pd.Index[Any]:
+    """Make an index of labels of any types, tuples among them."""
     return pd.Index(list(values), dtype=object, tupleize_cols=False)
 
 

@@ -319,7 +319,8 @@ class HistogramMechanism(Mechanism):
         and for ranges and categories that `public_schema` does not list. 0 scales by the public
         bounds alone, where the mechanism can do without histograms.
     n_bins : int, default=32
-        Bins of a numeric column's histogram.
+        Equal bins of a numeric column's first histogram; the second one's are fitted to it, at most
+        about four times as many (`NoisyHistogram.divided`).
     """
 
     rules = Mechanism.rules | {

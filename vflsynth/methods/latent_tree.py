@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.columns import Bounds, NoisyHistogram
+from vflsynth.columns import NoisyHistogram
+from vflsynth.columns.bins import Bins
 from vflsynth.latent_tree import group_sizes
 from vflsynth.mechanisms import Asked, LatentTreePlan
 from vflsynth.methods.base import Algorithm, Duration, Method
@@ -125,7 +127,6 @@ class LatentTreeMethod(Method):
             self._sizes(len(party.transformer.transformers_)),
             self.parameters.n_states,
             self.parameters.n_latent_states,
-            self.privacy.n_bins,
             streams.numpy_generators("latent attributes")[0],
             self.noise,
         )
@@ -163,7 +164,7 @@ class LatentTreeMethod(Method):
             [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)],
             [torch.from_numpy(table) for table in party.columns],
             [tree.first + group for group in party.group_of],
-            [encoded_ends(histogram) for histogram in histograms],
+            [encoded_bins(histogram) for histogram in histograms],
             [histogram.has_missing for histogram in histograms],
         )
         return [sampler]
@@ -173,9 +174,10 @@ class LatentTreeMethod(Method):
         return {}
 
 
-def encoded_ends(histogram: NoisyHistogram) -> tuple[float, float] | None:
-    """Where the bins of a numeric column begin and end in its encoding."""
-    if not isinstance(histogram.cells, Bounds):
+def encoded_bins(histogram: NoisyHistogram) -> Tensor | None:
+    """Where the bins of a numeric column begin and end in its encoding, shape (2, bin)."""
+    if not isinstance(histogram.cells, Bins):
         return None
     mean, std = histogram.mean_and_std()
-    return (histogram.cells.low - mean) / std, (histogram.cells.high - mean) / std
+    ends = np.stack([histogram.cells.lows, histogram.cells.highs])
+    return torch.from_numpy((ends - mean) / std)

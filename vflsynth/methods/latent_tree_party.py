@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from vflsynth.columns import Bounds, NoisyHistogram
-from vflsynth.columns.schema import cell_codes
+from vflsynth.columns.bins import cell_codes
 from vflsynth.exceptions import ProtocolError
 from vflsynth.latent_tree import (
     Codes,
@@ -102,7 +102,6 @@ class LatentTreeParty(Party):
         sizes: list[int],
         n_states: int,
         n_latent_states: int,
-        n_bins: int,
         rng: np.random.Generator,
         noise: torch.Generator | None = None,
     ) -> None:
@@ -116,8 +115,6 @@ class LatentTreeParty(Party):
             Of the party's groups of columns.
         n_states, n_latent_states : int
             Most states of a discretised column; states of a latent attribute.
-        n_bins : int
-            Of numeric columns' histograms.
         rng : numpy.random.Generator
             For the starts of expectation maximisation.
         noise : torch.Generator, optional
@@ -128,7 +125,7 @@ class LatentTreeParty(Party):
         matched, histograms = self.matched(), self.transformer.histograms_
         discrete = [DiscreteColumn.of(h, n_states) for h in histograms.values()]
         codes = [
-            column.states[cell_codes(matched[label], histogram.cells, n_bins)]
+            column.states[cell_codes(matched[label], histogram.cells)]
             for column, (label, histogram) in zip(discrete, histograms.items(), strict=True)
         ]
         n_cells = [len(column.cells) for column in discrete]

@@ -9,7 +9,7 @@ from typing import Any
 from vflsynth._random import RandomStreams
 from vflsynth.mechanisms import PairwisePlan
 from vflsynth.methods.base import Algorithm, Duration, Method
-from vflsynth.methods.latent_tree import encoded_ends
+from vflsynth.methods.latent_tree import encoded_bins
 from vflsynth.methods.pairwise_party import PairwiseParty
 from vflsynth.methods.pairwise_server import PairwiseServer
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
@@ -106,10 +106,8 @@ class PairwiseMethod(Method):
         streams: RandomStreams,
     ) -> None:
         """Count and mask a party's records."""
-        assert self.privacy is not None
         party.share(
             self.parameters.n_states,
-            self.privacy.n_bins,
             self.n_columns,
             self.grid,
             self.arithmetic,
@@ -146,7 +144,7 @@ class PairwiseMethod(Method):
             [party.mixture.weights],
             party.columns(),
             [0] * len(histograms),
-            [encoded_ends(histogram) for histogram in histograms],
+            [encoded_bins(histogram) for histogram in histograms],
             [histogram.has_missing for histogram in histograms],
         )
         return [sampler]

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsynth.columns import Bounds, NoisyHistogram
-from vflsynth.columns.schema import cell_codes
+from vflsynth.columns import NoisyHistogram
+from vflsynth.columns.bins import Bins, cell_codes
 from vflsynth.exceptions import ProtocolError
 from vflsynth.latent_tree import Floats
 from vflsynth.methods.latent_tree_party import DiscreteColumn
@@ -50,7 +50,6 @@ class PairwiseParty(Party):
     def share(
         self,
         n_states: int,
-        n_bins: int,
         n_columns: Mapping[str, int],
         grid: Grid | None,
         arithmetic: Arithmetic | None,
@@ -64,8 +63,6 @@ class PairwiseParty(Party):
         ----------
         n_states : int
             Most states of a column, missing values not included.
-        n_bins : int
-            Of numeric columns' histograms.
         n_columns : mapping of party name to int
         grid : Grid, optional
             Of this party's noise. Default: there is no pair of columns.
@@ -81,7 +78,7 @@ class PairwiseParty(Party):
         matched, histograms = self.matched(), self.transformer.histograms_
         discrete = [DiscreteColumn.of(h, n_states) for h in histograms.values()]
         codes = [
-            column.states[cell_codes(matched[label], histogram.cells, n_bins)]
+            column.states[cell_codes(matched[label], histogram.cells)]
             for column, (label, histogram) in zip(discrete, histograms.items(), strict=True)
         ]
         self.cells = [column.cells[:, column.encoded] for column in discrete]
@@ -163,6 +160,6 @@ def state_shares(column: DiscreteColumn, cells: Floats, missing: float) -> Float
 
 
 def _kind(histogram: NoisyHistogram) -> int:
-    if not isinstance(histogram.cells, Bounds):
+    if not isinstance(histogram.cells, Bins):
         return CATEGORIES
     return GATED if histogram.has_missing else ORDERED

@@ -343,8 +343,9 @@ class LatentTreeSampler(RowSampler):
         categories, and then missing values if the column is gated.
     latent_of : sequence of int
         Each column's latent attribute.
-    scores : sequence of (float, float) or None
-        Encoded ends of what a numeric column's bins divide evenly; None: categories.
+    bins : sequence of Tensor or None
+        Where a numeric column's bins begin and end in its encoding, shape (2, bin); None:
+        categories.
     gated : sequence of bool
         Whether a column's encoding has a state "missing".
     """
@@ -357,14 +358,15 @@ class LatentTreeSampler(RowSampler):
         shares: Sequence[Tensor],
         columns: Sequence[Tensor],
         latent_of: Sequence[int],
-        scores: Sequence[tuple[float, float] | None],
+        bins: Sequence[Tensor | None],
         gated: Sequence[bool],
     ) -> None:
-        if not len(columns) == len(latent_of) == len(scores) == len(gated):
+        if not len(columns) == len(latent_of) == len(bins) == len(gated):
             raise ValueError("columns, their latent attributes and encodings differ in number")
         self.parents, self.shares = tuple(parents), [table.double().cpu() for table in shares]
         self.columns, self.latent_of = [table.double().cpu() for table in columns], tuple(latent_of)
-        self.scores, self.gated = tuple(scores), tuple(gated)
+        self.bins = [ends if ends is None else ends.double().cpu() for ends in bins]
+        self.gated = tuple(gated)
         self._order = top_down(self.parents)
         if len(self._order) != len(self.shares):
             raise ValueError("not a tree of all latent attributes")
@@ -391,17 +393,12 @@ class LatentTreeSampler(RowSampler):
 
     def _encode(self, number: int, cells: Tensor, place: Tensor) -> Tensor:
         """Write cells as the party's transformer encodes them, numbers anywhere in their bin."""
-        n_cells, ends, gated = (
-            self.columns[number].shape[1],
-            self.scores[number],
-            self.gated[number],
-        )
+        ends, gated = self.bins[number], self.gated[number]
         if ends is None:
-            return torch.nn.functional.one_hot(cells, n_cells).double()
-        n_bins = n_cells - int(gated)
-        missing = (cells == n_bins).double().unsqueeze(1)
-        score = ends[0] + (ends[1] - ends[0]) * (cells + place) / n_bins
-        value = score.unsqueeze(1) * (1.0 - missing)
+            return torch.nn.functional.one_hot(cells, self.columns[number].shape[1]).double()
+        missing = (cells == ends.shape[1]).double().unsqueeze(1)
+        lows, highs = ends[:, cells.clamp_max(ends.shape[1] - 1)]
+        value = torch.lerp(lows, highs, place).unsqueeze(1) * (1.0 - missing)
         return torch.cat([value, 1.0 - missing, missing], 1) if gated else value
 
     def to_dict(self) -> dict[str, Any]:
@@ -409,14 +406,14 @@ class LatentTreeSampler(RowSampler):
         return {
             "parents": list(self.parents),
             "latent_of": list(self.latent_of),
-            "scores": [None if ends is None else list(ends) for ends in self.scores],
             "gated": list(self.gated),
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the conditional distributions."""
+        """Return the conditional distributions, and the bins of numbers."""
         tables = {f"shares.{node}": table for node, table in enumerate(self.shares)}
-        return tables | {f"columns.{number}": table for number, table in enumerate(self.columns)}
+        tables |= {f"columns.{number}": table for number, table in enumerate(self.columns)}
+        return tables | {f"bins.{n}": ends for n, ends in enumerate(self.bins) if ends is not None}
 
     @classmethod
     def restore(
@@ -432,7 +429,7 @@ class LatentTreeSampler(RowSampler):
             [tensors[f"shares.{node}"] for node in range(len(content["parents"]))],
             [tensors[f"columns.{number}"] for number in range(len(content["gated"]))],
             content["latent_of"],
-            [None if ends is None else (ends[0], ends[1]) for ends in content["scores"]],
+            [tensors.get(f"bins.{number}") for number in range(len(content["gated"]))],
             content["gated"],
         )
 

@@ -78,7 +78,7 @@ _RULES: tuple[tuple[str, str, Source], ...] = (
     (r".*party\.json", _STATE + r"(bounds|categories|origin|step)\b.*", Source.LISTED),
     (r".*party\.json", _STATE + r"counts\[\]", Source.RELEASED),
     (r".*party\.json", _STATE + r"(exponent|noise_std)", Source.PUBLIC),
-    (r".*party\.json", _STATE + r"(support|quantile_map)\b.*", Source.COMPUTED),
+    (r".*party\.json", _STATE + r"(lows|highs|quantile_map)\b.*", Source.COMPUTED),
     (r".*party\.json", r"preparation\..*", Source.LISTED),
     (r".*sampler\.safetensors", r".*", Source.COMPUTED),
 )

@@ -22,7 +22,7 @@ from vflsynth.privacy.discovery import (
     split_noise,
     sum_columns,
 )
-from vflsynth.privacy.histograms import histogram_sensitivity, release_narrowed_histograms
+from vflsynth.privacy.histograms import histogram_sensitivity, release_divided_histograms
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class PublicEncoding:
     n_bins : int
         Bins of a numeric column's histogram.
     noise_std : float or None
-        Of every cell, in counts, if it were released once; see `release_narrowed_histograms`. None
+        Of every cell, in counts, if it were released once; see `release_divided_histograms`. None
         releases no histogram: columns are scaled by their public bounds, as if spread evenly
         between them, and missing values are not synthesised.
     discovery : Discovery, optional
@@ -129,7 +129,7 @@ class PublicEncoding:
                 label: NoisyHistogram.uninformed(column, self.n_bins)
                 for label, column in public.items()
             }
-        return release_narrowed_histograms(
+        return release_divided_histograms(
             matched, public, n_bins=self.n_bins, noise_std=self.noise_std, rng=noise
         )
 

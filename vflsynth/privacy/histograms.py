@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 
+from vflsynth.columns.bins import Bins, Cells, cell_codes, n_cells
 from vflsynth.columns.histograms import NoisyHistogram
-from vflsynth.columns.schema import Bounds, PublicColumns, cell_codes, n_cells
+from vflsynth.columns.schema import Bounds, PublicColumns
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.releases import Grid
 
 SUPPORT_SHARE = 0.4
-"""Share of the histograms' budget (of squared mu) for those that narrow the bounds."""
+"""Share of the histograms' budget (of squared mu) for those that the others' bins are made of."""
 
 _Counts = npt.NDArray[np.int64]
+ColumnCells: TypeAlias = Mapping[Hashable, Cells]
 
 
 def histogram_sensitivity(n_columns: int, relation: NeighbouringRelation) -> float:
@@ -40,57 +43,53 @@ def histogram_sensitivity(n_columns: int, relation: NeighbouringRelation) -> flo
     return math.sqrt(cells)
 
 
-def exact_histograms(
-    frame: pd.DataFrame,
-    columns: PublicColumns,
-    n_bins: int,
-    supports: Mapping[Hashable, Bounds] | None = None,
-) -> dict[Hashable, _Counts]:
+def first_cells(columns: PublicColumns, names: Iterable[Hashable], n_bins: int) -> ColumnCells:
+    """Divide columns by what is public about them; numbers by `Bins.first`."""
+    found = {name: columns[name] for name in names}
+    return {
+        name: Bins.first(column, n_bins) if isinstance(column, Bounds) else column
+        for name, column in found.items()
+    }
+
+
+def exact_histograms(frame: pd.DataFrame, cells: ColumnCells) -> dict[Hashable, _Counts]:
     """Count the records in every cell of every column.
 
     Parameters
     ----------
     frame : pandas.DataFrame, shape (record, column)
         One party's aligned table.
-    columns : mapping of column to Bounds or Categories
-        Of every column, as `ColumnTransformer.public_column` returns them.
-    n_bins : int
-        Bins of numeric columns.
-    supports : mapping of column to Bounds, optional
-        What the bins of numeric columns divide. Default: the public bounds.
+    cells : mapping of column to Bins or Categories
+        Of every column.
 
     Returns
     -------
     dict of column to int64 array, shape (cell,)
         Without noise: not for publication. The last cell counts missing values.
     """
-    counts: dict[Hashable, _Counts] = {}
-    for name in frame.columns:
-        column = (supports or {}).get(name) or columns[name]
-        codes = cell_codes(frame[name], column, n_bins)
-        counts[name] = np.bincount(codes, minlength=n_cells(column, n_bins)).astype(np.int64)
-    return counts
+    return {
+        name: np.bincount(
+            cell_codes(frame[name], cells[name]), minlength=n_cells(cells[name])
+        ).astype(np.int64)
+        for name in frame.columns
+    }
 
 
 def release_histograms(
     frame: pd.DataFrame,
-    columns: PublicColumns,
+    cells: ColumnCells,
     *,
-    n_bins: int,
     noise_std: float,
-    supports: Mapping[Hashable, Bounds] | None = None,
     rng: torch.Generator | None = None,
 ) -> dict[Hashable, NoisyHistogram]:
     """Publish the histograms of one party's columns with discrete Gaussian noise in every cell.
 
     Parameters
     ----------
-    frame, columns, n_bins
-        As in `exact_histograms`.
+    frame, cells
+        As in `exact_histograms`; cells follow from what is public or was published before.
     noise_std : float
         In counts; the noise multiplier times `histogram_sensitivity` of *all* parties' columns.
-    supports : mapping of column to Bounds, optional
-        What the bins of numeric columns divide: published before, or (default) the public bounds.
     rng : torch.Generator, optional
         For tests only; see `discrete_gaussian`.
 
@@ -104,19 +103,15 @@ def release_histograms(
     """
     grid = Grid.of(noise_std)
     released: dict[Hashable, NoisyHistogram] = {}
-    for name, counts in exact_histograms(frame, columns, n_bins, supports).items():
-        noisy = grid.release(grid.count(counts), rng=rng)
-        released[name] = NoisyHistogram(
-            columns[name],
-            noisy.values,
-            noise_std,
-            support=(supports or {}).get(name),
-            exponent=grid.exponent,
-        )
+    for name, counts in exact_histograms(frame, cells).items():
+        noisy = grid.release(grid.count(counts), rng=rng).values
+        own = cells[name]
+        bins, column = (own, own.bounds) if isinstance(own, Bins) else (None, own)
+        released[name] = NoisyHistogram(column, noisy, noise_std, bins, exponent=grid.exponent)
     return released
 
 
-def release_narrowed_histograms(
+def release_divided_histograms(
     frame: pd.DataFrame,
     columns: PublicColumns,
     *,
@@ -124,18 +119,25 @@ def release_narrowed_histograms(
     noise_std: float,
     rng: torch.Generator | None = None,
 ) -> dict[Hashable, NoisyHistogram]:
-    """Publish numbers' histograms twice: between public bounds, then where the first show values.
+    """Publish numbers' histograms twice: of `Bins.first`, then of bins that fit the first ones.
 
-    Public bounds are often far wider than a column, which then is in a few bins among many that
-    hold noise only: its scale, and so the whole encoding, would be the noise's. Categories, whose
-    cells are the same, are published once with the noise that the mean of two releases would have.
+    Public bounds are often far wider than a column, most of whose values may be equal besides: in
+    bins of equal width its scale, and so the whole encoding, would be the noise's, and its spikes
+    would be spread over values that nobody has. Categories, whose cells are the same, are published
+    once with the noise that the mean of two releases would have.
 
     Parameters
     ----------
-    frame, columns, n_bins, rng
-        As in `release_histograms`.
+    frame : pandas.DataFrame, shape (record, column)
+        One party's aligned table.
+    columns : mapping of column to Bounds or Categories
+        Of every column, as `ColumnTransformer.public_column` returns them.
+    n_bins : int
+        Equal bins of numeric columns at first; see `NoisyHistogram.divided` for the second ones.
     noise_std : float
         In counts, of one release with the same total cost; the two have more, by `SUPPORT_SHARE`.
+    rng : torch.Generator, optional
+        For tests only; see `discrete_gaussian`.
 
     Returns
     -------
@@ -146,20 +148,20 @@ def release_narrowed_histograms(
     -----
     Privacy: in units of its own noise, a record moves a column's cell by ``1 / noise_std``, or in
     two releases by ``sqrt(share) / noise_std`` and ``sqrt(1 - share) / noise_std``, whose squares
-    add up to the same: the price does not depend on how many columns are published twice.
+    add up to the same: the price does not depend on how many columns are published twice, nor on
+    how many cells they have.
     """
-    numeric = [name for name in frame.columns if isinstance(columns[name], Bounds)]
-    numbers, labels = frame[numeric], frame.drop(columns=numeric)
-    wide = release_histograms(
-        numbers, columns, n_bins=n_bins, noise_std=noise_std / math.sqrt(SUPPORT_SHARE), rng=rng
+    cells = first_cells(columns, frame.columns, n_bins)
+    labels = [name for name in frame.columns if not isinstance(cells[name], Bins)]
+    numbers = frame.drop(columns=labels)
+    first = release_histograms(
+        numbers, cells, noise_std=noise_std / math.sqrt(SUPPORT_SHARE), rng=rng
     )
     found = release_histograms(
         numbers,
-        columns,
-        n_bins=n_bins,
+        {name: histogram.divided() for name, histogram in first.items()},
         noise_std=noise_std / math.sqrt(1.0 - SUPPORT_SHARE),
-        supports={name: histogram.significant_support() for name, histogram in wide.items()},
         rng=rng,
     )
-    found |= release_histograms(labels, columns, n_bins=n_bins, noise_std=noise_std, rng=rng)
+    found |= release_histograms(frame[labels], cells, noise_std=noise_std, rng=rng)
     return {name: found[name] for name in frame.columns}

@@ -536,15 +536,18 @@ class SumShares(Message):
     when=When.ONCE,
     slow=True,
     contents="counts of the cells of all columns, with discrete Gaussian noise, in whole steps; "
-    "the noise; which columns are numeric; the seed of the public random frequencies",
+    "the noise; which columns are numeric; where their bins begin and end, between 0 and 1; the "
+    "seed of the public random frequencies",
     tells="published; the privacy ledger counts it. No name, unit or label of a column",
 )
 class NoisyHistograms(Message):
     """Published counts of a party's columns, one after the other, and what they are counts of.
 
     Counts are whole numbers of steps; those of column i are ``2**exponents[i]``, and their noise
-    has standard deviation ``noise_stds[i]``, in counts. The encoding of the columns follows, but
-    for names, units and labels. `seed`, uint8 of shape (32,), is that of the party's frequencies.
+    has standard deviation ``noise_stds[i]``, in counts. Bins of numeric columns, one column's after
+    the other, are where `lows` and `highs` say, scaled to the unit interval. The encoding of the
+    columns follows, but for names, units and labels. `seed`, uint8 of shape (32,), is that of the
+    party's frequencies.
     """
 
     counts: Tensor
@@ -552,6 +555,8 @@ class NoisyHistograms(Message):
     exponents: Tensor
     noise_stds: Tensor
     numeric: Tensor
+    lows: Tensor
+    highs: Tensor
     seed: Tensor
 
 

@@ -27,7 +27,7 @@ class DPLTSynthesizer(BaseSynthesizer):
     ----------
     privacy : LatentTree
         Required, though the signature has None, with which `fit` raises. Its
-        ``preprocessing_share`` of the budget goes to histograms with ``n_bins`` bins, and the rest
+        ``preprocessing_share`` of the budget goes to histograms (see ``n_bins``), and the rest
         evenly to the two rounds of tables, within each of which all tables have the same noise.
     group_size : int, default=3
         Most columns of a group, at most 4.

@@ -17,7 +17,7 @@ from vflsynth.columns import (
     check_public,
 )
 from vflsynth.columns.kinds import public_columns
-from vflsynth.exceptions import ColumnKindError, ParameterError
+from vflsynth.exceptions import ArtefactError, ColumnKindError, ParameterError
 
 
 def known(column, listed=None, kind=None):
@@ -32,8 +32,8 @@ def known(column, listed=None, kind=None):
     return public
 
 
-def decode(column, listed=None, kind=None, at=(0.0, 0.37, 1.0)):
-    """Decode numbers at some places between the public bounds."""
+def decode(column, listed=None, kind=None, at=(-1e-6, 0.37, 1.0 + 1e-6)):
+    """Decode numbers between the public bounds, and beyond them by what float32 rounds."""
     frame = pd.DataFrame({"x": column})
     histogram = NoisyHistogram.uninformed(known(column, listed, kind), 8)
     table = TableTransformer.from_histograms(frame, {"x": histogram})
@@ -214,3 +214,13 @@ def test_parameters_that_need_the_records_are_refused_by_name(parameters, words)
 
 def test_parameters_that_hold_anyway_are_not_refused():
     check_public(TableTransformer({"x": "categorical"}, spike_share=None, rare_threshold=0.0))
+
+
+@pytest.mark.parametrize(("lost", "words"), [("lows", "earlier version"), ("exponent", "digits")])
+def test_columns_of_earlier_versions_are_refused_with_a_fix(lost, words):
+    histogram = NoisyHistogram.uninformed(Bounds(0.0, 1.0), 8)
+    frame = pd.DataFrame({"x": [0.5]})
+    content = TableTransformer.from_histograms(frame, {"x": histogram}).to_dict()
+    del content["transformers"][0]["state"][lost]
+    with pytest.raises(ArtefactError, match=rf"{words}.*Fix: fit again"):
+        TableTransformer.from_dict(content)

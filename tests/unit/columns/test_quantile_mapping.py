@@ -16,16 +16,40 @@ def shares_of(values, edges=EDGES):
     return np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / len(values)
 
 
-def test_shares_move_by_what_is_beyond_three_standard_deviations():
-    generated, published = np.array([0.5, 0.5, 0.0]), np.array([400.0, 480.0, 120.0])
+def test_shares_move_where_a_sum_of_bins_differs_beyond_errors():
+    """Against wavelets written out one by one: means of dyadic blocks and what halves differ by."""
+    rng = np.random.default_rng(0)
+    generated = rng.dirichlet(np.ones(6))
+    published = 1000.0 * generated + rng.normal(0.0, 10.0, 6) + [0, 0, 90, -60, 0, 0]
     found = corrected_shares(generated, published, noise_std=10.0)
-    expected = []
-    for share, count in zip(generated, published, strict=True):
-        difference = count / 1000 - share
-        error = ((10.0 / 1000) ** 2 + share * (1 - share) / 1000) ** 0.5
-        left = max(abs(difference) - 3.0 * error, 0.0)
-        expected.append(share + (left if difference > 0 else -left))
-    np.testing.assert_allclose(found, np.array(expected) / sum(expected), rtol=1e-12)
+    total = published.sum()
+    difference = np.append(published / total - generated, [0.0, 0.0])
+    variance = (10.0 / total) ** 2 + generated * (1 - generated) / total
+    variance = np.append(variance, [0.0, 0.0])
+    moved = np.full(8, difference.mean())
+    n_kept = 0
+    for size in (8, 4, 2):
+        for first in range(0, 8, size):
+            wavelet = np.zeros(8)
+            wavelet[first : first + size // 2] = 1.0 / size
+            wavelet[first + size // 2 : first + size] = -1.0 / size
+            coefficient = wavelet @ difference
+            if abs(coefficient) > 3.0 * (wavelet**2 @ variance) ** 0.5:
+                moved += coefficient * wavelet * size
+                n_kept += 1
+    assert 0 < n_kept < 7
+    expected = np.maximum(generated + moved[:6], 0.0)
+    np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)
+
+
+def test_many_small_differences_move_shares_together():
+    """None of 64 bins differs from the spike beside them by three errors."""
+    generated = np.r_[0.36, np.full(64, 0.01)]
+    published = 2000.0 * np.r_[0.68, np.full(64, 0.005)]
+    error = np.sqrt((5.0 / 2000) ** 2 + 0.01 * 0.99 / 2000)
+    assert 3.0 * error > 0.005
+    found = corrected_shares(generated, published, noise_std=5.0)
+    assert found[0] == pytest.approx(0.68, abs=0.01)
 
 
 @pytest.mark.parametrize("noise_std", [0.0, 3.0, 1e9])

@@ -5,62 +5,9 @@ from datetime import date, datetime, timedelta
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from vflsynth.columns.schema import Bounds, Categories, PublicSchema, cell_codes, n_cells
+from vflsynth.columns.schema import Bounds, Categories, PublicSchema
 from vflsynth.exceptions import PrivacyParameterError
-
-anything = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(),
-    st.text(max_size=4),
-    st.just(pd.NA),
-    st.just(pd.NaT),
-    st.dates(),
-    st.complex_numbers(max_magnitude=10),
-    st.binary(max_size=3),
-)
-columns = [Bounds(-1.0, 1.0), Categories(("a", "b", 1, 2.5))]
-
-
-@pytest.mark.parametrize("column", columns)
-@given(values=st.lists(anything, max_size=20), n_bins=st.integers(1, 40))
-def test_every_record_is_in_exactly_one_cell(column, values, n_bins):
-    codes = cell_codes(pd.Series(values, dtype=object), column, n_bins)
-    assert codes.shape == (len(values),)
-    assert ((codes >= 0) & (codes < n_cells(column, n_bins))).all()
-
-
-def test_numeric_cells():
-    values = pd.Series([-5.0, 0.0, 0.24, 0.25, 0.999, 1.0, 7.0, np.nan, np.inf, -np.inf, "x"])
-    codes = cell_codes(values, Bounds(0.0, 1.0), 4)
-    assert codes.tolist() == [0, 0, 0, 1, 3, 3, 3, 4, 3, 0, 4]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        pd.Series(["no", "yes", None, "maybe"], dtype=object),
-        pd.Series(["no", "yes", None, "maybe"], dtype="string"),
-        pd.Series(["no", "yes", None, "maybe"], dtype="category"),
-    ],
-)
-def test_categorical_cells(values):
-    assert cell_codes(values, Categories(("no", "yes")), 9).tolist() == [0, 1, 2, 2]
-
-
-def test_categorical_cells_of_what_cannot_be_a_category():
-    values = pd.Series(["a", ["a"], {1: 2}, (1, ["a"]), (1, 2)], dtype=object)
-    assert cell_codes(values, Categories(("a",)), 9).tolist() == [0, 1, 1, 1, 1]
-    assert cell_codes(values, Categories(((1, 2), (3, 4))), 9).tolist() == [2, 2, 2, 2, 0]
-
-
-def test_categorical_cells_of_numbers():
-    values = pd.Series([3, 4, None, 9], dtype="Int64")
-    assert cell_codes(values, Categories((4, 3)), 9).tolist() == [1, 0, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -106,14 +53,6 @@ def test_a_column_outside_the_schema_is_refused():
     assert schema["smoker"] == Categories(("no", "yes"))
     with pytest.raises(PrivacyParameterError, match="public bounds or a public list"):
         schema["income"]
-
-
-@pytest.mark.parametrize("column", columns)
-@given(values=st.lists(anything, min_size=1, max_size=6), odd=anything)
-def test_a_record_does_not_change_how_the_others_are_read(column, values, odd):
-    alone = cell_codes(pd.Series(values, dtype=object), column, 8)
-    beside = cell_codes(pd.Series([*values, odd], dtype=object), column, 8)
-    assert alone.tolist() == beside[:-1].tolist()
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vflsynth.columns.bins import Bins
 from vflsynth.columns.histograms import LARGEST_SCORE, NoisyHistogram, estimate_n_records
 from vflsynth.columns.schema import Bounds, Categories
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.privacy import NeighbouringRelation, PublicSchema
 from vflsynth.privacy.histograms import (
     exact_histograms,
+    first_cells,
     histogram_sensitivity,
+    release_divided_histograms,
     release_histograms,
-    release_narrowed_histograms,
 )
 
 ADD, REPLACE = NeighbouringRelation
@@ -25,6 +27,11 @@ SCHEMA = PublicSchema(
     categories={"colour": ["red", "white"]},
 )
 N_BINS = 16
+CELLS = {
+    "alcohol": Bins.even(Bounds(8, 15), N_BINS),
+    "sugar": Bins.first(Bounds(0, 16), N_BINS),
+    "colour": Categories(("red", "white")),
+}
 
 numbers = st.one_of(st.floats(), st.none(), st.sampled_from([8.0, 15.0, -1e308, 1e308]))
 records = st.tuples(numbers, numbers, st.sampled_from(["red", "white", "green", None, 7]))
@@ -39,7 +46,7 @@ def frame(rows):
 
 
 def vector(rows):
-    return np.concatenate(list(exact_histograms(frame(rows), SCHEMA, N_BINS).values()))
+    return np.concatenate(list(exact_histograms(frame(rows), CELLS).values()))
 
 
 @given(st.lists(records, max_size=8), records)
@@ -62,10 +69,7 @@ def test_the_sensitivity_under_replacement_is_reached():
 def test_every_cell_has_noise_of_the_claimed_size():
     """Also the last cell: whether anything is missing is not published for free."""
     empty = frame([(10.0, 1.0, "red")] * 1)
-    draws = [
-        release_histograms(empty, SCHEMA, n_bins=N_BINS, noise_std=5.0)["alcohol"].counts
-        for _ in range(2000)
-    ]
+    draws = [release_histograms(empty, CELLS, noise_std=5.0)["alcohol"].counts for _ in range(2000)]
     stds = np.stack(draws).std(0)
     assert stds.shape == (N_BINS + 1,)
     assert np.allclose(stds, 5.0, rtol=0.15)
@@ -74,9 +78,7 @@ def test_every_cell_has_noise_of_the_claimed_size():
 def test_same_generator_same_release():
     rows = frame([(10.0, 1.0, "red"), (12.0, 3.0, None)])
     released = [
-        release_histograms(
-            rows, SCHEMA, n_bins=4, noise_std=1.0, rng=torch.Generator().manual_seed(4)
-        )
+        release_histograms(rows, CELLS, noise_std=1.0, rng=torch.Generator().manual_seed(4))
         for _ in range(2)
     ]
     for column in rows:
@@ -85,7 +87,7 @@ def test_same_generator_same_release():
 
 def test_columns_without_public_bounds_are_refused():
     with pytest.raises(PrivacyParameterError, match="schema"):
-        exact_histograms(pd.DataFrame({"income": [1.0]}), SCHEMA, 4)
+        first_cells(SCHEMA, ["income"], 4)
 
 
 def slow_projection(counts, total):
@@ -112,8 +114,9 @@ def test_shares_are_the_nearest_distribution(counts):
 
 def test_mean_and_std_of_a_quiet_histogram_are_those_of_the_column():
     rng = np.random.default_rng(0)
+    bins = Bins.even(Bounds(8, 15), 64)
     values = pd.DataFrame({"alcohol": rng.normal(11.0, 0.9, 20_000).clip(8, 15)})
-    released = release_histograms(values, SCHEMA, n_bins=64, noise_std=1e-6)["alcohol"]
+    released = release_histograms(values, {"alcohol": bins}, noise_std=1e-6)["alcohol"]
     mean, std = released.mean_and_std()
     assert mean == pytest.approx(values["alcohol"].mean(), abs=0.01)
     assert std == pytest.approx(values["alcohol"].std(), rel=0.02)
@@ -133,8 +136,7 @@ def test_encoding_is_finite_and_bounded_whatever_the_records(rows, noise_std, se
     table = frame(rows)
     released = release_histograms(
         table,
-        SCHEMA,
-        n_bins=N_BINS,
+        CELLS,
         noise_std=noise_std,
         rng=torch.Generator().manual_seed(seed),
     )
@@ -180,12 +182,11 @@ def test_number_of_records_from_noisy_counts():
     rows = frame([(10.0, 1.0, "red"), (12.0, None, "white")] * 500)
     estimates = [
         estimate_n_records(histogram.counts for histogram in released.values())
-        for released in (
-            release_histograms(rows, SCHEMA, n_bins=N_BINS, noise_std=5.0) for _ in range(300)
-        )
+        for released in (release_histograms(rows, CELLS, noise_std=5.0) for _ in range(300))
     ]
-    # Inverse-variance weights: 1/17 + 1/17 + 1/3 of a cell's precision.
-    expected_std = 5.0 / math.sqrt(2.0 / 17.0 + 1.0 / 3.0)
+    # Inverse-variance weights: one over the number of cells, of a cell's precision.
+    n_cells = [len(CELLS[name]) + 1 for name in ("alcohol", "sugar")]
+    expected_std = 5.0 / math.sqrt(sum(1.0 / n for n in n_cells) + 1.0 / 3.0)
     assert np.mean(estimates) == pytest.approx(1000.0, abs=5 * expected_std / 300**0.5)
     assert np.std(estimates) == pytest.approx(expected_std, rel=0.2)
     assert estimate_n_records([np.full(3, -9.0)]) == 1.0
@@ -196,38 +197,95 @@ def wide_column(n=5_000):
     return pd.DataFrame({"sugar": np.random.default_rng(2).normal(3.0, 0.5, n)})
 
 
-def test_narrowing_finds_a_column_between_wide_bounds():
+def test_bins_fit_a_column_between_wide_bounds():
     schema = PublicSchema(dtypes="given", bounds={"sugar": (0.0, 100.0)})
-    rng = torch.Generator().manual_seed(0)
-    options = {"n_bins": 32, "noise_std": 10.0, "rng": rng}
-    narrowed = release_narrowed_histograms(wide_column(), schema, **options)["sugar"]
-    assert narrowed.column == Bounds(0.0, 100.0)
-    assert narrowed.support == Bounds(0.0, 9.375)  # bins 0 and 1 have values; one more each side
-    assert narrowed.noise_std == pytest.approx(10.0 / 0.6**0.5)
-    mean, std = narrowed.mean_and_std()
+    options = {"noise_std": 10.0, "rng": torch.Generator().manual_seed(0)}
+    column = wide_column()
+    divided = release_divided_histograms(column, schema, n_bins=32, **options)["sugar"]
+    assert divided.column == Bounds(0.0, 100.0)
+    assert divided.noise_std == pytest.approx(10.0 / 0.6**0.5)
+    assert divided.cells.edges[0] >= 0.0
+    assert divided.cells.edges[-1] < 10.0  # the values are in two of the first bins; one more
+    assert len(divided.cells) > 32  # and there they are divided
+    mean, std = divided.mean_and_std()
     assert mean == pytest.approx(3.0, abs=0.1)
-    wide = release_histograms(wide_column(), schema, **options)["sugar"]  # which is why:
+    even = {"sugar": Bins.even(Bounds(0.0, 100.0), 32)}  # which is why:
+    wide = release_histograms(column, even, **options)["sugar"]
     assert wide.mean_and_std()[1] - 0.5 > 4.0 * (std - 0.5) > 0.0
 
 
-def test_narrowing_without_any_visible_value_keeps_the_public_bounds():
+def spiked(n=4_000):
+    """Nine in ten have no gains, most work 40 hours, and a test's lowest result is below 12."""
+    rng = np.random.default_rng(3)
+    return pd.DataFrame(
+        {
+            "gains": np.where(rng.random(n) < 0.9, 0, rng.integers(1_000, 30_000, n)),
+            "hours": np.where(rng.random(n) < 0.5, 40, rng.integers(1, 90, n)),
+            "result": np.where(rng.random(n) < 0.7, 12.0, rng.gamma(2.0, 300.0, n) + 12.0),
+        }
+    )
+
+
+SPIKED = {
+    "gains": Bounds(0, 100_000, 0, 1),
+    "hours": Bounds(0, 168, 0, 1),
+    "result": Bounds(12, 5_000),
+}
+
+
+@pytest.mark.parametrize(("column", "value"), [("gains", 0.0), ("hours", 40.0), ("result", 12.0)])
+def test_a_spike_is_a_bin_of_its_own(column, value):
+    """Neither rounded nor spread over values that nobody has, in encoding, draws and decoding."""
+    frame, rng = spiked()[[column]], torch.Generator().manual_seed(1)
+    released = release_divided_histograms(frame, SPIKED, n_bins=32, noise_std=5.0, rng=rng)[column]
+    (at,) = np.flatnonzero((released.cells.lows == value) & (released.cells.highs == value))
+    real = float((frame[column] == value).mean())
+    assert released.shares()[at] == pytest.approx(real, abs=0.02)
+    drawn = released.decode_numeric(released.draw(5_000, np.random.default_rng(0))[:, 0])
+    assert np.mean(np.abs(drawn - value) < 1e-6) == pytest.approx(real, abs=0.03)
+    # A generator that knows mean and deviation only is given the spike by the quantile map.
+    scores = np.random.default_rng(0).standard_normal(5_000)
+    mapped = released.mapped(scores).decode_numeric(scores)
+    step = SPIKED[column].step
+    mapped = np.rint(mapped) if step else mapped
+    assert np.mean(mapped == value) == pytest.approx(real, abs=0.03)
+    even = {column: Bins.even(Bounds(*SPIKED[column].ends), 32)}  # which bins alike do not give
+    before = release_histograms(frame, even, noise_std=5.0, rng=rng)[column].mapped(scores)
+    spread = before.decode_numeric(scores)
+    assert np.mean((np.rint(spread) if step else spread) == value) < real - 0.2
+
+
+def test_bins_without_any_visible_value_divide_the_public_bounds():
     counts = np.array([2.9e9, -3e9, 1e9, 0.0, 1e12])  # the last one are missing values
-    assert NoisyHistogram(Bounds(0.0, 100.0), counts, 1e9).significant_support() == Bounds(0, 100)
+    bins = NoisyHistogram(Bounds(0.0, 100.0), counts, 1e9).divided()
+    assert bins.edges.tolist() == [0.0, 25.0, 50.0, 75.0, 100.0]
     counts[2] = 3.1e9
-    assert NoisyHistogram(Bounds(0.0, 100.0), counts, 1e9).significant_support() == Bounds(25, 100)
+    bins = NoisyHistogram(Bounds(0.0, 100.0), counts, 1e9).divided()
+    assert bins.edges.tolist() == [25.0, 100.0]  # nothing is worth a bin
 
 
-def test_narrowing_bounds_that_are_a_rounding_apart_keeps_them():
+def test_what_is_worth_a_bin():
+    """Five standard deviations: alone, with neighbours, or as a part of one that has more."""
+    counts = np.array([0.0, 31.0, 260.0, 31.0, 31.0, 31.0, 9.0, 0.0, 0.0, 0.0])
+    bins = NoisyHistogram(Bounds(0.0, 9.0), counts, 10.0).divided()
+    halves = np.linspace(2.0, 3.0, 6).tolist()  # 260 are five times 50
+    # From one bin before the first of 30; three neighbours have 90 > 50 * 3**.5; one bin more.
+    assert bins.edges.tolist() == [0.0, *halves, 6.0, 7.0]
+
+
+def test_bounds_that_are_a_rounding_apart():
     bounds = Bounds(1e16, 1e16 + 4)
-    counts = np.r_[np.zeros(16), 100.0, np.zeros(16)]
-    assert NoisyHistogram(bounds, counts, 1.0).significant_support() == bounds
+    counts = np.r_[np.zeros(len(Bins.even(bounds, 8))), 0.0]
+    counts[0] = 100.0
+    bins = NoisyHistogram(bounds, counts, 1.0, Bins.even(bounds, 8)).divided()
+    assert bounds.low <= bins.edges[0] < bins.edges[-1] <= bounds.high
 
 
 def test_categories_of_two_rounds_are_averaged_to_the_noise_of_one():
     schema = PublicSchema(dtypes="given", categories={"k": tuple(range(2_000))})
     frame = pd.DataFrame({"k": np.zeros(500, dtype=int)})
     rng = torch.Generator().manual_seed(0)
-    released = release_narrowed_histograms(frame, schema, n_bins=4, noise_std=3.0, rng=rng)["k"]
+    released = release_divided_histograms(frame, schema, n_bins=4, noise_std=3.0, rng=rng)["k"]
     assert released.noise_std == 3.0
     assert released.counts[1:].std() == pytest.approx(3.0, rel=0.1)
     assert released.counts[0] == pytest.approx(500.0, abs=15.0)

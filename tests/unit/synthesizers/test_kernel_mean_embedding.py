@@ -12,7 +12,9 @@ from sklearn.base import clone
 from tests import planted
 from vflsynth import VFLGANSynthesizer
 from vflsynth._random import RandomStreams, secret_from
-from vflsynth.columns.histograms import estimate_n_records
+from vflsynth.columns.bins import Bins
+from vflsynth.columns.histograms import NoisyHistogram, estimate_n_records
+from vflsynth.columns.schema import Bounds
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
 from vflsynth.mechanisms import MeanEmbedding
 from vflsynth.methods.mean_embedding_party import MeanEmbeddingParty
@@ -20,7 +22,7 @@ from vflsynth.methods.published import DRAWN_RECORDS, published_encoding, publis
 from vflsynth.privacy import NeighbouringRelation, PublicSchema
 from vflsynth.privacy import histograms as histograms_module
 from vflsynth.privacy.encoding import PublicEncoding
-from vflsynth.privacy.histograms import SUPPORT_SHARE, exact_histograms
+from vflsynth.privacy.histograms import SUPPORT_SHARE, exact_histograms, first_cells
 from vflsynth.privacy.mean_embedding import project_records
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import Transcript
@@ -50,6 +52,8 @@ SCHEMA = PublicSchema(
     bounds={"age": (0, 100), "income": (0.0, 10.0)},
     categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
 )
+PUBLIC = {name: SCHEMA[name] for name in ("smoker", "income", "grade")}
+PUBLIC["age"] = Bounds(0, 100, step=1)
 PRIVACY = MeanEmbedding(epsilon=5.0, delta=1e-3, public_schema=SCHEMA, n_features=20, n_bins=8)
 
 
@@ -237,27 +241,36 @@ def assert_noise_is_claimed(found):
 def noise_of_histograms(frames):
     """What noise adds, in its claimed standard deviation, to every cell that a party publishes.
 
-    Also to those of the first round, which narrows the bounds. Nothing but the histograms is made.
+    Also to those of the first round. Nothing but the histograms is made, and those of the second
+    round have the same bins whatever the first one says.
     """
     run = run_of(frames)
     run.join()
     once = run.method.plan.histogram_noise_multiplier * 2.0  # sqrt(4 columns, of both parties)
     first_round, honest = [], histograms_module.release_histograms
 
-    def kept(*args, **rest):
-        made = honest(*args, **rest)
-        if rest.get("supports") is None and not {"smoker", "grade"} & made.keys():
+    def kept(frame, cells, **rest):
+        made = honest(frame, cells, **rest)
+        if is_first_round(frame, cells):
             first_round.append(made)
         return made
 
     found = {name: [] for name in frames}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(histograms_module, "release_histograms", kept)
+        patch.setattr(NoisyHistogram, "divided", lambda own: Bins.even(own.column, 5))
         for _ in range(N_RELEASES):
             for name, node in run.parties.items():
                 node.encode()
                 found[name].append(noise_of_one_release(node.party, first_round.pop(), once))
     return {name: np.stack(rows) for name, rows in found.items()}
+
+
+def is_first_round(frame, cells):
+    """Whether cells are those of columns of numbers whose bounds are all that is known."""
+    numeric = [name for name in frame if isinstance(cells[name], Bins)]
+    known = first_cells(PUBLIC, numeric, 8)
+    return bool(numeric) and all(np.array_equal(cells[n].lows, known[n].lows) for n in numeric)
 
 
 def noise_of_one_release(party, wide, once):
@@ -268,11 +281,12 @@ def noise_of_one_release(party, wide, once):
         for counts, exponent in zip(published, message.exponents.tolist(), strict=True)
     ]
     histograms = party.transformer.histograms_
-    supports = {n: h.support for n, h in histograms.items() if h.support is not None}
-    broad, exact = (exact_histograms(party.matched(), SCHEMA, 8, s) for s in ({}, supports))
+    matched, known = party.matched(), first_cells(PUBLIC, histograms, 8)
+    broad = exact_histograms(matched, known)
+    exact = exact_histograms(matched, {name: h.cells for name, h in histograms.items()})
     cells = []
     for name, counts in zip(histograms, published, strict=True):
-        numeric = name in supports  # categories are published once
+        numeric = isinstance(known[name], Bins)  # categories are published once
         std = once / (1.0 - SUPPORT_SHARE) ** 0.5 if numeric else once
         cells.append((counts - exact[name]) / std)
         if numeric:
@@ -338,11 +352,11 @@ def plant_forgotten_column(patch):
 def plant_round_without_noise(patch, which):
     honest = histograms_module.release_histograms
 
-    def release_histograms(*args, supports=None, **rest):
+    def release_histograms(frame, cells, **rest):
         with pytest.MonkeyPatch.context() as inner:
-            if (supports is None) == (which == "first"):
+            if is_first_round(frame, cells) == (which == "first"):
                 planted.no_noise(inner)
-            return honest(*args, supports=supports, **rest)
+            return honest(frame, cells, **rest)
 
     patch.setattr(histograms_module, "release_histograms", release_histograms)
 
@@ -464,12 +478,10 @@ def test_one_more_record_moves_both_releases_by_at_most_their_sensitivity(frames
     }
     server, parties, _, _ = release(frames)
     server_more, parties_more, _, _ = release(more, histograms_of=parties)
-    supports = {
-        n: h.support for p in parties for n, h in p.transformer.histograms_.items() if h.support
-    }
-    for bounds in ({}, supports):  # the second round is made given the first
+    divided = {n: h.cells for p in parties for n, h in p.transformer.histograms_.items()}
+    for cells in (first_cells(PUBLIC, divided, 8), divided):  # the second is made given the first
         exact = [
-            exact_histograms(party.matched(), SCHEMA, 8, bounds)
+            exact_histograms(party.matched(), cells)
             for own in (parties, parties_more)
             for party in own
         ]
@@ -638,7 +650,7 @@ def test_generated_columns_get_the_published_shares_of_bins(frames, tmp_path):
     more = {name: pd.concat([frame] * 50, ignore_index=True) for name, frame in frames.items()}
     model = fit(more, exact)
     histogram = model.parties_["bank"].transformer.transformers_["income"].histogram_
-    edges = np.linspace(histogram.support.low, histogram.support.high, 9)
+    edges = histogram.cells.edges
     sample = model.sample(20_000, random_state=1)
     drawn, real = (np.histogram(table["income"], edges)[0] for table in (sample, more["bank"]))
     # Three standard deviations of 3,000 records' shares are not corrected.
@@ -743,6 +755,13 @@ def test_the_server_knows_spans_and_marginals_of_columns_and_nothing_else_about_
         {"exponents": torch.tensor([0.5, 0.5])},
         {"exponents": torch.tensor([2000, 0])},
         {"seed": torch.zeros(31, dtype=torch.uint8)},
+        {"lows": torch.zeros(6, dtype=torch.float64)},
+        {"highs": torch.ones(1, dtype=torch.float64)},
+        {"lows": torch.arange(7) / 8},
+        {"lows": torch.arange(7).double() / 8 - 0.1},
+        {"highs": torch.arange(1, 8).double() / 6},
+        {"lows": torch.arange(7).double().flip(0) / 8},
+        {"highs": torch.full((7,), torch.nan, dtype=torch.float64)},
     ],
 )
 def test_histograms_that_are_none_are_refused_by_name(change):
@@ -755,6 +774,8 @@ def test_histograms_that_are_none_are_refused_by_name(change):
         exponents=torch.tensor([0, 0]),
         noise_stds=torch.tensor([1.0, 1.0], dtype=torch.float64),
         numeric=torch.tensor([True, False]),
+        lows=torch.arange(7).double() / 8,
+        highs=torch.arange(1, 8).double() / 8,
         seed=torch.zeros(32, dtype=torch.uint8),
     )
     assert published_encoding(honest).width_ == 3
