@@ -25,6 +25,7 @@ from vflsynth.columns import (
     infer_kind,
 )
 from vflsynth.columns.arrays import has_timezone, numpy_dtype, read_numbers
+from vflsynth.columns.bins import Bins
 from vflsynth.exceptions import (
     CardinalityError,
     ColumnKindError,
@@ -385,11 +386,19 @@ def test_a_declared_kind_is_honoured_or_refused_in_both_modes(kind: str) -> None
 
 
 def test_encodings_depend_on_counts_alone() -> None:
+    """Values move within their bins of both rounds, and nothing that is published does."""
     rng = np.random.default_rng(3)
     schema = PublicSchema(dtypes="given", bounds={"x": (0, 16)})
-    cells = np.tile(np.arange(16.0), 20)
-    one, other = (pd.DataFrame({"x": cells + rng.random(len(cells))}) for _ in range(2))
-    assert public(one, schema).to_dict() == public(other, schema).to_dict()
+    one = pd.DataFrame({"x": rng.uniform(0.0, 16.0, 320)})
+    made = public(one, schema)
+    rounds = Bins.first(Bounds(0, 16), 16), made.histograms_["x"].cells
+    codes = [bins.codes(one["x"]) for bins in rounds]
+    low = np.max([bins.lows[at] for bins, at in zip(rounds, codes)], axis=0)
+    high = np.min([bins.highs[at] for bins, at in zip(rounds, codes)], axis=0)
+    other = pd.DataFrame({"x": low + (high - low) * rng.uniform(0.01, 0.99, 320)})
+    assert (one["x"] - other["x"]).abs().min() > 0.0
+    assert made.to_dict() == public(other, schema).to_dict()
+    assert made.to_dict() != public(one + 0.3, schema).to_dict()
 
 
 # --- Laws over generated columns -----------------------------------------------------------------
