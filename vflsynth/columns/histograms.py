@@ -126,7 +126,7 @@ class NoisyHistogram:
         mean = float(shares @ middles)
         variance = float(shares @ ((middles - mean) ** 2 + widths**2 / 12.0))
         # Where there seems to be a single value, others may be below the noise.
-        least = float(bins.edges[-1] - bins.edges[0]) / len(bins)
+        least = float(bins.highs[-1] - bins.lows[0]) / len(bins) or 1.0
         return mean, math.sqrt(max(variance, least**2 / 12.0))
 
     def divided(self) -> Bins:

@@ -31,9 +31,10 @@ class MixtureSynthesizer(BaseSynthesizer):
     n_states : int, default=8
         Most states of a discretised column; bins are merged to roughly equal mass, and rare
         categories share one. A column's values are drawn as its histogram has them within states.
-        With twice as many, noise weighs twice as much in a correlation.
+        With twice as many, noise weighs twice as much in a correlation: from some ten thousand
+        records on, 16 are better.
     n_components : int, default=256
-        Of the mixture.
+        Of the mixture; 512 go with 16 states.
     column_kinds, contract, transformer
         As of `VFLGANSynthesizer`.
     random_state : int, numpy Generator, RandomState or None, default=None

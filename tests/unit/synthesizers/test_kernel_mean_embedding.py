@@ -12,6 +12,7 @@ from sklearn.base import clone
 from tests import planted
 from vflsynth import VFLGANSynthesizer
 from vflsynth._random import RandomStreams, secret_from
+from vflsynth.columns import TableTransformer
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.histograms import NoisyHistogram, estimate_n_records
 from vflsynth.columns.schema import Bounds
@@ -22,7 +23,12 @@ from vflsynth.methods.published import DRAWN_RECORDS, published_encoding, publis
 from vflsynth.privacy import NeighbouringRelation, PublicSchema
 from vflsynth.privacy import histograms as histograms_module
 from vflsynth.privacy.encoding import PublicEncoding
-from vflsynth.privacy.histograms import SUPPORT_SHARE, exact_histograms, first_cells
+from vflsynth.privacy.histograms import (
+    SUPPORT_SHARE,
+    exact_histograms,
+    first_cells,
+    release_divided_histograms,
+)
 from vflsynth.privacy.mean_embedding import project_records
 from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import Transcript
@@ -781,6 +787,25 @@ def test_histograms_that_are_none_are_refused_by_name(change):
     assert published_encoding(honest).width_ == 3
     with pytest.raises(ProtocolError, match="party 'bank' sent noisy histograms"):
         published_encoding(replace(honest, **change))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "values"),
+    [(Bounds(0, 100, 0, 1), [40, 40, 41, 90]), (Bounds(0, 9, 0, 1), [3]), (Bounds(0.0, 1.0), [0.0]),
+     (Bounds(1, 1.5, 0, 1), [1]), (Bounds(-5.0, 90.0), [-5.0, 0.0, 1.5, 90.0])],
+)  # fmt: skip
+def test_the_server_encodes_as_the_party_does(bounds, values):
+    """Without the unit: what it draws are the scores that the party's values have."""
+    frame = pd.DataFrame({"x": np.repeat(values, 500)})
+    rng = torch.Generator().manual_seed(0)
+    released = release_divided_histograms(frame, {"x": bounds}, n_bins=8, noise_std=2.0, rng=rng)
+    table = TableTransformer.from_histograms(frame, released)
+    seed = torch.zeros(32, dtype=torch.uint8)
+    message = published_histograms("bank", 0, table, seed)
+    (own,), (seen,) = released.values(), published_encoding(message).histograms_.values()
+    drawn = (h.draw(2_000, np.random.default_rng(1)) for h in (own, seen))
+    np.testing.assert_allclose(*drawn, rtol=1e-9, atol=1e-9)
+    assert np.isfinite(own.encode(frame["x"])).all()
 
 
 def test_a_party_refuses_a_generator_that_is_not_its_own(frames):
