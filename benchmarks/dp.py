@@ -51,7 +51,10 @@ PAPER = {
     "hcv": dict(zip(_METHODS, (0.22, 0.22, 0.44, 0.26, 0.14))),
 }
 
-LABELS = {WITHOUT_SCHEMA: "  nothing stated as public"}
+LABELS = {
+    WITHOUT_SCHEMA: "  nothing stated as public",
+    "pairwise_tables_fine": "  of 16 states",
+}
 
 # Without privacy, from ``table1.py``: method and settings, label.
 NOT_PRIVATE = {

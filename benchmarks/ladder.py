@@ -92,6 +92,9 @@ PRIVATE: dict[str, tuple[str, float]] = {
     f"{label}, ε {epsilon:g}": (method, epsilon)
     for label, method in (
         ("mean embedding", "kernel_mean_embedding"),
+        ("pairwise tables", "pairwise_tables"),
+        ("16 states", "pairwise_tables_fine"),
+        ("latent tree", "dplt"),
         ("autoregressive DP-SGD", "autoregressive_dpsgd"),
     )
     for epsilon in (10.0, 3.0, 1.0)
