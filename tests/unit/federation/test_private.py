@@ -259,7 +259,8 @@ def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noi
     for name in trial.sites:
         (one, first), (two, second) = link.left[name, NoisyHistograms]
         assert (one, two) == (1, 2)
-        assert not np.allclose(first.counts, second.counts, atol=1e-3)
+        n = min(len(first.counts), len(second.counts))  # bins follow from noise, too
+        assert not np.allclose(first.counts[:n], second.counts[:n], atol=1e-3)
         for kind in (MaskedPoints, SumShares):
             sent = [contents_of(m) for _, m in link.left[name, kind]]
             first, second = np.array_split(np.arange(len(sent)), 2)
