@@ -23,7 +23,7 @@ from vflsynth.privacy.events import (
     SampledRelease,
 )
 from vflsynth.privacy.gaussian_dp import mu_of_gaussian
-from vflsynth.privacy.histograms import SUPPORT_SHARE, histogram_sensitivity
+from vflsynth.privacy.histograms import FIRST_ROUND_SHARE, histogram_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 
 RECIPIENTS = "recipients of the synthetic data and of the generators"
@@ -209,9 +209,9 @@ def histogram_event(
         words = "ranges or categories of {} columns that nobody stated"
         rounds.append((words, unlisted, of_discovery, failing))
     words = "histograms of {} columns, between " + ("bounds" if rounds else "public bounds")
-    rounds.append((words, total, once / SUPPORT_SHARE**0.5, 0.0))
+    rounds.append((words, total, once / FIRST_ROUND_SHARE**0.5, 0.0))
     words = "histograms of {} columns, where those show values"
-    rounds.append((words, total, once / (1.0 - SUPPORT_SHARE) ** 0.5, 0.0))
+    rounds.append((words, total, once / (1.0 - FIRST_ROUND_SHARE) ** 0.5, 0.0))
     return Composition(
         tuple(
             part

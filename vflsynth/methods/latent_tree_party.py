@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 import torch
 
 from vflsynth.columns import Bounds, NoisyHistogram
@@ -69,6 +70,18 @@ class DiscreteColumn:
         return cls(states, cells / cells.sum(1, keepdims=True), encoded)
 
 
+def discretised(
+    frame: pd.DataFrame, histograms: Mapping[Hashable, NoisyHistogram], n_states: int
+) -> tuple[list[DiscreteColumn], list[Codes]]:
+    """Merge the cells of all columns, and find the state of every record in each."""
+    columns = [DiscreteColumn.of(histogram, n_states) for histogram in histograms.values()]
+    codes = [
+        column.states[cell_codes(frame[label], histogram.cells)]
+        for column, (label, histogram) in zip(columns, histograms.items(), strict=True)
+    ]
+    return columns, codes
+
+
 class LatentTreeParty(Party):
     """A party that publishes noisy tables, and masks each record's latent attributes.
 
@@ -122,12 +135,7 @@ class LatentTreeParty(Party):
         """
         self._plan, self._n_latent_states = plan, n_latent_states
         self._rng, self._noise = rng, noise
-        matched, histograms = self.matched(), self.transformer.histograms_
-        discrete = [DiscreteColumn.of(h, n_states) for h in histograms.values()]
-        codes = [
-            column.states[cell_codes(matched[label], histogram.cells)]
-            for column, (label, histogram) in zip(discrete, histograms.items(), strict=True)
-        ]
+        discrete, codes = discretised(self.matched(), self.transformer.histograms_, n_states)
         n_cells = [len(column.cells) for column in discrete]
         index = list(combinations(range(len(codes)), 2))
         pairs = dict(

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from vflsynth.columns import NoisyHistogram
-from vflsynth.columns.bins import Bins, cell_codes
+from vflsynth.columns.bins import Bins
 from vflsynth.exceptions import ProtocolError
 from vflsynth.latent_tree import Floats
-from vflsynth.methods.latent_tree_party import DiscreteColumn
+from vflsynth.methods.latent_tree_party import DiscreteColumn, discretised
 from vflsynth.methods.party import Party
 from vflsynth.networks.product_mixtures import CATEGORIES, GATED, ORDERED
 from vflsynth.privacy.contingency import exact_tables
@@ -75,19 +75,15 @@ class PairwiseParty(Party):
         n_dummies : int, default=0
             Among the records that are masked.
         """
-        matched, histograms = self.matched(), self.transformer.histograms_
-        discrete = [DiscreteColumn.of(h, n_states) for h in histograms.values()]
-        codes = [
-            column.states[cell_codes(matched[label], histogram.cells)]
-            for column, (label, histogram) in zip(discrete, histograms.items(), strict=True)
-        ]
+        histograms = list(self.transformer.histograms_.values())
+        discrete, codes = discretised(self.matched(), self.transformer.histograms_, n_states)
         self.cells = [column.cells[:, column.encoded] for column in discrete]
         self._sizes = [len(column.cells) for column in discrete]
         self._shares = [
             state_shares(column, h.shares(), h.missing_share)
-            for column, h in zip(discrete, histograms.values(), strict=True)
+            for column, h in zip(discrete, histograms, strict=True)
         ]
-        self._kinds = [_kind(h) for h in histograms.values()]
+        self._kinds = [_kind(h) for h in histograms]
         index = list(combinations(range(len(codes)), 2))
         self._own_tables = exact_tables(
             [codes[a] for a, _ in index],

@@ -17,7 +17,7 @@ from vflsynth.columns.schema import Bounds, PublicColumns
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.releases import Grid
 
-SUPPORT_SHARE = 0.4
+FIRST_ROUND_SHARE = 0.4
 """Share of the histograms' budget (of squared mu) for those that the others' bins are made of."""
 
 _Counts = npt.NDArray[np.int64]
@@ -135,7 +135,7 @@ def release_divided_histograms(
     n_bins : int
         Equal bins of numeric columns at first; see `NoisyHistogram.divided` for the second ones.
     noise_std : float
-        In counts, of one release with the same total cost; the two have more, by `SUPPORT_SHARE`.
+        In counts, of one release with the same total cost; the two have more (`FIRST_ROUND_SHARE`).
     rng : torch.Generator, optional
         For tests only; see `discrete_gaussian`.
 
@@ -155,12 +155,12 @@ def release_divided_histograms(
     labels = [name for name in frame.columns if not isinstance(cells[name], Bins)]
     numbers = frame.drop(columns=labels)
     first = release_histograms(
-        numbers, cells, noise_std=noise_std / math.sqrt(SUPPORT_SHARE), rng=rng
+        numbers, cells, noise_std=noise_std / math.sqrt(FIRST_ROUND_SHARE), rng=rng
     )
     found = release_histograms(
         numbers,
         {name: histogram.divided() for name, histogram in first.items()},
-        noise_std=noise_std / math.sqrt(1.0 - SUPPORT_SHARE),
+        noise_std=noise_std / math.sqrt(1.0 - FIRST_ROUND_SHARE),
         rng=rng,
     )
     found |= release_histograms(frame[labels], cells, noise_std=noise_std, rng=rng)

@@ -24,7 +24,7 @@ from vflsynth.privacy import NeighbouringRelation, PublicSchema
 from vflsynth.privacy import histograms as histograms_module
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.histograms import (
-    SUPPORT_SHARE,
+    FIRST_ROUND_SHARE,
     exact_histograms,
     first_cells,
     release_divided_histograms,
@@ -293,10 +293,10 @@ def noise_of_one_release(party, wide, once):
     cells = []
     for name, counts in zip(histograms, published, strict=True):
         numeric = isinstance(known[name], Bins)  # categories are published once
-        std = once / (1.0 - SUPPORT_SHARE) ** 0.5 if numeric else once
+        std = once / (1.0 - FIRST_ROUND_SHARE) ** 0.5 if numeric else once
         cells.append((counts - exact[name]) / std)
         if numeric:
-            cells.append((wide[name].counts - broad[name]) / (once / SUPPORT_SHARE**0.5))
+            cells.append((wide[name].counts - broad[name]) / (once / FIRST_ROUND_SHARE**0.5))
     return np.concatenate(cells)
 
 
