@@ -43,6 +43,7 @@ from vflsynth import (
     WGANGPSynthesizer,
 )
 from vflsynth.columns.bins import Bins, Cells, cell_codes, n_cells
+from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.schema import Bounds
 from vflsynth.exceptions import NoPrivacyWarning
 from vflsynth.mechanisms import Mechanism
@@ -337,7 +338,7 @@ def _marginals(table: BenchmarkTable, method: str, epsilon: float, seed: int) ->
         noise_std=histogram_sensitivity(frame.shape[1], NeighbouringRelation.ADD_OR_REMOVE_ONE)
         / math.sqrt(2.0 * PREPROCESSING_SHARE * rho),
     )
-    cells = {name: _even(histogram.cells) for name, histogram in histograms.items()}
+    cells = {name: _even(histogram) for name, histogram in histograms.items()}
     limits = AIM_LIMITS if method == "aim" else {}
     with tempfile.TemporaryDirectory() as folder:
         real, output = Path(folder) / "real.npz", Path(folder) / "synthetic.npz"
@@ -360,11 +361,14 @@ def _marginals(table: BenchmarkTable, method: str, epsilon: float, seed: int) ->
     return Release(sample, epsilon, parameters, seconds)
 
 
-def _even(cells: Cells) -> Cells:
-    """Divide a column evenly from its first bin to its last, as the other mechanisms expect it."""
+def _even(histogram: NoisyHistogram) -> Cells:
+    """Divide a column evenly between its first bin and its last, as others' mechanisms expect."""
+    cells = histogram.cells
     if not isinstance(cells, Bins):
         return cells
-    return Bins.even(Bounds(*cells.edges[[0, -1]].tolist()), N_BINS)
+    there = np.flatnonzero(histogram.shares())
+    ends = float(cells.edges[there[0]]), float(cells.edges[there[-1] + 1])
+    return Bins.even(Bounds(*ends), N_BINS)
 
 
 def _rho_of(epsilon: float, delta: float) -> float:

@@ -29,9 +29,11 @@ _MISSING_THRESHOLD = 3.0
 _CATEGORY_THRESHOLD = 1.0
 
 # A bin is part of a column's support above this many noise standard deviations, and is divided into
-# bins that are expected to have so many.
+# bins that are expected to have so many. Of these, those at the ends count as empty as far as they
+# have no more than so many together.
 _SIGNIFICANT = 3.0
 _WORTH_A_BIN = 5.0
+_WORTH_AN_END = 2.0
 
 # What a column's bins are divided into is at most so many times as many.
 _MOST_DIVIDED = 4
@@ -115,9 +117,18 @@ class NoisyHistogram:
         Returns
         -------
         float64 array, shape (cell - 1,)
-            See `nearest_shares`.
+            See `nearest_shares`. Bins at either end that together have no more than two noise
+            standard deviations are empty: a far bin that noise fills would be most of a column's
+            standard deviation.
         """
-        return nearest_shares(self.counts[:-1])
+        counts = self.counts[:-1]
+        if not isinstance(self.column, Bounds):
+            return nearest_shares(counts)
+        least = _WORTH_AN_END * self.noise_std * np.sqrt(np.arange(1.0, len(counts) + 1.0))
+        before = np.logical_or.accumulate(np.cumsum(counts) > least)
+        after = np.logical_or.accumulate(np.cumsum(counts[::-1]) > least)[::-1]
+        inside = np.where(before & after, counts, 0.0)
+        return nearest_shares(inside if inside.sum() > 0.0 else counts)
 
     def mean_and_std(self) -> tuple[float, float]:
         """Mean and standard deviation of a numeric column, in its units, above the origin."""
@@ -136,34 +147,37 @@ class NoisyHistogram:
         -------
         Bins
             From the first to the last one whose count exceeds three noise standard deviations, and
-            one more on either side. Neighbours are merged until their count exceeds five, and a bin
-            is divided into as many as would have five each, at most in proportion to its share of
-            four times as many as there are: down to single values of a column with a step, so that
-            a spike is not spread over values that nobody has. The public bounds, divided evenly, if
-            no bin has three.
+            one more on either side; if none does, neighbours are looked at together, or else the
+            public bounds are divided evenly. Neighbours are merged until their count exceeds five,
+            and where it never does by ever more, so that a tail is not spread over all that is
+            empty beyond it. A bin is divided into as many as would have five each, at most in
+            proportion to its share of four times as many as there are: down to single values of a
+            column with a step, so that a spike is not spread over values that nobody has.
         """
         bins, counts = self._bins(), self.counts[:-1]
-        there = np.flatnonzero(counts > _SIGNIFICANT * self.noise_std)
-        if not len(there):
+        support = _support(counts, _SIGNIFICANT * self.noise_std)
+        if support is None:
             return Bins.even(self._bounds(), len(bins))
         least = max(1.0, _WORTH_A_BIN * self.noise_std)
         per_count = _MOST_DIVIDED * len(bins) / max(counts.sum(), 1.0)
-        first, last = max(0, there[0] - 1), min(len(bins), there[-1] + 2)
+        first, last = max(0, support[0] - 1), min(len(bins), support[1] + 1)
         ends, start, waiting = bins.edges, first, 0.0
-        edges, points = [ends[first], ends[last]], []
+        edges: list[float] = []
+        points: list[float] = []
         for k in range(first, last):
             count = counts[k]
             waiting += count
             if count > least:
                 n_parts = max(1, int(min(count / least, count * per_count)))
-                edges += [ends[start], *np.linspace(ends[k], ends[k + 1], n_parts + 1)]
+                inside = np.linspace(ends[k], ends[k + 1], n_parts + 1)
+                edges += [*ends[_tail(start, k)], *inside]
                 points += [ends[k]] if ends[k] == ends[k + 1] else []
             elif waiting > least * math.sqrt(k - start + 1):
                 edges += [ends[start], ends[k + 1]]
             else:
                 continue
             start, waiting = k + 1, 0.0
-        return Bins.between(self._bounds(), edges, points)
+        return Bins.between(self._bounds(), [*edges, *ends[_tail(start, last)]], points)
 
     @property
     def encoded_dim(self) -> int:
@@ -268,6 +282,31 @@ class NoisyHistogram:
         if isinstance(self.column, Bounds):
             return self.column
         raise TypeError("A categorical column has no mean.")
+
+
+def _support(counts: _FloatArray, least: float) -> tuple[int, int] | None:
+    """Where the bins begin and end that have more than `least`, or else the most of neighbours."""
+    there = np.flatnonzero(counts > least)
+    if len(there):
+        return int(there[0]), int(there[-1]) + 1
+    width = 2
+    while width <= len(counts):
+        sums = np.convolve(counts, np.ones(width), "valid")
+        if sums.max() > least * math.sqrt(width):
+            start = int(sums.argmax())
+            return start, start + width
+        width *= 2
+    return None
+
+
+def _tail(start: int, end: int) -> list[int]:
+    """Where bins that have little begin and end when merged: by 1, 2, 4, ... from either end."""
+    edges, width = [start, end], 1
+    while start + width < end - width:
+        start, end = start + width, end - width
+        edges += [start, end]
+        width *= 2
+    return edges
 
 
 def nearest_shares(counts: _FloatArray) -> _FloatArray:
