@@ -38,6 +38,15 @@ def frames():
     return make_party_frames(60, 3, random_state=2)
 
 
+SMALL_BATCHES = "vflsynth.methods.autoregressive_server._BATCH_SIZE", 128
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    """Critics compare fewer records at once, which takes less time."""
+    monkeypatch.setattr(*SMALL_BATCHES)
+
+
 def make(**changes):
     return AutoregressiveSynthesizer(**FAST | {"epochs": 4} | changes)
 
@@ -359,7 +368,7 @@ def test_relations_survive_and_values_stay_possible(related, protocol):
     assert table["age"].corr(table["score"]) > 0.5
 
 
-def test_columns_of_one_party_do_not_depend_on_another(related):
+def test_columns_of_one_party_do_not_depend_on_another(related, small_batches):
     """Without contexts there is nothing to learn across parties, which the bits would show."""
     synth = make(bits_per_record=1e-6, hidden=32, n_features=64, epochs=20).fit(related)
     table = synth.sample(4000, random_state=2)
@@ -370,7 +379,7 @@ def test_columns_of_one_party_do_not_depend_on_another(related):
     assert abs(agreement.mean() - by_chance) < 0.08
 
 
-def test_it_is_better_than_independent_columns_on_held_out_likelihood(related):
+def test_it_is_better_than_independent_columns_on_held_out_likelihood(related, small_batches):
     history = make(hidden=32, epochs=15).fit(related).history_["held_out"]
     assert history.max() > history.iloc[0] + 0.5
 
@@ -468,7 +477,7 @@ def settings_of(context_dim, bits, n_features):
     )
 
 
-def test_contexts_tell_what_relates_the_parties_and_not_the_rest():
+def test_contexts_tell_what_relates_the_parties_and_not_the_rest(small_batches):
     """One of six features of either party is the other's, too: it gets the bits."""
     rng = np.random.default_rng(0)
     own = rng.normal(size=(2, 2, 2000, 6))
@@ -574,7 +583,9 @@ def tiny():
     d = 10 * (b + rng.integers(0, 3, n))
     frames = {"one": pd.DataFrame({"a": a, "b": b}), "two": pd.DataFrame({"c": c, "d": d})}
     transformer = TableTransformer({"b": "integer"}, continuous="ranks", spike_share=None)
-    return make(epochs=30, bits_per_record=4.0, transformer=transformer).fit(frames), frames
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(*SMALL_BATCHES)
+        return make(epochs=30, bits_per_record=4.0, transformer=transformer).fit(frames), frames
 
 
 def test_probabilities_of_all_records_add_up_to_one(tiny):
