@@ -286,6 +286,54 @@ def test_a_party_that_sends_features_that_are_not_finite_is_named(
         make(protocol=protocol).fit(frames, KEY)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "answer", "field", "words"),
+    [
+        ("bounded", "context_parts", "parts", "parts of contexts of shape"),
+        ("trained", "context_gradients", "gradients", "gradients of shape"),
+    ],
+)
+def test_a_party_that_answers_in_another_shape_is_named(
+    frames, monkeypatch, protocol, answer, field, words
+):
+    right = getattr(AutoregressiveParty, answer)
+
+    def wrong(party, step):
+        message = right(party, step)
+        if party.name == "party_2":
+            message = replace(message, **{field: getattr(message, field)[..., 1:]})
+        return message
+
+    monkeypatch.setattr(AutoregressiveParty, answer, wrong)
+    with pytest.raises(ProtocolError, match=f"party 'party_2' sent {words}"):
+        make(protocol=protocol).fit(frames, KEY)
+
+
+def test_parts_of_contexts_of_fewer_records_are_refused(frames, monkeypatch):
+    right = AutoregressiveParty.context_parts
+
+    def fewer(party, step):
+        message = right(party, step)
+        return replace(message, parts=message.parts[:, party.name == "party_2" :])
+
+    monkeypatch.setattr(AutoregressiveParty, "context_parts", fewer)
+    with pytest.raises(ProtocolError, match=r"different records: .*'party_2': 59"):
+        make().fit(frames, KEY)
+
+
+def test_parts_that_are_not_finite_end_the_run_by_name(frames, monkeypatch):
+    right = AutoregressiveParty.context_parts
+
+    def wrong(party, step):
+        message = right(party, step)
+        message.parts[:, 3:4] = torch.nan
+        return message
+
+    monkeypatch.setattr(AutoregressiveParty, "context_parts", wrong)
+    with pytest.raises(ProtocolError, match="party 'party_1' sent parts of contexts that are not"):
+        make().fit(frames, KEY)
+
+
 # -- halves --------------------------------------------------------------------------------------
 
 
