@@ -35,6 +35,9 @@ _SIGNIFICANT = 3.0
 _WORTH_A_BIN = 5.0
 _WORTH_AN_END = 2.0
 
+# Of a score that is kept in 32 bits, and of what it is computed with.
+_ROUNDING = 2.0**-22
+
 # What a column's bins are divided into is at most so many times as many.
 _MOST_DIVIDED = 4
 
@@ -244,10 +247,14 @@ class NoisyHistogram:
 
     def decode_numeric(self, scores: _FloatArray) -> _FloatArray:
         """Turn standard scores into numbers (above the origin) within the public bounds."""
-        bounds, (mean, std) = self._bounds(), self.mean_and_std()
+        bounds, bins, (mean, std) = self._bounds(), self._bins(), self.mean_and_std()
         numbers = scores * std + mean
         if self.quantile_map is not None:
             numbers = np.interp(numbers, *self.quantile_map)
+        else:  # the nearest that a score of 32 bits can say
+            error = _ROUNDING * (np.abs(scores) * std + abs(mean))
+            for value in bins.lows[bins.lows == bins.highs]:
+                numbers = np.where(np.abs(numbers - value) <= error, value, numbers)
         return np.clip(numbers, float(bounds.low), float(bounds.high))
 
     def mapped(self, scores: _FloatArray) -> NoisyHistogram:
