@@ -297,6 +297,9 @@ def test_ends_that_noise_explains_are_empty():
     assert np.flatnonzero(quiet.shares()).tolist() == [0, 2, 3, 4, 6]
     labels = NoisyHistogram(Categories(tuple("abcdefg")), counts, 10.0)
     assert np.flatnonzero(labels.shares()).tolist() == [0, 2, 3, 4, 6]  # these have no ends
+    counts = np.array([60.0, 90.0, 0.0, 25.0, -3.0, 25.0, 0.0, 0.0])
+    far = NoisyHistogram(Bounds(0.0, 7.0), counts, 10.0)  # 25 in two bins: noise; 47 in four: no
+    assert np.flatnonzero(far.shares()).tolist() == [0, 1, 3]
     drowned = NoisyHistogram(Bounds(0.0, 7.0), counts, 1_000.0)
     assert drowned.shares() == pytest.approx(nearest_shares(counts[:-1]))
 
