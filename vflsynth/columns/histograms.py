@@ -40,6 +40,9 @@ _FENCE = 1.5
 # Of a score that is kept in 32 bits, and of what it is computed with.
 _ROUNDING = 2.0**-22
 
+# Share of the records that a value has to have to be a state.
+_SPIKE_SHARE = 0.5
+
 # What a column's bins are divided into is at most so many times as many.
 _MOST_DIVIDED = 4
 
@@ -64,6 +67,8 @@ class NoisyHistogram:
         What generated numbers become; see `mapped`.
     exponent : int, default=0
         Counts are multiples of ``2**exponent``, the step of the grid of their release.
+    spikes : tuple of float, default=()
+        Values, above the origin, that are encoded as states of their own; see `with_spikes`.
     """
 
     column: PublicColumn
@@ -72,6 +77,21 @@ class NoisyHistogram:
     bins: Bins | None = None
     quantile_map: tuple[_FloatArray, _FloatArray] | None = None
     exponent: int = 0
+    spikes: tuple[float, ...] = ()
+
+    def with_spikes(self) -> NoisyHistogram:
+        """Encode a single value that at least half of the records have as a state.
+
+        For models that have probabilities of states: a density puts half of a spike to either side.
+        With less than half of the records a state is no better: where gradients are clipped, it
+        gets too many. Categories and what follows from public bounds alone stay as they are.
+        """
+        if not isinstance(self.cells, Bins) or not self.noise_std:
+            return self
+        single = self.cells.lows == self.cells.highs
+        single &= self.counts[:-1] > _WORTH_A_BIN * self.noise_std
+        single &= self.shares() >= _SPIKE_SHARE
+        return replace(self, spikes=tuple(self.cells.lows[single].tolist()))
 
     @property
     def steps(self) -> npt.NDArray[np.int64]:
@@ -150,8 +170,15 @@ class NoisyHistogram:
         return inside if inside.sum() > 0.0 else counts
 
     def mean_and_std(self) -> tuple[float, float]:
-        """Mean and standard deviation of a numeric column, in its units, above the origin."""
+        """Mean and standard deviation of a numeric column, in its units, above the origin.
+
+        Without its spikes, unless there is nothing else.
+        """
         bins, shares = self._bins(), self.shares()
+        single = (bins.lows == bins.highs) & np.isin(bins.lows, self.spikes)
+        if shares[~single].sum() > 0.0:
+            shares = np.where(single, 0.0, shares)
+            shares /= shares.sum()
         middles, widths = (bins.lows + bins.highs) / 2.0, bins.highs - bins.lows
         mean = float(shares @ middles)
         variance = float(shares @ ((middles - mean) ** 2 + widths**2 / 12.0))
@@ -201,7 +228,7 @@ class NoisyHistogram:
     @property
     def encoded_dim(self) -> int:
         """Number of encoded columns."""
-        values = 1 if isinstance(self.column, Bounds) else len(self.visible)
+        values = 1 + len(self.spikes) if isinstance(self.column, Bounds) else len(self.visible)
         return values + int(self.has_missing)
 
     def encode(self, values: pd.Series[Any]) -> _FloatArray:
@@ -214,9 +241,9 @@ class NoisyHistogram:
         Returns
         -------
         float64 array, shape (record, encoded_dim)
-            Numbers: standard score within ±12, 0 where missing. Categories: one-hot of the
-            visible ones, all zero for others and where missing. Then, if `has_missing`, an
-            indicator of missing values.
+            Numbers: standard score within ±12, 0 where missing or a spike, and an indicator of
+            every spike. Categories: one-hot of the visible ones, all zero for others and where
+            missing. Then, if `has_missing`, an indicator of missing values.
         """
         if isinstance(self.column, Bounds):
             numbers = read_numbers(values, self.column.origin)
@@ -251,8 +278,9 @@ class NoisyHistogram:
         """Encode numbers, NaN where missing."""
         mean, std = self.mean_and_std()
         scores = np.clip((numbers - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
-        missing = np.isnan(scores)
-        encoded = np.stack([np.where(missing, 0.0, scores), missing.astype(np.float64)], axis=1)
+        states = np.stack([*(numbers == value for value in self.spikes), np.isnan(numbers)], axis=1)
+        scores = np.where(states.any(axis=1), 0.0, scores)
+        encoded = np.column_stack([scores, states])
         return encoded[:, : self.encoded_dim]
 
     def _one_hot(self, codes: npt.NDArray[np.int64]) -> _FloatArray:

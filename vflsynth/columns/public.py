@@ -27,9 +27,9 @@ class PublicTransformer(ColumnTransformer):
     Numbers and times become standard scores within ±12, by the histogram's mean and standard
     deviation; categories of the public list that are visible above the noise become one-hot, and
     others are not synthesised. Missing values get a state of their own if they are visible above
-    the noise. Made by `of`, not fitted. If the histogram has a quantile map, which it gets when
-    training is over, decoding applies it: generated numbers are then decoded, and encoded ones are
-    not.
+    the noise, and so do the histogram's spikes. Made by `of`, not fitted. If the histogram has a
+    quantile map, which it gets when training is over, decoding applies it: generated numbers are
+    then decoded, and encoded ones are not.
 
     Notes
     -----
@@ -100,20 +100,26 @@ class PublicTransformer(ColumnTransformer):
         self._lay(self.histogram_.draw(len(out), rng), out)
 
     def _lay(self, encoded: npt.NDArray[np.float64], out: Matrix) -> None:
-        if self._has_gate:  # score, missing -> score, present, missing
-            encoded = np.insert(encoded, 1, 1.0 - encoded[:, 1], axis=1)
+        if self._has_gate:  # score, states -> score, present, states
+            encoded = np.insert(encoded, 1, 1.0 - encoded[:, 1:].sum(axis=1), axis=1)
         out[:] = encoded
 
     def mapped_histogram(self, generated: Matrix) -> NoisyHistogram:
         """Return the histogram with the quantile map of generated rows, shape (record, width_)."""
         if isinstance(self.histogram_.column, Categories):
             return self.histogram_
-        present = generated[:, 1] > generated[:, 2] if self._has_gate else slice(None)
+        present = self._states(generated) == 0
         return self.histogram_.mapped(generated[present, 0].astype(np.float64))
 
     @property
     def _has_gate(self) -> bool:
-        return isinstance(self.histogram_.column, Bounds) and self.histogram_.has_missing
+        return isinstance(self.histogram_.column, Bounds) and self.histogram_.encoded_dim > 1
+
+    def _states(self, matrix: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+        """States of rows of numbers: 0 for ordinary ones, then the spikes, then missing."""
+        if not self._has_gate:
+            return np.zeros(len(matrix), dtype=np.intp)
+        return np.asarray(matrix[:, 1:].argmax(axis=1))
 
     def _fit(self, column: pd.Series[Any]) -> None:
         raise TypeError("a PublicTransformer is made of a published histogram, not of records")
@@ -124,10 +130,11 @@ class PublicTransformer(ColumnTransformer):
         if isinstance(self.histogram_.column, Categories):
             return self._decode_labels(matrix, self.histogram_.column, can_miss=can_miss)
         bounds, own = self.histogram_.column, numpy_dtype(self.dtype_)
-        missing = np.zeros(len(matrix), dtype=np.bool_)
-        if self._has_gate and can_miss:
-            missing = matrix[:, 2] > matrix[:, 1]
+        spikes, states = self.histogram_.spikes, self._states(matrix)
+        missing = (states > len(spikes)) & can_miss
         numbers = self.histogram_.decode_numeric(matrix[:, 0].astype(np.float64))
+        for state, value in enumerate(spikes, start=1):
+            numbers[states == state] = value
         axis = axis_of(bounds, self.dtype_)
         if isinstance(axis, IntegerAxis):
             numbers = (numbers - (axis.lower - bounds.origin)) / max(axis.step, 1)
@@ -156,7 +163,9 @@ class PublicTransformer(ColumnTransformer):
             return (OutputSpan(0, histogram.encoded_dim, "softmax", label, "category"),)
         gate = 1 if self._has_gate else None
         value = OutputSpan(0, 1, "identity", label, "value", gate, LARGEST_SCORE)
-        return (value, OutputSpan(1, 2, "softmax", label, "state")) if self._has_gate else (value,)
+        if not self._has_gate:
+            return (value,)
+        return value, OutputSpan(1, histogram.encoded_dim, "softmax", label, "state")
 
     def _state(self) -> dict[str, Any]:
         histogram, column = self.histogram_, self.histogram_.column
@@ -168,6 +177,8 @@ class PublicTransformer(ColumnTransformer):
         if isinstance(histogram.cells, Bins):
             public["lows"] = histogram.cells.lows.tolist()
             public["highs"] = histogram.cells.highs.tolist()
+        if histogram.spikes:
+            public["spikes"] = list(histogram.spikes)
         if histogram.quantile_map is not None:
             public["quantile_map"] = [knots.tolist() for knots in histogram.quantile_map]
         noise_std, exponent = float(histogram.noise_std), histogram.exponent
@@ -204,6 +215,7 @@ class PublicTransformer(ColumnTransformer):
             if before.shape != after.shape or before.ndim != 1 or not len(before):
                 raise ValueError("a quantile map needs as many values after as before")
             quantile_map = before, after
+        spikes = tuple(float(value) for value in state.get("spikes", ()))
         self.histogram_ = NoisyHistogram(
-            column, counts, float(state["noise_std"]), bins, quantile_map, exponent
+            column, counts, float(state["noise_std"]), bins, quantile_map, exponent, spikes
         )

@@ -273,6 +273,7 @@ class AutoregressiveMethod(Method):
     """Split autoregressive model: columns in order, each party given a context of those before."""
 
     party = AutoregressiveParty
+    models_states = True
 
     _ALGORITHMS: ClassVar = {
         "bounded": (TrainAlone, ContextServer),

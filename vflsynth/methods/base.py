@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -140,6 +140,9 @@ class Method(ABC):
     owners: ClassVar[Discriminators] = Discriminators.PRIVATE
     """Who owns discriminators, for mechanisms that perturb their gradients."""
 
+    models_states: ClassVar[bool] = False
+    """Whether a value that half of the records share is a state also in private runs."""
+
     asks: ClassVar[frozenset[type[Message]]] = frozenset()
     """What the server may ask a party for, besides what every run asks."""
 
@@ -249,7 +252,7 @@ class Method(ABC):
             columns,
             kinds=template.kinds,
         )
-        return FromPublicKnowledge(encoding, self.noise)
+        return FromPublicKnowledge(replace(encoding, spikes=self.models_states), self.noise)
 
     # -- when tables are encoded ------------------------------------------------------------------
 

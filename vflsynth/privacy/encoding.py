@@ -46,6 +46,8 @@ class PublicEncoding:
         What users declared, of any parties' columns; see `TableTransformer`.
     columns : mapping of party to ColumnCounts
         What the noise was calibrated for. A party that has more to release refuses.
+    spikes : bool
+        Whether a value that half of the records share is a state; see `NoisyHistogram.with_spikes`.
     """
 
     schema: PublicSchema
@@ -54,6 +56,7 @@ class PublicEncoding:
     discovery: Discovery | None = None
     kinds: Mapping[Hashable, str] = field(default_factory=dict)
     columns: Mapping[str, ColumnCounts] = field(default_factory=dict)
+    spikes: bool = False
 
     @classmethod
     def of(
@@ -129,9 +132,12 @@ class PublicEncoding:
                 label: NoisyHistogram.uninformed(column, self.n_bins)
                 for label, column in public.items()
             }
-        return release_divided_histograms(
+        found = release_divided_histograms(
             matched, public, n_bins=self.n_bins, noise_std=self.noise_std, rng=noise
         )
+        if not self.spikes:
+            return found
+        return {label: histogram.with_spikes() for label, histogram in found.items()}
 
     def _check_counts(self, party: str, columns: Sequence[PublicColumn | None]) -> None:
         paid = self.columns.get(party)
