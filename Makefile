@@ -25,8 +25,10 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 demo: $(VENV)/.run  ## two parties' real tables -> one synthetic table and a report (demo-output/)
 	$(ONE) $(BIN)/vflsynth demo --output demo-output
 
-test: $(VENV)/.dev  ## the tests that CI runs, in three processes: those of a federation mostly wait
-	$(PYTEST) -n 3 --dist loadfile -m 'not slow and not browser' --ignore=tests/notebooks --ignore=tests/documentation
+# In three processes: those of a federation mostly wait. In the order of their folders: by number of
+# tests, as files go to processes otherwise, those of few long ones come last.
+test: $(VENV)/.dev  ## the tests that CI runs
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m 'not slow and not browser' --ignore=tests/notebooks --ignore=tests/documentation
 
 check: lint types test doctest notebooks docs  ## everything CI runs
 
@@ -42,11 +44,11 @@ types: $(VENV)/.dev  ## mypy --strict
 	$(BIN)/mypy
 
 doctest: $(VENV)/.dev  ## the examples in docstrings, in README.md and in docs/
-	$(PYTEST) --doctest-modules vflsynth
+	$(PYTEST) -n 2 --dist loadfile --doctest-modules vflsynth
 	$(PYTEST) -n 2 --dist loadfile tests/documentation
 
 notebooks: $(VENV)/.dev  ## execute every notebook, and compare with its outputs
-	$(PYTEST) tests/notebooks
+	$(PYTEST) -n 2 tests/notebooks
 
 docs: $(VENV)/.dev  ## build the documentation into site/; warnings and broken links are errors
 	$(ONE) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -30,10 +30,14 @@ _CATEGORY_THRESHOLD = 1.0
 
 # A bin is part of a column's support above this many noise standard deviations, and is divided into
 # bins that are expected to have so many. Of these, those at the ends count as empty as far as they
-# have no more than so many together.
+# have no more than so many together, more of them if they are far.
 _SIGNIFICANT = 3.0
 _WORTH_A_BIN = 5.0
 _WORTH_AN_END = 2.0
+_WORTH_A_FAR_END = 4.0
+
+# Of a score that is kept in 32 bits, and of what it is computed with.
+_ROUNDING = 2.0**-22
 
 # What a column's bins are divided into is at most so many times as many.
 _MOST_DIVIDED = 4
@@ -117,18 +121,31 @@ class NoisyHistogram:
         Returns
         -------
         float64 array, shape (cell - 1,)
-            See `nearest_shares`. Bins at either end that together have no more than two noise
-            standard deviations are empty: a far bin that noise fills would be most of a column's
-            standard deviation.
+            See `nearest_shares`; of numbers, without bins at the ends that noise explains.
+        """
+        return nearest_shares(self._plausible())
+
+    def _plausible(self) -> _FloatArray:
+        """Return the counts of values, 0 in bins at either end that noise explains.
+
+        A far bin that noise fills would be most of a column's standard deviation. Ends are left out
+        as far as they have no more than two noise standard deviations together, or four where they
+        are farther from what surely is there than that is wide.
         """
         counts = self.counts[:-1]
-        if not isinstance(self.column, Bounds):
-            return nearest_shares(counts)
-        least = _WORTH_AN_END * self.noise_std * np.sqrt(np.arange(1.0, len(counts) + 1.0))
-        before = np.logical_or.accumulate(np.cumsum(counts) > least)
-        after = np.logical_or.accumulate(np.cumsum(counts[::-1]) > least)[::-1]
-        inside = np.where(before & after, counts, 0.0)
-        return nearest_shares(inside if inside.sum() > 0.0 else counts)
+        if not isinstance(self.column, Bounds) or not counts.max() > 0.0:
+            return counts
+        bins = self._bins()
+        sure = np.flatnonzero(counts >= min(_WORTH_A_BIN * self.noise_std, counts.max()))
+        low, high = bins.lows[sure[0]], bins.highs[sure[-1]]
+        far = np.maximum(low - bins.highs, bins.lows - high) > high - low
+        least = np.where(far, _WORTH_A_FAR_END, _WORTH_AN_END) * self.noise_std
+        least_before = least * np.sqrt(np.arange(1.0, len(counts) + 1.0))
+        least_after = least * np.sqrt(np.arange(len(counts), 0.0, -1.0))
+        there = np.logical_or.accumulate(np.cumsum(counts) > least_before)
+        there &= np.logical_or.accumulate(np.cumsum(counts[::-1]) > least_after[::-1])[::-1]
+        inside = np.where(there, counts, 0.0)
+        return inside if inside.sum() > 0.0 else counts
 
     def mean_and_std(self) -> tuple[float, float]:
         """Mean and standard deviation of a numeric column, in its units, above the origin."""
@@ -244,10 +261,14 @@ class NoisyHistogram:
 
     def decode_numeric(self, scores: _FloatArray) -> _FloatArray:
         """Turn standard scores into numbers (above the origin) within the public bounds."""
-        bounds, (mean, std) = self._bounds(), self.mean_and_std()
+        bounds, bins, (mean, std) = self._bounds(), self._bins(), self.mean_and_std()
         numbers = scores * std + mean
         if self.quantile_map is not None:
             numbers = np.interp(numbers, *self.quantile_map)
+        else:  # the nearest that a score of 32 bits can say
+            error = _ROUNDING * (np.abs(scores) * std + abs(mean))
+            for value in bins.lows[bins.lows == bins.highs]:
+                numbers = np.where(np.abs(numbers - value) <= error, value, numbers)
         return np.clip(numbers, float(bounds.low), float(bounds.high))
 
     def mapped(self, scores: _FloatArray) -> NoisyHistogram:
@@ -268,7 +289,7 @@ class NoisyHistogram:
         values = scores * std + mean
         below = np.searchsorted(np.sort(values), edges[1:-1], side="left")
         had = np.diff([0, *below, len(values)]) / max(len(values), 1)
-        wanted = corrected_shares(had, self.counts[:-1], self.noise_std)
+        wanted = corrected_shares(had, self._plausible(), self.noise_std)
         if not len(values) or np.allclose(had, wanted, rtol=0.0, atol=1e-9):
             return self
         return replace(self, quantile_map=quantile_map(values, edges, wanted))

@@ -18,6 +18,7 @@ from vflsynth.methods.autoregressive_server import (
     ContextServer,
     TrainedContextServer,
     check_features,
+    check_parts,
 )
 from vflsynth.methods.autoregressive_settings import AutoregressiveSettings
 from vflsynth.methods.base import Algorithm, Duration, Method
@@ -113,6 +114,7 @@ class TrainAlone(Algorithm):
             for name, message in self.channel.gather(ContextParts, 0).items()
             if name in self.settings.order
         }
+        check_parts(parts, self.settings, len(self.server.streams.secrets))
         self.channel.scatter(
             {
                 name: RecordContexts(

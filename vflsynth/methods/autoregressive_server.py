@@ -202,9 +202,21 @@ class TrainedContextServer(ContextServer):
         return {name: context.detach() for name, context in self._pending.items()}
 
     def descend(self, gradients: Mapping[str, Tensor]) -> None:
-        """Take a step along what the receivers said."""
+        """Take a step along what the receivers said.
+
+        Raises
+        ------
+        ProtocolError
+            If a receiver said it of another shape, naming it.
+        """
         if self.optimizer is None:
             return
+        for name, output in self._pending.items():
+            if gradients[name].shape != output.shape:
+                raise ProtocolError(
+                    f"party {name!r} sent gradients of shape {tuple(gradients[name].shape)}; "
+                    f"expected {tuple(output.shape)}"
+                )
         outputs = list(self._pending.values())
         upstream = [gradients[name] for name in self._pending]
         found = torch.autograd.grad(outputs, self.optimizer.parameters, upstream, allow_unused=True)
@@ -290,6 +302,30 @@ def check_features(
     for name, own in features.items():
         if not bool(own.isfinite().all()):
             raise ProtocolError(f"party {name!r} sent features that are not finite")
+
+
+def check_parts(
+    parts: Mapping[str, Tensor], settings: AutoregressiveSettings, n_replicas: int
+) -> None:
+    """Refuse what contexts are made of if it is of another shape than asked for, or not finite.
+
+    Raises
+    ------
+    ProtocolError
+        Naming the party, unless two differ in their numbers of records.
+    """
+    for name, own in parts.items():
+        expected = (n_replicas, len(settings.receivers(name)), settings.context_dim)
+        if own.ndim != 4 or (len(own), *own.shape[2:]) != expected:
+            raise ProtocolError(
+                f"party {name!r} sent parts of contexts of shape {tuple(own.shape)}; expected "
+                f"{expected} without the records"
+            )
+        if not bool(own.isfinite().all()):
+            raise ProtocolError(f"party {name!r} sent parts of contexts that are not finite")
+    numbers = {name: own.shape[1] for name, own in parts.items()}
+    if len({*numbers.values()}) > 1:
+        raise ProtocolError(f"the parties' parts of contexts are of different records: {numbers}")
 
 
 def _standardised(features: Tensor) -> Tensor:

@@ -38,6 +38,15 @@ def frames():
     return make_party_frames(60, 3, random_state=2)
 
 
+SMALL_BATCHES = "vflsynth.methods.autoregressive_server._BATCH_SIZE", 128
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    """Critics compare fewer records at once, which takes less time."""
+    monkeypatch.setattr(*SMALL_BATCHES)
+
+
 def make(**changes):
     return AutoregressiveSynthesizer(**FAST | {"epochs": 4} | changes)
 
@@ -277,6 +286,54 @@ def test_a_party_that_sends_features_that_are_not_finite_is_named(
         make(protocol=protocol).fit(frames, KEY)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "answer", "field", "words"),
+    [
+        ("bounded", "context_parts", "parts", "parts of contexts of shape"),
+        ("trained", "context_gradients", "gradients", "gradients of shape"),
+    ],
+)
+def test_a_party_that_answers_in_another_shape_is_named(
+    frames, monkeypatch, protocol, answer, field, words
+):
+    right = getattr(AutoregressiveParty, answer)
+
+    def wrong(party, step):
+        message = right(party, step)
+        if party.name == "party_2":
+            message = replace(message, **{field: getattr(message, field)[..., 1:]})
+        return message
+
+    monkeypatch.setattr(AutoregressiveParty, answer, wrong)
+    with pytest.raises(ProtocolError, match=f"party 'party_2' sent {words}"):
+        make(protocol=protocol).fit(frames, KEY)
+
+
+def test_parts_of_contexts_of_fewer_records_are_refused(frames, monkeypatch):
+    right = AutoregressiveParty.context_parts
+
+    def fewer(party, step):
+        message = right(party, step)
+        return replace(message, parts=message.parts[:, party.name == "party_2" :])
+
+    monkeypatch.setattr(AutoregressiveParty, "context_parts", fewer)
+    with pytest.raises(ProtocolError, match=r"different records: .*'party_2': 59"):
+        make().fit(frames, KEY)
+
+
+def test_parts_that_are_not_finite_end_the_run_by_name(frames, monkeypatch):
+    right = AutoregressiveParty.context_parts
+
+    def wrong(party, step):
+        message = right(party, step)
+        message.parts[:, 3:4] = torch.nan
+        return message
+
+    monkeypatch.setattr(AutoregressiveParty, "context_parts", wrong)
+    with pytest.raises(ProtocolError, match="party 'party_1' sent parts of contexts that are not"):
+        make().fit(frames, KEY)
+
+
 # -- halves --------------------------------------------------------------------------------------
 
 
@@ -359,7 +416,7 @@ def test_relations_survive_and_values_stay_possible(related, protocol):
     assert table["age"].corr(table["score"]) > 0.5
 
 
-def test_columns_of_one_party_do_not_depend_on_another(related):
+def test_columns_of_one_party_do_not_depend_on_another(related, small_batches):
     """Without contexts there is nothing to learn across parties, which the bits would show."""
     synth = make(bits_per_record=1e-6, hidden=32, n_features=64, epochs=20).fit(related)
     table = synth.sample(4000, random_state=2)
@@ -370,7 +427,7 @@ def test_columns_of_one_party_do_not_depend_on_another(related):
     assert abs(agreement.mean() - by_chance) < 0.08
 
 
-def test_it_is_better_than_independent_columns_on_held_out_likelihood(related):
+def test_it_is_better_than_independent_columns_on_held_out_likelihood(related, small_batches):
     history = make(hidden=32, epochs=15).fit(related).history_["held_out"]
     assert history.max() > history.iloc[0] + 0.5
 
@@ -468,7 +525,7 @@ def settings_of(context_dim, bits, n_features):
     )
 
 
-def test_contexts_tell_what_relates_the_parties_and_not_the_rest():
+def test_contexts_tell_what_relates_the_parties_and_not_the_rest(small_batches):
     """One of six features of either party is the other's, too: it gets the bits."""
     rng = np.random.default_rng(0)
     own = rng.normal(size=(2, 2, 2000, 6))
@@ -574,7 +631,9 @@ def tiny():
     d = 10 * (b + rng.integers(0, 3, n))
     frames = {"one": pd.DataFrame({"a": a, "b": b}), "two": pd.DataFrame({"c": c, "d": d})}
     transformer = TableTransformer({"b": "integer"}, continuous="ranks", spike_share=None)
-    return make(epochs=30, bits_per_record=4.0, transformer=transformer).fit(frames), frames
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(*SMALL_BATCHES)
+        return make(epochs=30, bits_per_record=4.0, transformer=transformer).fit(frames), frames
 
 
 def test_probabilities_of_all_records_add_up_to_one(tiny):
