@@ -35,6 +35,7 @@ _SIGNIFICANT = 3.0
 _WORTH_A_BIN = 5.0
 _WORTH_AN_END = 2.0
 _WORTH_A_FAR_END = 4.0
+_FENCE = 1.5
 
 # Of a score that is kept in 32 bits, and of what it is computed with.
 _ROUNDING = 2.0**-22
@@ -129,16 +130,17 @@ class NoisyHistogram:
         """Return the counts of values, 0 in bins at either end that noise explains.
 
         A far bin that noise fills would be most of a column's standard deviation. Ends are left out
-        as far as they have no more than two noise standard deviations together, or four where they
-        are farther from what surely is there than that is wide.
+        as far as they have no more than two noise standard deviations together, or four beyond the
+        fences of Tukey (1977), 1.5 times the interquartile range from the quartiles.
         """
         counts = self.counts[:-1]
         if not isinstance(self.column, Bounds) or not counts.max() > 0.0:
             return counts
         bins = self._bins()
-        sure = np.flatnonzero(counts >= min(_WORTH_A_BIN * self.noise_std, counts.max()))
-        low, high = bins.lows[sure[0]], bins.highs[sure[-1]]
-        far = np.maximum(low - bins.highs, bins.lows - high) > high - low
+        low, high = np.searchsorted(np.cumsum(nearest_shares(counts)), [0.25, 0.75])
+        middle = bins.highs[high] - bins.lows[low]
+        beyond = np.maximum(bins.lows[low] - bins.highs, bins.lows - bins.highs[high])
+        far = beyond > _FENCE * middle
         least = np.where(far, _WORTH_A_FAR_END, _WORTH_AN_END) * self.noise_std
         least_before = least * np.sqrt(np.arange(1.0, len(counts) + 1.0))
         least_after = least * np.sqrt(np.arange(len(counts), 0.0, -1.0))
@@ -163,9 +165,9 @@ class NoisyHistogram:
         Returns
         -------
         Bins
-            From the first to the last one whose count exceeds three noise standard deviations, and
-            one more on either side; if none does, neighbours are looked at together, or else the
-            public bounds are divided evenly. Neighbours are merged until their count exceeds five,
+            From the first to the last one whose count exceeds three noise standard deviations, by
+            itself or with neighbours that do not, and one more on either side; the public bounds,
+            divided evenly, if none does. Neighbours are merged until their count exceeds five,
             and where it never does by ever more, so that a tail is not spread over all that is
             empty beyond it. A bin is divided into as many as would have five each, at most in
             proportion to its share of four times as many as there are: down to single values of a
@@ -306,18 +308,17 @@ class NoisyHistogram:
 
 
 def _support(counts: _FloatArray, least: float) -> tuple[int, int] | None:
-    """Where the bins begin and end that have more than `least`, or else the most of neighbours."""
-    there = np.flatnonzero(counts > least)
-    if len(there):
-        return int(there[0]), int(there[-1]) + 1
+    """Where the bins begin and end that have more than `least`, alone or with neighbours."""
+    there = counts > least
     width = 2
     while width <= len(counts):
-        sums = np.convolve(counts, np.ones(width), "valid")
-        if sums.max() > least * math.sqrt(width):
-            start = int(sums.argmax())
-            return start, start + width
+        alone = np.where(there, -np.inf, counts)
+        sums = np.lib.stride_tricks.sliding_window_view(alone, width).sum(1)
+        for start in np.flatnonzero(sums > least * math.sqrt(width)):
+            there[start : start + width] = True
         width *= 2
-    return None
+    found = np.flatnonzero(there)
+    return (int(found[0]), int(found[-1]) + 1) if len(found) else None
 
 
 def _tail(start: int, end: int) -> list[int]:
