@@ -34,7 +34,7 @@ _CATEGORY_THRESHOLD = 1.0
 _SIGNIFICANT = 3.0
 _WORTH_A_BIN = 5.0
 _WORTH_AN_END = 2.0
-_WORTH_A_FAR_END = 4.0
+_WORTH_A_FAR_END = 3.0
 _FENCE = 1.5
 
 # Of a score that is kept in 32 bits, and of what it is computed with.
@@ -130,7 +130,7 @@ class NoisyHistogram:
         """Return the counts of values, 0 in bins at either end that noise explains.
 
         A far bin that noise fills would be most of a column's standard deviation. Ends are left out
-        as far as they have no more than two noise standard deviations together, or four beyond the
+        as far as they have no more than two noise standard deviations together, or three beyond the
         fences of Tukey (1977), 1.5 times the interquartile range from the quartiles.
         """
         counts = self.counts[:-1]
