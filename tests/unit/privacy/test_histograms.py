@@ -17,7 +17,7 @@ from vflsynth.columns.histograms import (
 )
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.columns.schema import Bounds, Categories
-from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.exceptions import ArtefactError, PrivacyParameterError
 from vflsynth.privacy import NeighbouringRelation, PublicSchema
 from vflsynth.privacy.histograms import (
     exact_histograms,
@@ -286,7 +286,11 @@ def test_spikes_become_states_that_come_back_to_the_last_bit():
         drawn = np.zeros((9, 1 + n_states), np.float32)
         transformer.draw_into(np.random.default_rng(0), drawn)
         assert (drawn[:, 1:].sum(1) == 1.0).all()
-        restored = PublicTransformer.from_dict(json.loads(json.dumps(transformer.to_dict())))
+        saved = json.dumps(transformer.to_dict())
+        restored = PublicTransformer.from_dict(json.loads(saved))
+        elsewhere = saved.replace(f'"spikes": [{float(value)}]', '"spikes": [1e9]')
+        with pytest.raises(ArtefactError, match="spikes are bins of a single value"):
+            PublicTransformer.from_dict(json.loads(elsewhere))
         for decoder in (transformer, restored):
             decoded = decoder.inverse_transform(encoded)
             assert decoded.dtype == table[name].dtype
