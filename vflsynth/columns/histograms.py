@@ -36,6 +36,7 @@ _WORTH_A_BIN = 5.0
 _WORTH_AN_END = 2.0
 _WORTH_A_FAR_END = 3.0
 _FENCE = 1.5
+_MOST_EXPLAINED = 0.1
 
 # Of a score that is kept in 32 bits, and of what it is computed with.
 _ROUNDING = 2.0**-22
@@ -151,7 +152,8 @@ class NoisyHistogram:
 
         A far bin that noise fills would be most of a column's standard deviation. Ends are left out
         as far as they have no more than two noise standard deviations together, or three beyond the
-        fences of Tukey (1977), 1.5 times the interquartile range from the quartiles.
+        fences of Tukey (1977), 1.5 times the interquartile range from the quartiles; and never a
+        tenth of all values: of few records noise explains everything.
         """
         counts = self.counts[:-1]
         if not isinstance(self.column, Bounds) or not counts.max() > 0.0:
@@ -164,6 +166,8 @@ class NoisyHistogram:
         least = np.where(far, _WORTH_A_FAR_END, _WORTH_AN_END) * self.noise_std
         least_before = least * np.sqrt(np.arange(1.0, len(counts) + 1.0))
         least_after = least * np.sqrt(np.arange(len(counts), 0.0, -1.0))
+        most = _MOST_EXPLAINED * counts.sum()
+        least_before, least_after = np.minimum(least_before, most), np.minimum(least_after, most)
         there = np.logical_or.accumulate(np.cumsum(counts) > least_before)
         there &= np.logical_or.accumulate(np.cumsum(counts[::-1]) > least_after[::-1])[::-1]
         inside = np.where(there, counts, 0.0)
@@ -346,7 +350,11 @@ def _support(counts: _FloatArray, least: float) -> tuple[int, int] | None:
             there[start : start + width] = True
         width *= 2
     found = np.flatnonzero(there)
-    return (int(found[0]), int(found[-1]) + 1) if len(found) else None
+    if not len(found):
+        return None
+    start, end = int(found[0]), int(found[-1]) + 1
+    # With less than a third of all values it is chance that made it visible.
+    return (start, end) if counts[start:end].sum() >= counts.sum() / 3.0 else None
 
 
 def _tail(start: int, end: int) -> list[int]:
