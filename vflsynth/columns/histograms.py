@@ -167,7 +167,8 @@ class NoisyHistogram:
         least_before = least * np.sqrt(np.arange(1.0, len(counts) + 1.0))
         least_after = least * np.sqrt(np.arange(len(counts), 0.0, -1.0))
         most = _MOST_EXPLAINED * counts.sum()
-        least_before, least_after = np.minimum(least_before, most), np.minimum(least_after, most)
+        least_before = np.minimum(least_before, most)
+        least_after = np.minimum(least_after, most)
         there = np.logical_or.accumulate(np.cumsum(counts) > least_before)
         there &= np.logical_or.accumulate(np.cumsum(counts[::-1]) > least_after[::-1])[::-1]
         inside = np.where(there, counts, 0.0)
@@ -346,8 +347,8 @@ def _support(counts: _FloatArray, least: float) -> tuple[int, int] | None:
     while width <= len(counts):
         alone = np.where(there, -np.inf, counts)
         sums = np.lib.stride_tricks.sliding_window_view(alone, width).sum(1)
-        for start in np.flatnonzero(sums > least * math.sqrt(width)):
-            there[start : start + width] = True
+        for place in np.flatnonzero(sums > least * math.sqrt(width)):
+            there[place : place + width] = True
         width *= 2
     found = np.flatnonzero(there)
     if not len(found):
