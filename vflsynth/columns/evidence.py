@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from vflsynth.columns.base import ColumnTransformer, OutputSpan, naming
 from vflsynth.columns.numeric import NumericTransformer
 from vflsynth.columns.table import TableTransformer
 from vflsynth.columns.wanted import Wanted
-from vflsynth.exceptions import ColumnMismatchError
+from vflsynth.exceptions import ColumnKindError, ColumnMismatchError
 
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -155,8 +155,7 @@ def _add_rows(
     if isinstance(column, NumericTransformer):
         lower[known], upper[known], log_width = column.score_cells(values[known])
     else:
-        held = values[known].reset_index(drop=True)
-        lower[known], upper[known] = _scores_between(column, held, held)
+        lower[known], upper[known] = _scores_of(column, values[known].reset_index(drop=True))
     ordinary = known.copy()
     if allowed is not None:
         ordinary &= allowed[:, 0]
@@ -221,41 +220,71 @@ def _add_wanted(found: Evidence, column: ColumnTransformer, wanted: Wanted) -> N
     found.upper.append(upper)
 
 
-def _scores_between(column: ColumnTransformer, low: Any, high: Any) -> tuple[Floats, Floats]:
-    """Find the scaled numbers that decode to values between two ends, by bisection.
+def _scores_of(column: ColumnTransformer, values: pd.Series[Any]) -> tuple[Floats, Floats]:
+    """Find where the scaled numbers lie that decode to values, of shape (record,), or beside them.
 
-    Parameters
-    ----------
-    column : ColumnTransformer
-        Whose larger scaled numbers never decode to smaller values.
-    low, high : scalar, Series of shape (record,), or None
-        None is an open end.
+    A number that may lie anywhere is none that a score of 64 bits decodes to, but between two. What
+    is beyond the values that scores decode to counts as their end.
+    """
+    ends = _decoded_scores(column, np.array([-_FURTHEST, _FURTHEST]))
+    try:
+        within = values.clip(*ends)
+    except (TypeError, ValueError):
+        raise ColumnKindError(
+            f"what is given are not values of type {column.dtype_}",
+            fix="convert the column to the type that sampled records have",
+        ) from None
+    lower = _first_score(column, len(within), lambda decoded: decoded >= within)
+    upper = _first_score(column, len(within), lambda decoded: decoded > within)
+    return _widened(lower, upper)
+
+
+def _scores_between(column: ColumnTransformer, low: Any, high: Any) -> tuple[Floats, Floats]:
+    """Find the scaled numbers that decode to values between two ends, None if open.
 
     Returns
     -------
-    lower, upper : float64 arrays, shape (record,)
-        Widened by a ten-thousandth; empty intervals where nothing decodes to such values.
+    lower, upper : float64 arrays, shape (1,)
+        An empty interval where nothing decodes to such values.
     """
-    n = next((len(end) for end in (low, high) if isinstance(end, pd.Series)), 1)
+    lower, upper = np.full(1, -_FURTHEST), np.full(1, _FURTHEST)
+    if low is not None:
+        lower = _first_score(column, 1, lambda decoded: decoded >= low)
+    if high is not None:
+        upper = _first_score(column, 1, lambda decoded: decoded > high)
+    if lower[0] >= upper[0]:
+        return np.full(1, np.inf), np.full(1, -np.inf)
+    return _widened(lower, upper)
 
-    def first(is_beyond: Any) -> Floats:
-        """Smallest scores whose values are beyond an end."""
-        left, right = np.full(n, -_FURTHEST), np.full(n, _FURTHEST)
-        matrix = np.zeros((n, column.width_))
-        if column.width_ > 1:
-            matrix[:, 1] = 1.0
-        for _ in range(_HALVINGS):
-            matrix[:, 0] = middle = (left + right) / 2.0
-            beyond = np.asarray(is_beyond(column._decode_generated(matrix)), dtype=np.bool_)
-            left, right = np.where(beyond, left, middle), np.where(beyond, middle, right)
-        return right
 
-    lower = np.full(n, -np.inf) if low is None else first(lambda values: values >= low)
-    upper = np.full(n, np.inf) if high is None else first(lambda values: values > high)
-    empty = lower >= upper
-    lower = np.where(lower <= -_FURTHEST + 1.0, -np.inf, lower - _WIDENED)
-    upper = np.where(upper >= _FURTHEST - 1.0, np.inf, upper + _WIDENED)
-    return np.where(empty, np.inf, lower), np.where(empty, -np.inf, upper)
+def _first_score(column: ColumnTransformer, n: int, is_beyond: Callable[[Any], Any]) -> Floats:
+    """Find the smallest scores whose values are beyond an end, shape (n,), by bisection.
+
+    Larger scaled numbers of a column never decode to smaller values.
+    """
+    left, right = np.full(n, -_FURTHEST), np.full(n, _FURTHEST)
+    for _ in range(_HALVINGS):
+        middle = (left + right) / 2.0
+        beyond = np.asarray(is_beyond(_decoded_scores(column, middle)), dtype=np.bool_)
+        left, right = np.where(beyond, left, middle), np.where(beyond, middle, right)
+    return right
+
+
+def _decoded_scores(column: ColumnTransformer, scores: Floats) -> pd.Series[Any]:
+    """Values of scaled numbers."""
+    matrix = np.zeros((len(scores), column.width_))
+    if column.width_ > 1:
+        matrix[:, 1] = 1.0
+    matrix[:, 0] = scores
+    return column._decode_generated(matrix)
+
+
+def _widened(lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
+    """Widen intervals of scores by a ten-thousandth, and open them where nothing is beyond."""
+    return (
+        np.where(lower <= -_FURTHEST + 1.0, -np.inf, lower - _WIDENED),
+        np.where(upper >= _FURTHEST - 1.0, np.inf, upper + _WIDENED),
+    )
 
 
 def _has_value(column: ColumnTransformer) -> bool:

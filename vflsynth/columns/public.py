@@ -19,6 +19,7 @@ from vflsynth.columns.histograms import LARGEST_SCORE, NoisyHistogram
 from vflsynth.columns.kinds import kind_of_public
 from vflsynth.columns.ranges import axis_of
 from vflsynth.columns.schema import Bounds, Categories
+from vflsynth.exceptions import ColumnKindError
 
 
 class PublicTransformer(ColumnTransformer):
@@ -92,8 +93,18 @@ class PublicTransformer(ColumnTransformer):
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
         """Write the encoded column into `out`, shape (record, width_), which holds zeros."""
         if numpy_dtype(self.dtype_).kind in "mM":
-            column = column.astype(self.dtype_)  # counts are of its unit
+            column = self._held(column)  # counts are of its unit
         self._lay(self.histogram_.encode(column), out)
+
+    def _held(self, column: pd.Series[Any]) -> pd.Series[Any]:
+        try:
+            return column.astype(self.dtype_)
+        except (TypeError, ValueError):
+            raise ColumnKindError(
+                f"these are not values of type {self.dtype_}",
+                fix="convert the column",
+                column=self.name_,
+            ) from None
 
     def draw_into(self, rng: np.random.Generator, out: Matrix) -> None:
         """Fill `out`, shape (record, width_), with values as the histogram has them."""

@@ -13,7 +13,9 @@ from vflsynth.cli.main import main
 from vflsynth.columns.evidence import evidence_of_wanted
 from vflsynth.columns.wanted import wanted_of
 from vflsynth.exceptions import ColumnKindError, ConditionError, ParameterError, PartyDataError
+from vflsynth.mechanisms import DPSGD
 from vflsynth.models.satisfying import draw_until
+from vflsynth.privacy import PublicSchema
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,30 @@ def independent(frames):
     return IndependentSynthesizer(random_state=0).fit(frames)
 
 
+@pytest.fixture(scope="module")
+def private(frames):
+    schema = PublicSchema(
+        bounds={
+            "b": (0, 29),
+            "d": (0, 160),
+            "when": ("2024-01-01", "2024-02-29"),
+            "free": (-4.0, 4.0),
+            "gain": (0.0, 1e4),
+        },
+        categories={"a": list("wxyz"), "c": list("wxyz")},
+        dtypes="given",
+    )
+    privacy = DPSGD(noise_multiplier=0.4, delta=1e-4, n_records=900, public_schema=schema)
+    return AutoregressiveSynthesizer(
+        protocol="one_message", privacy=privacy, hidden=16, epochs=25, random_state=0, verbose=0
+    ).fit({**frames, "two": frames["two"].astype({"d": "Int64"}).assign(gain=gains(900))})
+
+
+def gains(n):
+    rng = np.random.default_rng(1)
+    return np.where(rng.random(n) < 0.7, 0.0, np.exp(rng.normal(5, 1, n)))
+
+
 CONDITIONS = [
     ({"a": "x"}, lambda t: t["a"] == "x"),
     ({"c": ["y", "z"], "b": Range(5, 9)}, lambda t: t["c"].isin(["y", "z"]) & t["b"].between(5, 9)),
@@ -54,8 +80,15 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.parametrize(("conditions", "holds"), CONDITIONS)
-@pytest.mark.parametrize("kind", ["synth", "independent"])
+# Values of 64 draws per record: of the private model's, one in a hundred is one of two numbers.
+OFTEN_ENOUGH = [one for one in CONDITIONS if one[0] != {"d": [10.0, 75.0]}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "conditions", "holds"),
+    [(kind, *one) for kind in ("synth", "independent") for one in CONDITIONS]
+    + [("private", *one) for one in OFTEN_ENOUGH],
+)
 def test_all_records_satisfy_the_conditions(kind, conditions, holds, request):
     model = request.getfixturevalue(kind)
     table = model.sample(40, conditions=conditions, random_state=1)
@@ -92,8 +125,9 @@ def test_what_is_rare_is_weighed_and_comes_out(synth):
     assert (sizes >= 60.0).all()  # first in the order: equal weights, but for rounded ends
 
 
-def test_evidence_contains_all_encoded_values_that_are_wanted(synth):
-    for half in synth.parties_.values():
+@pytest.mark.parametrize("kind", ["synth", "private"])
+def test_evidence_contains_all_encoded_values_that_are_wanted(kind, request):
+    for half in request.getfixturevalue(kind).parties_.values():
         table = half.transformer
         for conditions, _ in CONDITIONS:
             wanted = {
@@ -176,6 +210,26 @@ def test_partly_filled_rows_are_completed(kind, frames, request):
     assert len(again["two"].attrs["effective_sample_size"]) == 3
 
 
+@pytest.mark.parametrize("kind", ["synth", "private"])
+def test_numbers_that_may_lie_anywhere_are_kept(kind, frames, request):
+    rows = frames["two"][["free"]].head(200)
+    table = request.getfixturevalue(kind).complete(rows, random_state=0)
+    pd.testing.assert_frame_equal(table[["free"]], rows)
+    assert min(table.attrs["effective_sample_size"]) > 1
+
+
+def test_known_numbers_of_a_private_model_choose_what_goes_with_them(private, frames):
+    rows = pd.DataFrame({"gain": gains(900)}).assign(d=frames["two"]["d"].fillna(20.0))
+    table = private.complete(rows, random_state=0)
+    pd.testing.assert_frame_equal(table[["gain", "d"]], rows.astype({"d": "Int64"}))
+    drawn = private.sample(3000, random_state=0).dropna()
+    assert table["b"].corr(rows["d"]) > drawn["b"].corr(drawn["d"]) - 0.15 > 0.15
+    beyond = pd.DataFrame({"d": [-1e6, 1e6], "gain": [-1.0, 0.0]})  # count as the ends
+    table = private.complete(beyond, random_state=0)
+    pd.testing.assert_frame_equal(table[["d", "gain"]], beyond.astype({"d": "Int64"}))
+    assert table["b"].iloc[0] < table["b"].iloc[1]
+
+
 def test_hardly_any_choice_warns(synth):
     with pytest.warns(RuntimeWarning, match="2 of 2 records had fewer than 2 effective draws"):
         synth.complete(pd.DataFrame({"c": ["w", "x"]}), n_draws=1)
@@ -193,7 +247,7 @@ def test_resampling_finds_nothing_that_is_not_there(independent):
         independent.complete(pd.DataFrame({"a": ["w", "w"], "b": [3, 4000]}))
 
 
-@pytest.mark.parametrize("kind", ["synth", "independent"])
+@pytest.mark.parametrize("kind", ["private", "synth", "independent"])
 @pytest.mark.parametrize("given", [{"b": [2.5]}, {"b": ["two"]}, {"when": ["some day"]}])
 def test_what_a_column_cannot_hold_is_refused(kind, given, request):
     with pytest.raises(PartyDataError, match=f"column '{next(iter(given))}'"):
