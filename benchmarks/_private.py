@@ -367,7 +367,10 @@ def _even(histogram: NoisyHistogram) -> Cells:
     if not isinstance(cells, Bins):
         return cells
     there = np.flatnonzero(histogram.shares())
-    ends = float(cells.edges[there[0]]), float(cells.edges[there[-1] + 1])
+    first, last = there[0], there[-1] + 1
+    if cells.edges[first] == cells.edges[last]:  # a single value, which no bin is even beside
+        first, last = max(0, first - 1), min(len(cells), last + 1)
+    ends = float(cells.edges[first]), float(cells.edges[last])
     return Bins.even(Bounds(*ends), N_BINS)
 
 

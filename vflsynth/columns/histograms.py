@@ -300,10 +300,10 @@ class NoisyHistogram:
         numbers = scores * std + mean
         if self.quantile_map is not None:
             numbers = np.interp(numbers, *self.quantile_map)
-        else:  # the nearest that a score of 32 bits can say
-            error = _ROUNDING * (np.abs(scores) * std + abs(mean))
-            for value in bins.lows[bins.lows == bins.highs]:
-                numbers = np.where(np.abs(numbers - value) <= error, value, numbers)
+        elif len(points := bins.lows[bins.lows == bins.highs]):
+            nearest = points[np.searchsorted((points[1:] + points[:-1]) / 2.0, numbers)]
+            error = _ROUNDING * (np.abs(scores) * std + abs(mean))  # of a score of 32 bits
+            numbers = np.where(np.abs(numbers - nearest) <= error, nearest, numbers)
         return np.clip(numbers, float(bounds.low), float(bounds.high))
 
     def mapped(self, scores: _FloatArray) -> NoisyHistogram:

@@ -299,9 +299,7 @@ def check_features(
         shape[1:] != expected for shape in shapes.values()
     ):
         raise ProtocolError(f"the parties' features do not go together: {shapes}")
-    for name, own in features.items():
-        if not bool(own.isfinite().all()):
-            raise ProtocolError(f"party {name!r} sent features that are not finite")
+    _check_finite(features, "features")
 
 
 def check_parts(
@@ -321,11 +319,16 @@ def check_parts(
                 f"party {name!r} sent parts of contexts of shape {tuple(own.shape)}; expected "
                 f"{expected} without the records"
             )
-        if not bool(own.isfinite().all()):
-            raise ProtocolError(f"party {name!r} sent parts of contexts that are not finite")
+    _check_finite(parts, "parts of contexts")
     numbers = {name: own.shape[1] for name, own in parts.items()}
     if len({*numbers.values()}) > 1:
         raise ProtocolError(f"the parties' parts of contexts are of different records: {numbers}")
+
+
+def _check_finite(sent: Mapping[str, Tensor], what: str) -> None:
+    for name, own in sent.items():
+        if not bool(own.isfinite().all()):
+            raise ProtocolError(f"party {name!r} sent {what} that are not finite")
 
 
 def _standardised(features: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -251,8 +251,9 @@ class Method(ABC):
             self.private_plan.histogram_noise_multiplier,
             columns,
             kinds=template.kinds,
+            spikes=self.models_states,
         )
-        return FromPublicKnowledge(replace(encoding, spikes=self.models_states), self.noise)
+        return FromPublicKnowledge(encoding, self.noise)
 
     # -- when tables are encoded ------------------------------------------------------------------
 

@@ -66,6 +66,7 @@ class PublicEncoding:
         columns: Mapping[str, ColumnCounts],
         *,
         kinds: Mapping[Hashable, str] | None = None,
+        spikes: bool = False,
     ) -> PublicEncoding:
         """Divide the noise of all preprocessing, None if there is none, over its releases.
 
@@ -78,17 +79,18 @@ class PublicEncoding:
         columns : mapping of party to ColumnCounts
             From `count_columns`, with the same kinds.
         kinds : mapping of column to kind, optional
+        spikes : bool, default=False
         """
         kinds = dict(kinds or {})
         schema, counts = privacy.public_schema or PublicSchema(), sum_columns(columns)
         if noise_multiplier is None:
-            return PublicEncoding(schema, privacy.n_bins, None, kinds=kinds)
+            return PublicEncoding(schema, privacy.n_bins, None, kinds=kinds, spikes=spikes)
         of_discovery, of_histograms = split_noise(noise_multiplier, counts.unlisted)
         noise_std = of_histograms * histogram_sensitivity(counts.total, privacy.relation)
         discovery = None
         if counts.unlisted:
             discovery = plan_discovery(privacy, of_discovery, counts.unlisted)
-        return PublicEncoding(schema, privacy.n_bins, noise_std, discovery, kinds, columns)
+        return PublicEncoding(schema, privacy.n_bins, noise_std, discovery, kinds, columns, spikes)
 
     def histograms(
         self, party: str, matched: pd.DataFrame, noise: torch.Generator | None = None
