@@ -331,6 +331,32 @@ def naming(party: str | None, column: Hashable) -> Iterator[None]:
         ) from None
 
 
+def held_as(dtype: Any, given: pd.Series[Any]) -> pd.Series[Any]:
+    """Return given values, none of them missing, in the type of a column.
+
+    Raises
+    ------
+    ColumnKindError
+        If it cannot hold them.
+    """
+    try:
+        held = given.astype(dtype)
+        same = dtype.kind == "f" or held.astype(object).equals(given.astype(object))
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise not_held(dtype)
+    return held
+
+
+def not_held(dtype: Any) -> ColumnKindError:
+    """Error about given values that a column's type cannot hold."""
+    return ColumnKindError(
+        f"what is given are not values of type {dtype}",
+        fix="convert the column to the type that sampled records have",
+    )
+
+
 def one_hot(codes: npt.NDArray[np.intp], out: Matrix) -> None:
     """Set ``out[i, codes[i]] = 1`` for every record of a zeroed matrix of shape (record, slot)."""
     out[np.arange(len(codes)), codes] = 1.0

@@ -10,17 +10,20 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.base import ColumnTransformer, OutputSpan, naming
+from vflsynth.columns.base import ColumnTransformer, OutputSpan, naming, not_held
 from vflsynth.columns.numeric import NumericTransformer
+from vflsynth.columns.public import PublicTransformer
 from vflsynth.columns.table import TableTransformer
 from vflsynth.columns.wanted import Wanted
-from vflsynth.exceptions import ColumnKindError, ColumnMismatchError
+from vflsynth.exceptions import ColumnMismatchError
 
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 # Scores that nothing is beyond, halvings of what is between, and how far intervals are widened.
 _FURTHEST, _HALVINGS, _WIDENED = 40.0, 40, 1e-4
+
+_OWN_KINDS = (NumericTransformer, PublicTransformer)
 
 
 @dataclass
@@ -46,7 +49,7 @@ class Evidence:
 def has_densities(table: TableTransformer) -> bool:
     """Whether it is known how wide the intervals of scaled numbers are that values decode from."""
     return all(
-        isinstance(column, NumericTransformer) or not _has_value(column)
+        isinstance(column, _OWN_KINDS) or not _has_value(column)
         for column in table.transformers_.values()
     )
 
@@ -152,7 +155,7 @@ def _add_rows(
         found.allowed.append(None)
     lower, upper = np.full(len(values), -np.inf), np.full(len(values), np.inf)
     log_width: Any = 0.0
-    if isinstance(column, NumericTransformer):
+    if isinstance(column, _OWN_KINDS):
         lower[known], upper[known], log_width = column.score_cells(values[known])
     else:
         lower[known], upper[known] = _scores_of(column, values[known].reset_index(drop=True))
@@ -230,10 +233,7 @@ def _scores_of(column: ColumnTransformer, values: pd.Series[Any]) -> tuple[Float
     try:
         within = values.clip(*ends)
     except (TypeError, ValueError):
-        raise ColumnKindError(
-            f"what is given are not values of type {column.dtype_}",
-            fix="convert the column to the type that sampled records have",
-        ) from None
+        raise not_held(column.dtype_) from None
     lower = _first_score(column, len(within), lambda decoded: decoded >= within)
     upper = _first_score(column, len(within), lambda decoded: decoded > within)
     return _widened(lower, upper)

@@ -41,6 +41,9 @@ _MOST_EXPLAINED = 0.1
 # Of a score that is kept in 32 bits, and of what it is computed with.
 _ROUNDING = 2.0**-22
 
+# Of the public range: how wide an interval stands for a value that may lie anywhere.
+_SMALL = 1e-6
+
 # Share of the records that a value has to have to be a state.
 _SPIKE_SHARE = 0.5
 
@@ -293,6 +296,35 @@ class NoisyHistogram:
         cells = len(self.counts)
         encoded: _FloatArray = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
         return encoded[:, : self.encoded_dim]
+
+    def score_cells(self, values: pd.Series[Any]) -> tuple[_FloatArray, _FloatArray, float]:
+        """Find the standard scores that decode to each value of a numeric column.
+
+        Parameters
+        ----------
+        values : pandas.Series, shape (record,)
+            Without missing ones.
+
+        Returns
+        -------
+        lower, upper : float64 arrays, shape (record,)
+            Ends of the intervals.
+        log_width : float
+            0 for columns with a step. Others get intervals of a millionth of the public range, and
+            this is the logarithm of their width, to be subtracted for a density.
+        """
+        bounds, (mean, std) = self._bounds(), self.mean_and_std()
+        low, high = float(bounds.low), float(bounds.high)
+        width = bounds.step or _SMALL * (high - low)
+        numbers = np.clip(read_numbers(values, bounds.origin), low, high)
+        ends = numbers[:, None] + np.array([-0.5, 0.5]) * width
+        if self.quantile_map is not None:
+            ends = np.interp(ends, *self.quantile_map[::-1])
+        lower, upper = ((ends - mean) / std).T
+        if bounds.step:
+            lower = np.where(numbers < low + bounds.step, -np.inf, lower)
+            upper = np.where(numbers > high - bounds.step, np.inf, upper)
+        return lower, upper, 0.0 if bounds.step else math.log(width)
 
     def decode_numeric(self, scores: _FloatArray) -> _FloatArray:
         """Turn standard scores into numbers (above the origin) within the public bounds."""

@@ -11,7 +11,7 @@ import pandas as pd
 
 from vflsynth.columns.arrays import numpy_dtype, write_numbers, write_times
 from vflsynth.columns.axes import IntegerAxis
-from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan
+from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, held_as, not_held
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.categorical import can_hold, does_not_hold
 from vflsynth.columns.codec import array_of, dtype_to_json, scalar_from_json
@@ -19,7 +19,6 @@ from vflsynth.columns.histograms import LARGEST_SCORE, NoisyHistogram
 from vflsynth.columns.kinds import kind_of_public
 from vflsynth.columns.ranges import axis_of
 from vflsynth.columns.schema import Bounds, Categories
-from vflsynth.exceptions import ColumnKindError
 
 
 class PublicTransformer(ColumnTransformer):
@@ -93,18 +92,11 @@ class PublicTransformer(ColumnTransformer):
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
         """Write the encoded column into `out`, shape (record, width_), which holds zeros."""
         if numpy_dtype(self.dtype_).kind in "mM":
-            column = self._held(column)  # counts are of its unit
+            try:
+                column = column.astype(self.dtype_)  # counts are of its unit
+            except (TypeError, ValueError):
+                raise not_held(self.dtype_) from None
         self._lay(self.histogram_.encode(column), out)
-
-    def _held(self, column: pd.Series[Any]) -> pd.Series[Any]:
-        try:
-            return column.astype(self.dtype_)
-        except (TypeError, ValueError):
-            raise ColumnKindError(
-                f"these are not values of type {self.dtype_}",
-                fix="convert the column",
-                column=self.name_,
-            ) from None
 
     def draw_into(self, rng: np.random.Generator, out: Matrix) -> None:
         """Fill `out`, shape (record, width_), with values as the histogram has them."""
@@ -114,6 +106,22 @@ class PublicTransformer(ColumnTransformer):
         if self._has_gate:  # score, states -> score, present, states
             encoded = np.insert(encoded, 1, 1.0 - encoded[:, 1:].sum(axis=1), axis=1)
         out[:] = encoded
+
+    def score_cells(
+        self, column: pd.Series[Any]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
+        """Find the scores that decode to each value; see `NoisyHistogram.score_cells`.
+
+        Raises
+        ------
+        ColumnKindError
+            If the column's type cannot hold a value.
+        """
+        there = np.asarray(column.notna())
+        lower, upper = np.full(len(column), np.inf), np.full(len(column), -np.inf)
+        held = held_as(self.dtype_, column[there])
+        lower[there], upper[there], log_width = self.histogram_.score_cells(held)
+        return lower, upper, log_width
 
     def mapped_histogram(self, generated: Matrix) -> NoisyHistogram:
         """Return the histogram with the quantile map of generated rows, shape (record, width_)."""

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.columns import TableTransformer
+from vflsynth.columns.base import naming, not_held
 from vflsynth.columns.codec import array_of
 from vflsynth.columns.wanted import Domain, Wanted
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.recoding import Composite, kind_of_values
 from vflsynth.contract.rules import combinations_of
-from vflsynth.exceptions import ColumnKindError
 
 Labels = tuple[str, ...]
 Among = dict[Hashable, list[Labels]]
@@ -109,15 +109,11 @@ def modelled_rows(
         if difference.high not in rows:
             continue
         pair = known[[difference.low, difference.high]].dropna()
-        try:
-            excess = difference.apply(pair.astype({difference.high: difference.dtype}))
-        except (TypeError, ValueError):
-            raise ColumnKindError(
-                f"what is given are not values of type {difference.dtype}",
-                fix="convert the column to the type that sampled records have",
-                party=party,
-                column=difference.high,
-            ) from None
+        with naming(party, difference.high):
+            try:
+                excess = difference.apply(pair.astype({difference.high: difference.dtype}))
+            except (TypeError, ValueError):
+                raise not_held(difference.dtype) from None
         rows[difference.high] = excess[difference.high].reindex(rows.index)
     among: Among = {}
     for composite in preparation.composites:

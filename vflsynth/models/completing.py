@@ -101,8 +101,7 @@ def weigh_rows(
     if missing_is_value and not all(has_densities(half.transformer) for half in halves.values()):
         raise ParameterError(
             "a column of this model is of a kind that does not say which encoded numbers its "
-            "values have: there are no densities. Fix: use this package's own kinds of columns; "
-            "under privacy, which encodes by what was published, there is no other way"
+            "values have: there are no densities. Fix: use this package's own kinds of columns"
         )
 
     def evidence(name: str, rows: slice) -> Evidence:

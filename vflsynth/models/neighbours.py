@@ -14,9 +14,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import RandomStreams, derive
+from vflsynth.columns.base import naming, not_held
 from vflsynth.exceptions import RuleError
 from vflsynth.models.party_model import PartyModel, sample_parties
-from vflsynth.models.satisfying import Demands, Tables, not_held, with_fresh_index
+from vflsynth.models.satisfying import Demands, Tables, with_fresh_index
 
 Floats = npt.NDArray[np.float64]
 
@@ -76,10 +77,11 @@ def nearest_rows(
     compared = []
     for name, own in pool.items():
         for label in (label for label in own if label in known.columns):
-            try:
-                compared.append(_comparison(own[label], known[label]))
-            except (TypeError, ValueError):
-                raise not_held(name, label, own[label].dtype) from None
+            with naming(name, label):
+                try:
+                    compared.append(_comparison(own[label], known[label]))
+                except (TypeError, ValueError):
+                    raise not_held(own[label].dtype) from None
     for start in range(0, len(known), step):
         rows = slice(start, start + step)
         logs = np.zeros((len(known.iloc[rows]), size), np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import derive
+from vflsynth.columns.base import held_as, naming
 from vflsynth.columns.wanted import Wanted
 from vflsynth.contract import Cost, Rule, judged
 from vflsynth.contract.rules import in_order
-from vflsynth.exceptions import ColumnKindError
 
 Tables = dict[str, pd.DataFrame]
 
@@ -93,27 +93,10 @@ def filled(tables: Mapping[str, pd.DataFrame], known: pd.DataFrame) -> Tables:
             if label not in known.columns:
                 continue
             column, there = table[label].copy(), ~np.asarray(known[label].isna())
-            given = known[label][there]
-            try:
-                held = given.astype(column.dtype)
-                same = column.dtype.kind == "f" or held.astype(object).equals(given.astype(object))
-            except (TypeError, ValueError):
-                same = False
-            if not same:
-                raise not_held(party, label, column.dtype)
-            column[there] = held.array
+            with naming(party, label):
+                column[there] = held_as(column.dtype, known[label][there]).array
             table[label] = column
     return found
-
-
-def not_held(party: str, column: Hashable, dtype: Any) -> ColumnKindError:
-    """Error about given values that a column's type cannot hold."""
-    return ColumnKindError(
-        f"what is given are not values of type {dtype}",
-        fix="convert the column to the type that sampled records have",
-        party=party,
-        column=column,
-    )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from vflsynth import (
     Range,
 )
 from vflsynth.cli.main import main
+from vflsynth.columns.evidence import _scores_of as scores_of
 from vflsynth.columns.evidence import evidence_of_wanted
 from vflsynth.columns.wanted import wanted_of
 from vflsynth.exceptions import ColumnKindError, ConditionError, ParameterError, PartyDataError
@@ -58,7 +59,7 @@ def private(frames):
         categories={"a": list("wxyz"), "c": list("wxyz")},
         dtypes="given",
     )
-    privacy = DPSGD(noise_multiplier=0.4, delta=1e-4, n_records=900, public_schema=schema)
+    privacy = DPSGD(noise_multiplier=0.1, delta=1e-4, n_records=900, public_schema=schema)
     return AutoregressiveSynthesizer(
         protocol="one_message", privacy=privacy, hidden=16, epochs=25, random_state=0, verbose=0
     ).fit({**frames, "two": frames["two"].astype({"d": "Int64"}).assign(gain=gains(900))})
@@ -218,16 +219,59 @@ def test_numbers_that_may_lie_anywhere_are_kept(kind, frames, request):
     assert min(table.attrs["effective_sample_size"]) > 1
 
 
+@pytest.mark.filterwarnings("ignore:.*effective draws")
 def test_known_numbers_of_a_private_model_choose_what_goes_with_them(private, frames):
-    rows = pd.DataFrame({"gain": gains(900)}).assign(d=frames["two"]["d"].fillna(20.0))
+    rows = pd.DataFrame({"gain": gains(900)}).assign(d=frames["two"]["d"]).dropna()
     table = private.complete(rows, random_state=0)
     pd.testing.assert_frame_equal(table[["gain", "d"]], rows.astype({"d": "Int64"}))
     drawn = private.sample(3000, random_state=0).dropna()
-    assert table["b"].corr(rows["d"]) > drawn["b"].corr(drawn["d"]) - 0.15 > 0.15
-    beyond = pd.DataFrame({"d": [-1e6, 1e6], "gain": [-1.0, 0.0]})  # count as the ends
-    table = private.complete(beyond, random_state=0)
+    assert table["b"].corr(rows["d"]) > drawn["b"].corr(drawn["d"]) - 0.15
+    beyond = pd.DataFrame({"d": [-1e6] * 50 + [1e6] * 50, "gain": -1.0})  # as the ends
+    table = private.complete(beyond, n_draws=1000, random_state=0)
     pd.testing.assert_frame_equal(table[["d", "gain"]], beyond.astype({"d": "Int64"}))
-    assert table["b"].iloc[0] < table["b"].iloc[1]
+    assert table["b"].head(50).mean() < table["b"].tail(50).mean()
+
+
+@pytest.mark.parametrize("column", ["a", "b", "d", "gain", "free"])
+def test_probabilities_of_a_private_model_add_up_to_one(private, column):
+    half = next(half for half in private.parties_.values() if column in half.domains)
+    dtype = half.transformer.transformers_[column].dtype_
+    if column == "free":
+        values = np.linspace(-4.0, 4.0, 2001)
+    elif column == "gain":  # a state at 0, and a density beyond
+        values = np.append(0.0, np.geomspace(1e-6, 1e4, 4001))
+    else:
+        values = {"a": list("wxyz"), "b": range(30), "d": [*range(161), None]}[column]
+    table = pd.DataFrame({column: pd.array(values, dtype=dtype)})
+    found = np.exp(private.log_prob(table, n_draws=400).to_numpy())
+    if column in ("free", "gain"):
+        first = int(column == "gain")
+        middles, widths = (found[first + 1 :] + found[first:-1]) / 2, np.diff(values[first:])
+        assert found[:first].sum() + middles @ widths == pytest.approx(1.0, abs=0.03)
+        return
+    assert found.sum() == pytest.approx(1.0, abs=0.03)
+    drawn = private.sample(20_000, random_state=0)[column].value_counts(
+        normalize=True, dropna=False
+    )
+    shares = drawn.reindex(pd.Index(table[column])).fillna(0).to_numpy(dtype=float)
+    assert np.abs(found - shares).max() < 0.02
+
+
+def test_what_a_private_model_has_no_state_for_is_impossible(private, frames):
+    table = frames["one"].head(3).astype({"b": "Float64"})
+    table.loc[1, "b"] = pd.NA
+    assert np.isneginf(private.log_prob(table)).tolist() == [False, True, False]
+
+
+def test_scores_of_own_kinds_and_of_others_agree(private, frames):
+    """Kinds that users write say nothing about scores: these are found by decoding."""
+    for half, values in zip(private.parties_.values(), ("b", "free")):
+        column = half.transformer.transformers_[values]
+        held = next(frame[values] for frame in frames.values() if values in frame).head(100)
+        lower, upper, _ = column.score_cells(held)
+        by_decoding = scores_of(column, held)
+        np.testing.assert_allclose(by_decoding[0], lower, atol=2e-4)
+        np.testing.assert_allclose(by_decoding[1], upper, atol=2e-4)
 
 
 def test_hardly_any_choice_warns(synth):
