@@ -220,16 +220,17 @@ def test_numbers_that_may_lie_anywhere_are_kept(kind, frames, request):
 
 
 @pytest.mark.filterwarnings("ignore:.*effective draws")
-def test_known_numbers_of_a_private_model_choose_what_goes_with_them(private, frames):
-    rows = pd.DataFrame({"gain": gains(900)}).assign(d=frames["two"]["d"]).dropna()
+def test_known_numbers_of_a_private_model_choose_what_goes_with_them(private):
+    """As those of the model's own records that happen to have such numbers."""
+    drawn = private.sample(4000, random_state=0).dropna()
+    rows = drawn[["gain", "d"]].sample(600, random_state=1)
     table = private.complete(rows, random_state=0)
-    pd.testing.assert_frame_equal(table[["gain", "d"]], rows.astype({"d": "Int64"}))
-    drawn = private.sample(3000, random_state=0).dropna()
-    assert table["b"].corr(rows["d"]) > drawn["b"].corr(drawn["d"]) - 0.15
-    beyond = pd.DataFrame({"d": [-1e6] * 50 + [1e6] * 50, "gain": -1.0})  # as the ends
+    pd.testing.assert_frame_equal(table[["gain", "d"]], rows)
+    found, expected = (t["b"].corr(t["d"].astype(float)) for t in (table, drawn))
+    assert found == pytest.approx(expected, abs=0.2)
+    beyond = pd.DataFrame({"d": [-1e6, 1e6], "gain": -1.0})  # count as the ends
     table = private.complete(beyond, n_draws=1000, random_state=0)
     pd.testing.assert_frame_equal(table[["d", "gain"]], beyond.astype({"d": "Int64"}))
-    assert table["b"].head(50).mean() < table["b"].tail(50).mean()
 
 
 @pytest.mark.parametrize("column", ["a", "b", "d", "gain", "free"])
@@ -237,13 +238,13 @@ def test_probabilities_of_a_private_model_add_up_to_one(private, column):
     half = next(half for half in private.parties_.values() if column in half.domains)
     dtype = half.transformer.transformers_[column].dtype_
     if column == "free":
-        values = np.linspace(-4.0, 4.0, 2001)
+        values = np.linspace(-4.0, 4.0, 401)
     elif column == "gain":  # a state at 0, and a density beyond
-        values = np.append(0.0, np.geomspace(1e-6, 1e4, 4001))
+        values = np.append(0.0, np.geomspace(1e-3, 1e4, 801))
     else:
         values = {"a": list("wxyz"), "b": range(30), "d": [*range(161), None]}[column]
     table = pd.DataFrame({column: pd.array(values, dtype=dtype)})
-    found = np.exp(private.log_prob(table, n_draws=400).to_numpy())
+    found = np.exp(private.log_prob(table, n_draws=200).to_numpy())
     if column in ("free", "gain"):
         first = int(column == "gain")
         middles, widths = (found[first + 1 :] + found[first:-1]) / 2, np.diff(values[first:])
