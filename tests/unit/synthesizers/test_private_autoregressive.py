@@ -287,9 +287,11 @@ def test_what_does_not_go_together_is_refused(changes, reason):
         synth.fit(make_frames())
 
 
-def test_probabilities_are_refused_with_the_reason():
+def test_probabilities_are_there_and_kinds_that_give_none_are_refused(monkeypatch):
     synth = synthesizer().fit(make_frames())
-    with pytest.raises(ParameterError, match="under privacy, which encodes"):
+    assert np.isfinite(synth.log_prob(make_frames()["bank"])).all()
+    monkeypatch.setattr("vflsynth.columns.evidence._OWN_KINDS", ())
+    with pytest.raises(ParameterError, match="there are no densities"):
         synth.log_prob(make_frames()["bank"])
     assert (synth.sample(3, conditions={"smoker": "no"})["smoker"] == "no").all()
 
