@@ -41,8 +41,14 @@ class PublishPairs(Algorithm):
         for block in range(self.server.n_blocks):
             self.server.add(block, self.channel.gather(MaskedStates, block))
         shares = self.channel.gather(SumShares, 0) if self.server.n_blocks else {}
-        start = self._streams.normal("start of the mixture", 0, self.server.start_shape)[0]
-        self.channel.scatter(self.server.publish(tables, shares, start.float().cpu()))
+        start, split = (
+            self._streams.normal(f"{what} of the mixture", 0, shape)[0].float().cpu()
+            for what, shape in (
+                ("start", self.server.start_shape),
+                ("split", self.server.split_shape),
+            )
+        )
+        self.channel.scatter(self.server.publish(tables, shares, start, split))
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,12 @@ class PairwiseServer:
         """Of the normal numbers by which components differ at first."""
         return self.n_components, sum(self.n_columns.values()), self.width
 
+    @property
+    def split_shape(self) -> tuple[int, ...]:
+        """Of the normal numbers that take all tables apart."""
+        n_columns = sum(self.n_columns.values())
+        return n_columns, self.width, n_columns, self.width
+
     def add(self, block: int, received: Mapping[str, MaskedStates]) -> None:
         """Multiply a block's masked states; see `ProductServer.add`."""
         self._products.add(block, {name: m.states for name, m in received.items()})
@@ -74,6 +80,7 @@ class PairwiseServer:
         messages: Mapping[str, ColumnTables],
         shares: Mapping[str, SumShares],
         start: Tensor,
+        split: Tensor,
     ) -> dict[str, Mixture]:
         """Put all tables together and fit.
 
@@ -83,7 +90,8 @@ class PairwiseServer:
         shares : mapping of party to SumShares
             Empty if there is one party.
         start : Tensor of `start_shape`
-            Normal numbers.
+        split : Tensor of `split_shape`
+            Normal numbers, both.
 
         Returns
         -------
@@ -97,9 +105,7 @@ class PairwiseServer:
         names = sorted(messages)
         sizes = {name: self._sizes(messages[name]) for name in names}
         first = dict(zip(names, np.cumsum([0, *(len(sizes[name]) for name in names)]).tolist()))
-        n_columns = sum(self.n_columns.values())
-        shape = (n_columns, self.width, n_columns, self.width)
-        counts, variance = np.zeros(shape), np.zeros(shape)
+        counts, variance = np.zeros(self.split_shape), np.zeros(self.split_shape)
         noise = 0.0 if self.grid is None else self.grid.noise_std**2
 
         def put(a: int, b: int, table: Floats, of: float) -> None:
@@ -120,7 +126,7 @@ class PairwiseServer:
                     put(first[one] + a, first[other] + b, block, 2.0 * noise)
         marginals = self._marginals(messages, sizes)
         kinds = [kind for name in names for kind in self._kinds(messages[name])]
-        mixture = self._fit(marginals, kinds, counts, variance, start)
+        mixture = self._fit(marginals, kinds, counts, variance, start, split)
         return {
             name: Mixture(
                 SERVER,
@@ -141,19 +147,22 @@ class PairwiseServer:
         counts: Floats,
         variance: Floats,
         start: Tensor,
+        split: Tensor,
     ) -> ProductMixture:
         pairs = variance.max(axis=(1, 3)) > 0.0
         n_records = 1.0
         if pairs.any():  # every table counts all records
             n_records = max(1.0, float(counts.sum(axis=(1, 3))[pairs].mean()))
-        precision = np.where(variance > 0.0, n_records**2 / np.maximum(variance, 1e-300), 0.0)
         known = torch.from_numpy(marginals).float()
+        expected = marginals[:, :, None, None] * marginals
         return fit_product_mixture(
             known,
             torch.from_numpy(counts / n_records).float(),
-            torch.from_numpy(precision).float(),
+            torch.from_numpy(variance / n_records**2).float(),
+            torch.from_numpy(expected * (1.0 - expected) / n_records).float(),
             tilt_basis(known, kinds),
             start,
+            split,
         )
 
     def _sizes(self, message: ColumnTables) -> list[int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from vflsynth.networks.adam import FlatAdam
 _STEPS = 600
 _LEARNING_RATE, _FINAL_RATE, _BETAS = 0.1, 0.02, (0.9, 0.999)
 _SPREAD = 0.3
+_PART = 0.5
 _DEGREE = 2
 CATEGORIES, ORDERED, GATED = 0, 1, 2
 """Kinds of columns, see `tilt_basis`."""
@@ -54,11 +56,13 @@ class ProductMixture:
 def fit_product_mixture(
     marginals: Tensor,
     tables: Tensor,
-    precision: Tensor,
+    noise: Tensor,
+    sampling: Tensor,
     basis: Tensor,
     start: Tensor,
+    split: Tensor,
 ) -> ProductMixture:
-    """Fit to two-way tables by weighted least squares.
+    """Fit to two-way tables by weighted least squares, for as long as it predicts better.
 
     Parameters
     ----------
@@ -66,48 +70,78 @@ def fit_product_mixture(
         One-way shares, 0 for states that a column has not got; where the search begins.
     tables : Tensor, shape (column, state, column, state)
         Two-way shares, with noise, so perhaps negative.
-    precision : Tensor, shape (column, state, column, state)
-        One over the variance of each cell's noise; 0 for cells that are not known.
+    noise : Tensor, shape (column, state, column, state)
+        Variance of each cell's noise; 0 for cells that are not known.
+    sampling : Tensor, shape (column, state, column, state)
+        Variance of each cell's share by which records were drawn.
     basis : Tensor, shape (column, tilt, state)
         Directions in which a component's log shares differ from the marginals'; see `tilt_basis`.
     start : Tensor, shape (component, column, tilt)
         Normal numbers by which components differ at first: alike they would stay alike.
+    split : Tensor, shape (column, state, column, state)
+        Normal numbers that take the tables apart.
 
     Returns
     -------
     ProductMixture
-        By 600 steps of Adam, or fewer: it stops where the mean squared error is what noise alone
-        explains, for beyond that it is noise that is learned.
+        By at most 600 steps of Adam.
 
     Notes
     -----
+    Source of the stop: data fission (Leiner, Duan, Wasserman and Ramdas 2023). With s of a cell's
+    deviation, noise and sampling, ``x + s z / 2`` and ``x - 2 s z`` err independently. A search
+    that sees the former only is judged by the latter after every step; the whole tables then get
+    as many steps as were best: beyond these, noise is learned, or which records were drawn.
+
     All two-way tables of a mixture of K products are one product of matrices, so a step takes
     ``3 K (columns * states)^2`` multiply-adds however many columns there are.
     """
-    there = marginals > 0.0
-    absent = torch.where(there, 0.0, -math.inf)
+    variance = torch.where(noise > 0.0, noise + sampling, 0.0)
+    upper = torch.ones(len(tables), len(tables)).triu(1)[:, None, :, None].bool()
+    shift = variance.sqrt() * torch.where(upper, split, split.permute(2, 3, 0, 1))
+    held_out, precision = tables - shift / _PART, _one_over(variance)
+    errors = [
+        (precision * (found.tables() - held_out).square()).sum().item()
+        for found in _search(marginals, tables + _PART * shift, noise, basis, start)
+    ]
+    best = errors.index(min(errors))
+    return next(islice(_search(marginals, tables, noise, basis, start), best, None))
+
+
+def _search(
+    marginals: Tensor, tables: Tensor, noise: Tensor, basis: Tensor, start: Tensor
+) -> Iterator[ProductMixture]:
+    """Yield what is found after 0, 1, 2, ... steps."""
+    absent = torch.where(marginals > 0.0, 0.0, -math.inf)
     centre = marginals.clamp_min(1e-6).log() + absent
-
-    def tilted(tilts: Tensor) -> Tensor:
-        return (centre + torch.einsum("kcj,cjs->kcs", tilts, basis)).softmax(-1)
-
     tilts = nn.Parameter(_SPREAD * start)
     weights = nn.Parameter(torch.zeros(len(start)))
     parameters = nn.ParameterList([tilts, weights])
     optimiser = FlatAdam(parameters, learning_rate=_LEARNING_RATE, betas=_BETAS)
-    n_cells = max(1.0, float((precision > 0.0).sum()))
+    precision = _one_over(noise)
+    n_cells = max(1.0, float((noise > 0.0).sum()))
+
+    def mixture() -> ProductMixture:
+        logits = centre + torch.einsum("kcj,cjs->kcs", tilts, basis)
+        return ProductMixture(weights.softmax(0), logits.softmax(-1))
+
     for step in range(_STEPS):
+        now = mixture()
+        yield ProductMixture(now.weights.detach(), now.shares.detach())
         falling = 0.5 * (1.0 + math.cos(math.pi * step / _STEPS))
         optimiser.learning_rate = _LEARNING_RATE * (_FINAL_RATE + (1.0 - _FINAL_RATE) * falling)
-        mixture = ProductMixture(weights.softmax(0), tilted(tilts))
-        loss = (precision * (mixture.tables() - tables).square()).sum() / n_cells
-        if loss.item() <= 1.0:
-            break
-        drift = (mixture.marginals() - marginals).square().sum()
-        total = loss + _HOLD * precision.max() / n_cells * drift
+        loss = (precision * (now.tables() - tables).square()).sum()
+        drift = precision.max() * (now.marginals() - marginals).square().sum()
+        total = (loss + _HOLD * drift) / n_cells
         optimiser.set_gradient(torch.autograd.grad(total, [tilts, weights]))
         optimiser.step()
-    return ProductMixture(weights.detach().softmax(0), tilted(tilts.detach()))
+    with torch.no_grad():
+        yield mixture()
+
+
+def _one_over(variance: Tensor) -> Tensor:
+    """Return the precision, 0 where nothing is known."""
+    return torch.where(variance > 0.0, 1.0 / variance, 0.0)
 
 
 def tilt_basis(marginals: Tensor, kinds: Sequence[int]) -> Tensor:
