@@ -15,13 +15,15 @@ from vflsynth.networks.adam import FlatAdam
 _STEPS = 600
 _LEARNING_RATE, _FINAL_RATE, _BETAS = 0.1, 0.02, (0.9, 0.999)
 _SPREAD = 0.3
-_PART = 0.5
 _DEGREE = 2
 CATEGORIES, ORDERED, GATED = 0, 1, 2
 """Kinds of columns, see `tilt_basis`."""
 
 _HOLD = 10.0
 """Weight of an error of a marginal, which histograms tell better than tables of pairs do."""
+
+_PART = 0.5
+"""Of a cell's deviation, added to what is fitted; the less, the more is left out of the judge."""
 
 
 @dataclass(frozen=True, slots=True)
