@@ -98,13 +98,17 @@ def test_a_fit_finds_tables_that_are_known_exactly():
     torch.testing.assert_close(found.shares.sum(-1), torch.ones(32, 3))
 
 
+def chance(std):
+    """One number for a cell, whichever column of a pair is first."""
+    numbers = std * torch.randn((3, 4, 3, 4), generator=torch.Generator().manual_seed(3))
+    upper = torch.ones(3, 3).triu(1)[:, None, :, None].bool()
+    return torch.where(upper, numbers, numbers.permute(2, 3, 0, 1))
+
+
 def test_noise_alone_is_not_learned():
     """Where all that is seen is noise, the columns stay about as independent as they began."""
-    draw = torch.Generator().manual_seed(3)
     truth, known, std = mixture(1), known_cells(), 0.05
-    noise = std * torch.randn((3, 4, 3, 4), generator=draw)
-    upper = torch.ones(3, 3).triu(1)[:, None, :, None].bool()
-    noisy = truth.tables() + torch.where(upper, noise, noise.permute(2, 3, 0, 1))
+    noisy = truth.tables() + chance(std)
     found = fitted(noisy, truth.marginals(), known * std**2)
     learned = ((found.tables() - truth.tables()) * known).square().sum().sqrt()
     seen = ((noisy - truth.tables()) * known).square().sum().sqrt()
@@ -113,11 +117,8 @@ def test_noise_alone_is_not_learned():
 
 def test_which_records_were_drawn_is_not_learned():
     """Noise of the release may be small, and what it is added to be chance."""
-    draw = torch.Generator().manual_seed(3)
     truth, known, std = mixture(1), known_cells(), 0.05
-    chance = std * torch.randn((3, 4, 3, 4), generator=draw)
-    upper = torch.ones(3, 3).triu(1)[:, None, :, None].bool()
-    drawn = truth.tables() + torch.where(upper, chance, chance.permute(2, 3, 0, 1))
+    drawn = truth.tables() + chance(std)
 
     def learned(sampling):
         found = fitted(drawn, truth.marginals(), known * 1e-6, sampling)

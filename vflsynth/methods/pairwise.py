@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from vflsynth._random import RandomStreams
 from vflsynth.mechanisms import PairwisePlan
 from vflsynth.methods.base import Algorithm, Duration, Method
@@ -41,14 +43,12 @@ class PublishPairs(Algorithm):
         for block in range(self.server.n_blocks):
             self.server.add(block, self.channel.gather(MaskedStates, block))
         shares = self.channel.gather(SumShares, 0) if self.server.n_blocks else {}
-        start, split = (
-            self._streams.normal(f"{what} of the mixture", 0, shape)[0].float().cpu()
-            for what, shape in (
-                ("start", self.server.start_shape),
-                ("split", self.server.split_shape),
-            )
-        )
+        start = self._normal("start of the mixture", self.server.start_shape)
+        split = self._normal("split of the mixture", self.server.split_shape)
         self.channel.scatter(self.server.publish(tables, shares, start, split))
+
+    def _normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return self._streams.normal(name, 0, shape)[0].float().cpu()
 
 
 @dataclass(frozen=True, slots=True)
