@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
@@ -12,14 +14,8 @@ from vflsynth import MixtureSynthesizer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import PairwiseTables
 from vflsynth.methods.pairwise_server import PairwiseServer
-from vflsynth.networks.product_mixtures import (
-    CATEGORIES,
-    GATED,
-    ORDERED,
-    ProductMixture,
-    fit_product_mixture,
-    tilt_basis,
-)
+from vflsynth.networks.product_mixtures import ProductMixture, fit_product_mixture
+from vflsynth.networks.tilts import CATEGORIES, GATED, ORDERED, tilt_basis, within_states
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol.messages import ColumnTables
@@ -69,6 +65,107 @@ def test_tilts_of_ordered_states_are_orthonormal_and_of_the_first_degrees():
     assert basis[1, 2].tolist() == [0.0, 0.0, 0.0, 0.0, 1.0]
     of_categories = tilt_basis(marginals, [CATEGORIES, CATEGORIES])
     assert of_categories[0].diagonal().tolist() == [1.0, 1.0, 1.0, 1.0, 0.0]
+
+
+def column(kind, n_components=6, seed=0):
+    """Components' shares of five states, the last one missing, and of 12 cells or 13."""
+    draw = torch.Generator().manual_seed(seed)
+    n_missing = int(kind == GATED)
+    numbers = torch.rand((4, 12), generator=draw, dtype=torch.float64)
+    for state in range(4):
+        numbers[state, : 3 * state] = numbers[state, 3 * state + 3 :] = 0.0
+    cells = torch.block_diag(numbers, torch.ones(n_missing, n_missing, dtype=torch.float64))
+    cells /= cells.sum(1, keepdim=True)
+    shape = (n_components, 4 + n_missing)
+    part = (3.0 * torch.randn(shape, generator=draw, dtype=torch.float64)).softmax(1)
+    weights = torch.rand(n_components, generator=draw, dtype=torch.float64)
+    weights /= weights.sum()
+    return weights, part, weights @ part, cells, kind
+
+
+@pytest.mark.parametrize("kind", [ORDERED, GATED])
+@pytest.mark.parametrize("seed", range(3))
+def test_states_of_components_and_cells_of_all_of_them_stay_as_they_are(kind, seed):
+    weights, part, shares, cells, _ = given = column(kind, seed=seed)
+    found = within_states(*given)
+    owner = cells.argmax(0)  # of every cell
+    states = torch.stack([found[:, owner == s].sum(1) for s in range(len(cells))], 1)
+    torch.testing.assert_close(states, part, rtol=0.0, atol=1e-12)
+    torch.testing.assert_close(weights @ found, shares @ cells, rtol=0.02, atol=0.0)
+    assert float((found - part @ cells).abs().max()) > 0.02
+    if kind == GATED:
+        torch.testing.assert_close(found[:, -1], part[:, -1])
+
+
+def test_tilts_within_states_are_those_between_them_fitted_to_both_shares():
+    """Against loops over components and cells."""
+    weights, part, shares, cells, _ = given = column(ORDERED)
+    normal = NormalDist()
+
+    def score(masses):
+        middles = [sum(masses[:i]) + masses[i] / 2 for i in range(len(masses))]
+        return [normal.inv_cdf(middle) for middle in middles]
+
+    of_cells = (shares @ cells).tolist()
+    wanted = torch.zeros(len(part), 12, dtype=torch.float64)
+    for s in range(4):
+        own = range(3 * s, 3 * s + 3)
+        table = np.zeros((len(part), 3))
+        for k in range(len(part)):
+            ratios = [math.log(float(part[k, t] / shares[t])) for t in range(4)]
+            tilt = np.polyfit(score(shares.tolist()), ratios, 2)
+            for i, c in enumerate(own):
+                table[k, i] = float(cells[s, c]) * math.exp(np.polyval(tilt, score(of_cells)[c]))
+            table[k] *= float(weights[k] * part[k, s]) / table[k].sum()
+        for _ in range(2_000):
+            for i, c in enumerate(own):
+                table[:, i] *= of_cells[c] / table[:, i].sum()
+            for k in range(len(part)):
+                table[k] *= float(weights[k] * part[k, s]) / table[k].sum()
+        wanted[:, 3 * s : 3 * s + 3] = torch.from_numpy(table) / weights[:, None]
+    torch.testing.assert_close(within_states(*given), wanted, rtol=0.0, atol=2e-3)
+
+
+def test_cells_of_normal_components_are_found_from_their_states():
+    """Four states of normal columns that move and narrow: what is lost within states is back."""
+    edges = [-math.inf, *np.linspace(-2.5, 2.5, 39), math.inf]
+    components = [NormalDist(mean, std) for mean in (-1.0, 0.0, 1.0) for std in (0.4, 0.8)]
+    truth = torch.tensor(
+        [[c.cdf(b) - c.cdf(a) for a, b in pairwise(edges)] for c in components],
+        dtype=torch.float64,
+    )
+    weights = torch.full((6,), 1 / 6, dtype=torch.float64)
+    both = weights @ truth
+    states = ((both.cumsum(0) - both / 2.0) * 4.0).long()
+    cells = torch.where(states == torch.arange(4)[:, None], both, 0.0)
+    cells /= cells.sum(1, keepdim=True)
+    part = truth @ (cells > 0.0).double().T
+    found = within_states(weights, part, weights @ part, cells, ORDERED)
+    distance = (found - truth).abs().sum(1).mean() / 2.0
+    without = (part @ cells - truth).abs().sum(1).mean() / 2.0
+    assert distance < without / 2.0
+
+
+@pytest.mark.parametrize("kind", [CATEGORIES, ORDERED, GATED])
+def test_components_without_a_state_or_without_weight_have_shares_all_the_same(kind):
+    weights, part, shares, cells, _ = column(ORDERED if kind == CATEGORIES else kind)
+    part[0] = torch.eye(part.shape[1])[0]
+    part[1, 1] = 0.0
+    part[:, 2] = 1e-300
+    part /= part.sum(1, keepdim=True)
+    weights[2:] = 0.0
+    found = within_states(weights, part, shares, cells, kind)
+    assert bool((found >= 0.0).all())
+    torch.testing.assert_close(found.sum(1), torch.ones(len(part), dtype=torch.float64))
+    if kind == CATEGORIES:
+        assert torch.equal(found, part @ cells)
+
+
+def test_one_state_of_numbers_has_nothing_to_continue():
+    cells = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    part = torch.tensor([[0.9, 0.1], [0.2, 0.8]], dtype=torch.float64)
+    weights = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    assert torch.equal(within_states(weights, part, weights @ part, cells, GATED), part @ cells)
 
 
 def fitted(tables, marginals, noise, sampling=0.0, n_components=32):
@@ -150,6 +247,15 @@ def test_relations_across_parties_and_missing_values_survive():
     assert table["big"].isna().mean() == pytest.approx(0.2, abs=0.06)
     assert synth.privacy_ledger_.epsilon() == pytest.approx(30.0, rel=1e-3)
     assert synth.transcript_["bytes"].sum() < 1e6
+
+
+def test_a_relation_goes_on_within_states():
+    synth = model(epsilon=1e4).fit(frames(6_000))
+    table = synth.sample(60_000, random_state=0)
+    inside = table[table["x"].between(0.37, 0.62)]  # inside one of 8 states
+    std = 0.25 / math.sqrt(12.0)
+    real = 0.9 * std / math.sqrt((0.9 * std) ** 2 + 0.19)
+    assert inside["x"].corr(inside["y"]) > 0.5 * real
 
 
 def test_one_column_alone_has_no_pair_and_everything_goes_to_its_histogram():

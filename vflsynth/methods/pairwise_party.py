@@ -15,7 +15,7 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.latent_tree import Floats
 from vflsynth.methods.latent_tree_party import DiscreteColumn, discretised
 from vflsynth.methods.party import Party
-from vflsynth.networks.product_mixtures import CATEGORIES, GATED, ORDERED
+from vflsynth.networks.tilts import CATEGORIES, GATED, ORDERED, within_states
 from vflsynth.privacy.contingency import exact_tables
 from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, answers, takes
@@ -142,8 +142,14 @@ class PairwiseParty(Party):
     def columns(self) -> list[Tensor]:
         """Return p(cell | component), shape (component, cell), of every column."""
         assert self.mixture is not None, "the mixture was scattered to all parties"
+        weights = self.mixture.weights.double()
         parts = torch.split(self.mixture.shares.double(), self._sizes, 1)
-        return [part @ torch.from_numpy(c) for part, c in zip(parts, self.cells, strict=True)]
+        return [
+            within_states(weights, part, torch.from_numpy(shares), torch.from_numpy(cells), kind)
+            for part, shares, cells, kind in zip(
+                parts, self._shares, self.cells, self._kinds, strict=True
+            )
+        ]
 
 
 def state_shares(column: DiscreteColumn, cells: Floats, missing: float) -> Floats:

@@ -10,14 +10,8 @@ import torch
 from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
-from vflsynth.networks.product_mixtures import (
-    CATEGORIES,
-    GATED,
-    ORDERED,
-    ProductMixture,
-    fit_product_mixture,
-    tilt_basis,
-)
+from vflsynth.networks.product_mixtures import ProductMixture, fit_product_mixture
+from vflsynth.networks.tilts import CATEGORIES, GATED, ORDERED, tilt_basis
 from vflsynth.privacy.releases import Floats, Grid, Release
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import ColumnTables, MaskedStates, Mixture, SumShares

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,9 +15,6 @@ from vflsynth.networks.adam import FlatAdam
 _STEPS = 600
 _LEARNING_RATE, _FINAL_RATE, _BETAS = 0.1, 0.02, (0.9, 0.999)
 _SPREAD = 0.3
-_DEGREE = 2
-CATEGORIES, ORDERED, GATED = 0, 1, 2
-"""Kinds of columns, see `tilt_basis`."""
 
 _HOLD = 10.0
 """Weight of an error of a marginal, which histograms tell better than tables of pairs do."""
@@ -77,7 +74,8 @@ def fit_product_mixture(
     sampling : Tensor, shape (column, state, column, state)
         Variance of each cell's share by which records were drawn.
     basis : Tensor, shape (column, tilt, state)
-        Directions in which a component's log shares differ from the marginals'; see `tilt_basis`.
+        Directions in which a component's log shares differ from the marginals'; see
+        `vflsynth.networks.tilts.tilt_basis`.
     start : Tensor, shape (component, column, tilt)
         Normal numbers by which components differ at first: alike they would stay alike.
     split : Tensor, shape (column, state, column, state)
@@ -144,48 +142,3 @@ def _search(
 def _one_over(variance: Tensor) -> Tensor:
     """Return the precision, 0 where nothing is known."""
     return torch.where(variance > 0.0, 1.0 / variance, 0.0)
-
-
-def tilt_basis(marginals: Tensor, kinds: Sequence[int]) -> Tensor:
-    """Say in which directions a component's columns may differ from the marginals.
-
-    Parameters
-    ----------
-    marginals : Tensor, shape (column, state)
-        0 for states that a column has not got.
-    kinds : sequence of int
-        Of each column: `CATEGORIES`, `ORDERED`, or `GATED`, which is ordered but for its last
-        state, missing.
-
-    Returns
-    -------
-    Tensor, shape (column, tilt, state)
-        Of categories, every state for itself. Of ordered states, polynomials of the normal score of
-        the state up to the second degree, orthonormal under the marginals: a component has a place
-        and a width, and cannot learn the noise of single states.
-    """
-    n_columns, n_states = marginals.shape
-    basis = torch.zeros(n_columns, n_states, n_states)
-    for column, kind in enumerate(kinds):
-        shares = marginals[column][marginals[column] > 0.0].double()
-        if kind == CATEGORIES:
-            basis[column, : len(shares), : len(shares)] = torch.eye(len(shares))
-            continue
-        ordered = shares[: len(shares) - int(kind == GATED)]
-        found = _polynomials(ordered / ordered.sum())
-        basis[column, : len(found), : len(ordered)] = found.float()
-        if kind == GATED:
-            basis[column, len(found), len(ordered)] = 1.0
-    return basis
-
-
-def _polynomials(shares: Tensor) -> Tensor:
-    """Return orthonormal polynomials of normal scores, shape (degree, state), by Gram-Schmidt."""
-    scores = torch.special.ndtri((shares.cumsum(0) - shares / 2.0).clamp(1e-4, 1.0 - 1e-4))
-    found = [torch.ones_like(scores)]
-    for degree in range(1, min(_DEGREE, len(shares) - 1) + 1):
-        new = scores**degree
-        for old in found:
-            new = new - (shares * new * old).sum() * old
-        found.append(new / (shares * new.square()).sum().sqrt().clamp_min(1e-6))
-    return torch.stack(found)[1:]

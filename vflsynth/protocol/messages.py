@@ -647,7 +647,7 @@ class ColumnTables(Message):
 
     `counts` are whole numbers of steps, int64; `sizes` are the columns' numbers of states, shape
     (column,); `shares` are those of all states, float64, column by column; `kinds`, shape
-    (column,), say whether states are ordered (`vflsynth.networks.product_mixtures`).
+    (column,), say whether states are ordered (`vflsynth.networks.tilts`).
     """
 
     counts: Tensor

@@ -1,0 +1,127 @@
+"""Tilts of log shares: how the components of a mixture of products differ from the marginals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+CATEGORIES, ORDERED, GATED = 0, 1, 2
+"""Kinds of columns, see `tilt_basis`."""
+
+_DEGREE = 2
+
+_ROUNDS = 30
+"""Of proportional fitting; of fitted mixtures the cells' marginal is then kept to a millionth."""
+
+_FAINTEST = -30.0
+"""Log of the least a cell may have of its state's share, relative to the most: never nothing."""
+
+
+def tilt_basis(marginals: Tensor, kinds: Sequence[int]) -> Tensor:
+    """Say in which directions a component's columns may differ from the marginals.
+
+    Parameters
+    ----------
+    marginals : Tensor, shape (column, state)
+        0 for states that a column has not got.
+    kinds : sequence of int
+        Of each column: `CATEGORIES`, `ORDERED`, or `GATED`, which is ordered but for its last
+        state, missing.
+
+    Returns
+    -------
+    Tensor, shape (column, tilt, state)
+        Of categories, every state for itself. Of ordered states, polynomials of the normal score of
+        the state up to the second degree, orthonormal under the marginals: a component has a place
+        and a width, and cannot learn the noise of single states.
+    """
+    n_columns, n_states = marginals.shape
+    basis = torch.zeros(n_columns, n_states, n_states)
+    for column, kind in enumerate(kinds):
+        shares = marginals[column][marginals[column] > 0.0].double()
+        if kind == CATEGORIES:
+            basis[column, : len(shares), : len(shares)] = torch.eye(len(shares))
+            continue
+        ordered = shares[: len(shares) - int(kind == GATED)]
+        found = _polynomials(ordered / ordered.sum())
+        basis[column, : len(found), : len(ordered)] = found.float()
+        if kind == GATED:
+            basis[column, len(found), len(ordered)] = 1.0
+    return basis
+
+
+def within_states(
+    weights: Tensor, part: Tensor, shares: Tensor, cells: Tensor, kind: int
+) -> Tensor:
+    """Let components differ within states of numbers as they do between them.
+
+    Parameters
+    ----------
+    weights : float64 Tensor, shape (component,)
+        Adding up to 1.
+    part : float64 Tensor, shape (component, state)
+        p(state | component) of a column.
+    shares : float64 Tensor, shape (state,)
+        The column's marginal, all above 0.
+    cells : float64 Tensor, shape (state, cell)
+        p(cell | state) of all components together.
+    kind : int
+        Of the column, see `tilt_basis`.
+
+    Returns
+    -------
+    float64 Tensor, shape (component, cell)
+        p(cell | component). All components have their states' shares, and together p(cell | state).
+
+    Notes
+    -----
+    A component's log shares differ from the marginal's by a polynomial of the states' normal
+    scores. It is continued to the cells' scores, and then fitted to both kinds of shares by
+    iterative proportional fitting (Deming and Stephan 1940), which changes the dependence within a
+    state least. Without, all relations would end where a state does: two columns with a
+    correlation of 1 would have none within each state. Categories stay as they are: nothing says
+    what is near.
+    """
+    found = part @ cells
+    n_ordered = len(shares) - int(kind == GATED)
+    if kind == CATEGORIES or n_ordered == 1:
+        return found
+    part, shares, numbers = part[:, :n_ordered], shares[:n_ordered], cells[:n_ordered]
+    degree = min(_DEGREE, n_ordered - 1)
+    scores = torch.vander(_scores(shares / shares.sum()), degree + 1)
+    ratios = (part.clamp_min(1e-30) / shares).log()
+    tilts = torch.linalg.lstsq(scores, ratios.T).solution
+    of_cells = torch.vander(_scores(shares / shares.sum() @ numbers), degree + 1) @ tilts
+    found -= part @ numbers
+    for state, both in enumerate(part.T * weights):
+        there = numbers[state] > 0.0
+        target = numbers[state, there]
+        tilted = of_cells[there].T
+        tilted = target * (tilted - tilted.amax(1, keepdim=True)).clamp_min(_FAINTEST).exp()
+        tilted /= tilted.sum(1, keepdim=True)
+        total = both.sum()
+        for _ in range(_ROUNDS if total > 0.0 else 0):
+            tilted *= target / (both / total @ tilted)
+            tilted /= tilted.sum(1, keepdim=True)
+        found[:, there] += part[:, state, None] * tilted
+    return found
+
+
+def _polynomials(shares: Tensor) -> Tensor:
+    """Return orthonormal polynomials of normal scores, shape (degree, state), by Gram-Schmidt."""
+    scores = _scores(shares)
+    found = [torch.ones_like(scores)]
+    for degree in range(1, min(_DEGREE, len(shares) - 1) + 1):
+        new = scores**degree
+        for old in found:
+            new = new - (shares * new * old).sum() * old
+        found.append(new / (shares * new.square()).sum().sqrt().clamp_min(1e-6))
+    return torch.stack(found)[1:]
+
+
+def _scores(shares: Tensor) -> Tensor:
+    """Return the normal score of the middle of each of ordered states or cells."""
+    scores: Tensor = torch.special.ndtri((shares.cumsum(0) - shares / 2.0).clamp(1e-4, 1.0 - 1e-4))
+    return scores
