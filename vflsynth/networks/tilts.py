@@ -84,17 +84,16 @@ def within_states(
     correlation of 1 would have none within each state. Categories stay as they are: nothing says
     what is near.
     """
-    found = part @ cells
     n_ordered = len(shares) - int(kind == GATED)
     if kind == CATEGORIES or n_ordered == 1:
-        return found
+        return part @ cells
+    found = part[:, n_ordered:] @ cells[n_ordered:]
     part, shares, numbers = part[:, :n_ordered], shares[:n_ordered], cells[:n_ordered]
     degree = min(_DEGREE, n_ordered - 1)
     scores = torch.vander(_scores(shares / shares.sum()), degree + 1)
     ratios = (part.clamp_min(1e-30) / shares).log()
     tilts = torch.linalg.lstsq(scores, ratios.T).solution
     of_cells = torch.vander(_scores(shares / shares.sum() @ numbers), degree + 1) @ tilts
-    found -= part @ numbers
     for state, both in enumerate(part.T * weights):
         there = numbers[state] > 0.0
         target = numbers[state, there]
