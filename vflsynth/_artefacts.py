@@ -335,6 +335,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
     """Read safetensors, or raise ArtefactError."""
     try:
-        return {k: v.to(device) for k, v in load_tensors(path.read_bytes()).items()}
+        found = load_tensors(path.read_bytes())
+        # Cloned: products round by where memory starts, and these start anywhere in the file.
+        return {k: v.clone().to(device) for k, v in found.items()}
     except (OSError, SafetensorError, ValueError) as error:
         raise ArtefactError(f"{path} cannot be read: {error}") from error

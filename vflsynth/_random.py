@@ -121,7 +121,7 @@ class RandomStreams:
             drawn = np.stack([rng.permutation(n) for rng in self.numpy_generators(name, index)])
             if len(self._permutations) >= 2:  # a batch spans at most two consecutive ones
                 self._permutations.pop(next(iter(self._permutations)))
-            self._permutations[key] = torch.from_numpy(drawn).to(self.device)
+            self._permutations[key] = torch.tensor(drawn).to(self.device)
         return self._permutations[key]
 
     def _draw(
@@ -138,7 +138,7 @@ class RandomStreams:
             drawn = np.stack(
                 [draw(rng, (per_block, *shape)) for rng in self.numpy_generators(name, block)], 1
             )
-            cached = (block, torch.from_numpy(drawn).to(self.device))
+            cached = (block, torch.tensor(drawn).to(self.device))
             self._blocks[name] = cached
         return cached[1][position]
 

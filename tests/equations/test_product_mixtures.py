@@ -97,6 +97,16 @@ def test_states_of_components_and_cells_of_all_of_them_stay_as_they_are(kind, se
         torch.testing.assert_close(found[:, -1], part[:, -1])
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_within_states_are_the_same_wherever_memory_starts(seed):
+    weights, part, shares, cells, kind = column(ORDERED, seed=seed)
+    expected = within_states(weights, part, shares, cells, kind)
+    for start in range(8):
+        moved = torch.empty(start + part.numel(), dtype=part.dtype)[start:].view(part.shape)
+        found = within_states(weights, moved.copy_(part), shares, cells, kind)
+        assert torch.equal(found, expected)
+
+
 def test_tilts_within_states_are_those_between_them_fitted_to_both_shares():
     """Against loops over components and cells."""
     weights, part, shares, cells, _ = given = column(ORDERED)

@@ -166,7 +166,7 @@ def logan_0(
     critic = model.local_discriminators_["attacker"]
     rows = model.parties_["attacker"].transformer.transform(pd.DataFrame(asked, columns=columns))
     with torch.no_grad():
-        scores = critic(torch.from_numpy(rows).unsqueeze(0))
+        scores = critic(torch.tensor(rows).unsqueeze(0))
     return np.asarray(scores[0, :, 0].double())
 
 

@@ -140,6 +140,6 @@ def read_distance(
         baseline = float(frechet_distance_of_moments(*first, *second).mean())
     mean, covariance = whole_real
     columns = np.arange(real.total.shape[1]) if columns is None else columns
-    same_column = torch.from_numpy(columns[features][:, None] == columns[features][None, :])
+    same_column = torch.tensor(columns[features][:, None] == columns[features][None, :])
     naive = float(frechet_distance_of_moments(mean, covariance, mean, covariance * same_column))
     return Reading(value, interval, baseline, naive)

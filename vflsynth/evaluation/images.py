@@ -336,7 +336,7 @@ def _score(probabilities: Floats) -> float:
 
 
 def _probabilities(classifier: ImageClassifier, images: Floats) -> Floats:
-    logits = torch.from_numpy(np.concatenate(list(_outputs(classifier, classifier, images))))
+    logits = torch.tensor(np.concatenate(list(_outputs(classifier, classifier, images))))
     return logits.softmax(dim=1).numpy()
 
 
@@ -371,7 +371,7 @@ def _train(
                 rows = order[start : start + batch_size]
                 batch = _tensor(images[rows], torch.device(device))
                 optimiser.zero_grad(set_to_none=True)
-                classes = torch.from_numpy(labels[rows]).to(device)
+                classes = torch.tensor(labels[rows]).to(device)
                 torch.autograd.backward(loss(model, batch, classes))
                 optimiser.step()
     return model.eval()
@@ -380,7 +380,7 @@ def _train(
 def _tensor(images: Images, device: torch.device) -> Tensor:
     """Return images as the networks want them, shape (image, 1, height, width), in [0, 1]."""
     scaled = images / np.float32(255) if images.dtype == np.uint8 else images
-    return torch.from_numpy(np.ascontiguousarray(scaled, dtype=np.float32))[:, None].to(device)
+    return torch.tensor(np.ascontiguousarray(scaled, dtype=np.float32))[:, None].to(device)
 
 
 def _checked(images: Images) -> Images:

@@ -107,4 +107,4 @@ class GroupedSums:
             square = product[features][:, features]
             means.append(mean)
             covariances.append((square - count * np.outer(mean, mean)) / (count - 1))
-        return torch.from_numpy(np.stack(means)), torch.from_numpy(np.stack(covariances))
+        return torch.tensor(np.stack(means)), torch.tensor(np.stack(covariances))

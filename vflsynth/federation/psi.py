@@ -235,7 +235,7 @@ def _in_threads(work: Callable[[list[Any]], Sequence[bytes]], items: list[Any]) 
 def _to_tensor(points: Sequence[bytes]) -> Tensor:
     if any(len(point) != POINT for point in points):
         raise ProtocolError(f"a blinded key is not {POINT} bytes long")
-    return torch.from_numpy(np.frombuffer(b"".join(points), np.uint8).reshape(-1, POINT).copy())
+    return torch.tensor(np.frombuffer(b"".join(points), np.uint8).reshape(-1, POINT))
 
 
 def _to_bytes(points: Tensor) -> list[bytes]:

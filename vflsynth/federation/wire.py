@@ -209,6 +209,8 @@ def decode(data: bytes, max_bytes: int) -> Frame:
         raise _rejected("a header that is not JSON") from error
     try:
         tensors = load_tensors(data[end:]) if len(data) > end else {}
+        # Cloned: products round by where memory starts, and these start anywhere in the frame.
+        tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     except Exception as error:  # the library has no base class for all that it raises
         raise _rejected("tensors that are not safetensors") from error
     try:

@@ -74,9 +74,7 @@ class PrivateAutoregressiveParty(AutoregressiveParty):
     def start(self, network: ConditionalNetwork) -> None:
         """Start from the columns' published histograms."""
         drawn = [
-            self.layout.split(
-                torch.from_numpy(self.transformer.draw_independent(_DRAWN_RECORDS, rng))
-            )
+            self.layout.split(torch.tensor(self.transformer.draw_independent(_DRAWN_RECORDS, rng)))
             for rng in self.streams.numpy_generators("independent records")
         ]
         codes, values = (torch.stack(own).to(self.streams.device) for own in zip(*drawn))

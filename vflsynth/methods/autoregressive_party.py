@@ -136,7 +136,7 @@ class AutoregressiveParty(TrainableParty):
         parts = []
         for start in range(0, len(table), ENCODED_AT_ONCE):
             rows = self.transformer.transform(table.iloc[start : start + ENCODED_AT_ONCE])
-            codes, values = self.layout.split(torch.from_numpy(self.transformer.spread(rows)))
+            codes, values = self.layout.split(torch.tensor(self.transformer.spread(rows)))
             parts.append((codes.int(), values))
         codes, values = (torch.cat(own) for own in zip(*parts, strict=True))
         return codes.to(device), values.to(device)

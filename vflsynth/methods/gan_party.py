@@ -62,7 +62,7 @@ class GANParty(TrainableParty):
             The party's own: initial weights and Gumbel noise.
         """
         self.settings, self.schedule, self.streams = settings, schedule, streams
-        self.records = torch.from_numpy(self.encode()).to(streams.device)
+        self.records = torch.tensor(self.encode()).to(streams.device)
         self.generator = settings.generator.build(
             self.transformer.spans_, streams, self._hidden_streams()
         )

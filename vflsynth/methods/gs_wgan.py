@@ -57,7 +57,7 @@ class GSWGANCritic(Critic):
         (rng,) = self._sampling(party).numpy_generators("shards")
         size = schedule.n_records // n_shards
         dealt = rng.permutation(schedule.n_records)[: n_shards * size].reshape(n_shards, size)
-        rows = torch.from_numpy(dealt).to(party.streams.device)
+        rows = torch.tensor(dealt).to(party.streams.device)
         if schedule.replica_rows is not None:
             rows = schedule.replica_rows[0][rows]
         self.shards = rows
@@ -81,7 +81,7 @@ class GSWGANCritic(Critic):
         rows = self.shards[self._shard]
         (rng,) = self._sampling(party).numpy_generators("rows", step)
         drawn = rng.choice(len(rows), party.settings.batch_size, replace=False)
-        rows = rows[torch.from_numpy(drawn).to(rows.device)].unsqueeze(0)
+        rows = rows[torch.tensor(drawn).to(rows.device)].unsqueeze(0)
         real, fake = F.embedding(rows, party.records), party.fake(step, "discriminator")
         return self._of_batch(party, step, real, fake)
 

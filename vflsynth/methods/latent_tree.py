@@ -162,7 +162,7 @@ class LatentTreeMethod(Method):
         sampler = LatentTreeSampler(
             parents,
             [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)],
-            [torch.from_numpy(table) for table in party.columns],
+            [torch.tensor(table) for table in party.columns],
             [tree.first + group for group in party.group_of],
             [encoded_bins(histogram) for histogram in histograms],
             [histogram.has_missing for histogram in histograms],
@@ -180,4 +180,4 @@ def encoded_bins(histogram: NoisyHistogram) -> Tensor | None:
         return None
     mean, std = histogram.mean_and_std()
     ends = np.stack([histogram.cells.lows, histogram.cells.highs])
-    return torch.from_numpy((ends - mean) / std)
+    return torch.tensor((ends - mean) / std)

@@ -242,7 +242,7 @@ class LatentTreeParty(Party):
             self._grid.release(self._grid.count(table.ravel()), rng=self._noise).steps
             for table in tables
         ]
-        counts = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *steps]))
+        counts = torch.tensor(np.concatenate([np.zeros(0, np.int64), *steps]))
         return LatentTables(self.name, SERVER, step, counts, torch.tensor(self._sizes))
 
     @answers(MaskedStates)

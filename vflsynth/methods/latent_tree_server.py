@@ -170,7 +170,7 @@ def publish_tree(
         joint_shares(first_pair).sum(1) if parent < 0 else conditional_shares(counts(parent, node))
         for node, parent in enumerate(parents)
     ]
-    flat = torch.from_numpy(np.concatenate([table.ravel() for table in shares]))
+    flat = torch.tensor(np.concatenate([table.ravel() for table in shares]))
     trees, first = {}, 0
     for name, own in sizes.items():
         trees[name] = LatentTree(

@@ -36,7 +36,7 @@ class MarginalParty(Party):
         self.schedule = schedule
         encoded = self.encode()
         self.marginals = fit_marginals(encoded, self.transformer.spans_)
-        self._scores = torch.from_numpy(marginal_scores(self.marginals, encoded))
+        self._scores = torch.tensor(marginal_scores(self.marginals, encoded))
         self._masked = MaskedBlocks(self._mask, n_blocks)
 
     @answers(MaskedReal)

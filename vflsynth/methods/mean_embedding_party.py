@@ -156,7 +156,7 @@ class MeanEmbeddingParty(TrainableParty):
         parts = [np.zeros((0, self.frequencies.shape[1]), np.uint16)]
         for start in range(0, len(matched), _ROWS):
             encoded = self.transformer.transform(matched.iloc[start : start + _ROWS])
-            parts.append(angles_of(project_records(torch.from_numpy(encoded), self.frequencies)))
+            parts.append(angles_of(project_records(torch.tensor(encoded), self.frequencies)))
         return np.concatenate(parts)
 
     # -- what is learned of them -----------------------------------------------------------------

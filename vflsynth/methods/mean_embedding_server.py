@@ -150,7 +150,7 @@ class MeanEmbeddingServer:
         drawn = [encoding.draw_independent(DRAWN_RECORDS, rng) for encoding in encodings]
         target = shrink_mean_embedding(
             released,
-            *feature_moments(torch.from_numpy(np.concatenate(drawn, 1)) @ self._frequencies),
+            *feature_moments(torch.tensor(np.concatenate(drawn, 1)) @ self._frequencies),
             noise_std=self.features.error_std(n_records),
             n_records=n_records,
         )

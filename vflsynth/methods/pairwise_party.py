@@ -110,9 +110,9 @@ class PairwiseParty(Party):
             self.name,
             SERVER,
             step,
-            torch.from_numpy(np.concatenate(found)),
+            torch.tensor(np.concatenate(found)),
             torch.tensor(self._sizes),
-            torch.from_numpy(np.concatenate(self._shares)),
+            torch.tensor(np.concatenate(self._shares)),
             torch.tensor(self._kinds),
         )
 
@@ -145,7 +145,7 @@ class PairwiseParty(Party):
         weights = self.mixture.weights.double()
         parts = torch.split(self.mixture.shares.double(), self._sizes, 1)
         return [
-            within_states(weights, part, torch.from_numpy(shares), torch.from_numpy(cells), kind)
+            within_states(weights, part, torch.tensor(shares), torch.tensor(cells), kind)
             for part, shares, cells, kind in zip(
                 parts, self._shares, self.cells, self._kinds, strict=True
             )

@@ -147,13 +147,13 @@ class PairwiseServer:
         n_records = 1.0
         if pairs.any():  # every table counts all records
             n_records = max(1.0, float(counts.sum(axis=(1, 3))[pairs].mean()))
-        known = torch.from_numpy(marginals).float()
+        known = torch.tensor(marginals).float()
         expected = marginals[:, :, None, None] * marginals
         return fit_product_mixture(
             known,
-            torch.from_numpy(counts / n_records).float(),
-            torch.from_numpy(variance / n_records**2).float(),
-            torch.from_numpy(expected * (1.0 - expected) / n_records).float(),
+            torch.tensor(counts / n_records).float(),
+            torch.tensor(variance / n_records**2).float(),
+            torch.tensor(expected * (1.0 - expected) / n_records).float(),
             tilt_basis(known, kinds),
             start,
             split,

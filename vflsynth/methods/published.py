@@ -37,13 +37,13 @@ def published_histograms(
         party,
         SERVER,
         step,
-        counts=torch.from_numpy(np.concatenate([h.steps for h in histograms])),
+        counts=torch.tensor(np.concatenate([h.steps for h in histograms])),
         n_cells=torch.tensor([len(h.counts) for h in histograms]),
         exponents=torch.tensor([h.exponent for h in histograms]),
         noise_stds=torch.tensor([h.noise_std for h in histograms], dtype=torch.float64),
         numeric=torch.tensor([isinstance(h.column, Bounds) for h in histograms]),
-        lows=torch.from_numpy(lows),
-        highs=torch.from_numpy(highs),
+        lows=torch.tensor(lows),
+        highs=torch.tensor(highs),
         seed=seed,
     )
 

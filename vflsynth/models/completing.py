@@ -258,7 +258,7 @@ def _block(
     chosen = (shares.cumsum(1) / sums[:, None] < places[:, None]).sum(1).clip(0, n_draws - 1)
     rows_of = np.arange(n_records) * n_draws + chosen
     if not tables:
-        kept = torch.from_numpy(rows_of)
+        kept = torch.tensor(rows_of)
         tables = {
             name: _decoded(halves[name], rows[kept.to(rows.device)], own)
             for name, rows in drawn.items()
@@ -284,7 +284,7 @@ def _known(facts: Evidence, n_draws: int, device: torch.device) -> Known:
     """Repeat what is known of every record for all its draws."""
 
     def repeated(own: npt.NDArray[Any]) -> Tensor:
-        return torch.from_numpy(own if len(own) == 1 else own.repeat(n_draws, 0)).to(device)
+        return torch.tensor(own if len(own) == 1 else own.repeat(n_draws, 0)).to(device)
 
     numbers = [
         repeated(np.stack(own, 1)) if own else torch.zeros(1, 0, dtype=torch.float64, device=device)

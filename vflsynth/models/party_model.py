@@ -338,6 +338,6 @@ def with_keys(table: pd.DataFrame, minter: KeyMinter, on: Hashable) -> pd.DataFr
 def _block(rows: npt.NDArray[np.float32], start: int, device: torch.device) -> torch.Tensor:
     """Rows of one block, filled up with zeros."""
     part = torch.zeros(SAMPLE_BLOCK, rows.shape[1])
-    own = torch.from_numpy(np.ascontiguousarray(rows[start : start + SAMPLE_BLOCK], np.float32))
+    own = torch.tensor(np.ascontiguousarray(rows[start : start + SAMPLE_BLOCK], np.float32))
     part[: len(own)] = own
     return part.to(device)

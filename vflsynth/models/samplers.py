@@ -304,7 +304,7 @@ class MarginalSampler(RowSampler):
         else:
             scores = latent.double() @ self.loadings.double()
         rows = draw_marginals(self.marginals, scores[0].double().numpy(), self.width)
-        return torch.from_numpy(rows.astype(np.float32))
+        return torch.tensor(rows.astype(np.float32))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the marginals."""

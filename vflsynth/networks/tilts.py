@@ -92,7 +92,8 @@ def within_states(
     degree = min(_DEGREE, n_ordered - 1)
     scores = torch.vander(_scores(shares / shares.sum()), degree + 1)
     ratios = (part.clamp_min(1e-30) / shares).log()
-    tilts = torch.linalg.lstsq(scores, ratios.T).solution
+    # The default driver's last bits depend on where memory starts; one by singular values' do not.
+    tilts = torch.linalg.lstsq(scores, ratios.T, driver="gelsd").solution
     of_cells = torch.vander(_scores(shares / shares.sum() @ numbers), degree + 1) @ tilts
     for state, both in enumerate(part.T * weights):
         there = numbers[state] > 0.0

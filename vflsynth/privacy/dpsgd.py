@@ -311,4 +311,4 @@ def noisy_mean(
     Source: Abadi et al. 2016, Algorithm 1.
     """
     noisy = grid.release(gradient_sum.cpu().numpy(), rng=rng)
-    return torch.from_numpy(noisy.values) / expected_batch_size
+    return torch.tensor(noisy.values) / expected_batch_size

@@ -68,7 +68,7 @@ def random_frequencies(
     if not bandwidths or min(bandwidths) <= 0.0:
         raise PrivacyParameterError("bandwidths", bandwidths, "one or more positive numbers")
     scales = np.resize(np.asarray(bandwidths, dtype=np.float64), n_features // 2)
-    return torch.from_numpy(rng.standard_normal((encoded_dim, n_features // 2)) / scales)
+    return torch.tensor(rng.standard_normal((encoded_dim, n_features // 2)) / scales)
 
 
 def project_records(records: Tensor, frequencies: Tensor) -> Tensor:

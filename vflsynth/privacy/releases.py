@@ -197,7 +197,7 @@ class Grid:
             Published and then rounded to the tensor's type.
         """
         published = self.release(self.truncate(vector.detach().cpu().numpy()), rng=rng)
-        return torch.from_numpy(published.values).to(vector)
+        return torch.tensor(published.values).to(vector)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

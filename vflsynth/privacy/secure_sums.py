@@ -115,7 +115,7 @@ class FeatureSum:
 
         Rounding puts points a little inside the circle on average; that is undone.
         """
-        return torch.from_numpy(Release(steps, self.grid).values * self._feature)
+        return torch.tensor(Release(steps, self.grid).values * self._feature)
 
     def error_std(self, n_records: float) -> float:
         """Return what `features` errs by, besides rounding: noise, and windows of so many records.

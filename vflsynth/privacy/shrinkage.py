@@ -108,7 +108,7 @@ def shrink_mean_embedding(
         noise_variance=(noise_std / n_records) ** 2,
         n_records=n_records,
     )
-    estimate: Tensor = mean + directions @ (torch.from_numpy(kept) * coordinates)
+    estimate: Tensor = mean + directions @ (torch.tensor(kept) * coordinates)
     return estimate
 
 

@@ -143,7 +143,7 @@ class Schedule:
         q, r = np.linalg.qr(generator.standard_normal((size, size)))
         # The signs make the distribution exactly uniform (Mezzadri 2007).
         rotation = (q * np.sign(np.diagonal(r))).astype(np.float32)
-        return torch.from_numpy(rotation).to(self.streams.device)
+        return torch.tensor(rotation).to(self.streams.device)
 
 
 class HeldOutSchedule(Schedule):
@@ -241,7 +241,7 @@ class SubsetSchedule(Schedule):
             rng.choice(self.n_records, self.batch_size, replace=False)
             for rng in self.sampling.numpy_generators("rows", step)
         ]
-        return self._of_replica(torch.from_numpy(np.stack(drawn)).to(self.streams.device))
+        return self._of_replica(torch.tensor(np.stack(drawn)).to(self.streams.device))
 
 
 class PoissonSchedule(SubsetSchedule):
@@ -292,7 +292,7 @@ class PoissonSchedule(SubsetSchedule):
         rows = np.zeros((len(drawn), self._n_places(drawn)), np.int64)
         for replica, own in enumerate(drawn):
             rows[replica, : len(own)] = own
-        return self._of_replica(torch.from_numpy(rows).to(self.streams.device))
+        return self._of_replica(torch.tensor(rows).to(self.streams.device))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -321,7 +321,7 @@ class PoissonSchedule(SubsetSchedule):
             fakes[replica, : len(draws)] = np.floor(draws[:, 0] * self.batch_size)
             weights[replica, : len(draws)] = draws[:, 1]
         device = self.streams.device
-        return torch.from_numpy(fakes).to(device), torch.from_numpy(weights).to(device)[..., None]
+        return torch.tensor(fakes).to(device), torch.tensor(weights).to(device)[..., None]
 
     def n_real(self, step: int) -> Tensor:
         """Count the records drawn for each replica's batch, int64, shape (replica,)."""

@@ -432,4 +432,4 @@ def _replica_rows(replica_rows: npt.ArrayLike | None, replicas: int) -> Tensor |
         )
     if rows.size == 0:
         raise ParameterError("replica_rows must name at least one record per replica")
-    return torch.from_numpy(rows.astype(np.int64))
+    return torch.tensor(rows.astype(np.int64))

@@ -226,7 +226,7 @@ def record_blocks(n_records: int, width: int) -> list[slice]:
 def tensor_of(elements: Elements) -> Tensor:
     """Return ring elements for a message: as signed numbers of the same bits, but for bytes."""
     kind = elements.dtype if elements.itemsize == 1 else f"i{elements.itemsize}"
-    return torch.from_numpy(np.ascontiguousarray(elements).view(kind))
+    return torch.from_numpy(np.ascontiguousarray(elements).view(kind))  # noqa: TID251 - integers
 
 
 def elements_of(
@@ -266,7 +266,7 @@ def bytes_of(elements: Elements, bits: int) -> Tensor:
     """
     every = np.ascontiguousarray(elements).astype(elements.dtype.newbyteorder("<")).view(np.uint8)
     every = every.reshape(*elements.shape, elements.itemsize)[..., : bits // 8]
-    return torch.from_numpy(np.ascontiguousarray(every))
+    return torch.from_numpy(np.ascontiguousarray(every))  # noqa: TID251 - integers
 
 
 def elements_from(tensor: Tensor | None, shape: Sequence[int], what: str, bits: int) -> Elements:

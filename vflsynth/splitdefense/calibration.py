@@ -53,11 +53,11 @@ class Calibration:
             Of one replica: what made these labels of the true ones. The regression is through it.
         """
         spread = float(scores.std())
-        scaled = torch.from_numpy((scores - scores.mean()) / (spread if spread > 0.0 else 1.0))
-        sign = torch.from_numpy(2.0 * labels - 1.0)
+        scaled = torch.tensor((scores - scores.mean()) / (spread if spread > 0.0 else 1.0))
+        sign = torch.tensor(2.0 * labels - 1.0)
 
         def objective(found: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
-            at = torch.from_numpy(found).requires_grad_()
+            at = torch.tensor(found).requires_grad_()
             log_p = torch.nn.functional.logsigmoid(sign * (at[0] * scaled + at[1]))
             if channel is not None:
                 log_p = channel.log_probability(log_p.unsqueeze(0))[0]

@@ -201,7 +201,7 @@ class SplitMethod(Method):
         holder, device, n_classes = self._holder, streams.device, self.target.n_classes
         own: Any = holder.party if holder.seat.has_columns else None
         matched = holder.party.matched_rows
-        truth = torch.from_numpy(self.target.codes[matched]).to(device)
+        truth = torch.tensor(self.target.codes[matched]).to(device)
         labels = torch.stack(
             [
                 truth
@@ -220,7 +220,7 @@ class SplitMethod(Method):
             self._class_weights(shares),
             None
             if self._sample_weight is None
-            else torch.from_numpy(self._sample_weight[matched]).to(device),
+            else torch.tensor(self._sample_weight[matched]).to(device),
         )
         around = Surroundings(
             settings,

@@ -102,7 +102,7 @@ class BottomModel(_Half):
 
         What did not occur in training is encoded as `TableTransformer.transform` says.
         """
-        encoded = torch.from_numpy(self.transformer.transform(frame, unseen="neutral")).double()
+        encoded = torch.tensor(self.transformer.transform(frame, unseen="neutral")).double()
         return outputs_of(self.network, encoded, 1)
 
     def write(self, folder: Path) -> None:

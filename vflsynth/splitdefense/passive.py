@@ -54,7 +54,7 @@ class SplitParty(TrainableParty):
     ) -> None:
         """Encode the records, and make the bottom model and its optimiser."""
         self.schedule = schedule
-        self.records = torch.from_numpy(self.encode()).to(streams.device)
+        self.records = torch.tensor(self.encode()).to(streams.device)
         encoding = None
         if settings.numeric_bins:
             replicas = len(streams.secrets)

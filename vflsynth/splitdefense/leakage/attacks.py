@@ -239,10 +239,10 @@ def gradient_matching(evidence: Evidence, random_state: int = 0) -> float:
     rng = np.random.default_rng(random_state)
     labels, n_classes = evidence.labels, evidence.n_classes
     rows = rng.permutation(len(labels))[:_MATCHED_RECORDS]
-    outputs = torch.from_numpy(_standardised(evidence.last_features[rows])).unsqueeze(0)
-    target = torch.from_numpy(evidence.mean_gradients[rows].astype(np.float32)).unsqueeze(0)
+    outputs = torch.tensor(_standardised(evidence.last_features[rows])).unsqueeze(0)
+    target = torch.tensor(evidence.mean_gradients[rows].astype(np.float32)).unsqueeze(0)
     target = target / target.square().mean().sqrt().clamp_min(1e-30)
-    prior = torch.from_numpy(np.bincount(labels, minlength=n_classes) / len(labels)).float()
+    prior = torch.tensor(np.bincount(labels, minlength=n_classes) / len(labels)).float()
     streams = RandomStreams([rng.bytes(32)])
     surrogate = Perceptron([outputs.shape[-1], 32, n_classes], streams=streams, name="surrogate")
     guess = torch.zeros(1, len(rows), n_classes)
@@ -265,7 +265,7 @@ def gradient_matching(evidence: Evidence, random_state: int = 0) -> float:
         objective.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     soft = guess.detach().softmax(-1)
-    truth = torch.from_numpy(labels[rows])
+    truth = torch.tensor(labels[rows])
 
     def folded(positive: Tensor) -> Tensor:
         return torch.stack([fold(auc(soft[0, :, c], positive)) for c in range(n_classes)]).amax()
@@ -277,9 +277,9 @@ def _ranking(values: npt.NDArray[np.float32], labels: Rows, n_classes: int) -> f
     """Folded AUC along the first principal direction; of each class against the rest."""
     if not values.shape[1]:  # no column varies: all records are alike
         return 0.5
-    rows = torch.from_numpy(values.astype(np.float64)).unsqueeze(0)
+    rows = torch.tensor(values.astype(np.float64)).unsqueeze(0)
     main = (rows @ principal_direction(rows))[0, :, 0]
-    truth = torch.from_numpy(labels)
+    truth = torch.tensor(labels)
     return float(one_against_rest(lambda positive: fold(auc(main, positive)), truth, n_classes))
 
 
@@ -290,7 +290,7 @@ def _grouping(values: npt.NDArray[np.float32], evidence: Evidence, rng: Generato
     )
     if odds is None:
         return float("nan")
-    scores, truth = torch.from_numpy(odds.T.copy()), torch.from_numpy(evidence.labels)
+    scores, truth = torch.tensor(odds.T.copy()), torch.tensor(evidence.labels)
 
     def best(positive: Tensor) -> Tensor:
         return fold(auc(scores, positive)).amax()
@@ -347,8 +347,8 @@ def _fine_tuned(
     others = _others(evidence.labels, known)
     if not _measurable(evidence.labels[known], evidence.labels[others]):
         return _NOT_APPLICABLE
-    labels = torch.from_numpy(evidence.labels)
-    records = torch.from_numpy(evidence.encoded).unsqueeze(0)
+    labels = torch.tensor(evidence.labels)
+    records = torch.tensor(evidence.encoded).unsqueeze(0)
     bottom = copy.deepcopy(bottom_model).float()
     secret = np.random.default_rng(random_state).bytes(32)
     head = Perceptron(

@@ -451,7 +451,7 @@ def _number(value: Any, form: str = ".3f") -> str:
 
 def _line(evidence: Evidence) -> npt.NDArray[np.float64]:
     """Last gradients along their first principal direction, (record,)."""
-    rows = torch.from_numpy(evidence.last_gradients).double().unsqueeze(0)
+    rows = torch.tensor(evidence.last_gradients).double().unsqueeze(0)
     line: npt.NDArray[np.float64] = (rows @ principal_direction(rows))[0, :, 0].numpy()
     return line
 

@@ -65,8 +65,8 @@ def completed_with_guesses(
     learned nothing, the weight of 50 can draw all guesses to one class.
     """
     n, repeats = len(records), len(known)
-    x = torch.from_numpy(records)
-    one_hot = F.one_hot(torch.from_numpy(labels), n_classes).float()
+    x = torch.tensor(records)
+    one_hot = F.one_hot(torch.tensor(labels), n_classes).float()
     others = np.stack([np.setdiff1d(np.arange(n), rows) for rows in known])
     bottom = _repeated(copy.deepcopy(bottom_model).float(), repeats)
     streams = RandomStreams([rng.bytes(32) for _ in known])
@@ -81,7 +81,7 @@ def completed_with_guesses(
 
     def drawn(pools: npt.NDArray[np.intp]) -> Tensor:
         places = rng.integers(pools.shape[1], size=(repeats, _BATCH))
-        return torch.from_numpy(np.take_along_axis(pools, places, 1))
+        return torch.tensor(np.take_along_axis(pools, places, 1))
 
     whole = nn.ModuleList([bottom, head])
     optimizer = FlatAdam(whole, learning_rate=_LEARNING_RATE, betas=(0.9, 0.999))
@@ -92,7 +92,7 @@ def completed_with_guesses(
             guesses = (logits(x[unlabelled]) / _TEMPERATURE).softmax(-1)
         rows = torch.cat([x[labelled], x[unlabelled]], 1)
         targets = torch.cat([one_hot[labelled], guesses], 1)
-        partners = torch.from_numpy(rng.permutation(2 * _BATCH))
+        partners = torch.tensor(rng.permutation(2 * _BATCH))
         share = float(max(portion := rng.beta(_MIXING, _MIXING), 1.0 - portion))
         rows = torch.lerp(rows[:, partners], rows, share)
         targets = torch.lerp(targets[:, partners], targets, share)
