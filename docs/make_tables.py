@@ -1,4 +1,4 @@
-"""Write the tables of messages into the pages that have them: python docs/make_tables.py."""
+"""Write the tables that code declares into the pages that have them: python docs/make_tables.py."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from vflsynth.mechanisms import Asked, Cover, Discriminators, Length
-from vflsynth.privacy import PublicSchema
+from vflsynth.mechanisms import Asked, Cover, Discriminators, Length, Mechanism, Plan
+from vflsynth.mechanisms.planning import RECIPIENTS
+from vflsynth.privacy import PrivacyLedger, PublicSchema
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol.tables import leaving_table, protocol_table
 from vflsynth.registry import Members
@@ -25,6 +26,7 @@ def main() -> None:
 def made_tables() -> dict[str, str]:
     """Return the table of each page that has one."""
     return {
+        "docs/explanation/privacy.md": protection_table(),
         "docs/explanation/protocol.md": leaving_table(covers()),
         "docs/organisations.md": protocol_table(),
     }
@@ -33,7 +35,7 @@ def made_tables() -> dict[str, str]:
 def with_table(page: str, table: str) -> str:
     """Return a page with another table between its markers."""
     return re.sub(
-        r"(?<=<!-- messages -->\n).*?(?=<!-- end messages -->)",
+        r"(?<=<!-- made table -->\n).*?(?=<!-- end of made table -->)",
         lambda _: f"\n{table}\n\n",
         page,
         flags=re.DOTALL,
@@ -42,19 +44,58 @@ def with_table(page: str, table: str) -> str:
 
 def covers() -> dict[str, Mapping[str, Cover]]:
     """Return what each mechanism's plan pays for; numbers are of no importance here."""
-    columns = {"party": ColumnCounts(2)}
+    return {
+        kind.__name__: plan_of(kind, Discriminators.PRIVATE).covers
+        for kind in Members("mechanisms").values()
+    }
+
+
+def protection_table() -> str:
+    """Return from whom people in the data are protected, as the ledgers of all mechanisms say."""
+    synthesizers: dict[tuple[str, ...], list[str]] = {}
+    for synthesizer in Members("synthesizers").values():
+        for mechanism, method in synthesizer.methods.items():
+            if mechanism is not None:
+                holder = "joined" if synthesizer.joins else None
+                ledger = plan_of(mechanism, method.owners, holder).ledger
+                row = (f"`{mechanism.__name__}`", *protected_from(ledger, joined=synthesizer.joins))
+                synthesizers.setdefault(row, []).append(f"`{synthesizer.__name__}`")
+    head = (
+        "of",
+        "recipients of the table",
+        "the server",
+        "other parties",
+        "party and server together",
+    )
+    lines = [f"| `privacy=` | {' | '.join(head)} |", "|---" * 6 + "|"]
+    for (mechanism, *cells), names in sorted(synthesizers.items()):
+        lines.append(f"| {mechanism} | {', '.join(sorted(names))} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def protected_from(ledger: PrivacyLedger, *, joined: bool) -> tuple[str, str, str, str]:
+    """Say of recipients, server, other parties, and the latter two together, what ledgers say."""
+    protected = [who for who in ledger.protected_against if "how many records" not in who]
+    recipients = "yes" if RECIPIENTS in protected else "no"
+    if ledger.condition and recipients == "yes":
+        recipients = "**conditional**"
+    server = any(who.startswith("the server") for who in protected)
+    parties = any("the other parties" in who for who in protected)
+    insiders = (server, parties, False)
+    return recipients, *("joined" if joined else "yes" if safe else "no" for safe in insiders)
+
+
+def plan_of(kind: type[Mechanism], owners: Discriminators, holder: str | None = None) -> Plan:
+    """Return a mechanism's plan; numbers are of no importance here."""
+    mechanism = kind(noise_multiplier=1.0, delta=1e-4)
+    known = mechanism.get_params()
+    if "public_schema" in known:
+        mechanism.set_params(public_schema=PublicSchema())
+    if "n_records" in known:
+        mechanism.set_params(n_records=1_000)
     length = Length.of(1_000, 100, 1)
-    found = {}
-    for kind in Members("mechanisms").values():
-        mechanism = kind(noise_multiplier=1.0, delta=1e-4)
-        known = mechanism.get_params()
-        if "public_schema" in known:
-            mechanism.set_params(public_schema=PublicSchema())
-        if "n_records" in known:
-            mechanism.set_params(n_records=1_000)
-        asked = Asked(1_000, Discriminators.PRIVATE, plain=length, groups={"party": [2]})
-        found[kind.__name__] = mechanism.plan(columns, asked).covers
-    return found
+    asked = Asked(1_000, owners, plain=length, groups={"party": [2]}, holder=holder)
+    return mechanism.plan({"party": ColumnCounts(2)}, asked)
 
 
 if __name__ == "__main__":
