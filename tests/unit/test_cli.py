@@ -481,6 +481,48 @@ def test_a_fit_needs_tables(capsys):
     assert "there are no tables; name them as PARTY=FILE, or in --config" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("odd", ["unknown", "", "1"])
+def test_one_value_of_a_private_csv_moves_no_other(odd, tmp_path):
+    """True and false alone are truth values to a program that looks at all of them."""
+
+    def counts(last):
+        values = ["true", "false"] * 100
+        values[-1] = last
+        for party, column in {"lab": values, "clinic": range(200)}.items():
+            lines = [f"{i},{value}" for i, value in enumerate(column)]
+            (tmp_path / f"{party}.csv").write_text("\n".join([f"id,x_{party}", *lines]) + "\n")
+        tables = [f"{party}={tmp_path / party}.csv" for party in ("lab", "clinic")]
+        assert main(["fit", "--quiet", "--config", str(tmp_path / "run.toml"), *tables,
+                     "--output", str(tmp_path / "model")]) == 0  # fmt: skip
+        half = json.loads((tmp_path / "model/parties/lab/party.json").read_text())
+        (column,) = half["transformer"]["transformers"]
+        shutil.rmtree(tmp_path / "model")
+        return np.array(column["state"]["counts"]) * 2.0 ** column["state"]["exponent"]
+
+    (tmp_path / "run.toml").write_text(
+        """
+method = "MixtureSynthesizer"
+on = "id"
+[parameters]
+n_components = 2
+[parameters.privacy]
+mechanism = "pairwise_tables"
+noise_multiplier = 0.01
+delta = 1e-6
+[privacy.categories]
+x_lab = ["true", "false"]
+[privacy.bounds]
+x_clinic = [0, 200]
+[privacy.dtypes]
+id = "int64"
+x_lab = "str"
+x_clinic = "Int64"
+"""
+    )
+    moved = counts(odd) - counts("false")
+    assert np.abs(moved).max() == pytest.approx(1.0, abs=0.3)
+
+
 @pytest.mark.parametrize(
     ("text", "read"),
     [

@@ -277,7 +277,8 @@ def _audited(
         configuration = configured.configured(options, options.real)
         configuration.make().method()  # checks all parameters
         check_file("--output", options.output, configuration.parties.values())
-        frames, on = _read(configuration.parties, configuration.on)
+        dtypes = configuration.make().method().stated_dtypes
+        frames, on = _read(configuration.parties, configuration.on, dtypes)
         return configured.synthesizer(configuration, frames, quiet=True), frames, on
     if configured.is_configured(options):
         raise ParameterError(
@@ -287,15 +288,17 @@ def _audited(
     model = open_model(options.model)
     if not isinstance(model, BaseSynthesizer):
         raise ParameterError(f"{options.model} is one party's half; an audit needs the whole model")
-    frames, on = _read(by_party(options.real), options.on)
+    frames, on = _read(by_party(options.real), options.on, model.method().stated_dtypes)
     check_tables(model, frames, on)
     return clone(model), frames, on
 
 
-def _read(files: Mapping[str, Path], key: str | None) -> tuple[dict[str, pd.DataFrame], Hashable]:
+def _read(
+    files: Mapping[str, Path], key: str | None, dtypes: Mapping[Hashable, Any]
+) -> tuple[dict[str, pd.DataFrame], Hashable]:
     if not files:
         raise ParameterError(f"there are no tables; give them with --real {PARTY_FILES}")
-    frames = read_party_frames(files)
+    frames = read_party_frames(files, dtypes)
     return frames, key_label(frames.values(), key)
 
 

@@ -158,8 +158,8 @@ def run(options: argparse.Namespace) -> int:
         )
     _check_targets(options, configuration)
     arguments = _arguments(synth, options, configuration)
-    synth.method()  # checks all parameters before anything is read
-    frames = read_party_frames(configuration.parties)
+    method = synth.method()  # checks all parameters before anything is read
+    frames = read_party_frames(configuration.parties, method.stated_dtypes)
     synth = configured.synthesizer(configuration, frames, quiet=options.quiet)
     synth.fit(frames, on=key_label(frames.values(), configuration.on), **arguments)
     if synth.interrupted_:

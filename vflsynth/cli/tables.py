@@ -7,6 +7,7 @@ import logging
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -65,20 +66,32 @@ def by_party(files: Iterable[PartyFile]) -> dict[str, Path]:
     return paths
 
 
-def read_party_frames(paths: Mapping[str, Path]) -> dict[str, pd.DataFrame]:
+def read_party_frames(
+    paths: Mapping[str, Path], dtypes: Mapping[Hashable, Any] | None = None
+) -> dict[str, pd.DataFrame]:
     """Read the tables of all parties.
+
+    Parameters
+    ----------
+    paths : mapping of party to Path
+    dtypes : mapping of column to dtype, optional
+        Of a private fit, those that were stated.
 
     Raises
     ------
     TableFileError
         If a file cannot be read.
+    ColumnKindError
+        If a value is not of the type that was stated.
     """
-    return {party: read(path, party) for party, path in paths.items()}
+    return {party: read(path, party, dtypes) for party, path in paths.items()}
 
 
-def read(path: Path, party: str | None = None) -> pd.DataFrame:
+def read(
+    path: Path, party: str | None = None, dtypes: Mapping[Hashable, Any] | None = None
+) -> pd.DataFrame:
     """Read one table and say so."""
-    frame = read_table(path, party=party)
+    frame = read_table(path, party=party, dtypes=dtypes)
     logger.info("read %s: %s rows, %s columns", path, f"{len(frame):,}", len(frame.columns))
     return frame
 

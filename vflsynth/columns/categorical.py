@@ -33,6 +33,7 @@ from vflsynth.exceptions import (
     ParameterError,
     UnseenValueError,
 )
+from vflsynth.frames.typed import places_in_order
 
 ONE_HOT_CATEGORIES = 256
 """Most values of one one-hot code; columns that have more get a code in two parts."""
@@ -276,13 +277,7 @@ class CategoricalTransformer(ColumnTransformer):
         """Positions of `values` in slot order, which must not depend on the order of records."""
         if isinstance(dtype, pd.CategoricalDtype):
             return np.argsort(dtype.categories.get_indexer(pd.Index(values)))
-        try:
-            order = sorted(range(len(values)), key=values.__getitem__)
-        except TypeError:  # mixed types
-            order = sorted(
-                range(len(values)), key=lambda i: (type(values[i]).__name__, repr(values[i]))
-            )
-        return np.array(order, dtype=np.intp)
+        return np.array(places_in_order(values), dtype=np.intp)
 
     def encode_new_into(self, column: pd.Series[Any], out: Matrix) -> int:
         """Write each record's slot; unseen values get the slot of rare ones, or zeros."""

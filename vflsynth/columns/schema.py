@@ -120,10 +120,12 @@ class PublicSchema:
         Columns of labels. Those of an ordered column are in its order.
     dtypes : mapping of column to dtype, or "given", optional
         Types of the columns, and of the key column if there is one: names that pandas knows, such
-        as "Int64", "float64", "boolean", "str" or "datetime64[us]", or dtypes. Tables are converted
-        to them. "given" insists on the types that the tables have, for tables from files or
-        programs that fix them (parquet, a database). Private fits need one or the other, for a type
-        that was inferred from the values is of the records: one blank turns integers to floats.
+        as "Int64", "float64", "boolean", "str" or "datetime64[us]", or dtypes. Files that have no
+        types (csv) are read in them, value by value; tables in memory are converted, but what a
+        program made of text is not made text again, see `vflsynth.frames.typed`. "given" insists on
+        the types that the tables have, for tables from files or programs that fix them (parquet, a
+        database). Private fits need one or the other, for a type that was inferred from the values
+        is of the records: one blank turns integers to floats.
 
     Raises
     ------
@@ -167,18 +169,25 @@ class PublicSchema:
             self[column]
         if self.dtypes != "given" and not isinstance(self.dtypes, Mapping):
             raise PrivacyParameterError("dtypes", self.dtypes, 'a type per column, or "given"')
-        for column in self.dtypes if isinstance(self.dtypes, Mapping) else ():
+        for column in self.stated_dtypes:
             self.dtype_of(column)
+
+    @property
+    def stated_dtypes(self) -> Mapping[Hashable, Any]:
+        """Types by column; none if those that the tables have are insisted on."""
+        return self.dtypes if isinstance(self.dtypes, Mapping) else {}
 
     def dtype_of(self, column: Hashable) -> Any:
         """Return the dtype that is stated of a column, or None."""
-        if not isinstance(self.dtypes, Mapping) or column not in self.dtypes:
+        if column not in self.stated_dtypes:
             return None
         try:
-            return pd.api.types.pandas_dtype(self.dtypes[column])
+            return pd.api.types.pandas_dtype(self.stated_dtypes[column])
         except TypeError as error:
             raise PrivacyParameterError(
-                "dtypes", self.dtypes[column], f"a type that pandas knows, for column {column!r}"
+                "dtypes",
+                self.stated_dtypes[column],
+                f"a type that pandas knows, for column {column!r}",
             ) from error
 
     def __contains__(self, column: Hashable) -> bool:

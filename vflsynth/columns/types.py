@@ -9,8 +9,10 @@ import pandas as pd
 
 from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.columns.base import naming
-from vflsynth.columns.schema import PublicSchema
-from vflsynth.exceptions import ColumnKindError, PartyDataError
+from vflsynth.columns.schema import Categories, PublicSchema
+from vflsynth.exceptions import PartyDataError
+from vflsynth.frames.alignment import only_counts_rows
+from vflsynth.frames.typed import in_order, with_type
 
 _NULLABLE = {"b": "boolean", "i": "Int64", "u": "UInt64", "f": "float64"}
 
@@ -37,15 +39,19 @@ def with_public_types(
     PartyDataError
         If nobody stated the type of a column.
     ColumnKindError
-        If a column's values are not of the type that was stated.
+        If a column's values are not of the type that was stated, or cannot have been read so.
 
     Notes
     -----
-    Privacy: types that a program inferred from values are not public. What is published has the
-    types of the schema, whatever the table's are.
+    Privacy: types that a program inferred from values are not public, and neither is what became of
+    all values because of one (`vflsynth.frames.typed`). What is published has the types of the
+    schema, whatever the table's are; categories without an order are sorted.
     """
     if schema is not None and schema.dtypes == "given":
-        return frame
+        typed = frame.copy(deep=False)
+        for name in frame.columns:
+            typed[name] = in_order(frame[name])
+        return typed
     stated: dict[Hashable, Any] = {
         label: None if schema is None else schema.dtype_of(label) for label in frame.columns
     }
@@ -59,19 +65,30 @@ def with_public_types(
             "were fixed without looking at the records, as parquet files and databases do",
             party=party,
         )
+    assert schema is not None, "it states all types"
     typed = frame.copy(deep=False)
     for label, dtype in stated.items():
+        public = schema.get(label)
+        labels = public.values if isinstance(public, Categories) else None
         with naming(party, label):
-            try:
-                typed[label] = frame[label].astype(dtype)
-            except (TypeError, ValueError, OverflowError) as error:
-                raise ColumnKindError(
-                    f"its values are not all of the type {dtype} that public_schema states",
-                    fix="state a type that can hold them; 'Int64' and 'boolean' hold blanks, "
-                    "'int64' and 'bool' do not",
-                    column=label,
-                ) from error
-    return typed
+            typed[label] = with_type(frame[label], dtype, labels)
+    return typed.set_axis(_public_index(frame.index, schema))
+
+
+def _public_index(index: pd.Index, schema: PublicSchema) -> pd.Index:
+    """Return the index, by which records match if there is no key column, in a public type.
+
+    If nobody stated it, keys are minted as text, as those of objects are: that all are numbers, or
+    consecutive ones, was found out by looking at all of them.
+    """
+    if isinstance(index, pd.MultiIndex) or only_counts_rows(index):
+        return index
+    dtype = schema.dtype_of(index.name) if index.name is not None else None
+    if dtype is None:
+        found: pd.Index = pd.Index(index, dtype=object)
+    else:
+        found = pd.Index(with_type(index.to_series(), dtype), name=index.name)
+    return found
 
 
 def _proposal(dtype: Any) -> Hashable:

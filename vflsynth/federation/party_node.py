@@ -439,7 +439,8 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
     schema = with_own_public(site.schema, site_contract(job, site), site.party)
     if method.is_private:  # before the records are read
         schema = schema_of_files(schema, {f"site {site.party!r}: job {job.name!r}": site.table})
-    frame = read_table(site.table, site.party)
+    stated = schema.stated_dtypes if method.is_private and schema else {}
+    frame = read_table(site.table, site.party, dtypes=stated)
     check_party_frames({site.party: frame}, job.on, allow_empty_columns=True)
     if method.is_private:
         frame = with_public_types(frame, schema, party=site.party)

@@ -287,6 +287,15 @@ def check_key_types(keys_by_party: Mapping[str, pd.Index]) -> None:
         )
 
 
+def only_counts_rows(index: pd.Index) -> bool:
+    """Tell whether an index is the one that pandas gives to a table without one."""
+    return isinstance(index, pd.RangeIndex) and (index.start, index.step, index.name) == (
+        0,
+        1,
+        None,
+    )
+
+
 def positional_keys(indexes: Mapping[str, pd.Index]) -> bool:
     """Tell whether tables without a key column can only be matched row by row.
 
@@ -298,10 +307,7 @@ def positional_keys(indexes: Mapping[str, pd.Index]) -> bool:
     MissingKeyError
         If these indexes have different lengths: row 7 then need not be the same record everywhere.
     """
-    if not all(
-        isinstance(index, pd.RangeIndex) and (index.start, index.step, index.name) == (0, 1, None)
-        for index in indexes.values()
-    ):
+    if not all(map(only_counts_rows, indexes.values())):
         return False
     n_rows = {party: len(index) for party, index in indexes.items()}
     if len(set(n_rows.values())) > 1:

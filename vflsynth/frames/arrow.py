@@ -27,11 +27,23 @@ def as_frame(table: Any, party: str | None = None) -> Any:
     """
     if isinstance(table, pd.DataFrame) or not hasattr(table, "__arrow_c_stream__"):
         return table
-    return frame_of(pa.table(table), party)
+    return frame_of(pa.table(table), party, types_are_given=True)
 
 
-def frame_of(table: pa.Table, party: str | None = None) -> pd.DataFrame:
+def frame_of(
+    table: pa.Table, party: str | None = None, *, types_are_given: bool = False
+) -> pd.DataFrame:
     """Convert a table of Arrow: integers and truth values with missing ones stay what they are.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    party : str, optional
+        For error messages.
+    types_are_given : bool, default=False
+        Whether a file or a program fixed the types, which then do not depend on whether a value is
+        missing: integers and truth values are nullable, but where pandas wrote the table from
+        columns that were not.
 
     Raises
     ------
@@ -46,21 +58,28 @@ def frame_of(table: pa.Table, party: str | None = None) -> pd.DataFrame:
             party=party,
             column=next(name for name in names if names.count(name) > 1),
         )
-    return pd.DataFrame({name: series_of(table[name]) for name in names})
+    plain = numpy_columns(table) if types_are_given else {*names}
+    return pd.DataFrame({name: series_of(table[name], name in plain) for name in names})
 
 
-def series_of(column: pa.ChunkedArray) -> pd.Series[Any]:
-    """Convert a column: dates become times, decimals floats."""
+def series_of(column: pa.ChunkedArray, plain: bool = True) -> pd.Series[Any]:
+    """Convert a column, if it may be plain to NumPy types; dates become times, decimals floats."""
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("s"))
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
-    types = {t: p for t, p in _NULLABLE.items() if column.null_count}
+    types = {} if plain and not column.null_count else NULLABLE
     series: pd.Series[Any] = column.to_pandas(types_mapper=types.get)
     return series
 
 
-_NULLABLE = {
+def numpy_columns(table: pa.Table) -> set[str]:
+    """Return the columns that pandas says it had in NumPy's types, in which nothing is missing."""
+    columns = (table.schema.pandas_metadata or {}).get("columns", [])
+    return {own["field_name"] for own in columns if own["numpy_type"] in map(str, NULLABLE)}
+
+
+NULLABLE = {
     pa.bool_(): pd.BooleanDtype(),
     pa.int8(): pd.Int8Dtype(),
     pa.int16(): pd.Int16Dtype(),

@@ -11,6 +11,7 @@ import codecs
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +24,10 @@ import pyarrow.feather
 import pyarrow.parquet
 
 from vflsynth._warnings import warn_user
-from vflsynth.exceptions import PublishingWarning, TableFileError
-from vflsynth.frames.arrow import frame_of
+from vflsynth.exceptions import ColumnKindError, PublishingWarning, TableFileError
+from vflsynth.frames.arrow import NULLABLE, frame_of, numpy_columns, series_of
 from vflsynth.frames.sources import read_description, read_excel, read_query
+from vflsynth.frames.typed import with_types
 from vflsynth.frames.written import with_values
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -43,6 +45,7 @@ def read_table(
     decimal: str = ".",
     encoding: str = "utf-8",
     sheet: str | None = None,
+    dtypes: Mapping[Any, Any] | None = None,
 ) -> pd.DataFrame:
     """Read a table from a file.
 
@@ -62,6 +65,10 @@ def read_table(
         Of a csv file's text, as Python calls it.
     sheet : str, optional
         Of an Excel file. Default: the first.
+    dtypes : mapping of column to dtype, optional
+        Types that were stated, of columns of files that have none (csv, Excel) and of answers of a
+        database: their values are read one by one, whatever the others look like. Columns that the
+        table has not got are ignored.
 
     Returns
     -------
@@ -71,6 +78,8 @@ def read_table(
     ------
     TableFileError
         If the file is absent, of an unknown kind, or malformed.
+    ColumnKindError
+        If a value is not of the type that was stated.
 
     Notes
     -----
@@ -95,20 +104,20 @@ def read_table(
     if suffix == ".toml":
         said = read_description(path, party)
         if said.file is None:
-            frame = read_query(said.database, said.query, party, driver=said.driver)
+            frame = read_query(said.database, said.query, party, driver=said.driver, dtypes=dtypes)
         else:
-            frame = read_table(said.file, party, **said.options)
+            frame = read_table(said.file, party, dtypes=dtypes, **said.options)
         return said.summarised(frame, party)
     try:
         if suffix == ".parquet":
             return _restore_dtypes(pa.parquet.read_table(path))
         if suffix in (".arrow", ".feather"):
-            return frame_of(pa.feather.read_table(path), party)
+            return frame_of(pa.feather.read_table(path), party, types_are_given=True)
         if suffix == ".xlsx":
-            return read_excel(path, sheet, party)
-        return _read_csv(path, party, style)
+            return read_excel(path, sheet, party, dtypes=dtypes)
+        return _read_csv(path, party, style, dtypes or {})
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, TableFileError):
+        if isinstance(error, TableFileError | ColumnKindError):
             raise
         raise TableFileError(
             f"{str(path)!r} cannot be read as {suffix}: {_without_cells(error)}",
@@ -232,12 +241,17 @@ def _suffix(path: Path, party: str | None, *, reading: bool = False) -> str:
 # csv
 
 
-def _read_csv(path: Path, party: str | None, style: _Style) -> pd.DataFrame:
+def _read_csv(
+    path: Path, party: str | None, style: _Style, dtypes: Mapping[Any, Any]
+) -> pd.DataFrame:
     separator = style.separator or _delimiter(path, style)
     read = pa.csv.ReadOptions(encoding=style.encoding)
     parse = pa.csv.ParseOptions(delimiter=separator, newlines_in_values=True)
     convert = pa.csv.ConvertOptions(
-        strings_can_be_null=True, quoted_strings_can_be_null=False, decimal_point=style.decimal
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        decimal_point=style.decimal,
+        column_types={str(name): pa.string() for name in dtypes},
     )
     table = pa.csv.read_csv(path, read, parse, convert)
     names = table.column_names
@@ -271,7 +285,11 @@ def _read_csv(path: Path, party: str | None, style: _Style) -> pd.DataFrame:
         for name in doubtful:
             if pc.any(pc.match_substring_regex(text[name], r"^[+-]?(0[0-9]+|[0-9]{19,})$")).as_py():
                 table = table.set_column(names.index(name), name, text[name])
-    return with_values(frame_of(table, party), party, commas=style.decimal == ".")
+    frame = frame_of(table, party)
+    typed = with_types(frame, dtypes, party=party, decimal=style.decimal)
+    stated = [name for name in frame if name in dtypes]
+    found = with_values(frame.drop(columns=stated), party, commas=style.decimal == ".")
+    return typed.assign(**found)
 
 
 def _is_row_number(column: pa.ChunkedArray) -> bool:
@@ -336,8 +354,10 @@ def _note(dtype: Any) -> dict[str, Any]:
 
 def _restore_dtypes(table: pa.Table) -> pd.DataFrame:
     frame: pd.DataFrame = table.to_pandas()
-    notes = json.loads((table.schema.metadata or {}).get(_METADATA_KEY, b"[]"))
-    for i, (column, note) in enumerate(zip(frame.columns, notes, strict=bool(notes))):
+    if _METADATA_KEY not in (table.schema.metadata or {}):
+        return _with_given_types(frame, table)
+    notes = json.loads(table.schema.metadata[_METADATA_KEY])
+    for i, (column, note) in enumerate(zip(frame.columns, notes, strict=True)):
         if "categories" in note:
             values = _from_bytes(base64.b64decode(note["categories"]))
             plain = table[i].cast(values.type) if table[i].type != values.type else table[i]
@@ -349,6 +369,20 @@ def _restore_dtypes(table: pa.Table) -> pd.DataFrame:
             frame[column] = pd.Series(series, index=frame.index)
         elif frame[column].dtype != (dtype := _dtype(note, table[i].type)):
             frame[column] = frame[column].astype(dtype)
+    return frame
+
+
+def _with_given_types(frame: pd.DataFrame, table: pa.Table) -> pd.DataFrame:
+    """Make nullable what another program's file has as integers and truth values.
+
+    Otherwise one missing value would change the type: the file's own do not depend on it.
+    """
+    plain = numpy_columns(table)
+    for field in table.schema:
+        name = field.name
+        known = field.type not in NULLABLE or name in plain or name not in frame
+        if not known and isinstance(frame[name].dtype, np.dtype):
+            frame[name] = series_of(table[name], plain=False).array
     return frame
 
 

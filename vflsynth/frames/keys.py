@@ -196,7 +196,8 @@ def public_key_minters(keys_by_party: Mapping[str, pd.Index]) -> dict[str, KeyMi
     Returns
     -------
     dict of str to KeyMinter
-        Objects, whose types would have to be looked for in the records, get text. With one offset
+        Objects, whose types would have to be looked for in the records, get text, and so do numbers
+        of rows, for whether keys are such numbers was found in them. With one offset
         for all parties: the largest power of ten that all their types can hold, as
         far above usual keys as can be. That no real record has one of these keys is likely, not
         certain: making sure would reveal something about the keys.
@@ -207,9 +208,13 @@ def public_key_minters(keys_by_party: Mapping[str, pd.Index]) -> dict[str, KeyMi
     >>> public_key_minters({"lab": keys})["lab"].mint(2).tolist()
     [1000000000, 1000000001]
     """
+    typed = {
+        party: keys.astype(object) if isinstance(keys, pd.RangeIndex) else keys
+        for party, keys in keys_by_party.items()
+    }
     minters = {
         party: KeyMinter(str(keys.dtype), _kind_of_dtype(_values(keys).dtype), 0, _storage(keys))
-        for party, keys in keys_by_party.items()
+        for party, keys in typed.items()
     }
     numeric = [m for m in minters.values() if m.kind in ("integer", "float")]
     largest = min((m._largest() or _LARGEST_INTEGER for m in numeric), default=1)

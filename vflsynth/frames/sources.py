@@ -26,16 +26,20 @@ import importlib
 import os
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+from pandas.api.types import pandas_dtype
 
 from vflsynth.exceptions import MissingExtraError, TableFileError
 from vflsynth.frames.arrow import frame_of
 from vflsynth.frames.summaries import summarise_rows
+from vflsynth.frames.typed import family_of, with_types
 
 _OPTIONS = ("separator", "decimal", "encoding", "sheet")
 _OF_DATABASES = ("database", "database_variable", "query", "driver")
@@ -115,7 +119,14 @@ def read_description(path: Path, party: str | None) -> Description:
     return Description(None, {}, url, content["query"], driver, **rows)
 
 
-def read_query(url: str, query: str, party: str | None = None, *, driver: str = "") -> pd.DataFrame:
+def read_query(
+    url: str,
+    query: str,
+    party: str | None = None,
+    *,
+    driver: str = "",
+    dtypes: Mapping[Any, Any] | None = None,
+) -> pd.DataFrame:
     """Return what a database answers to a query.
 
     Parameters
@@ -128,6 +139,8 @@ def read_query(url: str, query: str, party: str | None = None, *, driver: str = 
     driver : str, default=""
         Package of an ADBC driver, such as ``adbc_driver_postgresql``: it reads in place of
         SQLAlchemy, in Arrow's types.
+    dtypes : mapping of column to dtype, optional
+        See `read_table`; without effect with `driver`, whose types are the database's.
 
     Raises
     ------
@@ -146,12 +159,14 @@ def read_query(url: str, query: str, party: str | None = None, *, driver: str = 
         engine = sqlalchemy.create_engine(url)
         try:
             with engine.connect() as connection:
-                answer = pd.read_sql_query(
-                    sqlalchemy.text(query), connection, dtype_backend="numpy_nullable"
-                )
+                answer = connection.execute(sqlalchemy.text(query))
+                names, rows = [*answer.keys()], [tuple(row) for row in answer]
         finally:
             engine.dispose()
-        return frame_of(pa.Table.from_pandas(answer, preserve_index=False), party)
+        cells = pd.DataFrame(rows, columns=names, dtype=object)
+        inferred = pd.DataFrame.from_records(rows, columns=names, coerce_float=True)
+        inferred = inferred.convert_dtypes(dtype_backend="numpy_nullable")
+        return _from_cells(cells, inferred, dtypes or {}, party)
     except (
         sqlalchemy.exc.SQLAlchemyError,
         pd.errors.DatabaseError,
@@ -173,7 +188,7 @@ def _read_adbc(url: str, query: str, party: str | None, driver: str) -> pd.DataF
     try:
         with package.connect(url) as connection, connection.cursor() as cursor:
             cursor.execute(query)
-            return frame_of(cursor.fetch_arrow_table(), party)
+            return frame_of(cursor.fetch_arrow_table(), party, types_are_given=True)
     except (package.Error, pa.ArrowException) as error:
         raise _no_answer(error, party) from None
 
@@ -187,7 +202,13 @@ def _no_answer(error: Exception, party: str | None) -> TableFileError:
     )
 
 
-def read_excel(path: Path, sheet: str | None, party: str | None) -> pd.DataFrame:
+def read_excel(
+    path: Path,
+    sheet: str | None,
+    party: str | None,
+    *,
+    dtypes: Mapping[Any, Any] | None = None,
+) -> pd.DataFrame:
     """Return a sheet of an Excel file, the first unless named; its first row has the names.
 
     Raises
@@ -199,10 +220,38 @@ def read_excel(path: Path, sheet: str | None, party: str | None) -> pd.DataFrame
         import openpyxl  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("reading Excel files", "openpyxl", "excel") from error
-    found: Any = pd.read_excel(
-        path, sheet_name=0 if sheet is None else sheet, dtype_backend="numpy_nullable"
-    )
-    return frame_of(pa.Table.from_pandas(found, preserve_index=False), party)
+
+    def read(**types: Any) -> Any:
+        return pd.read_excel(path, sheet_name=0 if sheet is None else sheet, **types)
+
+    inferred = read(dtype_backend="numpy_nullable")
+    cells = read(dtype=object) if dtypes else inferred
+    return _from_cells(cells, inferred, dtypes or {}, party)
+
+
+def _from_cells(
+    cells: pd.DataFrame, inferred: pd.DataFrame, dtypes: Mapping[Any, Any], party: str | None
+) -> pd.DataFrame:
+    """Return columns in stated types, of cells that have each its own, and others as inferred."""
+    stated = [name for name in cells if name in dtypes]
+    texts = [name for name in stated if family_of(pandas_dtype(dtypes[name])) in ("text", "label")]
+    written = cells[stated].copy(deep=False)
+    for name in texts:
+        written[name] = cells[name].map(_written)
+    typed = with_types(written, dtypes, party=party)
+    others = pa.Table.from_pandas(inferred.drop(columns=stated), preserve_index=False)
+    return pd.concat([typed, frame_of(others, party)], axis="columns")[[*cells]]
+
+
+def _written(value: Any) -> Any:
+    """Write a cell as text: whole numbers without a point, times as ISO has them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, int | float) and value == value:
+        return str(value)
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def _wrong(path: Path, problem: str, fix: str, party: str | None) -> TableFileError:

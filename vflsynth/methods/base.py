@@ -176,6 +176,12 @@ class Method(ABC):
         return found
 
     @property
+    def stated_dtypes(self) -> Mapping[Hashable, Any]:
+        """Types in which files that have none are read, by column, of a private run."""
+        schema = self.public_schema if self.is_private else None
+        return {} if schema is None else schema.stated_dtypes
+
+    @property
     def private_plan(self) -> Plan:
         """The plan of a private run.
 

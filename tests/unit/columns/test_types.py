@@ -1,3 +1,5 @@
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -5,6 +7,7 @@ import pytest
 from vflsynth.columns import PublicSchema
 from vflsynth.columns.types import with_public_types
 from vflsynth.exceptions import ColumnKindError, PartyDataError, PrivacyParameterError
+from vflsynth.frames.keys import public_key_minters
 
 
 def table(**changed):
@@ -67,7 +70,55 @@ def test_what_is_proposed_can_be_stated():
 
 def test_types_may_be_insisted_on():
     frame = table()
-    assert with_public_types(frame, PublicSchema(dtypes="given")) is frame
+    pd.testing.assert_frame_equal(with_public_types(frame, PublicSchema(dtypes="given")), frame)
+
+
+@pytest.mark.parametrize("dtypes", ["given", {"town": "category"}])
+def test_which_category_came_first_is_not_published(dtypes):
+    def categories(order):
+        town = pd.Series(pd.Categorical(["c", "a", "b"], categories=order))
+        schema = PublicSchema(dtypes=dtypes)
+        return list(with_public_types(town.to_frame("town"), schema)["town"].cat.categories)
+
+    assert categories(["b", "c", "a"]) == categories(["a", "b", "c"]) == ["a", "b", "c"]
+
+
+def test_ordered_categories_keep_their_order():
+    town = pd.Series(pd.Categorical(["low", "high"], categories=["low", "high"], ordered=True))
+    typed = with_public_types(town.to_frame("town"), PublicSchema(dtypes="given"))
+    assert list(typed["town"].cat.categories) == ["low", "high"]
+
+
+@pytest.mark.parametrize("dtype", ["str", "category", "object"])
+@pytest.mark.parametrize(
+    "values", [[1, 2, 3], [1.0, None, 3.0], [True, False, True], pd.to_datetime(["2020-01-01"] * 3)]
+)
+def test_what_a_program_made_of_text_is_not_made_text_again(dtype, values):
+    schema = PublicSchema(dtypes=STATED | {"zip": dtype})
+    with pytest.raises(ColumnKindError, match=r"party 'lab', column 'zip'.*read_table"):
+        with_public_types(table(zip=values), schema, party="lab")
+
+
+@pytest.mark.parametrize("dtype", ["category", "object"])
+def test_public_labels_stand_for_all_that_equal_them(dtype):
+    schema = PublicSchema(categories={"zip": (3, 1, 2)}, dtypes=STATED | {"zip": dtype})
+    for values in ([1, 2, 7], [1.0, 2.0, None]):
+        typed = with_public_types(table(zip=values), schema)["zip"]
+        assert [type(v) for v in typed.tolist()[:2]] == [int, int]
+        assert typed.isna().tolist() == [False, False, True]
+    with pytest.raises(ColumnKindError, match=r"holds a text where .* labels are a number"):
+        with_public_types(table(zip=["1", "2", "A7"]), schema)
+
+
+def test_the_type_of_an_index_that_nobody_stated_is_not_published():
+    def kind(index):
+        typed = with_public_types(table().set_axis(index), PublicSchema(dtypes=STATED))
+        return public_key_minters({"lab": typed.index})["lab"]
+
+    assert kind(pd.Index([5, 6, 7])) == kind(pd.Index(["5", "6", "A7"])) == kind(pd.RangeIndex(3))
+    named = pd.Index(["5", "6", "7"], name="id_of_card")
+    schema = PublicSchema(dtypes=STATED | {"id_of_card": "int64"})
+    assert with_public_types(table().set_axis(named), schema).index.dtype == "int64"
 
 
 @pytest.mark.parametrize(
@@ -75,6 +126,11 @@ def test_types_may_be_insisted_on():
     [
         ("age", [1.5, 2.0, 3.0], "Int64"),
         ("age", [1.0, None, 3.0], "int64"),
+        ("age", [1.0, 2.0**60, 3.0], "Int64"),
+        ("age", [1, 2, 300], "int8"),
+        ("age", [Decimal("sNaN"), 1, 2], "Int64"),
+        ("smoker", ["yes", "no", "no"], "bool"),
+        ("smoker", [0, 1, 2], "boolean"),
         ("zip", ["a", "b", "c"], "float64"),
         ("since", ["never", "now", "then"], "datetime64[s]"),
     ],

@@ -1,0 +1,262 @@
+"""Columns of a stated type: every value is read by itself, whatever the others look like.
+
+A program that chooses a type by looking at all values lets one of them decide how all are read: one
+blank makes 1 to 1.0, one word makes true to "true". What is published with differential privacy
+must not depend on that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from datetime import date, timedelta
+from decimal import Decimal
+from numbers import Number
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from vflsynth.exceptions import ColumnKindError
+
+Family = Literal["text", "whole number", "number", "truth value", "time", "duration", "label"]
+
+_WHOLE = re.compile(r"([+-]?\d+)(\.0*)?")
+_TRUTH = {"true": True, "false": False}
+_MOST_EXACT = 2**53
+
+
+def family_of(dtype: Any) -> Family:
+    """Return what a dtype holds; "label" for categories and objects, which may hold anything."""
+    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_object_dtype(dtype):
+        return "label"
+    tests: dict[Family, Callable[[Any], bool]] = {
+        "truth value": pd.api.types.is_bool_dtype,
+        "whole number": pd.api.types.is_integer_dtype,
+        "number": pd.api.types.is_numeric_dtype,
+        "time": pd.api.types.is_datetime64_any_dtype,
+        "duration": pd.api.types.is_timedelta64_dtype,
+        "text": pd.api.types.is_string_dtype,
+    }
+    return next((family for family, is_one in tests.items() if is_one(dtype)), "label")
+
+
+def with_type(
+    column: pd.Series[Any], dtype: Any, labels: Collection[Any] | None = None
+) -> pd.Series[Any]:
+    """Return a column in the type that was stated of it.
+
+    Parameters
+    ----------
+    column : Series
+        Text is read as numbers (decimal points), ``true`` and ``false``, ISO times or durations, if
+        that is what was stated. Numbers are not read as text: which text they were is lost.
+    dtype : dtype
+    labels : collection, optional
+        Public labels of the column: those of a stated "category" or "object" may be of other types
+        than text if these are.
+
+    Returns
+    -------
+    Series
+        Of this dtype. The categories of an unordered one are sorted, not in the records' order.
+
+    Raises
+    ------
+    ColumnKindError
+        If a value is not of the type, or its type was lost when it was read.
+    """
+    family = family_of(dtype)
+    try:
+        if family == "text":
+            _check_labels(column, None, dtype)
+            return column.astype(dtype)
+        if family == "label":
+            return _with_labels(column, dtype, labels)
+        if family_of(column.dtype) in ("text", "label"):
+            column = _read(column, family, dtype)
+        if family == "truth value":  # of numbers 0 and 1 alone
+            column = column.astype("boolean")
+        if family == "whole number":
+            column = _whole_numbers(column, dtype)
+        return column.astype(dtype)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        if isinstance(error, ColumnKindError):
+            raise
+        raise ColumnKindError(
+            f"its values are not all of the type {dtype} that was stated",
+            fix="state a type that can hold them; 'Int64' and 'boolean' hold blanks, 'int64' and "
+            "'bool' do not",
+            column=column.name,
+        ) from None
+
+
+def with_types(
+    frame: pd.DataFrame,
+    dtypes: Mapping[Hashable, Any],
+    *,
+    party: str | None = None,
+    decimal: str = ".",
+) -> pd.DataFrame:
+    """Return a table whose columns have stated types, of text or of cells that have each its own.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    dtypes : mapping of column to dtype
+        Others stay as they are.
+    party : str, optional
+        For error messages.
+    decimal : str, default="."
+        Decimal point of numbers that are written as text.
+
+    Raises
+    ------
+    ColumnKindError
+        See `with_type`.
+    """
+    typed = frame.copy(deep=False)
+    for label in frame.columns:
+        if label not in dtypes:
+            continue
+        dtype, column = pd.api.types.pandas_dtype(dtypes[label]), frame[label]
+        if decimal != "." and family_of(dtype) in ("number", "whole number"):
+            column = column.str.replace(decimal, ".", regex=False)
+        try:
+            typed[label] = with_type(column, dtype)
+        except ColumnKindError as error:
+            raise ColumnKindError(error.problem, fix=error.fix, party=party, column=label) from None
+    return typed
+
+
+def in_order(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Sort the categories of an unordered column: which record came first is nobody's business."""
+    dtype: Any = column.dtype
+    if not isinstance(dtype, pd.CategoricalDtype) or dtype.ordered:
+        return column
+    return column.cat.reorder_categories(dtype.categories[places_in_order(list(dtype.categories))])
+
+
+def places_in_order(values: Sequence[Any]) -> list[int]:
+    """Return the positions that sort values, which may be of several types."""
+    places = range(len(values))
+    try:
+        return sorted(places, key=values.__getitem__)
+    except TypeError:
+        return sorted(places, key=lambda i: (type(values[i]).__name__, repr(values[i])))
+
+
+def _with_labels(
+    column: pd.Series[Any], dtype: Any, labels: Collection[Any] | None
+) -> pd.Series[Any]:
+    """Convert to categories or objects; every value becomes the public label that it equals."""
+    if isinstance(dtype, pd.CategoricalDtype) and dtype.categories is not None:
+        labels = list(dtype.categories)
+    _check_labels(column, labels, dtype)
+    if labels is None or (isinstance(dtype, pd.CategoricalDtype) and dtype.categories is not None):
+        return in_order(column.astype(dtype))
+    label_of = {label: label for label in labels}
+    made = pd.Series(
+        [label_of.get(value) for value in _objects(column)], column.index, object, column.name
+    )
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return made
+    listed: Any = pd.CategoricalDtype(pd.Index(list(labels)), ordered=dtype.ordered)
+    return in_order(made.astype(listed))
+
+
+def _check_labels(column: pd.Series[Any], labels: Collection[Any] | None, dtype: Any) -> None:
+    """Refuse labels whose spelling depends on how a program read the others."""
+    if family_of(column.dtype) == "text" and labels is None:
+        return
+    known = {"text"} if labels is None else {_family_of_value(label) for label in labels}
+    values = column.dtype.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
+    other = {_family_of_value(value) for value in _objects(values) if value is not None} - known
+    if other:
+        raise ColumnKindError(
+            f"holds a {' and a '.join(sorted(other))} where the type {dtype} was stated and labels "
+            f"are a {' or a '.join(sorted(known))}: a program chose this type by looking at all "
+            "values, and how they were written is lost",
+            fix="read them as what was stated, by vflsynth.frames.read_table(path, dtypes=...) or "
+            "by dtype=... of the program; or state the type that they have, and list the labels",
+            column=column.name,
+        )
+
+
+def _family_of_value(value: Any) -> Family:
+    families: list[tuple[Any, Family]] = [
+        (str, "text"),
+        ((bool, np.bool_), "truth value"),
+        ((Number, Decimal), "number"),
+        ((date, np.datetime64), "time"),
+        ((timedelta, np.timedelta64), "duration"),
+    ]
+    return next((family for kinds, family in families if isinstance(value, kinds)), "label")
+
+
+def _objects(column: Any) -> list[Any]:
+    """Return Python objects, None for what is missing."""
+    missing = pd.isna(column)
+    return [None if gone else value for value, gone in zip(column, missing, strict=True)]
+
+
+def _read(column: pd.Series[Any], family: Family, dtype: Any) -> pd.Series[Any]:
+    """Read text and objects value by value; ValueError, TypeError or ArithmeticError if not so."""
+    if family in ("time", "duration"):
+        return _read_times(column, family, dtype)
+    read: dict[Family, Callable[[Any], Any]] = {
+        "whole number": _whole,
+        "number": float,
+        "truth value": _truth,
+    }
+    values = [None if value is None else read[family](value) for value in _objects(column)]
+    through = {"whole number": _widest(dtype), "number": "float64", "truth value": "boolean"}
+    return pd.Series(values, column.index, through[family], column.name)
+
+
+def _widest(dtype: Any) -> str:
+    return "UInt64" if str(dtype).lower().startswith("u") else "Int64"
+
+
+def _whole_numbers(column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
+    """Convert to a type of whole numbers; ValueError if a number does not come out as it is."""
+    if family_of(column.dtype) == "number" and bool((abs(column) >= _MOST_EXACT).any()):
+        raise ValueError("whole numbers that have lost digits")
+    wide = column.astype(_widest(dtype))  # type: ignore[call-overload]
+    found: pd.Series[Any] = wide.astype(dtype)
+    if not bool((found.astype(wide.dtype) == wide).all()):
+        raise ValueError("beyond the type")
+    return found
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, str):
+        found = _WHOLE.fullmatch(value.strip())
+        if found is None:
+            raise ValueError("no whole number")
+        return int(found[1])
+    if isinstance(value, float | np.floating) and abs(float(value)) >= _MOST_EXACT:
+        raise ValueError("a whole number that has lost digits")
+    whole = int(value)
+    if whole != value:
+        raise ValueError("no whole number")
+    return whole
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, str):
+        value = _TRUTH.get(value.strip().lower())
+    if value is None or value not in (0, 1):
+        raise ValueError("neither true nor false")
+    return bool(value)
+
+
+def _read_times(column: pd.Series[Any], family: Family, dtype: Any) -> pd.Series[Any]:
+    if family == "duration":
+        return pd.to_timedelta(pd.Series(_objects(column), column.index, object, column.name))
+    if any(_family_of_value(value) == "number" for value in _objects(column)):
+        raise TypeError("numbers are no times")
+    zone = getattr(dtype, "tz", None)
+    values = pd.Series(_objects(column), column.index, object, column.name)
+    found: pd.Series[Any] = pd.to_datetime(values, format="ISO8601", utc=zone is not None)
+    return found if zone is None else found.dt.tz_convert(zone)
