@@ -36,6 +36,10 @@ SERVER_TRAINS = (
     "the generators"
 )
 IN_LEAGUE = "a party and the server together: the parties' secret takes the masks off all records"
+DEVIATES = (
+    "a party that deviates from the protocol: what it sends is masked, so that nobody sees that it "
+    "counts a record thousands of times, which can then be read from what is published"
+)
 KNOWN_ANYWAY = "a party: it knows its own records and whose records the other parties have, too"
 SERVER_COUNTS = (
     "the server, as to how many records the parties have in common: it sees that number, which "
@@ -79,7 +83,10 @@ def audience(
     if holder is not None:
         return {"protected_against": (RECIPIENTS,), "not_protected_against": (WHO_JOINS,)}
     protected = [RECIPIENTS, insiders]
-    not_protected = [IN_LEAGUE, *more, KNOWN_ANYWAY]
+    not_protected = [IN_LEAGUE, *more]
+    if len(columns) > 1:  # else there is no masked sum
+        not_protected.append(DEVIATES)
+    not_protected.append(KNOWN_ANYWAY)
     padding = mechanism.padding(len(columns))
     if padding is not None:
         of = "" if len(columns) == 2 else " in every group of parties"

@@ -33,7 +33,8 @@ Who sees what, if everybody follows the protocol and no party tells the server t
   published, and what is left has the other's.
 
 Nothing is hidden from a party and the server together. Several parties together learn no more than
-the published products, with the noise of one honest party.
+the published products, with the noise of one honest party. A party's numbers are taken to be in
+their range, which nobody can see: one that enlarges a record's reads it from the published product.
 """
 
 from __future__ import annotations

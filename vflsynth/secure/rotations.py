@@ -57,7 +57,8 @@ Who sees what, if no party tells the server the secret:
 - Noise is added by every party in full: each can subtract its own, all but one together can
   subtract theirs, and what is left has the noise of one. More they do not learn.
 
-Nothing is hidden from a party and the server together.
+Nothing is hidden from a party and the server together. A party's numbers are taken to be in their
+range, which nobody can see: one that enlarges a record's reads it from the published sum.
 
 A party sends ``(k - 1) (1 + (bits of M) / 4) / k`` bytes of a record and frequency: 3.5 of two
 parties. The holder of a joined table, a single party, adds up alone.
