@@ -131,7 +131,7 @@ class Running:
         self.folder, self.kind = folder, kind
         frames = self.frames = make_party_frames(40, n_parties, random_state=2)
         sites = {"server": Site("server", folder / "server")}
-        if kind != "VFLGANSynthesizer":
+        if kind.endswith("Classifier"):
             last = frames.popitem()[1]
             self.labels = (last.set_index(KEY).iloc[:, -1].rank() > 20).astype(int).rename("label")
             self.labels.reset_index().to_parquet(folder / "labels.parquet")
@@ -160,15 +160,17 @@ class Running:
         path.write_text(path.read_text().replace(target, proxy))
 
     def job(self, name, restarts=0, **parameters):
-        gan = {"batch_size": 16, "generator_hidden": [8], "first_part": [8], "latent_dim": 4}
-        split = {"batch_size": 16, "monitor": False}
+        small = {"batch_size": 16, "monitor": False} if self.kind.endswith("Classifier") else {}
+        if self.kind == "VFLGANSynthesizer":
+            small = {"batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
+            small |= {"first_part": [8]} if "privacy" not in parameters else {}
         return Job.from_dict(
             {
                 "name": name,
                 "method": self.kind,
                 "parties": sorted(self.frames),
                 "on": KEY,
-                "parameters": (gan if self.kind == "VFLGANSynthesizer" else split) | parameters,
+                "parameters": small | parameters,
                 "exchange_timeout": EXCHANGE,
                 "setup_timeout": 90.0,
                 "checkpoint_every": 5,

@@ -323,9 +323,17 @@ def test_memory_does_not_grow_over_5000_steps(running):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_private_run(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "mechanism", "options", "parameters"),
+    [
+        ("VFLGANSynthesizer", "kernel_mean_embedding", {"n_features": 100}, {"epochs": 2}),
+        ("MixtureSynthesizer", "pairwise_tables", {}, {"n_components": 8}),
+        ("DPLTSynthesizer", "latent_tree", {}, {}),
+    ],
+)
+def test_a_private_run(tmp_path, kind, mechanism, options, parameters):
     """Three processes, noise of their own, an account at every node."""
-    running = Running(tmp_path)
+    running = Running(tmp_path, kind=kind)
     schema = PublicSchema(
         {f"{c}_{i}": (-3, 12) for c in ("measure", "count") for i in (1, 2)},
         {f"flag_{i}": (False, True) for i in (1, 2)},
@@ -338,8 +346,8 @@ def test_a_private_run(tmp_path):
         running.frames[name].to_parquet(running.sites[name].table)
         site = replace(running.sites[name], budget=Budget(2.0, 1e-3), schema=schema)
         site.write(running.federation.kits[name] / "local" / "vflsynth.toml")
-    privacy = {"epsilon": 2.0, "delta": 1e-3, "n_features": 100}
-    job = running.job("private", epochs=2, privacy=privacy, first_part=None)
+    privacy = {"mechanism": mechanism, "epsilon": 2.0, "delta": 1e-3} | options
+    job = running.job("private", privacy=privacy, **parameters)
     with running.open():
         assert running.administrator.wait(running.submit(job), 300) == "FINISHED:COMPLETED"
     for node in ("server", "party_1", "party_2"):

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -334,7 +335,10 @@ class _Shared:
         self._rows = None if rows is None else rows.to(device)
         self._n_replicas, self._noise = len(secrets), noise
         self._made: Schedule | None = None
-        self._padding = derive(secrets[0], "padding")
+
+    @cached_property
+    def _padding(self) -> bytes:
+        return _entropy(self._noise)  # how many dummies there are is noise, too
 
     def padding_secret(self, agreed: Agreed) -> bytes:
         """Return what dummies are drawn of, new in every run."""
