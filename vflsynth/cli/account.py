@@ -32,8 +32,9 @@ examples:
   vflsynth account lab-folder/privacy-account.json           # a site's, of 'vflsynth parties'
 
 A missing file is never taken for an empty account. What was written is chained by digests: a
-record that was changed shows. A file that was cut off or made anew shows at the other sites of
-'vflsynth parties', which remember it; keep an eye on it yourself if there are none.
+record that was changed shows. An older copy that is put back shows by .FILE.head beside it, which
+has the last record's digest. That both were put back or deleted shows at the other sites of
+'vflsynth parties' alone, which remember the account.
 """
 _DELTA = 1e-5
 
