@@ -12,7 +12,7 @@ from vflsynth.cli.console import say, table
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import Attempt, Budget, PrivacyAccount
 from vflsynth.privacy.events import Composition
-from vflsynth.privacy.ledger import epsilon_of
+from vflsynth.privacy.ledger import conditional, epsilon_of
 
 SUMMARY = "show, make or limit a privacy account"
 DESCRIPTION = """\
@@ -84,6 +84,7 @@ def _found(account: PrivacyAccount, delta: float | None) -> dict[str, Any]:
         "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta},
         "delta": delta,
         "epsilon": _number(account.epsilon(delta)),
+        "conditions": list(account.conditions),
         "left": None if budget is None else _number(left),
         "runs": [_run(attempt, delta) for attempt in account.attempts],
     }
@@ -97,11 +98,13 @@ def _run(attempt: Attempt, delta: float) -> dict[str, Any]:
         "epsilon alone": _number(epsilon_of(spent, delta)),
         "released": ", ".join(dict.fromkeys(entry.purpose for entry in attempt.entries)),
         "covers synthetic data": attempt.covers_synthetic_data,
+        "condition": attempt.condition,
     }
 
 
 def _text(found: dict[str, Any]) -> str:
-    lines = [f"{found['account']}: ε = {found['epsilon']} at δ = {found['delta']:g} was spent"]
+    spent = f"{found['account']}: ε = {found['epsilon']} at δ = {found['delta']:g} was spent"
+    lines = [conditional(spent, *found["conditions"])]
     if (budget := found["budget"]) is not None:
         lines.append(
             f"budget: ε = {budget['epsilon']:g} at δ = {budget['delta']:g}. Left: one more release "
@@ -111,7 +114,8 @@ def _text(found: dict[str, Any]) -> str:
         lines.append("no budget: nothing is refused. --epsilon and --delta set one")
     if not found["runs"]:
         return "\n".join([*lines, "nothing was released"])
-    rows = [{k: v for k, v in r.items() if k != "covers synthetic data"} for r in found["runs"]]
+    hidden = {"covers synthetic data"} | (set() if found["conditions"] else {"condition"})
+    rows = [{k: v for k, v in r.items() if k not in hidden} for r in found["runs"]]
     lines += ["", table(rows)]
     if not all(run["covers synthetic data"] for run in found["runs"]):
         lines += [

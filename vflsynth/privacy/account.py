@@ -36,7 +36,7 @@ from vflsynth.privacy.events import (
     label_releases,
     releases_in,
 )
-from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger, epsilon_of
+from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger, conditional, epsilon_of
 
 _ROUNDING = 1e-9
 
@@ -71,12 +71,15 @@ class Attempt:
     started : str
     covers_synthetic_data : bool
         Whether the ε of its releases bounds what its synthetic data reveal.
+    condition : str
+        What that ε depends on beyond theorems; empty for most.
     entries : tuple of LedgerEntry
     """
 
     run: str
     started: str
     covers_synthetic_data: bool = True
+    condition: str = ""
     entries: tuple[LedgerEntry, ...] = ()
 
 
@@ -159,6 +162,11 @@ class PrivacyAccount:
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Everything that was booked, in order."""
         return tuple(entry for attempt in self.attempts for entry in attempt.entries)
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What `epsilon` depends on beyond theorems, of all attempts; see `PrivacyLedger`."""
+        return _conditions(self.attempts)
 
     def epsilon(self, delta: float | None = None) -> float:
         """ε of everything that was booked, together.
@@ -300,12 +308,16 @@ class OpenAccount:
             total = _epsilon((*self.entries, *entries), budget.delta)
             if total > budget.epsilon * (1.0 + _ROUNDING):
                 spent = _epsilon(self.entries, budget.delta)
+                would = conditional(
+                    "this run would bring what was spent on these records from epsilon "
+                    f"{spent:.4g} to {total:.4g} at delta {budget.delta:g}",
+                    *self.conditions,
+                    self._planned.condition,
+                )
                 raise PrivacyBudgetError(
-                    f"this run would bring what was spent on these records from epsilon "
-                    f"{spent:.4g} to {total:.4g} at delta {budget.delta:g}; {where} agrees to "
-                    f"{budget.epsilon:g}. Left: one more Gaussian release of epsilon "
-                    f"{_left(self.entries, budget):.4g}. Nothing was released. Fix: more noise, or "
-                    "a larger budget"
+                    f"{would}; {where} agrees to {budget.epsilon:g}. Left: one more Gaussian "
+                    f"release of epsilon {_left(self.entries, budget):.4g}. Nothing was released. "
+                    "Fix: more noise, or a larger budget"
                 )
 
     def spend(self, entries: Sequence[LedgerEntry]) -> None:
@@ -313,7 +325,11 @@ class OpenAccount:
         if not entries:
             return
         if not self._entries:
-            details = {"run": self.run, "covers": self._planned.covers_synthetic_data}
+            details = {
+                "run": self.run,
+                "covers": self._planned.covers_synthetic_data,
+                "condition": self._planned.condition,
+            }
             self._records.append(next_record(self._records, RUN, details))
         for entry in entries:
             self._entries = merged(self._entries, entry)
@@ -334,6 +350,11 @@ class OpenAccount:
     def attempts(self) -> tuple[Attempt, ...]:
         """All attempts that booked something."""
         return _attempts(self._records)
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What ε of `entries` depends on beyond theorems."""
+        return _conditions(self.attempts)
 
     def close(self) -> None:
         """Let another run have it."""
@@ -374,11 +395,17 @@ def _attempts(records: Sequence[Mapping[str, Any]]) -> tuple[Attempt, ...]:
         details = record["details"]
         if record["event"] == RUN:
             started = details.get("started", record["time"])
-            found.append(Attempt(details["run"], started, details["covers"]))
+            condition = str(details.get("condition", ""))
+            found.append(Attempt(details["run"], started, details["covers"], condition))
         elif record["event"] == SPENT:
             entry = LedgerEntry(details["purpose"], event_from_dict(details["event"]))
             found[-1] = replace(found[-1], entries=merged(found[-1].entries, entry))
     return tuple(found)
+
+
+def _conditions(attempts: Sequence[Attempt]) -> tuple[str, ...]:
+    found = (attempt.condition for attempt in attempts if attempt.entries)
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def _budget(records: Sequence[Mapping[str, Any]]) -> Budget | None:

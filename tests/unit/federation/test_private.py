@@ -274,6 +274,7 @@ def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noi
         assert len(ledger.entries) == 2 * len(once.entries)
         assert ledger.epsilon() > 1.4 * once.epsilon()
         assert privacy["all runs of this folder"]["epsilon"] == pytest.approx(ledger.epsilon())
+        assert privacy["all runs of this folder"]["conditions"] == []
 
 
 def test_a_party_that_dies_before_its_release_has_paid_for_it(make_private_trial):

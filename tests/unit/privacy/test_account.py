@@ -17,6 +17,7 @@ from sklearn.model_selection import ParameterGrid
 
 from vflsynth import DPLTSynthesizer, IndependentSynthesizer, VFLGANSynthesizer
 from vflsynth import _artefacts as artefacts
+from vflsynth import _chains as chains
 from vflsynth.cli import main
 from vflsynth.exceptions import (
     ArtefactError,
@@ -611,6 +612,44 @@ def test_the_command_makes_shows_and_limits(tmp_path, capsys):
     assert main(["account", str(path), "--epsilon", "0.5"]) == 2
     assert main(["account", str(path), "--epsilon", "0.5", "--delta", "1e-5"]) == 0
     assert PrivacyAccount(path).budget == Budget(0.5, 1e-5)
+
+
+def test_what_an_epsilon_depends_on_is_said_with_it(account, capsys):
+    condition = "conditional on a proof with a gap"
+    book(account)
+    main(["account", str(account.path)])
+    assert "condition" not in capsys.readouterr().out
+    book(account, replace(PLAN, condition=condition), run="fit with a gap")
+    assert account.conditions == (condition,)
+    assert [attempt.condition for attempt in account.attempts] == ["", condition]
+    main(["account", str(account.path)])
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.endswith("at δ = 1e-05 was spent; CONDITIONAL ON A PROOF WITH A GAP")
+    assert [line.endswith(condition) for line in rest[-2:]] == [False, True]
+    main(["account", str(account.path), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["conditions"] == [condition]
+    assert [run["condition"] for run in found["runs"]] == ["", condition]
+    with pytest.raises(PrivacyBudgetError, match=r"at delta 1e-05; CONDITIONAL .*; .* agrees to"):
+        book(account, planned(epsilon=2.4))
+
+
+def test_what_was_booked_before_there_were_conditions_has_none(account):
+    book(account)
+    content = json.loads(account.path.read_text())
+    records = content["records"]
+    for record in records:
+        record["details"].pop("condition", None)
+    content["records"] = []
+    for record in records:
+        last = content["records"][-1]["digest"] if content["records"] else chains.START
+        content["records"].append(
+            chains.link(record["n"], last, record["event"], record["details"])
+        )
+    account.path.write_text(json.dumps(content))
+    head_of(account).unlink()
+    assert account.conditions == ()
+    assert account.entries == PLAN.entries
 
 
 def test_epsilons_of_gradients_only_are_marked(account, capsys):
