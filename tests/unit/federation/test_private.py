@@ -16,10 +16,12 @@ from tests.unit.federation.trial import Dead, Direct, assert_same
 from vflsynth import PartyModel
 from vflsynth.columns.schema import Bounds, Categories
 from vflsynth.configuration import make_estimator
+from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import (
     AccountRewoundError,
     ArtefactError,
     EmptyColumnError,
+    NoPrivacyWarning,
     ParameterError,
     PartyDataError,
     PartyStoppedError,
@@ -561,6 +563,21 @@ def test_a_lost_account_is_noticed_at_home_and_by_all_others(make_private_trial,
     trial.job = replace(trial.job, name="fifth")
     trial.run()
     assert isinstance(trial.outcome["party_2"], AccountRewoundError)
+
+
+def test_a_site_is_warned_of_a_delta_of_one_over_n_by_what_it_published(make_private_trial):
+    trial = make_private_trial(
+        privacy={"mechanism": "latent_tree", "epsilon": 50.0, "delta": 0.01},
+        parameters={},
+        method="DPLTSynthesizer",
+        budget=Budget(100.0, 1e-3),
+    )
+    for name, table in make_party_frames(400, 2, random_state=2).items():
+        table[list(trial.frames[name])].to_parquet(trial.sites[name].table)
+    with pytest.warns(NoPrivacyWarning, match=r"delta=0\.01 is one over the number") as told:
+        trial.run()
+    assert set(trial.outcome.values()) == {None}
+    assert {str(each.message)[:15] for each in told} == {"party 'party_1'", "party 'party_2'"}
 
 
 def report_of(trial, run):
