@@ -292,4 +292,4 @@ class PublishingWarning(UserWarning):
 
 
 class NoPrivacyWarning(UserWarning):
-    """A mechanism was asked for that does not protect the synthetic data."""
+    """A mechanism, or a delta, was asked for that does not protect the synthetic data."""

@@ -103,6 +103,8 @@ def test_in_one_process(synthesizer, mechanism, tmp_path):
         ledger = synth.privacy_ledger_
         assert (ledger is None) == (mechanism is None)
         assert account is None or account.entries == ledger.entries
+        assert account is None or account.conditions == tuple(filter(None, [ledger.condition]))
+        assert bool(ledger and ledger.condition) == (mechanism == "gs_wgan")
         return
     with pytest.raises(ParameterError, match=synthesizer) as raised:
         synth.fit(frames(), KEY)

@@ -9,6 +9,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.special import ndtr, ndtri
@@ -16,7 +17,7 @@ from scipy.special import ndtr, ndtri
 from tests.contract.test_combinations import KEY, MECHANISMS, RUNS, frames, make
 from vflsynth.exceptions import ArtefactError, PartyDataError
 from vflsynth.models import Source, number_sources
-from vflsynth.privacy import NeighbouringRelation, histograms
+from vflsynth.privacy import NeighbouringRelation, PublicSchema, histograms
 from vflsynth.privacy.events import sampled_releases
 from vflsynth.privacy.noise import discrete_gaussian
 from vflsynth.privacy.releases import Grid, Release
@@ -233,6 +234,45 @@ def test_every_number_of_a_saved_model_has_a_source(pair):
     counts = {count for count, _, _ in saved_counts(one["folder"], one["model"].parties_)}
     assert sum(n.n for n in found if n.source is Source.RELEASED) >= len(counts) > 0
     assert counts <= on_tape
+
+
+def of_all_kinds():
+    """Two parties with a spike, whole numbers, missing values, dates, text and booleans."""
+    rng, n = np.random.default_rng(4), 400
+    amount = np.where(np.arange(n) % 10 < 8, 0.0, rng.uniform(0.0, 9.0, n))
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 300, n), "D")
+    numbers = {"amount": amount, "visits": rng.integers(0, 6, n), "flag": rng.random(n) < 0.4}
+    others = {
+        "rate": pd.Series(rng.uniform(0.0, 1.0, n)).mask(rng.random(n) < 0.3),
+        "day": pd.Series(days).mask(rng.random(n) < 0.2),
+        "town": rng.choice(["north", "south", "7th ward"], n),
+        "smokes": pd.array(rng.random(n) < 0.5, "boolean"),
+    }
+    key = pd.Index(np.arange(n), name=KEY)
+    tables = {"a": pd.DataFrame(numbers, key), "b": pd.DataFrame(others).set_index(key)}
+    return {name: table.reset_index() for name, table in tables.items()}
+
+
+@pytest.mark.parametrize(("synthesizer", "mechanism"), PROTECTING)
+def test_of_columns_of_every_kind_no_number_is_without_a_source(synthesizer, mechanism, tmp_path):
+    schema = PublicSchema(
+        {"amount": (0, 10), "rate": (0, 1), "day": ("2020-01-01", "2020-12-31")},
+        dict.fromkeys(("flag", "smokes"), (False, True)),
+        dtypes="given",
+    )  # the others are published with noise
+    synth = make(synthesizer, mechanism)
+    synth.privacy.set_params(public_schema=schema, noise_multiplier=0.1)
+    if mechanism == "dpsgd":
+        synth.privacy.set_params(n_records=400)
+    synth.fit(of_all_kinds(), KEY).save(tmp_path / "model")
+    found = number_sources(tmp_path / "model")
+    assert {"public", "released", "computed from these"} <= {n.source for n in found}
+    for name, half in synth.parties_.items():
+        half.save(tmp_path / name)
+        found += number_sources(tmp_path / name)
+    assert Source.RECORDS not in {n.source for n in found}
+    spikes = {n.source for n in found if "spikes" in n.place}
+    assert spikes == ({Source.COMPUTED} if synthesizer == "AutoregressiveSynthesizer" else set())
 
 
 def test_numbers_that_nobody_accounted_for_are_noticed(tmp_path):

@@ -442,6 +442,25 @@ def test_the_types_of_a_csv_file_are_not_public(folder, tmp_path, capsys):
     assert "store the table as parquet" in line
 
 
+@pytest.mark.filterwarnings("default::vflsynth.exceptions.NoPrivacyWarning")
+def test_a_delta_of_one_over_n_is_said_by_what_was_published(tmp_path, capsys):
+    x = np.arange(400) % 10
+    pd.DataFrame({"x": x}).to_parquet(tmp_path / "lab.parquet")
+    pd.DataFrame({"big": x > 4}).to_parquet(tmp_path / "clinic.parquet")
+    tables = [str(tmp_path / f"{name}.parquet") for name in ("lab", "clinic")]
+    options = ["--method", "DPLTSynthesizer", "--bounds", "x=0,10"]
+    privacy = "latent_tree, epsilon=50, n_bins=4, delta="
+    command = ["fit", *tables, *options, "--output", str(tmp_path / "m"), "--privacy"]
+    assert main([*command, privacy + "0.5"]) == 2
+    assert "delta must be at most 0.01" in capsys.readouterr().err
+    assert main([*command, privacy + "0.01"]) == 0
+    said = capsys.readouterr().err
+    for party in ("lab", "clinic"):
+        assert f"party '{party}': delta=0.01 is one over the number of records or more" in said
+    assert main([*command, privacy + "0.01, large_delta=true"]) == 0
+    assert "one over the number" not in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("no_training")
 @pytest.mark.parametrize(
     ("options", "says"),

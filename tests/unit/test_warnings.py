@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import signal
+import warnings
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
+from vflsynth import (
+    AutoregressiveSynthesizer,
+    DPLTSynthesizer,
+    MixtureSynthesizer,
+    VertiGANSynthesizer,
+    VFLGANSynthesizer,
+    WGANGPSynthesizer,
+)
+from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import NoPrivacyWarning
-from vflsynth.mechanisms import FirstLayer
+from vflsynth.mechanisms import DPSGD, FirstLayer, LatentTree, MeanEmbedding, PairwiseTables
 
 
 class CtrlC:
@@ -30,3 +41,53 @@ def test_a_mechanism_that_does_not_protect_warns_where_it_was_asked_for(party_fr
     with pytest.warns(NoPrivacyWarning) as told:
         model.fit(party_frames(), on="record_id")
     assert [warning.filename for warning in told] == [__file__]
+
+
+def of_400_records(synthesizer, mechanism, delta, **more):
+    """With so little noise that what is published counts 400."""
+    x = np.arange(400) % 10
+    schema = PublicSchema({"x": (0, 10)}, {"big": (False, True)}, dtypes="given")
+    options = {"noise_multiplier": 0.1, "delta": delta, "public_schema": schema, "n_bins": 4}
+    small = {"epochs": 1, "batch_size": 50, "generator_hidden": (4,), "verbose": 0}
+    if synthesizer in (DPLTSynthesizer, MixtureSynthesizer):
+        small = {}
+    elif synthesizer is AutoregressiveSynthesizer:
+        small = {"epochs": 1, "protocol": "one_message"}
+    made = synthesizer(privacy=mechanism(**options, **more), random_state=0, **small)
+    return made, {"a": pd.DataFrame({"x": x}), "b": pd.DataFrame({"big": x > 4})}
+
+
+FEW = {"n_features": 50}
+PRIVATE_NUMBERS = [
+    (VFLGANSynthesizer, MeanEmbedding, FEW),
+    (WGANGPSynthesizer, MeanEmbedding, FEW),
+    (AutoregressiveSynthesizer, DPSGD, {"n_records": 99}),  # stated too low
+    (DPLTSynthesizer, LatentTree, {}),
+    (MixtureSynthesizer, PairwiseTables, {}),
+]
+
+
+@pytest.mark.parametrize(("synthesizer", "mechanism", "more"), PRIVATE_NUMBERS)
+def test_a_delta_of_one_over_n_warns_where_only_what_is_published_tells_n(
+    synthesizer, mechanism, more
+):
+    model, frames = of_400_records(synthesizer, mechanism, 0.01, **more)
+    with pytest.warns(NoPrivacyWarning) as told:
+        model.fit(frames)
+    told = [warning for warning in told if warning.category is NoPrivacyWarning]
+    assert [warning.filename for warning in told] == [__file__] * 2
+    for party, warning in zip("ab", told):
+        for words in (f"party '{party}': delta=0.01", "count about ", "below 0.0025", "insists"):
+            assert words in str(warning.message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NoPrivacyWarning)
+        of_400_records(synthesizer, mechanism, 0.01, large_delta=True, **more)[0].fit(frames)
+        of_400_records(synthesizer, mechanism, 0.001, **more)[0].fit(frames)
+
+
+def test_noise_alone_does_not_warn():
+    """Of as much of it some fits count thousands of records where there are 400."""
+    model, frames = of_400_records(DPLTSynthesizer, LatentTree, 0.001)
+    model.privacy.set_params(noise_multiplier=2000.0)
+    for _ in range(5):
+        model.fit(frames)

@@ -21,6 +21,7 @@ from vflsynth.adversary.intervals import (
 )
 from vflsynth.adversary.verdicts import rank_sum_p_value
 from vflsynth.privacy import NeighbouringRelation
+from vflsynth.privacy.ledger import conditional
 
 LOW_FPRS = (0.01, 0.1)
 """False positive rates at which the true positive rate is reported, where there are enough test
@@ -44,11 +45,14 @@ class Claim:
     relation : NeighbouringRelation, default=NeighbouringRelation.ADD_OR_REMOVE_ONE
         Which tables the claim says are hard to tell apart. An audit of other tables says nothing
         about it.
+    condition : str, default=""
+        What it depends on beyond theorems; see `vflsynth.privacy.PrivacyLedger`.
     """
 
     epsilon: float
     delta: float = 0.0
     relation: NeighbouringRelation = NeighbouringRelation.ADD_OR_REMOVE_ONE
+    condition: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
@@ -61,7 +65,7 @@ class Claim:
             return None
         if not math.isfinite(ledger.epsilon()):
             return None
-        return cls(ledger.epsilon(), ledger.delta, ledger.relation)
+        return cls(ledger.epsilon(), ledger.delta, ledger.relation, ledger.condition)
 
     def roc(self) -> tuple[Floats, Floats]:
         """Return false positive rates, shape (point,), and the most true ones that it allows."""
@@ -94,11 +98,8 @@ class Claim:
         return f"The claimed {self} is not contradicted; an audit cannot confirm it."
 
     def __str__(self) -> str:
-        return (
-            f"ε = {self.epsilon:.4g}"
-            + (f" at δ = {self.delta:g}" if self.delta else "")
-            + f" ({RELATION_WORDS[self.relation]})"
-        )
+        said = f"ε = {self.epsilon:.4g}" + (f" at δ = {self.delta:g}" if self.delta else "")
+        return f"{said} ({conditional(RELATION_WORDS[self.relation], self.condition)})"
 
 
 @dataclass(frozen=True, eq=False)

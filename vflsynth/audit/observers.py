@@ -230,7 +230,8 @@ def label_of(statistic: str, target: Hashable) -> str:
 def _as_numbers(claim: Claim | None) -> Observation:
     if claim is None:
         return {}
-    return {_CLAIM: np.array([claim.epsilon, claim.delta, _RELATIONS.index(claim.relation)])}
+    relation, conditional = _RELATIONS.index(claim.relation), bool(claim.condition)
+    return {_CLAIM: np.array([claim.epsilon, claim.delta, relation, conditional])}
 
 
 def weakest_claim(worlds: Iterable[Mapping[str, Floats]]) -> Claim | None:
@@ -238,5 +239,7 @@ def weakest_claim(worlds: Iterable[Mapping[str, Floats]]) -> Claim | None:
     claims = [world[_CLAIM] for world in worlds if _CLAIM in world]
     if not claims:
         return None
-    epsilon, delta, relation = np.concatenate(claims).max(axis=0).tolist()
-    return Claim(epsilon, delta, _RELATIONS[int(relation)])
+    # What earlier versions kept of models says nothing of conditions.
+    epsilon, delta, relation, *conditional = np.concatenate(claims).max(axis=0).tolist()
+    condition = "conditional, as the models' ledgers say" if any(conditional) else ""
+    return Claim(epsilon, delta, _RELATIONS[int(relation)], condition)

@@ -12,7 +12,7 @@ from vflsynth.cli.console import say, table
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import Attempt, Budget, PrivacyAccount
 from vflsynth.privacy.events import Composition
-from vflsynth.privacy.ledger import epsilon_of
+from vflsynth.privacy.ledger import conditional, epsilon_of
 
 SUMMARY = "show, make or limit a privacy account"
 DESCRIPTION = """\
@@ -32,8 +32,9 @@ examples:
   vflsynth account lab-folder/privacy-account.json           # a site's, of 'vflsynth parties'
 
 A missing file is never taken for an empty account. What was written is chained by digests: a
-record that was changed shows. A file that was cut off or made anew shows at the other sites of
-'vflsynth parties', which remember it; keep an eye on it yourself if there are none.
+record that was changed shows. An older copy that is put back shows by .FILE.head beside it, which
+has the last record's digest. That both were put back or deleted shows at the other sites of
+'vflsynth parties' alone, which remember the account.
 """
 _DELTA = 1e-5
 
@@ -83,6 +84,7 @@ def _found(account: PrivacyAccount, delta: float | None) -> dict[str, Any]:
         "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta},
         "delta": delta,
         "epsilon": _number(account.epsilon(delta)),
+        "conditions": list(account.conditions),
         "left": None if budget is None else _number(left),
         "runs": [_run(attempt, delta) for attempt in account.attempts],
     }
@@ -96,11 +98,13 @@ def _run(attempt: Attempt, delta: float) -> dict[str, Any]:
         "epsilon alone": _number(epsilon_of(spent, delta)),
         "released": ", ".join(dict.fromkeys(entry.purpose for entry in attempt.entries)),
         "covers synthetic data": attempt.covers_synthetic_data,
+        "condition": attempt.condition,
     }
 
 
 def _text(found: dict[str, Any]) -> str:
-    lines = [f"{found['account']}: ε = {found['epsilon']} at δ = {found['delta']:g} was spent"]
+    spent = f"{found['account']}: ε = {found['epsilon']} at δ = {found['delta']:g} was spent"
+    lines = [conditional(spent, *found["conditions"])]
     if (budget := found["budget"]) is not None:
         lines.append(
             f"budget: ε = {budget['epsilon']:g} at δ = {budget['delta']:g}. Left: one more release "
@@ -110,7 +114,8 @@ def _text(found: dict[str, Any]) -> str:
         lines.append("no budget: nothing is refused. --epsilon and --delta set one")
     if not found["runs"]:
         return "\n".join([*lines, "nothing was released"])
-    rows = [{k: v for k, v in r.items() if k != "covers synthetic data"} for r in found["runs"]]
+    hidden = {"covers synthetic data"} | (set() if found["conditions"] else {"condition"})
+    rows = [{k: v for k, v in r.items() if k not in hidden} for r in found["runs"]]
     lines += ["", table(rows)]
     if not all(run["covers synthetic data"] for run in found["runs"]):
         lines += [

@@ -442,3 +442,10 @@ def estimate_n_records(columns: Iterable[_FloatArray]) -> float:
     pairs = [(counts.sum(), 1.0 / len(counts)) for counts in columns]
     weight = sum(weight for _, weight in pairs)
     return max(1.0, float(sum(total * weight for total, weight in pairs) / weight))
+
+
+def std_of_n_records(histograms: Iterable[NoisyHistogram]) -> float:
+    """Return the standard deviation of what `estimate_n_records` says by these columns."""
+    pairs = [(histogram.noise_std, 1.0 / len(histogram.counts)) for histogram in histograms]
+    variance = sum(noise_std**2 * weight for noise_std, weight in pairs)
+    return math.sqrt(variance) / sum(weight for _, weight in pairs)

@@ -97,6 +97,7 @@ def report_of(account: OpenAccount, planned: PrivacyLedger, site: Site) -> dict[
         "all runs of this folder": {
             "epsilon": epsilon if math.isfinite(epsilon) else "infinite",
             "delta": delta,
+            "conditions": list(account.conditions),
         },
     }
 

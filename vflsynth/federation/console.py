@@ -19,6 +19,7 @@ from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.federation import trail
 from vflsynth.federation.progress import JobState, duration_text, job_state, report_of
 from vflsynth.federation.site import Site
+from vflsynth.privacy.ledger import conditional
 from vflsynth.reporting import render, require_packages
 
 ADDRESS = "127.0.0.1"
@@ -41,6 +42,8 @@ class SiteState:
     epsilon : float or None
         What all private runs that ended have spent, at `delta`; None without any.
     delta : float or None
+    conditions : tuple of str
+        What it depends on beyond theorems; see `vflsynth.privacy.PrivacyLedger`.
     """
 
     site: Site
@@ -48,6 +51,7 @@ class SiteState:
     trail: int | None
     epsilon: float | None
     delta: float | None
+    conditions: tuple[str, ...]
 
     @classmethod
     def of(cls, site: Site) -> SiteState:
@@ -68,6 +72,7 @@ class SiteState:
             n_lines,
             None if epsilon is None else float(epsilon),  # "infinite" is a number to float
             spent.get("delta"),
+            tuple(spent.get("conditions", ())),
         )
 
 
@@ -129,7 +134,8 @@ def _families(state: SiteState) -> Iterator[tuple[str, str, str, list[tuple[str,
         [(own, int(state.trail is not None))],
     )
     if state.epsilon is not None:
-        meaning = "Epsilon of all private runs that ended, at the site's delta."
+        meaning = "Epsilon of all private runs that ended, at the site's delta"
+        meaning = f"{conditional(meaning, *state.conditions)}."
         yield "epsilon", "gauge", meaning, [(own, state.epsilon)]
     if state.site.budget is not None:
         meaning = "Epsilon that the site agreed to."
@@ -186,7 +192,7 @@ def _cards(state: SiteState) -> Iterator[dict[str, str]]:
             "level": "far" if over else "close",
             "title": "Privacy budget",
             "value": f"{spent:.3g}",
-            "unit": f"epsilon spent by runs that ended, {left}",
+            "unit": conditional(f"epsilon spent by runs that ended, {left}", *state.conditions),
             "text": "What an epsilon covers is in the report of each run.",
         }
     whole = state.trail is not None

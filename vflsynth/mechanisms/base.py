@@ -27,6 +27,9 @@ Reports = Literal["nothing", "fake scores", "fake scores and penalties", "losses
 
 POSITIVE = Number(0, closed=(False, True))
 
+LARGEST_DELTA = 0.01
+"""Beyond it a hundred records are too many already, which no table to be modelled lacks."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -158,15 +161,16 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
         calibrated so that it is never exceeded. Give this or `noise_multiplier`, not both.
     delta : float
         Required. Well below one over the number of records; the VFLGAN paper uses 5e-4 for 1,599.
-        1/n or more is refused where the number of records n is public: publishing a few records as
-        they are would satisfy such a guarantee.
+        More than 0.01 is refused, and 1/n or more where the number of records n is public:
+        publishing a few records as they are would satisfy such a guarantee. Where n is private, a
+        party warns if the noisy histograms that it published say so.
     noise_multiplier : float, optional
         Noise standard deviation over joint sensitivity, instead of `epsilon`.
     neighbouring_relation : {"add_or_remove_one", "replace_one"}, optional
         Which two tables must be hard to tell apart: one of them has one record more, or one record
         differs. Default: `default_relation`. Fixed-size batches know "replace_one" only.
     large_delta : bool, default=False
-        Insist on a `delta` of 1/n or more.
+        Insist on a `delta` of 1/n or more, or of more than 0.01.
     intersection_epsilon : float, optional
         Hide how many records the parties have in common from the server: with this ε, and `delta`,
         it cannot tell that number from one more or less, as dummies of a random number are among
@@ -234,6 +238,13 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
             raise PrivacyParameterError(
                 "delta", None, "given, and well below one over the number of records"
             )
+        if self.delta > LARGEST_DELTA and not self.large_delta:
+            raise PrivacyParameterError(
+                "delta",
+                self.delta,
+                f"at most {LARGEST_DELTA:g}, and well below one over the number of records: with "
+                "this probability a record may be published as it is. large_delta=True insists",
+            )
         if (
             self.sampler is Sampler.WITHOUT_REPLACEMENT
             and self.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE
@@ -262,7 +273,8 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
         ----------
         n_records : int
             Matched records. Looked at only if their number is public: where records may be added or
-            removed, a refusal would tell whether there are as many as 1 / `delta`.
+            removed, a refusal would tell whether there are as many as 1 / `delta`. There a party
+            warns, by the noisy histograms that it has published (`vflsynth.methods.party`).
 
         Raises
         ------

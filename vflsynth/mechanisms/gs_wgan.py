@@ -148,7 +148,7 @@ class GSWGAN(HistogramMechanism):
                 words="sanitised generator gradients (GS-WGAN)",
                 not_protected_against=(WHO_JOINS,),
                 not_covered=(_GAP,),
-                condition="conditional on a proof with a gap, see what is not covered",
+                condition="conditional on a proof with a gap, see what its ledger does not cover",
                 public=("sample rate and number of steps",),
             ),
             histogram_noise_multiplier=histogram_noise,

@@ -259,7 +259,9 @@ class Method(ABC):
             kinds=template.kinds,
             spikes=self.models_states,
         )
-        return FromPublicKnowledge(encoding, self.noise)
+        assert self.privacy is not None, "it is private"
+        delta = None if self.privacy.large_delta else self.privacy.delta
+        return FromPublicKnowledge(encoding, delta, self.noise)
 
     # -- when tables are encoded ------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,8 +18,9 @@ from sklearn.base import clone
 from torch import Tensor
 
 from vflsynth._warnings import warn_user
-from vflsynth.columns import TableTransformer
-from vflsynth.exceptions import ProtocolError, PublishingWarning
+from vflsynth.columns import NoisyHistogram, TableTransformer
+from vflsynth.columns.histograms import estimate_n_records, std_of_n_records
+from vflsynth.exceptions import NoPrivacyWarning, ProtocolError, PublishingWarning
 from vflsynth.frames import check_no_empty_column, intersect, party_keys, positions
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.protocol import SERVER, Participant, answers, takes
@@ -30,6 +31,9 @@ ENCODED_AT_ONCE = 1 << 16
 
 _MOST_FORGOTTEN = 0.5
 """Share of the records whose value is not published, above which the owner is told."""
+
+_SURELY = 3.0
+"""Standard errors: noise alone should warn nobody."""
 
 
 class Encoder(Protocol):
@@ -90,11 +94,14 @@ class FromPublicKnowledge:
     Parameters
     ----------
     encoding : PublicEncoding
+    delta : float, optional
+        Of the run. Default: whatever it is, somebody insists on it.
     noise : torch.Generator, optional
         For tests only, see `vflsynth.privacy.noise`.
     """
 
     encoding: PublicEncoding
+    delta: float | None = None
     noise: torch.Generator | None = None
 
     def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
@@ -106,8 +113,26 @@ class FromPublicKnowledge:
             If a column has no public bounds or categories and cannot be given them.
         """
         histograms = self.encoding.histograms(party, matched, self.noise)
+        if self.delta is not None and self.encoding.noise_std is not None:
+            _warn_of_delta(party, list(histograms.values()), self.delta)
         kinds = self.encoding.kinds
         return TableTransformer.from_histograms(matched, histograms, kinds=kinds, party=party)
+
+
+def _warn_of_delta(party: str, published: Sequence[NoisyHistogram], delta: float) -> None:
+    """Warn of a delta of 1/n or more by what was published, which costs nothing further.
+
+    No refusal: near 1/n the noise would decide, and what was published is paid for.
+    """
+    n_records = estimate_n_records(histogram.counts for histogram in published)
+    if delta * (n_records - _SURELY * std_of_n_records(published)) >= 1.0:
+        warn_user(
+            f"party {party!r}: delta={delta:g} is one over the number of records or more, for the "
+            f"published histograms count about {n_records:.0f} of them: publishing a few records "
+            f"as they are would satisfy such a guarantee. Fix: a delta well below "
+            f"{1.0 / n_records:.2g}; large_delta=True insists",
+            NoPrivacyWarning,
+        )
 
 
 class Party(Participant):

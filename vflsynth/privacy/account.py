@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import secrets
@@ -11,10 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from vflsynth import _artefacts as artefacts
-from vflsynth import _chains as chains
 from vflsynth._validation import Number, check_parameters
-from vflsynth.exceptions import ArtefactError, ParameterError, PrivacyBudgetError
+from vflsynth.exceptions import ParameterError, PrivacyBudgetError
+from vflsynth.privacy.account_file import (
+    BUDGET,
+    OPENED,
+    RUN,
+    SHOWN,
+    SPENT,
+    AccountFile,
+    Record,
+    next_record,
+    unreadable,
+)
 from vflsynth.privacy.accountants import valid_accountants
 from vflsynth.privacy.calibration import calibrate_noise_multiplier
 from vflsynth.privacy.events import (
@@ -28,11 +36,9 @@ from vflsynth.privacy.events import (
     label_releases,
     releases_in,
 )
-from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger, epsilon_of
+from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger, conditional, epsilon_of
 
-_FORMAT, _VERSION = "vflsynth privacy account", 2
 _ROUNDING = 1e-9
-OPENED, BUDGET, SHOWN, RUN, SPENT = "opened", "budget", "shown", "run", "spent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +71,15 @@ class Attempt:
     started : str
     covers_synthetic_data : bool
         Whether the ε of its releases bounds what its synthetic data reveal.
+    condition : str
+        What that ε depends on beyond theorems; empty for most.
     entries : tuple of LedgerEntry
     """
 
     run: str
     started: str
     covers_synthetic_data: bool = True
+    condition: str = ""
     entries: tuple[LedgerEntry, ...] = ()
 
 
@@ -83,6 +92,7 @@ class PrivacyAccount:
     Parameters
     ----------
     path : path-like
+        Symbolic links are followed. A file that has several names (hard links) is refused.
     patience : float, default=3600
         Seconds that a run waits for another run that has the account open.
 
@@ -90,8 +100,12 @@ class PrivacyAccount:
     -----
     One run at a time has an account open, from before its first release to its end; what it is
     going to release in all is held against the budget first. A process that dies leaves the account
-    unlocked, with what it had booked. What shortens the file to one that was valid once is seen by
-    whoever kept a later digest: across processes, the other sites (`vflsynth.federation.account`).
+    unlocked, with what it had booked.
+
+    The number of records and the last one's digest are in a second file beside it,
+    ``.NAME.head``, so that an older copy that is put back is refused. Who puts back or deletes both
+    is not noticed, but by whoever else kept a later digest: across processes, the other sites
+    (`vflsynth.federation.account`).
 
     Everything that was booked is composed by the accountants that are valid for all of it. A budget
     that was fixed beforehand holds if later releases are chosen by what earlier ones showed, where
@@ -110,6 +124,7 @@ class PrivacyAccount:
 
     def __init__(self, path: str | os.PathLike[str], patience: float = 3600.0) -> None:
         self.path, self.patience = Path(path), patience
+        self._file = AccountFile(path)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], budget: Budget | None = None) -> Self:
@@ -124,13 +139,11 @@ class PrivacyAccount:
         Raises
         ------
         ArtefactError
-            If there is such a file.
+            If there is such a file, or was one. Of several processes one makes it.
         """
         account = cls(path)
-        if account.path.exists():
-            raise ArtefactError(f"{path} exists already; a privacy account is never overwritten")
         opened = {"account": secrets.token_hex(16), "budget": _budget_dict(budget)}
-        account._write([chains.link(1, chains.START, OPENED, opened)])
+        account._file.create(opened, account.patience)
         return account
 
     # -- what is in it ---------------------------------------------------------------------------
@@ -149,6 +162,11 @@ class PrivacyAccount:
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Everything that was booked, in order."""
         return tuple(entry for attempt in self.attempts for entry in attempt.entries)
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What `epsilon` depends on beyond theorems, of all attempts; see `PrivacyLedger`."""
+        return _conditions(self.attempts)
 
     def epsilon(self, delta: float | None = None) -> float:
         """ε of everything that was booked, together.
@@ -175,36 +193,20 @@ class PrivacyAccount:
         entries = tuple(e for attempt in _attempts(records) for e in attempt.entries)
         return _left(entries, _budget(records))
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[Record]:
         """Read and check the file.
 
         Raises
         ------
         ArtefactError
-            If it is missing, or is not what was written.
+            If it is missing, or is not what was written, or not all of it.
         """
+        found = self._file.read()
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
-            if content["format"] != _FORMAT or content["version"] not in (1, _VERSION):
-                raise ValueError("another format or version")
-            found = _of_version_1(content) if content["version"] == 1 else content["records"]
-            broken = chains.first_broken(found)
-            if broken is not None or not found:
-                raise ValueError(f"record {broken or 1} is not what was written")
             _attempts(found), _budget(found)
-        except FileNotFoundError as error:
-            raise ArtefactError(
-                f"{self.path}: there is no privacy account. Fix: bring it back if there was one, "
-                "for without it what was spent is unknown; for records of which nothing was ever "
-                f"released make one with 'vflsynth account {self.path} --create'"
-            ) from error
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ArtefactError(
-                f"{self.path} is not a privacy account: {error}. What was spent on these records "
-                "is in the reports of their runs; without the account nothing more is released"
-            ) from error
-        records: list[dict[str, Any]] = found
-        return records
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise unreadable(self._file.path, error) from error
+        return found
 
     def show(self) -> dict[str, Any]:
         """Return what others remember of this account, and write down that it was shown.
@@ -215,15 +217,15 @@ class PrivacyAccount:
             ``account``, its name, and ``heads``, the digests of all records at which it was ever
             shown, the newest last. They are random to whoever has not got the file.
         """
-        with self._lock():
+        with self._file.lock(self.patience):
             return self._show(self.records())
 
     def set_budget(self, budget: Budget | None) -> None:
         """Change the limit; the file says when."""
-        with self._lock():
+        with self._file.lock(self.patience):
             records = self.records()
-            records.append(_next(records, BUDGET, {"budget": _budget_dict(budget)}))
-            self._write(records)
+            records.append(next_record(records, BUDGET, {"budget": _budget_dict(budget)}))
+            self._file.write(records)
 
     # -- booking ---------------------------------------------------------------------------------
 
@@ -247,32 +249,19 @@ class PrivacyAccount:
         ArtefactError
             If the account cannot be read.
         """
-        lock = self._lock()
+        lock = self._file.lock(self.patience)
         try:
             return OpenAccount(self, lock, run, planned, agreed)
         except BaseException:
             lock.close()
             raise
 
-    def _lock(self) -> TextIO:
-        from vflsynth._locks import lock  # where there is none, accounts alone are not to be had
-
-        return lock(
-            self.path.with_name(f".{self.path.name}.lock"),
-            f"another private run has {self.path.name} open, or hangs. Stop it first",
-            self.patience,
-        )
-
-    def _show(self, records: list[dict[str, Any]]) -> dict[str, Any]:
+    def _show(self, records: list[Record]) -> dict[str, Any]:
         # Without a nonce, what is shown again in the same second after a cut would be the same.
-        records.append(_next(records, SHOWN, {"nonce": secrets.token_hex(16)}))
-        self._write(records)
+        records.append(next_record(records, SHOWN, {"nonce": secrets.token_hex(16)}))
+        self._file.write(records)
         heads = [record["digest"] for record in records if record["event"] == SHOWN]
         return {"account": records[0]["details"]["account"], "heads": heads}
-
-    def _write(self, records: list[dict[str, Any]]) -> None:
-        content = {"format": _FORMAT, "version": _VERSION, "records": records}
-        artefacts.replace_json(self.path, content, mode=0o600)
 
     def _delta(self, delta: float | None) -> float:
         budget = self.budget
@@ -319,12 +308,16 @@ class OpenAccount:
             total = _epsilon((*self.entries, *entries), budget.delta)
             if total > budget.epsilon * (1.0 + _ROUNDING):
                 spent = _epsilon(self.entries, budget.delta)
+                would = conditional(
+                    "this run would bring what was spent on these records from epsilon "
+                    f"{spent:.4g} to {total:.4g} at delta {budget.delta:g}",
+                    *self.conditions,
+                    self._planned.condition,
+                )
                 raise PrivacyBudgetError(
-                    f"this run would bring what was spent on these records from epsilon "
-                    f"{spent:.4g} to {total:.4g} at delta {budget.delta:g}; {where} agrees to "
-                    f"{budget.epsilon:g}. Left: one more Gaussian release of epsilon "
-                    f"{_left(self.entries, budget):.4g}. Nothing was released. Fix: more noise, or "
-                    "a larger budget"
+                    f"{would}; {where} agrees to {budget.epsilon:g}. Left: one more Gaussian "
+                    f"release of epsilon {_left(self.entries, budget):.4g}. Nothing was released. "
+                    "Fix: more noise, or a larger budget"
                 )
 
     def spend(self, entries: Sequence[LedgerEntry]) -> None:
@@ -332,13 +325,17 @@ class OpenAccount:
         if not entries:
             return
         if not self._entries:
-            details = {"run": self.run, "covers": self._planned.covers_synthetic_data}
-            self._records.append(_next(self._records, RUN, details))
+            details = {
+                "run": self.run,
+                "covers": self._planned.covers_synthetic_data,
+                "condition": self._planned.condition,
+            }
+            self._records.append(next_record(self._records, RUN, details))
         for entry in entries:
             self._entries = merged(self._entries, entry)
             details = {"purpose": entry.purpose, "event": event_to_dict(entry.event)}
-            self._records.append(_next(self._records, SPENT, details))
-        self._account._write(self._records)
+            self._records.append(next_record(self._records, SPENT, details))
+        self._account._file.write(self._records)
 
     def show(self) -> dict[str, Any]:
         """Return what others remember, what this run booked included; see `PrivacyAccount.show`."""
@@ -353,6 +350,11 @@ class OpenAccount:
     def attempts(self) -> tuple[Attempt, ...]:
         """All attempts that booked something."""
         return _attempts(self._records)
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What ε of `entries` depends on beyond theorems."""
+        return _conditions(self.attempts)
 
     def close(self) -> None:
         """Let another run have it."""
@@ -387,23 +389,23 @@ def merged(entries: tuple[LedgerEntry, ...], new: LedgerEntry) -> tuple[LedgerEn
     return (*entries, new)
 
 
-def _next(
-    records: Sequence[Mapping[str, Any]], event: str, details: Mapping[str, Any]
-) -> dict[str, Any]:
-    return chains.link(len(records) + 1, records[-1]["digest"], event, details)
-
-
 def _attempts(records: Sequence[Mapping[str, Any]]) -> tuple[Attempt, ...]:
     found: list[Attempt] = []
     for record in records:
         details = record["details"]
         if record["event"] == RUN:
             started = details.get("started", record["time"])
-            found.append(Attempt(details["run"], started, details["covers"]))
+            condition = str(details.get("condition", ""))
+            found.append(Attempt(details["run"], started, details["covers"], condition))
         elif record["event"] == SPENT:
             entry = LedgerEntry(details["purpose"], event_from_dict(details["event"]))
             found[-1] = replace(found[-1], entries=merged(found[-1].entries, entry))
     return tuple(found)
+
+
+def _conditions(attempts: Sequence[Attempt]) -> tuple[str, ...]:
+    found = (attempt.condition for attempt in attempts if attempt.entries)
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def _budget(records: Sequence[Mapping[str, Any]]) -> Budget | None:
@@ -447,15 +449,3 @@ def _left(entries: Sequence[LedgerEntry], budget: Budget | None) -> float:
         return 0.0
     alone = GaussianRelease("", "", noise, 1.0, NeighbouringRelation.ADD_OR_REMOVE_ONE)
     return epsilon_of(alone, budget.delta)
-
-
-def _of_version_1(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Read a site's account as versions before chains wrote it."""
-    opened = {"account": secrets.token_hex(16), "budget": None}
-    records = [chains.link(1, chains.START, OPENED, opened)]
-    for attempt in content["attempts"]:
-        run = {"run": attempt["run"], "covers": True, "started": attempt["started"]}
-        records.append(_next(records, RUN, run))
-        for entry in attempt["entries"]:
-            records.append(_next(records, SPENT, entry))
-    return records

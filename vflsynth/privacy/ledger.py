@@ -80,7 +80,7 @@ class PrivacyLedger:
     noise : str, optional
         How the noise is drawn, and what that adds to ε.
     condition : str, optional
-        What ε depends on beyond theorems; said wherever it is printed.
+        What ε depends on beyond theorems; said wherever it is printed, see `conditional`.
 
     Examples
     --------
@@ -286,11 +286,8 @@ class PrivacyLedger:
         best = min(epsilons, key=lambda name: epsilons[name])
         delta = "any δ" if unit == ONE_LABEL else f"δ = {self.delta:g}"
         target = "" if self.target_epsilon is None else f"; asked for: {self.target_epsilon:g}"
-        condition = f"; {self.condition.upper()}" if self.condition else ""
-        lines += _row(
-            "Spent, all parties",
-            f"ε = {_number(epsilons[best])} at {delta}{target}{condition}",
-        )
+        spent = f"ε = {_number(epsilons[best])} at {delta}{target}"
+        lines += _row("Spent, all parties", conditional(spent, self.condition))
         lines += _row(
             "By every valid accountant",
             "; ".join(f"{_number(epsilon)} ({name})" for name, epsilon in epsilons.items()),
@@ -336,6 +333,25 @@ _LABEL_WORDS = "tables that differ in one label look alike"
 def epsilon_of(event: PrivacyEvent, delta: float) -> float:
     """Smallest ε of an event by all accountants that are valid for it; see `PrivacyLedger`."""
     return min(_epsilons(event, delta).values())
+
+
+def conditional(said: str, *conditions: str) -> str:
+    """Add to a text that prints an ε what that depends on; every such text goes through here.
+
+    Parameters
+    ----------
+    said : str
+        Without a full stop.
+    *conditions : str
+        Of all ledgers that the ε is made of; most are empty.
+
+    Examples
+    --------
+    >>> conditional("ε = 2"), conditional("ε = 2", "if a gap is closed", "")
+    ('ε = 2', 'ε = 2; IF A GAP IS CLOSED')
+    """
+    found = "; ".join(dict.fromkeys(filter(None, conditions)))
+    return f"{said}; {found.upper()}" if found else said
 
 
 def _epsilons(event: PrivacyEvent, delta: float) -> dict[str, float]:

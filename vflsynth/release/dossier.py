@@ -12,6 +12,7 @@ from vflsynth.evaluation.page import HasSection, Report, page_of
 from vflsynth.evaluation.tables import Tables
 from vflsynth.evaluation.worst import by_part
 from vflsynth.privacy import PrivacyLedger
+from vflsynth.privacy.ledger import conditional
 from vflsynth.release.clauses import Clause
 from vflsynth.release.officers import ITEMS, PRIVATE_ITEMS, Item
 from vflsynth.reporting import Page, render, require_packages
@@ -92,10 +93,11 @@ class Dossier:
         if not self.is_private:
             return self.headline
         assert self.ledger is not None
-        return (
+        said = (
             f"Released under differential privacy: ε = {self.ledger.epsilon():.4g} at "
-            f"δ = {self.ledger.delta:g}."
+            f"δ = {self.ledger.delta:g}"
         )
+        return f"{conditional(said, self.ledger.condition)}."
 
     @property
     def items(self) -> tuple[Item, ...]:
@@ -284,6 +286,7 @@ def _promise(ledger: PrivacyLedger) -> dict[str, Any]:
     return {
         "epsilon": ledger.epsilon(),
         "delta": ledger.delta,
+        "condition": ledger.condition,
         "claim": ledger.claim,
         "covers_synthetic_table": ledger.covers_synthetic_data,
         "neighbouring_relation": None if ledger.relation is None else str(ledger.relation),

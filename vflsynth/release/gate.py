@@ -18,6 +18,7 @@ from vflsynth.evaluation.tables import TableMetric, Tables
 from vflsynth.evaluation.worst import by_part
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
+from vflsynth.privacy.ledger import conditional
 from vflsynth.release import measuring
 from vflsynth.release.attacks import HasExcess, HasJson, from_audits
 from vflsynth.release.clauses import Clause, Measured, NotMeasured
@@ -244,11 +245,14 @@ def _epsilon(
     if not ledger.covers_synthetic_data:
         return NotMeasured("the ledger's ε does not bound what the synthetic table reveals")
     epsilon, delta = ledger.epsilon(), ledger.delta
+    own = conditional(
+        f"ε = {epsilon:.4g} at δ = {delta:g}, of this release alone", ledger.condition
+    )
     if account is None:
         return Measured(
             epsilon,
-            f"ε = {epsilon:.4g} at δ = {delta:g}, of this release alone: others about the same "
-            f"records add to it, and no account of them was given. {ledger.claim}",
+            f"{own}: others about the same records add to it, and no account of them was given. "
+            f"{ledger.claim}",
         )
     booked = account.attempts
     if not any(set(ledger.entries) <= set(attempt.entries) for attempt in booked):
@@ -257,8 +261,10 @@ def _epsilon(
             "give the account that the fit was booked in"
         )
     total, n_others = account.epsilon(delta), sum(bool(a.entries) for a in booked) - 1
-    return Measured(
-        total,
+    said = conditional(
         f"ε = {total:.4g} at δ = {delta:g} for all that was booked about these records: this "
-        f"release, ε = {epsilon:.4g}, and {n_others} other runs. {ledger.claim}",
+        f"release, ε = {epsilon:.4g}, and {n_others} other runs",
+        ledger.condition,
+        *account.conditions,
     )
+    return Measured(total, f"{said}. {ledger.claim}")

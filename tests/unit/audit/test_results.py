@@ -11,7 +11,9 @@ import pytest
 from vflsynth.adversary.intervals import most_epsilon
 from vflsynth.audit import Attack, AuditReport, Claim, Criteria, Disclosure, TargetAudit
 from vflsynth.audit.game import THREAT_MODELS
+from vflsynth.audit.observers import _as_numbers, weakest_claim
 from vflsynth.evaluation import report
+from vflsynth.privacy import GaussianRelease, LedgerEntry, NeighbouringRelation, PrivacyLedger
 
 
 def _attack(separation: float, *, training_auc: float = 0.5, name: str = "naive") -> Attack:
@@ -77,6 +79,39 @@ def test_a_claim_about_other_tables_is_neither_contradicted_nor_supported():
     assert "contradicts" not in str(audit)
 
 
+class Model:
+    """What a mechanism of which a proof has a gap says."""
+
+    release = GaussianRelease("sum", "a", 2.0, 1.0, NeighbouringRelation.ADD_OR_REMOVE_ONE)
+    privacy_ledger_ = PrivacyLedger(
+        "m", "c", True, 1e-3, (LedgerEntry("training", release),), condition="conditional on a gap"
+    )
+
+
+def test_what_a_claim_depends_on_is_said_with_it():
+    claim = Claim.of_model(Model())
+    assert claim.condition == "conditional on a gap"
+    audit = _audit(_attack(0.0), claim=claim)
+    words = "added or removed; CONDITIONAL ON A GAP)"
+    assert words in str(audit)
+    assert json.loads(audit.to_json())["claim"]["condition"] == "conditional on a gap"
+    assert audit.page().html.count(words) >= 3  # facts, picture, conclusion
+    plain = Claim(claim.epsilon, claim.delta)
+    assert str(plain) == str(claim).replace("; CONDITIONAL ON A GAP", "")
+
+
+def test_the_claim_of_models_is_conditional_if_that_of_one_is():
+    claim = Claim.of_model(Model())
+    plain = replace(claim, condition="")
+    worlds = [{name: x[None] for name, x in _as_numbers(each).items()} for each in (plain, claim)]
+    assert weakest_claim(worlds[:1]) == plain
+    assert weakest_claim(worlds) == replace(
+        claim, condition="conditional, as the models' ledgers say"
+    )
+    (name,) = worlds[0]
+    assert weakest_claim([{name: worlds[0][name][:, :3]}]) == plain  # kept by earlier versions
+
+
 def test_bounds_of_several_targets_hold_at_once():
     """With 5 % for both, each gets 2.5 %."""
     both = _audit(_attack(50.0))
@@ -95,6 +130,7 @@ def test_json_has_every_number_and_no_nan():
         "epsilon": 2.0,
         "delta": 1e-5,
         "relation": "add_or_remove_one",
+        "condition": "",
     }
     assert content["relation"] == "add_or_remove_one"
     assert content["chance"] == {"accuracy": 0.5, "auc": 0.5, "tpr": {"0.01": 0.01, "0.1": 0.1}}

@@ -49,6 +49,17 @@ def test_what_a_run_leaves_is_shown(make_private_trial):
     shown = page(state)
     assert "finished" in shown
     assert f"{state.epsilon:.3g}" in shown
+    assert "CONDITIONAL" not in shown + text
+
+
+def test_what_an_epsilon_depends_on_is_said_with_it(site):
+    spent = {"epsilon": 2.0, "delta": 1e-3, "conditions": ["conditional on a gap"]}
+    (site.folder / "job").mkdir(parents=True)
+    content = {"outcome": "finished", "privacy": {"all runs of this folder": spent}}
+    (site.folder / "job" / "report-001.json").write_text(json.dumps(content))
+    state = SiteState.of(site)
+    assert "no budget is set; CONDITIONAL ON A GAP" in page(state)
+    assert "at the site's delta; CONDITIONAL ON A GAP.\n" in metrics(state)
 
 
 def test_a_job_that_is_running(site):

@@ -16,10 +16,12 @@ from tests.unit.federation.trial import Dead, Direct, assert_same
 from vflsynth import PartyModel
 from vflsynth.columns.schema import Bounds, Categories
 from vflsynth.configuration import make_estimator
+from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import (
     AccountRewoundError,
     ArtefactError,
     EmptyColumnError,
+    NoPrivacyWarning,
     ParameterError,
     PartyDataError,
     PartyStoppedError,
@@ -274,6 +276,7 @@ def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noi
         assert len(ledger.entries) == 2 * len(once.entries)
         assert ledger.epsilon() > 1.4 * once.epsilon()
         assert privacy["all runs of this folder"]["epsilon"] == pytest.approx(ledger.epsilon())
+        assert privacy["all runs of this folder"]["conditions"] == []
 
 
 def test_a_party_that_dies_before_its_release_has_paid_for_it(make_private_trial):
@@ -525,11 +528,13 @@ def test_a_server_refuses_another_relation_before_anybody_spends(make_private_tr
 def test_a_lost_account_is_noticed_at_home_and_by_all_others(make_private_trial, how):
     trial = make_private_trial(budget=Budget(9.0, 1e-3))
     path = trial.folder / "party_1" / FILE
+    head = path.with_name(f".{FILE}.head")
     trial.run()
     copy = path.read_bytes()
     trial.job = replace(trial.job, name="second")
     trial.run()
     assert set(trial.outcome.values()) == {None}
+    head.unlink()  # the account alone remembers nothing
     if how == "shorter":
         path.write_bytes(copy)  # valid, as it was after the first run
     elif how == "last run":  # its bookings alone, back to what it showed when it began
@@ -558,6 +563,21 @@ def test_a_lost_account_is_noticed_at_home_and_by_all_others(make_private_trial,
     trial.job = replace(trial.job, name="fifth")
     trial.run()
     assert isinstance(trial.outcome["party_2"], AccountRewoundError)
+
+
+def test_a_site_is_warned_of_a_delta_of_one_over_n_by_what_it_published(make_private_trial):
+    trial = make_private_trial(
+        privacy={"mechanism": "latent_tree", "epsilon": 50.0, "delta": 0.01},
+        parameters={},
+        method="DPLTSynthesizer",
+        budget=Budget(100.0, 1e-3),
+    )
+    for name, table in make_party_frames(400, 2, random_state=2).items():
+        table[list(trial.frames[name])].to_parquet(trial.sites[name].table)
+    with pytest.warns(NoPrivacyWarning, match=r"delta=0\.01 is one over the number") as told:
+        trial.run()
+    assert set(trial.outcome.values()) == {None}
+    assert {str(each.message)[:15] for each in told} == {"party 'party_1'", "party 'party_2'"}
 
 
 def report_of(trial, run):

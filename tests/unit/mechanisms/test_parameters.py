@@ -143,6 +143,17 @@ def test_a_delta_of_one_over_n_is_refused_unless_insisted_on(mechanism, relation
     given.set_params(large_delta=True).check_delta(101)
 
 
+@pytest.mark.parametrize("mechanism", ALL)
+def test_a_delta_that_no_table_justifies_is_refused_unless_insisted_on(mechanism):
+    """Before any record is looked at."""
+    mechanism(**VALID).set_params(delta=0.01).check()
+    for delta in (0.011, 1 / 60, 0.5, 0.99):
+        given = mechanism(**VALID).set_params(delta=delta)
+        with pytest.raises(ParameterError, match=r"delta must be at most 0\.01, .*insists"):
+            given.check()
+        given.set_params(large_delta=True).check()
+
+
 @pytest.mark.parametrize("mechanism", [MeanEmbedding, LatentTree])
 def test_a_private_number_of_records_is_not_compared_with_delta(mechanism):
     """Whether a fit is refused would tell it."""

@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import os
 import signal
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,8 @@ from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 
 from vflsynth import DPLTSynthesizer, IndependentSynthesizer, VFLGANSynthesizer
+from vflsynth import _artefacts as artefacts
+from vflsynth import _chains as chains
 from vflsynth.cli import main
 from vflsynth.exceptions import (
     ArtefactError,
@@ -72,6 +75,10 @@ def book(account, plan=PLAN, run="run"):
         opened.spend(plan.entries)
     finally:
         opened.close()
+
+
+def head_of(account):
+    return account.path.with_name(f".{account.path.name}.head")
 
 
 def tree(epsilon=1.0):
@@ -241,7 +248,167 @@ def test_what_was_shown_is_in_every_longer_account_and_in_no_shorter_one(account
     assert second["account"] == first["account"]
     assert second["heads"][:-1] == first["heads"]
     account.path.write_bytes(shorter)
+    head_of(account).unlink()  # else its own folder would notice
     assert second["heads"][-1] not in account.show()["heads"]
+
+
+# -- one file, whatever it is called, and all of it ------------------------------------------------
+
+
+@pytest.fixture
+def link(account, tmp_path):
+    """A folder beside that leads to the account by another name."""
+    link = tmp_path / "elsewhere" / "link.json"
+    link.parent.mkdir()
+    link.symlink_to(account.path)
+    return link
+
+
+def test_what_is_booked_by_a_symbolic_link_is_in_the_file_it_leads_to(account, link, frames):
+    tree(2.0).fit(frames, account=link)
+    assert link.is_symlink()
+    assert [path.name for path in link.parent.iterdir()] == ["link.json"]
+    assert account.epsilon() == PrivacyAccount(link).epsilon() == pytest.approx(2.0)
+    with pytest.raises(PrivacyBudgetError):
+        tree(2.0).fit(frames, account=account)
+
+
+def test_one_run_at_a_time_by_whatever_name(account, link):
+    opened = account.open("one", PLAN)
+    with pytest.raises(ParameterError, match="another private run"):
+        PrivacyAccount(link, patience=0.1).open("two", PLAN)
+    opened.close()
+    PrivacyAccount(link, patience=0.1).open("two", PLAN).close()
+
+
+def test_a_link_that_leads_nowhere_yet_is_made_where_it_leads(tmp_path):
+    (tmp_path / "link.json").symlink_to(tmp_path / "account.json")
+    account = PrivacyAccount.create(tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert PrivacyAccount(tmp_path / "account.json").records() == account.records()
+
+
+def test_a_file_that_becomes_a_link_is_not_replaced(account, tmp_path):
+    account.path.rename(tmp_path / "moved.json")
+    account.path.symlink_to(tmp_path / "moved.json")
+    with pytest.raises(ArtefactError, match="a link by now"):
+        book(account)
+    assert account.path.is_symlink()
+
+
+def test_a_file_with_two_names_is_refused_by_both(account, frames, tmp_path):
+    book(account)
+    before = account.path.read_bytes()
+    other = tmp_path / "other.json"
+    other.hardlink_to(account.path)
+    for path in (other, account.path):
+        with pytest.raises(
+            ArtefactError, match=r"one of 2 names.*hard links.*Nothing was released"
+        ):
+            tree().fit(frames, account=path)
+    assert account.path.read_bytes() == before
+    other.unlink()
+    book(account)
+
+
+def _create_in_a_process(path, gate, results):
+    gate.wait()
+    try:
+        PrivacyAccount.create(path, Budget(1.0, DELTA))
+    except ArtefactError:
+        results.put("refused")
+    else:
+        results.put("created")
+
+
+def test_of_two_processes_one_creates(tmp_path):
+    context = multiprocessing.get_context("fork")
+    for attempt in range(40):
+        gate, results = context.Barrier(2), context.SimpleQueue()
+        arguments = (tmp_path / f"{attempt}.json", gate, results)
+        both = [context.Process(target=_create_in_a_process, args=arguments) for _ in range(2)]
+        for process in both:
+            process.start()
+        for process in both:
+            process.join(60)
+        assert sorted([results.get(), results.get()]) == ["created", "refused"]
+
+
+def test_to_create_what_is_there_does_not_wait_for_a_run(account):
+    opened = account.open("one", PLAN)
+    with pytest.raises(ArtefactError, match="exists already"):
+        PrivacyAccount.create(account.path)
+    opened.close()
+
+
+def test_an_older_copy_that_is_put_back_is_refused_until_somebody_insists(account, frames):
+    book(account)
+    older = account.path.read_bytes()
+    book(account, run="later")
+    account.path.write_bytes(older)  # valid, and with room for another run
+    for read in (account.epsilon, account.show, lambda: tree().fit(frames, account=account)):
+        with pytest.raises(ArtefactError) as caught:
+            read()
+    for words in (str(account.path), "had 7 records", "these 4", str(head_of(account)), "Nothing"):
+        assert words in str(caught.value)
+    assert account.path.read_bytes() == older
+    head_of(account).unlink()
+    assert account.epsilon() == pytest.approx(1.0)
+    book(account)
+    assert head_of(account).stat().st_mode & 0o077 == 0
+
+
+def test_another_account_in_its_place_is_refused(account, tmp_path):
+    other = PrivacyAccount.create(tmp_path / "other.json")
+    for _ in range(3):
+        book(other)
+    other.path.rename(account.path)
+    with pytest.raises(ArtefactError, match="another account"):
+        account.epsilon()
+
+
+def test_an_account_that_was_lost_is_not_made_anew_unasked(account):
+    book(account)
+    account.path.unlink()
+    with pytest.raises(ArtefactError, match=r"there was a privacy account of 4 records.*deleted"):
+        PrivacyAccount.create(account.path)
+    assert not account.path.exists()
+    head_of(account).unlink()  # nobody can notice this
+    assert PrivacyAccount.create(account.path).epsilon(DELTA) == 0.0
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"records": "?", "digest": ""}'])
+def test_a_head_that_cannot_be_read_is_an_error(account, text):
+    head_of(account).write_text(text)
+    with pytest.raises(ArtefactError, match=r"cannot be read.*bring it back, or delete it"):
+        account.epsilon()
+
+
+def test_a_crash_between_account_and_head_is_no_older_copy(account, monkeypatch):
+    replace_json = artefacts.replace_json
+
+    def killed(path, content, **rest):
+        if path == head_of(account):
+            raise KeyboardInterrupt
+        replace_json(path, content, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(artefacts, "replace_json", killed)
+        with pytest.raises(KeyboardInterrupt):
+            book(account)
+    assert account.epsilon() == pytest.approx(1.0)
+    book(account)
+    assert account.epsilon() > 1.0
+
+
+def test_whoever_reads_while_another_writes_is_not_told_of_an_older_copy(account):
+    writer = threading.Thread(target=lambda: [account.show() for _ in range(60)])
+    writer.start()
+    found = 0
+    while writer.is_alive():
+        found = len(account.records())
+    writer.join()
+    assert 1 <= found <= 61
 
 
 # -- several at once, and crashes -----------------------------------------------------------------
@@ -445,6 +612,44 @@ def test_the_command_makes_shows_and_limits(tmp_path, capsys):
     assert main(["account", str(path), "--epsilon", "0.5"]) == 2
     assert main(["account", str(path), "--epsilon", "0.5", "--delta", "1e-5"]) == 0
     assert PrivacyAccount(path).budget == Budget(0.5, 1e-5)
+
+
+def test_what_an_epsilon_depends_on_is_said_with_it(account, capsys):
+    condition = "conditional on a proof with a gap"
+    book(account)
+    main(["account", str(account.path)])
+    assert "condition" not in capsys.readouterr().out
+    book(account, replace(PLAN, condition=condition), run="fit with a gap")
+    assert account.conditions == (condition,)
+    assert [attempt.condition for attempt in account.attempts] == ["", condition]
+    main(["account", str(account.path)])
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.endswith("at δ = 1e-05 was spent; CONDITIONAL ON A PROOF WITH A GAP")
+    assert [line.endswith(condition) for line in rest[-2:]] == [False, True]
+    main(["account", str(account.path), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["conditions"] == [condition]
+    assert [run["condition"] for run in found["runs"]] == ["", condition]
+    with pytest.raises(PrivacyBudgetError, match=r"at delta 1e-05; CONDITIONAL .*; .* agrees to"):
+        book(account, planned(epsilon=2.4))
+
+
+def test_what_was_booked_before_there_were_conditions_has_none(account):
+    book(account)
+    content = json.loads(account.path.read_text())
+    records = content["records"]
+    for record in records:
+        record["details"].pop("condition", None)
+    content["records"] = []
+    for record in records:
+        last = content["records"][-1]["digest"] if content["records"] else chains.START
+        content["records"].append(
+            chains.link(record["n"], last, record["event"], record["details"])
+        )
+    account.path.write_text(json.dumps(content))
+    head_of(account).unlink()
+    assert account.conditions == ()
+    assert account.entries == PLAN.entries
 
 
 def test_epsilons_of_gradients_only_are_marked(account, capsys):

@@ -14,6 +14,7 @@ from vflsynth.columns.histograms import (
     NoisyHistogram,
     estimate_n_records,
     nearest_shares,
+    std_of_n_records,
 )
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.columns.schema import Bounds, Categories
@@ -197,6 +198,8 @@ def test_number_of_records_from_noisy_counts():
     assert np.mean(estimates) == pytest.approx(1000.0, abs=5 * expected_std / 300**0.5)
     assert np.std(estimates) == pytest.approx(expected_std, rel=0.2)
     assert estimate_n_records([np.full(3, -9.0)]) == 1.0
+    released = release_histograms(rows, CELLS, noise_std=5.0).values()
+    assert std_of_n_records(released) == pytest.approx(expected_std, rel=1e-12)
 
 
 def wide_column(n=5_000):

@@ -1,6 +1,7 @@
 """Each clause against a table that breaks just this one, and against slow, obvious counts."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -383,6 +384,34 @@ def test_epsilon_is_that_of_all_that_an_account_has(judged, synthetic, tmp_path)
     strict = make_contract(epsilon=2.0)
     assert judged(synthetic, strict, model=Model())["epsilon"].verdict == "passed"
     assert judged(synthetic, strict, model=Model(), account=account)["epsilon"].verdict == "failed"
+
+
+def test_what_an_epsilon_depends_on_is_said_with_it(judged, synthetic, tmp_path):
+    """In the clause, the headline, the page and the machine-readable twin."""
+    condition, shouted = "conditional on a proof with a gap", "; CONDITIONAL ON A PROOF WITH A GAP"
+    model = Model()
+    assert "CONDITIONAL" not in judged(synthetic, None, model=model).public_headline
+    plain = model.privacy_ledger_
+    model.privacy_ledger_ = replace(plain, condition=condition)
+    dossier = judged(synthetic, None, model=model)
+    assert f"of this release alone{shouted}: others" in dossier["epsilon"].says
+    assert dossier.public_headline.endswith(f"at δ = 1e-05{shouted}.")
+    table = {"file": "synthetic.csv", "sha256": "0", "bytes": 1, "rows": 600, "columns": []}
+    content = dossier.public_content(table, {})
+    assert content["headline"] == dossier.public_headline
+    assert content["differential_privacy"]["condition"] == condition
+    page = dossier.public_page(content).html
+    assert page.count(shouted) >= 2  # headline and clause
+    assert page.count("CONDITIONAL") >= 3
+    account = PrivacyAccount.create(tmp_path / "account.json")
+    for ledger_ in (plain, model.privacy_ledger_):
+        opened = account.open("a fit", ledger_)
+        opened.spend(ledger_.entries)
+        opened.close()
+    for own in (model.privacy_ledger_, plain):  # the account's ε has the other's condition, too
+        model.privacy_ledger_ = own
+        says = judged(synthetic, None, model=model, account=account)["epsilon"].says
+        assert f"and 1 other runs{shouted}. ε bounds" in says
 
 
 def test_uncovered_epsilon_is_no_private_release(judged, synthetic):

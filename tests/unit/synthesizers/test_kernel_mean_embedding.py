@@ -652,7 +652,7 @@ def test_the_ledger_is_within_budget_and_saved(frames, tmp_path):
 
 def test_generated_columns_get_the_published_shares_of_bins(frames, tmp_path):
     """Of a generator that has learned nothing: with next to no noise, all comes from the map."""
-    exact = clone(PRIVACY).set_params(epsilon=None, noise_multiplier=1e-3)
+    exact = clone(PRIVACY).set_params(epsilon=None, noise_multiplier=1e-3, delta=1e-5)
     more = {name: pd.concat([frame] * 50, ignore_index=True) for name, frame in frames.items()}
     model = fit(more, exact)
     histogram = model.parties_["bank"].transformer.transformers_["income"].histogram_

@@ -1,0 +1,177 @@
+"""The file of a privacy account: one file, one lock beside it, and what was in it last."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO, TypeAlias
+
+from vflsynth import _artefacts as artefacts
+from vflsynth import _chains as chains
+from vflsynth.exceptions import ArtefactError
+
+_FORMAT, _VERSION = "vflsynth privacy account", 2
+OPENED, BUDGET, SHOWN, RUN, SPENT = "opened", "budget", "shown", "run", "spent"
+
+Record: TypeAlias = dict[str, Any]
+
+
+class AccountFile:
+    """Where the records of an account are, whatever name leads there.
+
+    Parameters
+    ----------
+    path : path-like
+        A symbolic link is followed: lock, file and head are beside what it leads to.
+
+    Notes
+    -----
+    The head, a second file, has the number of records and the last one's digest. It is written
+    after the account, so that a crash between the two leaves one that the account still contains,
+    and read before it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.realpath(path))
+        self.head = self.path.with_name(f".{self.path.name}.head")
+
+    def lock(self, patience: float) -> TextIO:
+        """Keep everybody else from writing, until what is returned is closed.
+
+        Parameters
+        ----------
+        patience : float
+            Seconds to wait for whoever has it.
+
+        Raises
+        ------
+        ParameterError
+            If that was too short.
+        """
+        from vflsynth._locks import lock  # where there is none, accounts alone are not to be had
+
+        return lock(
+            self.path.with_name(f".{self.path.name}.lock"),
+            f"another private run has {self.path.name} open, or hangs. Stop it first",
+            patience,
+        )
+
+    def create(self, details: Mapping[str, Any], patience: float) -> None:
+        """Write the first record, if there is no file: of several processes one does.
+
+        Raises
+        ------
+        ArtefactError
+            If there is a file, or was one, or none can be written.
+        """
+        artefacts.check_writable(self.path)
+        self._check_new()  # without waiting for a run that has it open
+        with self.lock(patience):
+            self._check_new()
+            self.write([chains.link(1, chains.START, OPENED, details)])
+
+    def read(self) -> list[Record]:
+        """Read the records, and check that they are what was written, all of it.
+
+        Raises
+        ------
+        ArtefactError
+            If they are not, or the file is missing or has other names.
+        """
+        last = self._last()
+        try:
+            status = self.path.lstat()
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError("it is a link by now, or no file")
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            if content["format"] != _FORMAT or content["version"] not in (1, _VERSION):
+                raise ValueError("another format or version")
+            found = _of_version_1(content) if content["version"] == 1 else content["records"]
+            broken = chains.first_broken(found)
+            if broken is not None or not found:
+                raise ValueError(f"record {broken or 1} is not what was written")
+        except FileNotFoundError as error:
+            raise ArtefactError(
+                f"{self.path}: there is no privacy account. Fix: bring it back if there was one, "
+                "for without it what was spent is unknown; for records of which nothing was ever "
+                f"released make one with 'vflsynth account {self.path} --create'"
+            ) from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise unreadable(self.path, error) from error
+        if status.st_nlink > 1:
+            raise ArtefactError(
+                f"{self.path} is one of {status.st_nlink} names of one file (hard links), and what "
+                "is booked by one of them would not be seen by the others. Nothing was released. "
+                "Fix: delete all names but one, and put symbolic links in the place of the others"
+            )
+        if last is not None and last not in [(each["n"], each["digest"]) for each in found]:
+            raise ArtefactError(
+                f"{self.path} lacks what was in it before: when it was last written it had "
+                f"{last[0]} records, as {self.head} says, and the last of them is not among these "
+                f"{len(found)}. An older copy, or another account, has taken its place, and what "
+                "was spent since is not in it. Nothing was released. Fix: bring the latest file "
+                f"back. If it is lost, counting goes on from this one once {self.head} is deleted"
+            )
+        records: list[Record] = found
+        return records
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Replace what is there; whoever has the lock may."""
+        content = {"format": _FORMAT, "version": _VERSION, "records": records}
+        artefacts.replace_json(self.path, content, mode=0o600)
+        head = {"records": len(records), "digest": records[-1]["digest"]}
+        artefacts.replace_json(self.head, head, mode=0o600)
+
+    def _check_new(self) -> None:
+        if os.path.lexists(self.path):
+            raise ArtefactError(
+                f"{self.path} exists already; a privacy account is never overwritten"
+            )
+        if (last := self._last()) is not None:
+            raise ArtefactError(
+                f"{self.path}: there was a privacy account of {last[0]} records, as {self.head} "
+                "says. Fix: bring it back. If it is lost, counting starts anew once "
+                f"{self.head} is deleted"
+            )
+
+    def _last(self) -> tuple[int, str] | None:
+        """Return number and digest of the last record that was written, if anything says so."""
+        if not self.head.exists():
+            return None
+        try:
+            head = json.loads(self.head.read_text(encoding="utf-8"))
+            return int(head["records"]), str(head["digest"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ArtefactError(
+                f"{self.head} cannot be read: {error!r}. It says what {self.path.name} had last. "
+                f"Fix: bring it back, or delete it if {self.path.name} is surely the latest one"
+            ) from error
+
+
+def next_record(records: Sequence[Record], event: str, details: Mapping[str, Any]) -> Record:
+    """Make the record that follows the others."""
+    return chains.link(len(records) + 1, records[-1]["digest"], event, details)
+
+
+def unreadable(path: Path, error: Exception) -> ArtefactError:
+    """Say that a file makes no sense as an account, and why."""
+    return ArtefactError(
+        f"{path} is not a privacy account: {error}. What was spent on these records "
+        "is in the reports of their runs; without the account nothing more is released"
+    )
+
+
+def _of_version_1(content: Mapping[str, Any]) -> list[Record]:
+    """Read a site's account as versions before chains wrote it."""
+    opened = {"account": secrets.token_hex(16), "budget": None}
+    records = [chains.link(1, chains.START, OPENED, opened)]
+    for attempt in content["attempts"]:
+        run = {"run": attempt["run"], "covers": True, "started": attempt["started"]}
+        records.append(next_record(records, RUN, run))
+        for entry in attempt["entries"]:
+            records.append(next_record(records, SPENT, entry))
+    return records
