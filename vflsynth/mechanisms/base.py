@@ -28,7 +28,7 @@ Reports = Literal["nothing", "fake scores", "fake scores and penalties", "losses
 POSITIVE = Number(0, closed=(False, True))
 
 LARGEST_DELTA = 0.01
-"""Beyond it a hundred records are too many already, which no table to be modelled lacks."""
+"""From a hundred records on, more is 1/n or more; tables to be modelled have as many."""
 
 
 @dataclass(frozen=True)
