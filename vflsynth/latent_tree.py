@@ -31,11 +31,11 @@ def joint_shares(counts: Floats) -> Floats:
 def conditional_shares(counts: Floats) -> Floats:
     """Turn noisy counts of pairs (a, b), shape (a, b), into p(b | a).
 
-    Rows without any mass get the shares of b over all rows.
+    Rows of next to no mass get the shares of b over all rows.
     """
     joint = joint_shares(counts)
     rows = joint.sum(1, keepdims=True)
-    shares: Floats = np.where(rows > 0.0, joint / np.maximum(rows, _SMALLEST), joint.sum(0))
+    shares: Floats = np.where(rows > _SMALLEST, joint / np.maximum(rows, _SMALLEST), joint.sum(0))
     return shares
 
 

@@ -30,6 +30,7 @@ class Echo:
         self.told.append(message)
 
 
+ROWS = torch.zeros(1, 2, 3)
 CHANNELS = {"local": LocalChannel}  # a channel over processes joins here
 
 
@@ -92,7 +93,7 @@ def test_a_reply_of_the_same_base_is_another_kind(make_channel):
 def test_scatter_gives_each_party_its_own(make_channel):
     parties = [Echo("a"), Echo("b")]
     messages = {
-        name: DiscriminatorGradients("server", name, 1, torch.full((1,), float(i)))
+        name: DiscriminatorGradients("server", name, 1, torch.full((1, 1, 1), float(i)))
         for i, name in enumerate("ab")
     }
     make_channel(parties).scatter(messages)
@@ -112,11 +113,23 @@ def test_a_message_for_someone_else_is_not_delivered(make_channel, wrong):
     assert party.told == []
 
 
+def test_a_tensor_that_is_not_as_declared_is_not_delivered(make_channel):
+    party = Echo("a", {DiscriminatorFeatures: DiscriminatorFeatures("a", "server", 0, ROWS[0])})
+    with pytest.raises(
+        ProtocolError, match="party 'a' sent a DiscriminatorFeatures whose features"
+    ):
+        make_channel([party]).gather(DiscriminatorFeatures, 0)
+    message = DiscriminatorGradients("server", "a", 1, ROWS.long())
+    with pytest.raises(ProtocolError, match="the server sent a DiscriminatorGradients whose grad"):
+        make_channel([party]).scatter({"a": message})
+    assert party.told == []
+
+
 def test_everything_is_recorded_once(make_channel):
     transcript = Transcript(keep_messages=True)
     channel = make_channel([Echo("a", {Shape: shape()})], transcript)
     channel.gather(Shape, 3)
-    channel.scatter({"a": DiscriminatorGradients("server", "a", 3, torch.zeros(2, 4))})
+    channel.scatter({"a": DiscriminatorGradients("server", "a", 3, torch.zeros(1, 2, 4))})
     assert [type(message) for message in transcript.messages] == [Shape, DiscriminatorGradients]
     totals = transcript.to_frame().set_index("message")
     assert totals.loc["Shape", ["sender", "receiver", "messages", "bytes"]].tolist() == [
@@ -126,4 +139,4 @@ def test_everything_is_recorded_once(make_channel):
         24,
     ]
     assert totals.loc["DiscriminatorGradients", "bytes"] == 2 * 4 * 4
-    assert totals.loc["DiscriminatorGradients", "contents"] == "gradients (2, 4)"
+    assert totals.loc["DiscriminatorGradients", "contents"] == "gradients (1, 2, 4)"

@@ -276,6 +276,10 @@ def test_one_column_alone_has_no_pair_and_everything_goes_to_its_histogram():
     assert synth.sample(2_000)["x"].std() == pytest.approx(1.0, abs=0.2)
 
 
+def shares(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
 def message(**changes):
     whole = ColumnTables(
         "a",
@@ -283,7 +287,7 @@ def message(**changes):
         0,
         torch.zeros(6, dtype=torch.int64),
         torch.tensor([2, 3]),
-        torch.tensor([0.5, 0.5, 0.2, 0.3, 0.5], dtype=torch.float64),
+        shares(0.5, 0.5, 0.2, 0.3, 0.5),
         torch.tensor([CATEGORIES, ORDERED]),
     )
     return replace(whole, **changes)
@@ -293,11 +297,19 @@ def message(**changes):
     ("changes", "says"),
     [
         ({"sizes": torch.tensor([2, 9])}, "says that its columns have"),
-        ({"sizes": torch.tensor([2])}, "says that its columns have"),
-        ({"counts": torch.zeros(5, dtype=torch.int64)}, "counts of shape"),
-        ({"counts": torch.zeros(6)}, "counts of shape"),
-        ({"shares": torch.zeros(5)}, "sent shares"),
-        ({"shares": torch.full((5,), math.nan)}, "sent shares"),
+        ({"sizes": torch.tensor([0, 3])}, "says that its columns have"),
+        ({"counts": torch.zeros(5, dtype=torch.int64)}, "sent 5 counts .*expected 6"),
+        (
+            {"counts": torch.full((6,), 2**63 - 1)},
+            "sent 6 counts of up to .*expected .* at most 30",
+        ),
+        ({"counts": torch.full((6,), -(2**63))}, "sent 6 counts of up to"),
+        ({"shares": shares(0.5, 0.5, 0.2, 0.3)}, "sent shares of 4 states"),
+        ({"shares": shares(0.5, 0.5, 0.2, 0.3, math.nan)}, "sent a column's states"),
+        ({"shares": shares(0.5, 0.5, 0.2, 0.3, 0.6)}, "sent a column's states"),
+        ({"shares": shares(1e308, 1e308, 0.2, 0.3, 0.5)}, "sent a column's states"),
+        ({"shares": shares(0.5, 0.5, 0.7, -0.2, 0.5)}, "sent a column's states"),
+        ({"shares": shares(1.0, 5e-324, 0.2, 0.3, 0.5)}, "sent a column's states"),
         ({"kinds": torch.tensor([0, 3])}, "of kinds"),
     ],
 )
@@ -307,3 +319,12 @@ def test_what_a_party_must_not_send_is_refused_by_name(changes, says):
     server.publish({"a": message()}, {}, *drawn)
     with pytest.raises(ProtocolError, match=f"party 'a'.*{says}"):
         server.publish({"a": message(**changes)}, {}, *drawn)
+
+
+def test_counts_may_have_all_the_noise_that_there_is_room_for():
+    server = PairwiseServer({"a": 2}, 4, 10, unit_grid(1.0), None, 2)
+    drawn = torch.zeros(server.start_shape), torch.zeros(server.split_shape)
+    steps = 29 << 20  # 10 records, and 19 standard deviations
+    for count in (steps, -steps):
+        told = message(counts=torch.full((6,), count))
+        assert server.publish({"a": told}, {}, *drawn)["a"].problem() is None

@@ -201,7 +201,11 @@ def _ask(link: Link, frame: Frame, request: Request, limits: Limits) -> Frame:
 
 
 def _read(data: bytes, frame: Frame, request: Request, limits: Limits) -> Frame:
-    reply = decode(data, limits.max_bytes)
+    try:
+        reply = decode(data, limits.max_bytes)
+    except ExchangeError as error:
+        problem = f"the server's frame: {error.problem}"
+        raise type(error)(problem, fix=error.fix, step=request.step) from error
     if reply.reason is not None:
         why = reply.reason
         kind = RunInterruptedError if reply.status is Status.AGAIN else RunAbortedError

@@ -239,7 +239,5 @@ def _to_tensor(points: Sequence[bytes]) -> Tensor:
 
 
 def _to_bytes(points: Tensor) -> list[bytes]:
-    if points.dtype != torch.uint8 or points.dim() != 2 or points.shape[1] != POINT:
-        raise ProtocolError(f"blinded keys of shape {tuple(points.shape)}; expected (key, {POINT})")
     data = points.numpy().tobytes()
     return [data[i : i + POINT] for i in range(0, len(data), POINT)]

@@ -37,17 +37,6 @@ _MAX_TEXT = 4096
 _MAX_INTEGER = 1 << 53
 _MAGIC = b"VFLS"
 _PREFIX = struct.Struct("<4sBI")
-_DTYPES = {
-    torch.float16,
-    torch.float32,
-    torch.float64,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.bool,
-    torch.uint8,
-}
 _HEADER_KEYS = {"run", "attempt", "number", "status", "tag", "request", "reason", "messages"}
 _MESSAGE_KEYS = {"kind", "sender", "receiver", "step", "values"}
 
@@ -273,11 +262,11 @@ def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> Message:
         raise _Malformed("a message without values")
     given: dict[str, Any] = {}
     for field in fields(kind)[3:]:
-        if field.type == "Tensor":
+        if field.name in kind.held:
             tensor = tensors.pop(f"{i}.{field.name}", None)
             if tensor is None:
                 raise _Malformed(f"a {kind.__name__} without its tensor {field.name!r}")
-            given[field.name] = _tensor(tensor, kind)
+            given[field.name] = tensor
         elif field.name not in values:
             raise _Malformed(f"a {kind.__name__} without {field.name!r}")
         elif field.type == "int":
@@ -291,7 +280,17 @@ def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> Message:
     if set(values) != {name for name, value in given.items() if not isinstance(value, Tensor)}:
         raise _Malformed(f"a {kind.__name__} with values that it does not have")
     envelope = _text(content["sender"]), _text(content["receiver"]), _integer(content["step"])
-    return kind(*envelope, **given)
+    message = kind(*envelope, **given)
+    if (problem := message.problem()) is not None:
+        raise _Malformed(problem)
+    for value in given.values():
+        is_float = isinstance(value, Tensor) and value.is_floating_point()
+        if is_float and not bool(torch.isfinite(value).all()):
+            raise _Malformed(
+                f"a {kind.__name__} with values that are not finite: training diverged or the "
+                "sender's records are damaged"
+            )
+    return message
 
 
 def _kind(name: Any) -> type[Message]:
@@ -300,18 +299,6 @@ def _kind(name: Any) -> type[Message]:
     if kind is None or kind.declared.in_process:
         raise _Malformed(f"a message of unknown kind {name[:80]!r}")
     return kind
-
-
-def _tensor(tensor: Tensor, kind: type[Message]) -> Tensor:
-    """Check a tensor and copy it to where torch would have put it: rounding may depend on that."""
-    if tensor.dtype not in _DTYPES:
-        raise _Malformed(f"a {kind.__name__} of {tensor.dtype}")
-    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-        raise _Malformed(
-            f"a {kind.__name__} with values that are not finite: training diverged or the sender's "
-            "records are damaged"
-        )
-    return tensor.clone()
 
 
 def _no_constant(text: str) -> float:

@@ -16,7 +16,7 @@ from vflsynth.columns.bins import Bins
 from vflsynth.latent_tree import group_sizes
 from vflsynth.mechanisms import Asked, LatentTreePlan
 from vflsynth.methods.base import Algorithm, Duration, Method
-from vflsynth.methods.latent_tree_party import LatentTreeParty
+from vflsynth.methods.latent_tree_party import LatentTreeParty, tree_tables
 from vflsynth.methods.latent_tree_server import LatentTreeServer
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
@@ -152,16 +152,10 @@ class LatentTreeMethod(Method):
         """Put together what a party was sent and what it keeps."""
         tree = party.structure
         assert tree is not None, "the tree was scattered to all parties"
-        parents, sizes = tree.parents.tolist(), tree.sizes.tolist()
-        shapes = [
-            (sizes[node],) if parent < 0 else (sizes[parent], sizes[node])
-            for node, parent in enumerate(parents)
-        ]
-        parts = torch.split(tree.shares, [int(np.prod(shape)) for shape in shapes])
         histograms = list(party.transformer.histograms_.values())
         sampler = LatentTreeSampler(
-            parents,
-            [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)],
+            tree.parents.tolist(),
+            tree_tables(tree),
             [torch.tensor(table) for table in party.columns],
             [tree.first + group for group in party.group_of],
             [encoded_bins(histogram) for histogram in histograms],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -9,6 +10,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from vflsynth.columns import Bounds, NoisyHistogram
 from vflsynth.columns.bins import cell_codes
@@ -23,9 +25,11 @@ from vflsynth.latent_tree import (
     merge_cells,
     mutual_information,
     pairs_of_one_party,
+    top_down,
 )
 from vflsynth.mechanisms import LatentTreePlan
 from vflsynth.methods.party import Party
+from vflsynth.methods.received import check_distributions
 from vflsynth.privacy.contingency import exact_tables, release_tables
 from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, answers, takes
@@ -222,7 +226,7 @@ class LatentTreeParty(Party):
         """
         codes, self._sizes = [c for c, _ in self.latents], [size for _, size in self.latents]
         del self.latents
-        self._grid = grid
+        self._grid, self._n_groups, self._width = grid, n_groups, width
         index = pairs_of_one_party(len(codes), len(n_groups))
         self._own_tables = exact_tables(
             [codes[a] for a, _ in index],
@@ -259,10 +263,54 @@ class LatentTreeParty(Party):
 
     @takes(LatentTree)
     def take_tree(self, message: LatentTree) -> None:
-        """Take the tree of all parties' latent attributes."""
-        if message.first + max(self.group_of) >= len(message.parents):
+        """Take the tree of all parties' latent attributes.
+
+        Raises
+        ------
+        ProtocolError
+            If it is no tree of as many as all know, with room for no more states than there may be,
+            or not of the party's own.
+        """
+        what = f"the server sent party {self.name!r} a tree"
+        parents, sizes = message.parents.tolist(), message.sizes.tolist()
+        n_latents, (first, last) = sum(self._n_groups.values()), self._places()
+        if (len(parents), message.first) != (n_latents, first):
             raise ProtocolError(
-                f"party {self.name!r} got a tree of {len(message.parents)} latent attributes in "
-                f"which its own, from number {message.first}, have no place"
+                f"{what} of {len(parents)} latent attributes, its own from number {message.first}; "
+                f"expected {n_latents}, its own from number {first}"
             )
+        if sizes[first:last] != self._sizes or not all(0 < n <= self._width for n in sizes):
+            raise ProtocolError(
+                f"{what} whose latent attributes have {sizes} states; expected numbers from 1 to "
+                f"{self._width}, its own being {self._sizes}"
+            )
+        reached = top_down(parents)
+        if parents.count(-1) != 1 or min(parents) < -1 or len(reached) != n_latents:
+            raise ProtocolError(f"{what} with parents {parents}; expected one root, -1, above all")
+        n_shares = sum(map(math.prod, tree_shapes(message)))
+        if len(message.shares) != n_shares:
+            raise ProtocolError(f"{what} with {len(message.shares)} shares; expected {n_shares}")
+        for table in tree_tables(message):
+            check_distributions(table, f"{what} with states of a latent attribute")
         self.structure = message
+
+    def _places(self) -> tuple[int, int]:
+        """Where the party's own latent attributes begin and end, among those of all parties."""
+        first = sum(n for name, n in self._n_groups.items() if name < self.name)
+        return first, first + len(self._sizes)
+
+
+def tree_shapes(tree: LatentTree) -> list[tuple[int, ...]]:
+    """Return the shape of every latent attribute's distribution: (state,) or (parent's, state)."""
+    parents, sizes = tree.parents.tolist(), tree.sizes.tolist()
+    return [
+        (sizes[node],) if parent < 0 else (sizes[parent], sizes[node])
+        for node, parent in enumerate(parents)
+    ]
+
+
+def tree_tables(tree: LatentTree) -> list[Tensor]:
+    """Return the distribution of every latent attribute, see `tree_shapes`."""
+    shapes = tree_shapes(tree)
+    parts = torch.split(tree.shares, [math.prod(shape) for shape in shapes])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from vflsynth.exceptions import ProtocolError
 from vflsynth.latent_tree import (
     Floats,
     Pair,
@@ -17,6 +16,7 @@ from vflsynth.latent_tree import (
     pairs_of_one_party,
     spanning_tree,
 )
+from vflsynth.methods.received import states_of, tables_of
 from vflsynth.privacy.releases import Grid, Release
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import LatentTables, LatentTree, MaskedStates, SumShares
@@ -51,7 +51,7 @@ class LatentTreeServer:
         grid: Grid,
         arithmetic: Arithmetic,
     ) -> None:
-        self.n_groups, self.width, self.grid = n_groups, width, grid
+        self.n_groups, self.width, self.n_records, self.grid = n_groups, width, n_records, grid
         widths = {name: n * width for name, n in n_groups.items()}
         self._products = ProductServer(widths, n_records, arithmetic)
         self.n_blocks = len(self._products.blocks) if len(n_groups) > 1 else 0
@@ -85,7 +85,7 @@ class LatentTreeServer:
         ProtocolError
             If a party sent what it must not, naming it.
         """
-        sizes = {name: self._sizes(message) for name, message in tables.items()}
+        sizes = {n: states_of(m, self.n_groups[n], self.width) for n, m in tables.items()}
         starts = dict(zip(sizes, np.cumsum([0, *map(len, sizes.values())]).tolist()))
         pairs: dict[Pair, Floats] = {}
         for name, message in tables.items():
@@ -107,30 +107,10 @@ class LatentTreeServer:
         }
         return publish_tree(sizes, pairs, compared)
 
-    def _sizes(self, message: LatentTables) -> list[int]:
-        sizes: list[int] = message.sizes.tolist()
-        fits = len(sizes) == self.n_groups[message.sender]
-        if not fits or not all(0 < size <= self.width for size in sizes):
-            raise ProtocolError(
-                f"party {message.sender!r} says that its latent attributes have {sizes} states; "
-                f"expected {self.n_groups[message.sender]} numbers from 1 to {self.width}"
-            )
-        return sizes
-
     def _own(self, message: LatentTables, sizes: list[int]) -> dict[Pair, Floats]:
         index = pairs_of_one_party(len(sizes), len(self.n_groups))
         shapes = [(sizes[a], sizes[b]) for a, b in index]
-        cells = [rows * columns for rows, columns in shapes]
-        if message.counts.dtype != torch.int64 or tuple(message.counts.shape) != (sum(cells),):
-            raise ProtocolError(
-                f"party {message.sender!r} sent {message.counts.dtype} counts of shape "
-                f"{tuple(message.counts.shape)}; expected {sum(cells)} whole numbers"
-            )
-        steps = np.split(message.counts.cpu().numpy(), np.cumsum(cells)[:-1])
-        return {
-            pair: Release(part.reshape(shape), self.grid).values
-            for pair, part, shape in zip(index, steps, shapes)
-        }
+        return dict(zip(index, tables_of(message, shapes, self.n_records, self.grid), strict=True))
 
 
 def publish_tree(

@@ -16,6 +16,8 @@ from vflsynth.methods.mean_embedding_party import MeanEmbeddingParty
 from vflsynth.methods.mean_embedding_server import MeanEmbeddingServer
 from vflsynth.methods.settings import Settings
 from vflsynth.models.samplers import GeneratorSampler, RowSampler
+from vflsynth.privacy.encoding import PublicEncoding
+from vflsynth.privacy.histograms import largest_count
 from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.protocol import Channel, Schedule
 from vflsynth.protocol.messages import (
@@ -118,6 +120,15 @@ class MeanEmbeddingMethod(Method):
         plan = self.embedding
         return FeatureSum(plan.noise_std, plan.n_features, len(self.columns), self.n_records)
 
+    @property
+    def largest_count(self) -> float:
+        """Of a published histogram, with all the noise that there is room for."""
+        assert self.privacy is not None
+        multiplier = self.embedding.histogram_noise_multiplier
+        noise_std = PublicEncoding.of(self.privacy, multiplier, self.columns).noise_std
+        assert noise_std is not None, "the mechanism has a round of histograms"
+        return largest_count(self.n_records, noise_std)
+
     def n_blocks(self, settings: Settings) -> int:
         """Return how many blocks of records there are masked points of, at most."""
         features = self.features
@@ -172,6 +183,7 @@ class MeanEmbeddingMethod(Method):
             self.features,
             self.embedding,
             settings,
+            largest_count=self.largest_count,
             n_steps=self.duration(self.n_records, settings).n_steps,
             relation=self.privacy.relation,
             streams=streams,

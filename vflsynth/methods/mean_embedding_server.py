@@ -49,6 +49,8 @@ class MeanEmbeddingServer:
         If every record counts at all frequencies.
     embedding : MeanEmbeddingPlan
     settings : Settings
+    largest_count : float
+        In a published histogram, of either sign.
     n_steps : int
         Of training.
     relation : NeighbouringRelation
@@ -81,13 +83,14 @@ class MeanEmbeddingServer:
         embedding: MeanEmbeddingPlan,
         settings: Settings,
         *,
+        largest_count: float,
         n_steps: int,
         relation: NeighbouringRelation,
         streams: RandomStreams,
     ) -> None:
         self.features, self.relation, self.streams = features, relation, streams
         self._embedding, self._settings, self._n_steps = embedding, settings, n_steps
-        self._names = sorted(names)
+        self._names, self._largest_count = sorted(names), largest_count
         self.released: Tensor | None = None
         self.target: Tensor | None = None
 
@@ -132,7 +135,9 @@ class MeanEmbeddingServer:
             If a party sent what it must not, naming it.
         """
         self._published = {name: histograms[name] for name in self._names}
-        self._encodings = {name: published_encoding(m) for name, m in self._published.items()}
+        self._encodings = {
+            name: published_encoding(m, self._largest_count) for name, m in self._published.items()
+        }
         frequencies = [
             frequencies_of(self._published[name].seed, encoding.width_, self._embedding)
             for name, encoding in self._encodings.items()

@@ -114,6 +114,7 @@ class PairwiseMethod(Method):
         """Count and mask a party's records."""
         party.share(
             self.parameters.n_states,
+            self.parameters.n_components,
             self.n_columns,
             self.grid,
             self.arithmetic,

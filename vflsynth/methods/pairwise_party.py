@@ -15,7 +15,8 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.latent_tree import Floats
 from vflsynth.methods.latent_tree_party import DiscreteColumn, discretised
 from vflsynth.methods.party import Party
-from vflsynth.networks.tilts import CATEGORIES, GATED, ORDERED, within_states
+from vflsynth.methods.received import check_distributions
+from vflsynth.networks.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, within_states
 from vflsynth.privacy.contingency import exact_tables
 from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, answers, takes
@@ -50,6 +51,7 @@ class PairwiseParty(Party):
     def share(
         self,
         n_states: int,
+        n_components: int,
         n_columns: Mapping[str, int],
         grid: Grid | None,
         arithmetic: Arithmetic | None,
@@ -63,6 +65,8 @@ class PairwiseParty(Party):
         ----------
         n_states : int
             Most states of a column, missing values not included.
+        n_components : int
+            Of the mixture that the server will send.
         n_columns : mapping of party name to int
         grid : Grid, optional
             Of this party's noise. Default: there is no pair of columns.
@@ -90,7 +94,7 @@ class PairwiseParty(Party):
             [codes[b] for _, b in index],
             [(self._sizes[a], self._sizes[b]) for a, b in index],
         )
-        self._grid, self._noise = grid, noise
+        self._grid, self._noise, self._n_components = grid, noise, n_components
         if len(n_columns) > 1:
             assert arithmetic is not None, "two parties' columns are pairs"
             width = n_states + 1
@@ -130,13 +134,23 @@ class PairwiseParty(Party):
 
     @takes(Mixture)
     def take_mixture(self, message: Mixture) -> None:
-        """Take the weights, and p(state | component) of the party's own columns."""
-        expected = (len(message.weights), sum(self._sizes))
+        """Take the weights, and p(state | component) of the party's own columns.
+
+        Raises
+        ------
+        ProtocolError
+            If it is no mixture of as many components as all know, of the party's columns.
+        """
+        what = f"the server sent party {self.name!r} a mixture"
+        expected = (self._n_components, sum(self._sizes))
         if tuple(message.shares.shape) != expected:
             raise ProtocolError(
-                f"party {self.name!r} got a mixture of shape {tuple(message.shares.shape)}; its "
-                f"columns have {expected[1]} states"
+                f"{what} of shape {tuple(message.shares.shape)}; expected {expected[0]} "
+                f"components, and {expected[1]} states of its columns"
             )
+        check_distributions(message.weights, f"{what} with weights")
+        for part in torch.split(message.shares, self._sizes, 1):
+            check_distributions(part, f"{what} with states of a column")
         self.mixture = message
 
     def columns(self) -> list[Tensor]:
@@ -156,7 +170,7 @@ def state_shares(column: DiscreteColumn, cells: Floats, missing: float) -> Float
     """Add up a published histogram's shares by state, shape (state,); all are above 0."""
     shares = np.append(cells * (1.0 - missing), missing)
     found = np.bincount(column.states, shares, len(column.cells))
-    found = np.maximum(found, 1e-9)
+    found = np.maximum(found, LEAST_SHARE)
     normalised: Floats = found / found.sum()
     return normalised
 

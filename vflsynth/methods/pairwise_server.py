@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
+from vflsynth.methods.received import check_distributions, states_of, tables_of
 from vflsynth.networks.product_mixtures import ProductMixture, fit_product_mixture
-from vflsynth.networks.tilts import CATEGORIES, GATED, ORDERED, tilt_basis
+from vflsynth.networks.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, tilt_basis
 from vflsynth.privacy.releases import Floats, Grid, Release
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import ColumnTables, MaskedStates, Mixture, SumShares
@@ -48,7 +49,7 @@ class PairwiseServer:
         n_components: int,
     ) -> None:
         self.n_columns, self.width, self.grid = dict(n_columns), width, grid
-        self.n_components, self.n_blocks = n_components, 0
+        self.n_records, self.n_components, self.n_blocks = n_records, n_components, 0
         if arithmetic is not None and len(n_columns) > 1:
             widths = {name: n * width for name, n in n_columns.items()}
             self._products = ProductServer(widths, n_records, arithmetic)
@@ -97,7 +98,7 @@ class PairwiseServer:
             If a party sent what it must not, naming it.
         """
         names = sorted(messages)
-        sizes = {name: self._sizes(messages[name]) for name in names}
+        sizes = {n: states_of(messages[n], self.n_columns[n], self.width) for n in names}
         first = dict(zip(names, np.cumsum([0, *(len(sizes[name]) for name in names)]).tolist()))
         counts, variance = np.zeros(self.split_shape), np.zeros(self.split_shape)
         noise = 0.0 if self.grid is None else self.grid.noise_std**2
@@ -159,16 +160,6 @@ class PairwiseServer:
             split,
         )
 
-    def _sizes(self, message: ColumnTables) -> list[int]:
-        sizes: list[int] = message.sizes.tolist()
-        expected = self.n_columns[message.sender]
-        if len(sizes) != expected or not all(0 < size <= self.width for size in sizes):
-            raise ProtocolError(
-                f"party {message.sender!r} says that its columns have {sizes} states; expected "
-                f"{expected} numbers from 1 to {self.width}"
-            )
-        return sizes
-
     def _kinds(self, message: ColumnTables) -> list[int]:
         kinds: list[int] = message.kinds.tolist()
         expected = self.n_columns[message.sender]
@@ -181,19 +172,8 @@ class PairwiseServer:
 
     def _own(self, message: ColumnTables, sizes: list[int]) -> dict[tuple[int, int], Floats]:
         index = list(combinations(range(len(sizes)), 2))
-        cells = [sizes[a] * sizes[b] for a, b in index]
-        if message.counts.dtype != torch.int64 or tuple(message.counts.shape) != (sum(cells),):
-            raise ProtocolError(
-                f"party {message.sender!r} sent {message.counts.dtype} counts of shape "
-                f"{tuple(message.counts.shape)}; expected {sum(cells)} whole numbers"
-            )
-        if self.grid is None:
-            return {}
-        steps = np.split(message.counts.cpu().numpy(), np.cumsum(cells)[:-1])
-        return {
-            (a, b): Release(part.reshape(sizes[a], sizes[b]), self.grid).values
-            for (a, b), part in zip(index, steps, strict=bool(index))
-        }
+        shapes = [(sizes[a], sizes[b]) for a, b in index]
+        return dict(zip(index, tables_of(message, shapes, self.n_records, self.grid), strict=True))
 
     def _marginals(
         self, messages: Mapping[str, ColumnTables], sizes: Mapping[str, list[int]]
@@ -201,12 +181,13 @@ class PairwiseServer:
         rows = []
         for name in sorted(messages):
             shares = messages[name].shares
-            good = tuple(shares.shape) == (sum(sizes[name]),) and bool((shares > 0.0).all())
-            if not good or not bool(torch.isfinite(shares).all()):
+            if len(shares) != sum(sizes[name]):
                 raise ProtocolError(
-                    f"party {name!r} sent shares of shape {tuple(shares.shape)}; expected "
-                    f"{sum(sizes[name])} numbers above 0"
+                    f"party {name!r} sent shares of {len(shares)} states; expected those of "
+                    f"{sum(sizes[name])}"
                 )
-            for part in torch.split(shares.double(), sizes[name]):
+            for part in torch.split(shares, sizes[name]):
+                what = f"party {name!r} sent a column's states"
+                check_distributions(part, what, least=LEAST_SHARE / 2.0)
                 rows.append(np.pad(part.numpy() / float(part.sum()), (0, self.width - len(part))))
         return np.stack(rows)

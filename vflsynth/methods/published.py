@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
@@ -16,11 +17,8 @@ from vflsynth.privacy.mean_embedding import random_frequencies
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import NoisyHistograms
 
-SEED_BYTES = 32
-"""Of the seed of a party's frequencies."""
-
 _UNIT = Bounds(0.0, 1.0)
-_LARGEST_EXPONENT = 512  # whose counts are finite, and their squares
+_LARGEST_EXPONENT = 512  # whose counts are finite
 
 DRAWN_RECORDS = 20_000
 """Records that tell a distribution: of independent columns, and of what generators have learned."""
@@ -55,12 +53,14 @@ def frequencies_of(seed: Tensor, encoded_dim: int, embedding: MeanEmbeddingPlan)
     return drawn.float()
 
 
-def published_encoding(message: NoisyHistograms) -> TableTransformer:
+def published_encoding(message: NoisyHistograms, largest: float) -> TableTransformer:
     """Return the encoding of a party's columns, as far as it is published.
 
     Parameters
     ----------
     message : NoisyHistograms
+    largest : float
+        Count that there can be, of either sign; see `vflsynth.privacy.histograms.largest_count`.
 
     Returns
     -------
@@ -73,50 +73,51 @@ def published_encoding(message: NoisyHistograms) -> TableTransformer:
     ProtocolError
         If the party sent what it must not, naming it.
     """
-    if not _are_histograms(message):
+    counts = _counts(message) if _are_histograms(message) else None
+    if counts is None or np.abs(counts).max() > largest:
         raise ProtocolError(
-            f"party {message.sender!r} sent noisy histograms that are none: "
-            f"{message.counts.dtype} counts of shape {tuple(message.counts.shape)}, cells of "
-            f"shape {tuple(message.n_cells.shape)}. Fix: install the same version of vflsynth at "
-            "every site"
+            f"party {message.sender!r} sent noisy histograms that cannot be: "
+            f"{len(message.counts)} counts of {len(message.n_cells)} columns; expected those of "
+            f"all columns' cells, of at most {largest:.4g} records, noise included, in bins that "
+            "follow one another in the unit interval. Fix: install the same version of vflsynth "
+            "at every site"
         )
     columns, histograms = {}, {}
     ends = iter(_ends_of_bins(message))
-    steps = torch.split(message.counts.cpu(), message.n_cells.tolist())
-    per_column = (message.exponents, message.noise_stds, message.numeric)
-    for number, (own, exponent, noise_std, numeric) in enumerate(
-        zip(steps, *(values.tolist() for values in per_column), strict=True)
+    per_column = np.split(counts, np.cumsum(message.n_cells.tolist())[:-1])
+    noise_stds, are_numeric = message.noise_stds.tolist(), message.numeric.tolist()
+    for number, (own, noise_std, numeric) in enumerate(
+        zip(per_column, noise_stds, are_numeric, strict=True)
     ):
-        counts = np.ldexp(own.numpy().astype(np.float64), exponent)
-        column = _UNIT if numeric else Categories(tuple(range(len(counts) - 1)))
+        column = _UNIT if numeric else Categories(tuple(range(len(own) - 1)))
         bins = Bins(_UNIT, *next(ends).numpy()) if numeric else None
         columns[number] = np.zeros(0, np.float64 if numeric else np.int64)
-        histograms[number] = NoisyHistogram(column, counts, noise_std, bins)
+        histograms[number] = NoisyHistogram(column, own, noise_std, bins)
     return TableTransformer.from_histograms(pd.DataFrame(columns), histograms, party=message.sender)
 
 
 def _are_histograms(message: NoisyHistograms) -> bool:
-    """Whether types, shapes and ranges are those of a message of `published_histograms`."""
+    """Whether lengths and ranges are those of a message of `published_histograms`."""
     n_cells = message.n_cells
-    per_column = (n_cells, message.exponents, message.noise_stds, message.numeric)
-    types = (torch.int64, torch.int64, torch.float64, torch.bool)
     return (
-        n_cells.dim() == 1
-        and len(n_cells) > 0
-        and all(values.shape == n_cells.shape for values in per_column)
-        and all(values.dtype == kind for values, kind in zip(per_column, types, strict=True))
-        and message.counts.dtype == torch.int64
-        and bool((n_cells >= 2).all())
-        and tuple(message.counts.shape) == (int(n_cells.sum()),)
-        and bool((message.exponents.abs() < _LARGEST_EXPONENT).all())
+        len(n_cells) > 0
+        # None is more than all are, so that their sum is below 2^63.
+        and bool(((n_cells >= 2) & (n_cells <= len(message.counts))).all())
+        and len(message.counts) == int(n_cells.sum())
+        and bool((message.exponents < _LARGEST_EXPONENT).all())
+        and bool((message.exponents > -_LARGEST_EXPONENT).all())
         and bool((message.noise_stds.isfinite() & (message.noise_stds >= 0.0)).all())
-        and message.lows.dtype == message.highs.dtype == torch.float64
-        and message.lows.dim() == message.highs.dim() == 1
-        and len(message.lows) == len(message.highs) == int((n_cells - 1)[message.numeric].sum())
+        and len(message.lows) == int((n_cells - 1)[message.numeric].sum())
         and all(map(_ascend, _ends_of_bins(message)))
-        and message.seed.dtype == torch.uint8
-        and tuple(message.seed.shape) == (SEED_BYTES,)
     )
+
+
+def _counts(message: NoisyHistograms) -> npt.NDArray[np.float64]:
+    """Return the counts of all columns, one column's cells after the other's."""
+    steps, exponents = message.counts.cpu().numpy(), message.exponents.cpu().numpy()
+    per_cell = np.repeat(exponents, message.n_cells.cpu().numpy())
+    counts: npt.NDArray[np.float64] = np.ldexp(steps.astype(np.float64), per_cell)
+    return counts
 
 
 def _ends_of_bins(message: NoisyHistograms) -> tuple[Tensor, ...]:

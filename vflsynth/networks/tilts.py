@@ -10,6 +10,9 @@ from torch import Tensor
 CATEGORIES, ORDERED, GATED = 0, 1, 2
 """Kinds of columns, see `tilt_basis`."""
 
+LEAST_SHARE = 1e-9
+"""Of a state in its column's marginal, before shares add up to 1: none is nothing."""
+
 _DEGREE = 2
 
 _ROUNDS = 30

@@ -52,6 +52,11 @@ def first_cells(columns: PublicColumns, names: Iterable[Hashable], n_bins: int) 
     }
 
 
+def largest_count(n_records: int, noise_std: float) -> float:
+    """Return how large a count of `release_divided_histograms` can be, of either sign."""
+    return Grid.of(_second_round(noise_std)).most(n_records)
+
+
 def exact_histograms(frame: pd.DataFrame, cells: ColumnCells) -> dict[Hashable, _Counts]:
     """Count the records in every cell of every column.
 
@@ -160,8 +165,13 @@ def release_divided_histograms(
     found = release_histograms(
         numbers,
         {name: histogram.divided() for name, histogram in first.items()},
-        noise_std=noise_std / math.sqrt(1.0 - FIRST_ROUND_SHARE),
+        noise_std=_second_round(noise_std),
         rng=rng,
     )
     found |= release_histograms(frame[labels], cells, noise_std=noise_std, rng=rng)
     return {name: found[name] for name in frame.columns}
+
+
+def _second_round(noise_std: float) -> float:
+    """Return the noise of the histograms of numbers that are kept, which is the most there is."""
+    return noise_std / math.sqrt(1.0 - FIRST_ROUND_SHARE)

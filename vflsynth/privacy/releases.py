@@ -27,6 +27,9 @@ from vflsynth.privacy.noise import BLOCKS, LARGEST_SIGMA, discrete_gaussian
 RESOLUTION = 30
 """A standard deviation of noise has from 2**30 to 2**31 steps, if nothing else is said."""
 
+TAIL = 20
+"""Standard deviations of noise that there is room for; more are for once in 10^88 draws."""
+
 _LARGEST_SUM = 2**62
 
 Ints = npt.NDArray[np.int64]
@@ -103,6 +106,10 @@ class Grid:
     def noise_std(self) -> float:
         """Standard deviation of the noise that is drawn, in units of what is published."""
         return math.ldexp(float(self.sigma), self.exponent)
+
+    def most(self, n_records: int) -> float:
+        """Return how large a published count of so many records can be, of either sign."""
+        return n_records + TAIL * self.noise_std
 
     def count(self, counts: Ints) -> Ints:
         """Turn numbers of records into steps.

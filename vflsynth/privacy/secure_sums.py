@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflsynth.privacy.releases import RESOLUTION, Grid, Ints, Release
+from vflsynth.privacy.releases import RESOLUTION, TAIL, Grid, Ints, Release
 from vflsynth.secure import BITS, Arithmetic, largest_product, unit
 
 _FINEST = 20  # a unit has at most 2**20 steps, so that 64 bits hold more records than there are
 _LARGEST = 36  # binary digits of the largest noise that can be drawn, in steps
-_TAIL = 20  # standard deviations of noise that there is room for; more are for once in 10^88 draws
 
 
 def unit_grid(noise_std: float) -> Grid:
@@ -58,7 +57,7 @@ def unit_arithmetic(
     sizes : sequence of int, default=(32, 64)
         See `Arithmetic.of`.
     """
-    return Arithmetic.of(largest + _TAIL * n_noises * grid.noise_std, -grid.exponent, sizes)
+    return Arithmetic.of(largest + TAIL * n_noises * grid.noise_std, -grid.exponent, sizes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from vflsynth.protocol.schedule import (
     Schedule,
     SubsetSchedule,
 )
+from vflsynth.protocol.tensors import Held, holds
 from vflsynth.protocol.transcript import Transcript
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "SERVER",
     "Channel",
     "Declaration",
+    "Held",
     "HeldOutSchedule",
     "LocalChannel",
     "MadeOf",
@@ -42,6 +44,7 @@ __all__ = [
     "Uses",
     "When",
     "answers",
+    "holds",
     "message",
     "pack",
     "takes",

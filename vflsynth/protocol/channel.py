@@ -63,7 +63,7 @@ class LocalChannel:
         Raises
         ------
         ProtocolError
-            If an answer is not what was asked for.
+            If an answer is not what was asked for, or not as it is declared.
         """
         replies: dict[str, M] = {}
         for name, party in self._parties.items():
@@ -78,15 +78,23 @@ class LocalChannel:
                     f"party {name!r} answered a question for {kind.__name__} of step {step} with "
                     f"{type(message).__name__} of step {message.step} from {message.sender!r}"
                 )
+            message.check()
             if self._transcript is not None:
                 self._transcript.record(message)
             replies[name] = message
         return replies
 
     def scatter(self, messages: Mapping[str, Message]) -> None:
-        """Send each party its message."""
+        """Send each party its message.
+
+        Raises
+        ------
+        ProtocolError
+            If a message is for somebody else, or not as it is declared.
+        """
         for name, party in self._parties.items():
             message = addressed(messages, name)
+            message.check()
             if self._transcript is not None:
                 self._transcript.record(message)
             party.take(message)

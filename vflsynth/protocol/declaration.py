@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from types import MappingProxyType
 from typing import ClassVar, TypeVar, dataclass_transform
 
 from vflsynth.exceptions import ProtocolError
+from vflsynth.protocol.tensors import Held, held_by, holds, problem_of
 
 SERVER = "server"
 """Name of the server in `sender` and `receiver`; no party may be called this."""
@@ -91,6 +93,7 @@ class Message:
     """
 
     declared: ClassVar[Declaration]
+    held: ClassVar[Mapping[str, Held]] = MappingProxyType({})
 
     sender: str
     receiver: str
@@ -101,6 +104,25 @@ class Message:
         for field in fields(self)[3:]:
             yield field.name, getattr(self, field.name)
 
+    def problem(self) -> str | None:
+        """Say which tensor is of another type or shape than its declaration; None if none is."""
+        found = problem_of({name: getattr(self, name) for name in self.held}, self.held)
+        return found and f"a {type(self).__name__} whose {found}"
+
+    def check(self) -> None:
+        """Refuse tensors that are not what their declarations say.
+
+        Raises
+        ------
+        ProtocolError
+            Naming the sender.
+        """
+        if (problem := self.problem()) is not None:
+            whose = "the server" if self.sender == SERVER else f"party {self.sender!r}"
+            raise ProtocolError(
+                f"{whose} sent {problem}. Fix: install the same version of vflsynth at every site"
+            )
+
 
 M = TypeVar("M", bound=Message)
 
@@ -108,7 +130,7 @@ MESSAGES: dict[str, type[Message]] = {}
 """Every class of messages that may cross a party boundary, by name."""
 
 
-@dataclass_transform(frozen_default=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(holds,))
 def message(
     *,
     from_party: bool,
@@ -121,12 +143,12 @@ def message(
     in_process: bool = False,
     masked: bool = False,
 ) -> Callable[[type[M]], type[M]]:
-    """Declare a class of messages; see `Declaration`.
+    """Declare a class of messages; see `Declaration`, and `holds` for fields that are tensors.
 
     Raises
     ------
     ProtocolError
-        If another class has this name.
+        If another class has this name, or a tensor has no type and axes.
     """
     declared = Declaration(
         from_party, made_of, when, contents, tells, frozenset(uses), slow, in_process, masked
@@ -140,6 +162,7 @@ def message(
             )
         made: type[M] = dataclass(frozen=True, slots=True)(cls)
         made.declared = declared
+        made.held = held_by(made.__name__, fields(made))
         MESSAGES[made.__name__] = made
         return made
 

@@ -13,9 +13,18 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from vflsynth.protocol.declaration import MadeOf, Message, Uses, When, message
+from vflsynth.protocol.tensors import holds
+
+_REAL = torch.float32, torch.float64
+"""Of what networks and other models compute."""
+_PACKED = *_REAL, torch.float16, torch.int8
+"""The same as senders round it, see `vflsynth.protocol.precision`."""
+_STEPS = torch.int32, torch.int64
+"""Whole numbers of 32 bits or, where sums need more, of 64."""
 
 # -- joining and matching -------------------------------------------------------------------------
 
@@ -103,8 +112,8 @@ class BlindedKeys(Message):
     points of this party, in this run, blinded by so many; nobody else can make or check it.
     """
 
-    points: Tensor
-    seal: Tensor
+    points: Tensor = holds(torch.uint8, "key", 33)
+    seal: Tensor = holds(torch.uint8, "byte")
 
 
 @message(
@@ -117,8 +126,8 @@ class BlindedKeys(Message):
 class KeysToReblind(Message):
     """Another party's blinded keys, for this one to blind too, uint8 of shape (key, 33)."""
 
-    points: Tensor
-    seal: Tensor
+    points: Tensor = holds(torch.uint8, "key", 33)
+    seal: Tensor = holds(torch.uint8, "byte")
 
 
 @message(
@@ -132,8 +141,8 @@ class KeysToReblind(Message):
 class ReblindedKeys(Message):
     """Keys that one party more has blinded, uint8 of shape (key, 33)."""
 
-    points: Tensor
-    seal: Tensor
+    points: Tensor = holds(torch.uint8, "key", 33)
+    seal: Tensor = holds(torch.uint8, "byte")
 
 
 @message(
@@ -150,8 +159,8 @@ class ReturnedKeys(Message):
     of the others has, which only the server learns.
     """
 
-    points: Tensor
-    seal: Tensor
+    points: Tensor = holds(torch.uint8, "key", 33)
+    seal: Tensor = holds(torch.uint8, "byte")
 
 
 @message(
@@ -164,7 +173,7 @@ class ReturnedKeys(Message):
 class CommonPositions(Message):
     """Positions, int64, in the list of blinded keys that the party sent first."""
 
-    positions: Tensor
+    positions: Tensor = holds(torch.int64, "key")
 
 
 @message(
@@ -178,7 +187,7 @@ class CommonPositions(Message):
 class MatchProof(Message):
     """Proof of what this party was told is common, uint8 of shape (32,)."""
 
-    proof: Tensor
+    proof: Tensor = holds(torch.uint8, 32)
 
 
 @message(
@@ -277,7 +286,7 @@ class Presence(Message):
 class SelectionNotice(Message):
     """For each replica, whether the current networks are the ones to keep, shape (replica,)."""
 
-    keep: Tensor
+    keep: Tensor = holds(torch.bool, "replica")
 
 
 @message(
@@ -289,8 +298,8 @@ class SelectionNotice(Message):
 class TrainingReport(Message):
     """Means over an epoch, each of shape (replica,)."""
 
-    wasserstein: Tensor
-    penalty: Tensor
+    wasserstein: Tensor = holds(_REAL, "replica")
+    penalty: Tensor = holds(_REAL, "replica")
 
 
 class MaskedRecords(Message):
@@ -320,7 +329,7 @@ _MASKED = (
 class MaskedReal(MaskedRecords):
     """Real records, masked, of which no block is larger than 32 MiB."""
 
-    records: Tensor
+    records: Tensor = holds(_REAL, "replica", "record", "column")
 
 
 @message(
@@ -333,7 +342,7 @@ class MaskedReal(MaskedRecords):
 class MaskedFake(MaskedRecords):
     """Fresh fakes, masked."""
 
-    records: Tensor
+    records: Tensor = holds(_REAL, "replica", "fake", "column")
 
 
 class IntermediateFeatures(Message):
@@ -383,7 +392,7 @@ class Shape(Message):
 class DiscriminatorFeatures(IntermediateFeatures):
     """Features of real, fake and perhaps interpolated records."""
 
-    features: Tensor
+    features: Tensor = holds(_PACKED, "replica", "row", "feature")
 
 
 @message(
@@ -407,8 +416,8 @@ class SampledFeatures(Message):
     fill a replica's block up to the largest.
     """
 
-    features: Tensor
-    n_real: Tensor
+    features: Tensor = holds(_PACKED, "replica", "row", "feature")
+    n_real: Tensor = holds(torch.int64, "replica")
 
 
 @message(
@@ -421,7 +430,7 @@ class SampledFeatures(Message):
 class DiscriminatorGradients(CutGradients):
     """The reply to a discriminator step's features."""
 
-    gradients: Tensor
+    gradients: Tensor = holds(_PACKED, "replica", "row", "feature")
 
 
 @message(
@@ -434,14 +443,14 @@ class DiscriminatorGradients(CutGradients):
 class GeneratorFeatures(IntermediateFeatures):
     """Features of fakes, for a generator step."""
 
-    features: Tensor
+    features: Tensor = holds(_PACKED, "replica", "row", "feature")
 
 
 @message(from_party=False, made_of=MadeOf.NETWORKS, when=When.STEP, contents="dL/df_i, same shape")
 class GeneratorGradients(CutGradients):
     """The reply to a generator step's features."""
 
-    gradients: Tensor
+    gradients: Tensor = holds(_PACKED, "replica", "row", "feature")
 
 
 # -- VertiGAN -------------------------------------------------------------------------------------
@@ -459,14 +468,14 @@ class GeneratorGradients(CutGradients):
 class BackboneGradients(Message):
     """A party's gradients of VertiGAN's shared generator backbone, shape (replica, weight)."""
 
-    gradients: Tensor
+    gradients: Tensor = holds(_PACKED, "replica", "weight")
 
 
 @message(from_party=False, made_of=MadeOf.NETWORKS, when=When.STEP, contents="the parties' sum")
 class SummedBackboneGradients(Message):
     """The sum of all parties' gradients of the backbone, shape (replica, weight)."""
 
-    gradients: Tensor
+    gradients: Tensor = holds(_PACKED, "replica", "weight")
 
 
 # -- secure sums, whatever the method -------------------------------------------------------------
@@ -489,9 +498,9 @@ _UNIFORM = "nothing: uniformly random to its receiver, whatever the records are"
 class MaskedPoints(Message):
     """Masked points and turns of a block of records: `vflsynth.secure.Turning`."""
 
-    points: Tensor
-    turns: Tensor
-    windows: Tensor
+    points: Tensor = holds(torch.uint8, 2, "masked record", "frequency", "byte")
+    turns: Tensor = holds(torch.uint8, "turned record", "frequency")
+    windows: Tensor = holds(torch.int32, "record")
 
 
 @message(
@@ -507,7 +516,7 @@ class MaskedPoints(Message):
 class MaskedStates(Message):
     """Masked one-hot codes of a block of records, shape (record, state)."""
 
-    states: Tensor
+    states: Tensor = holds(_STEPS, "record", "state")
 
 
 @message(
@@ -524,7 +533,7 @@ class MaskedStates(Message):
 class SumShares(Message):
     """A party's share of noisy sums, int64, one after the other."""
 
-    shares: Tensor
+    shares: Tensor = holds(torch.int64, "sum")
 
 
 # -- kernel mean embedding ------------------------------------------------------------------------
@@ -550,14 +559,14 @@ class NoisyHistograms(Message):
     party's frequencies.
     """
 
-    counts: Tensor
-    n_cells: Tensor
-    exponents: Tensor
-    noise_stds: Tensor
-    numeric: Tensor
-    lows: Tensor
-    highs: Tensor
-    seed: Tensor
+    counts: Tensor = holds(torch.int64, "cell")
+    n_cells: Tensor = holds(torch.int64, "column")
+    exponents: Tensor = holds(torch.int64, "column")
+    noise_stds: Tensor = holds(torch.float64, "column")
+    numeric: Tensor = holds(torch.bool, "column")
+    lows: Tensor = holds(torch.float64, "bin")
+    highs: Tensor = holds(torch.float64, "bin")
+    seed: Tensor = holds(torch.uint8, 32)
 
 
 @message(
@@ -583,7 +592,7 @@ class WindowWidth(Message):
 class GeneratorWeights(Message):
     """A party's generator, which the server trained on the noisy releases, (replica, weight)."""
 
-    weights: Tensor
+    weights: Tensor = holds(_REAL, "replica", "weight")
 
 
 # -- latent tree ----------------------------------------------------------------------------------
@@ -605,8 +614,8 @@ class LatentTables(Message):
     shape (group,).
     """
 
-    counts: Tensor
-    sizes: Tensor
+    counts: Tensor = holds(torch.int64, "cell")
+    sizes: Tensor = holds(torch.int64, "group")
 
 
 @message(
@@ -624,9 +633,9 @@ class LatentTree(Message):
     `first` is the number of the receiver's first latent attribute.
     """
 
-    parents: Tensor
-    sizes: Tensor
-    shares: Tensor
+    parents: Tensor = holds(torch.int64, "latent")
+    sizes: Tensor = holds(torch.int64, "latent")
+    shares: Tensor = holds(torch.float64, "share")
     first: int
 
 
@@ -650,10 +659,10 @@ class ColumnTables(Message):
     (column,), say whether states are ordered (`vflsynth.networks.tilts`).
     """
 
-    counts: Tensor
-    sizes: Tensor
-    shares: Tensor
-    kinds: Tensor
+    counts: Tensor = holds(torch.int64, "cell")
+    sizes: Tensor = holds(torch.int64, "column")
+    shares: Tensor = holds(torch.float64, "state")
+    kinds: Tensor = holds(torch.int64, "column")
 
 
 @message(
@@ -669,8 +678,8 @@ class Mixture(Message):
     `weights` have shape (component,), `shares` (component, state), column by column.
     """
 
-    weights: Tensor
-    shares: Tensor
+    weights: Tensor = holds(torch.float32, "component")
+    shares: Tensor = holds(torch.float32, "component", "state")
 
 
 # -- split autoregressive model -------------------------------------------------------------------
@@ -690,7 +699,7 @@ class Mixture(Message):
 class RecordFeatures(IntermediateFeatures):
     """Fixed random features of a block of records, in an order that the parties drew alike."""
 
-    features: Tensor
+    features: Tensor = holds(_REAL, "replica", "record", "feature")
 
 
 @message(
@@ -706,7 +715,7 @@ class RecordFeatures(IntermediateFeatures):
 class ContextParts(Message):
     """Contributions to contexts of all records, shape (replica, record, receiver, context)."""
 
-    parts: Tensor
+    parts: Tensor = holds(_REAL, "replica", "record", "receiver", "context")
 
 
 @message(
@@ -723,7 +732,7 @@ class ContextParts(Message):
 class RecordContexts(Message):
     """Noisy contexts of all records, shape (replica, record, context)."""
 
-    contexts: Tensor
+    contexts: Tensor = holds(_REAL, "replica", "record", "context")
     bits_per_record: float
 
 
@@ -739,7 +748,7 @@ class RecordContexts(Message):
 class RelayedFeatures(IntermediateFeatures):
     """Features of a block of records that the server hands on as they are."""
 
-    features: Tensor
+    features: Tensor = holds(_REAL, "replica", "record", "feature")
 
 
 @message(
@@ -753,7 +762,7 @@ class RelayedFeatures(IntermediateFeatures):
 class SenderWeights(Message):
     """Weights by which a party makes synthetic contexts for later ones, shape (replica, weight)."""
 
-    weights: Tensor
+    weights: Tensor = holds(_REAL, "replica", "weight")
 
 
 @message(
@@ -768,7 +777,7 @@ class SenderWeights(Message):
 class ContextGradients(CutGradients):
     """What a party's training step says about its contexts."""
 
-    gradients: Tensor
+    gradients: Tensor = holds(_REAL, "replica", "record", "context")
 
 
 @message(
@@ -783,7 +792,7 @@ class ContextGradients(CutGradients):
 class BatchRows(Message):
     """Places of a batch's records, int64, shape (replica, batch)."""
 
-    rows: Tensor
+    rows: Tensor = holds(torch.int64, "replica", "record")
 
 
 @message(
@@ -797,7 +806,7 @@ class BatchRows(Message):
 class BatchContexts(Message):
     """Contexts of a batch, shape (replica, batch, context)."""
 
-    contexts: Tensor
+    contexts: Tensor = holds(_REAL, "replica", "record", "context")
 
 
 @message(
@@ -810,7 +819,7 @@ class BatchContexts(Message):
 class HeldOutContexts(Message):
     """Contexts of the held-out records, shape (replica, held-out record, context)."""
 
-    contexts: Tensor
+    contexts: Tensor = holds(_REAL, "replica", "record", "context")
 
 
 @message(
@@ -824,10 +833,10 @@ class HeldOutContexts(Message):
 class LikelihoodReport(Message):
     """Mean log-likelihoods per record in nats, and where training stands, each (replica,)."""
 
-    trained: Tensor
-    held_out: Tensor
-    improved: Tensor
-    waiting: Tensor
+    trained: Tensor = holds(_REAL, "replica")
+    held_out: Tensor = holds(_REAL, "replica")
+    improved: Tensor = holds(torch.bool, "replica")
+    waiting: Tensor = holds(torch.bool, "replica")
 
 
 # -- Gaussian copula ------------------------------------------------------------------------------
@@ -844,7 +853,7 @@ class LikelihoodReport(Message):
 class CopulaLoadings(Message):
     """What turns shared latents into a party's normal scores, shape (latent, column)."""
 
-    loadings: Tensor
+    loadings: Tensor = holds(_REAL, "latent", "column")
 
 
 # -- split learning, where the server is the active party, which has the labels --------------------
@@ -861,7 +870,7 @@ class CopulaLoadings(Message):
 class BottomOutputs(IntermediateFeatures):
     """Outputs of a party's bottom model for a batch."""
 
-    features: Tensor
+    features: Tensor = holds(_REAL, "replica", "record", "feature")
 
 
 @message(
@@ -874,7 +883,7 @@ class BottomOutputs(IntermediateFeatures):
 class BottomGradients(CutGradients):
     """The reply to a batch's outputs."""
 
-    gradients: Tensor
+    gradients: Tensor = holds(_REAL, "replica", "record", "feature")
 
 
 @message(
@@ -888,7 +897,7 @@ class BottomGradients(CutGradients):
 class AllBottomOutputs(IntermediateFeatures):
     """Outputs of a party's bottom model for all matched records, after training."""
 
-    features: Tensor
+    features: Tensor = holds(_REAL, "replica", "record", "feature")
 
 
 @message(
@@ -901,4 +910,4 @@ class AllBottomOutputs(IntermediateFeatures):
 class HeldOutOutputs(IntermediateFeatures):
     """Outputs of a party's bottom model for the records that say when to stop."""
 
-    features: Tensor
+    features: Tensor = holds(_REAL, "replica", "record", "feature")

@@ -374,9 +374,18 @@ class RotationServer:
             given = elements_of(
                 None if found is None else found.windows, (rows,), f"{what} windows", _WINDOWS
             )
+            if (given >= self.n_frequencies).any() or (given[1:] < given[:-1]).any():
+                raise ProtocolError(
+                    f"{what} windows that are none; expected frequencies below "
+                    f"{self.n_frequencies}, rising"
+                )
             windows = given if place == 0 else windows
-            if (given != windows).any() or (given >= self.n_frequencies).any():
-                raise ProtocolError(f"{what} windows that are none, or other than {order[0]!r} has")
+            if (given != windows).any():
+                raise ProtocolError(
+                    f"party {order[0]!r} and party {name!r} sent other windows of the same "
+                    "records: one of the two deviates, and nobody can tell which. Fix: see that "
+                    "both have the same secret and version of vflsynth"
+                )
             if place:
                 joint = _turned(joint, turned, self._points)
             if place != last:

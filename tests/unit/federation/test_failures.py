@@ -345,7 +345,7 @@ def test_a_frame_that_is_sent_again_gets_the_same_reply_and_is_computed_once():
     first, one = in_thread(lambda: channel.exchange("a", hello()))
     channel.gather(Hello, 0)
     again, two = in_thread(lambda: channel.exchange("a", hello()))
-    channel.scatter({"a": DiscriminatorGradients("server", "a", 1, torch.ones(1, 2))})
+    channel.scatter({"a": DiscriminatorGradients("server", "a", 1, torch.ones(1, 1, 2))})
     asking, _ = in_thread(lambda: channel.gather(Shape, 0))
     first.join(5)
     again.join(5)

@@ -190,7 +190,7 @@ def with_guesses(message):
     [
         (truncated, "sent another number of blinded keys than it declared", PayloadRejectedError),
         (with_guesses, "'party_2' has no seal", MisalignedError),
-        (lambda m: replace(m, points=m.points[0]), "another number", PayloadRejectedError),
+        (lambda m: replace(m, points=m.points[0]), "whose points are", PayloadRejectedError),
         (lambda m: replace(m, seal=m.seal[:0]), "'party_2' has no seal", MisalignedError),
     ],
 )

@@ -37,11 +37,14 @@ from vflsynth.methods import base
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger, PublicSchema, SampledRelease
 from vflsynth.protocol.messages import (
     BackboneGradients,
+    ColumnTables,
     EncodedSize,
     LatentTables,
+    LatentTree,
     MaskedPoints,
     MaskedReal,
     MaskedStates,
+    Mixture,
     NoisyHistograms,
     Presence,
     SampledFeatures,
@@ -108,14 +111,20 @@ FEWER = {"most_megabytes": 8e-4}
 
 TREE = {"privacy": {"mechanism": "latent_tree"}, "parameters": {}, "method": "DPLTSynthesizer"}
 
+PAIRS = {
+    "privacy": {"mechanism": "pairwise_tables"},
+    "parameters": {"n_components": 4},
+    "method": "MixtureSynthesizer",
+}
+
 
 @pytest.mark.parametrize(
     ("more", "n_parties", "stated"),
     [
         *itertools.product([{}], [2], [True, False]),
         *itertools.product([{"privacy": FEWER}], [2, 3], [True]),
-        *itertools.product([TREE], [2], [True, False]),
-        *itertools.product([{}, TREE], [3], [True]),
+        *itertools.product([TREE, PAIRS], [2], [True, False]),
+        *itertools.product([{}, TREE, PAIRS], [3], [True]),
     ],
 )
 def test_it_is_the_run_in_one_process_but_for_noise_and_masks(
@@ -168,25 +177,155 @@ def changing(kind, change, of="party_1"):
     return Changing
 
 
+def filled(values, number):
+    return torch.full_like(values, number)
+
+
+def that_wrap_around(n_cells):
+    """Other numbers with the same sum modulo 2^64."""
+    found = filled(n_cells, 2)
+    found[:2] = 2**63 - 1
+    found[2] += (n_cells - found).sum()
+    assert found.sum() == n_cells.sum()
+    return found
+
+
 @pytest.mark.parametrize(
     ("more", "kind", "change", "says"),
     [
-        ({}, MaskedPoints, lambda m: replace(m, points=m.points[..., 1:]), "sent masked points"),
-        ({}, MaskedPoints, lambda m: replace(m, turns=m.turns.int()), "sent turns"),
-        ({}, SumShares, lambda m: replace(m, shares=m.shares[1:]), "sent shares"),
-        (TREE, MaskedStates, lambda m: replace(m, states=m.states[:, 1:]), "sent a masked matrix"),
-        (TREE, SumShares, lambda m: replace(m, shares=m.shares.float()), "sent shares"),
-        (TREE, LatentTables, lambda m: replace(m, sizes=m.sizes + 99), "says that its latent"),
+        ({}, MaskedPoints, lambda m: {"points": m.points[..., 1:]}, "sent masked points"),
+        (
+            {},
+            MaskedPoints,
+            lambda m: {"turns": m.turns.int()},
+            "MaskedPoints whose turns are int32",
+        ),
+        ({}, SumShares, lambda m: {"shares": m.shares[1:]}, "sent shares"),
+        (TREE, MaskedStates, lambda m: {"states": m.states[:, 1:]}, "sent a masked matrix"),
+        (TREE, SumShares, lambda m: {"shares": m.shares.float()}, "SumShares whose shares are fl"),
+        (TREE, LatentTables, lambda m: {"sizes": m.sizes + 99}, "says that its latent"),
+        (TREE, LatentTables, lambda m: {"sizes": m.sizes.double()}, "LatentTables whose sizes"),
+        (TREE, LatentTables, lambda m: {"sizes": m.sizes[0]}, "LatentTables whose sizes are"),
+        (TREE, LatentTables, lambda m: {"sizes": m.sizes[:, None]}, "LatentTables whose sizes"),
+        (TREE, LatentTables, lambda m: {"counts": filled(m.counts, -(2**63))}, "counts of up to"),
+        (PAIRS, ColumnTables, lambda m: {"sizes": m.sizes.double()}, "ColumnTables whose sizes"),
+        (PAIRS, ColumnTables, lambda m: {"sizes": m.sizes[0]}, "ColumnTables whose sizes are"),
+        (PAIRS, ColumnTables, lambda m: {"sizes": m.sizes[:, None]}, "ColumnTables whose sizes"),
+        (PAIRS, ColumnTables, lambda m: {"kinds": m.kinds[:, None]}, "ColumnTables whose kinds"),
+        (PAIRS, ColumnTables, lambda m: {"kinds": m.kinds.double()}, "ColumnTables whose kinds"),
+        (PAIRS, ColumnTables, lambda m: {"counts": filled(m.counts, 2**63 - 1)}, "counts of up to"),
+        (PAIRS, ColumnTables, lambda m: {"counts": filled(m.counts, -(2**63))}, "counts of up to"),
+        (PAIRS, ColumnTables, lambda m: {"shares": filled(m.shares, 1e308)}, "a column's states"),
+        (
+            {},
+            NoisyHistograms,
+            lambda m: {
+                "exponents": filled(m.exponents, 511),
+                "counts": filled(m.counts, 2**63 - 1),
+            },
+            "sent noisy histograms that cannot be",
+        ),
+        (
+            {},
+            NoisyHistograms,
+            lambda m: {"n_cells": filled(m.n_cells, 2**63 - 1)},
+            "sent noisy histograms that cannot be",
+        ),
+        (
+            {},
+            NoisyHistograms,
+            lambda m: {"n_cells": that_wrap_around(m.n_cells)},
+            "sent noisy histograms that cannot be",
+        ),
+        (
+            {"privacy": FEWER},
+            MaskedPoints,
+            lambda m: {"windows": m.windows.flip(0)},
+            "sent windows that are none",
+        ),
     ],
 )
-def test_what_is_wrong_with_a_share_ends_the_run_by_name(
+@pytest.mark.parametrize("of", ["party_1", "party_2"])
+def test_what_is_wrong_with_a_message_ends_the_run_by_name(
+    make_private_trial, more, kind, change, says, of
+):
+    trial = make_private_trial(budget=Budget(9.0, 1e-3), **more)
+    trial.run(changing(kind, lambda m: replace(m, **change(m)), of))
+    assert isinstance(trial.outcome["server"], ProtocolError)
+    assert says in str(trial.outcome["server"])
+    for node in NODES:
+        assert f"party '{of}'" in str(trial.outcome[node])
+
+
+@pytest.mark.parametrize("of", ["party_1", "party_2"])
+def test_of_two_parties_that_say_other_windows_both_are_named(make_private_trial, of):
+    """Nobody can tell which of them deviates."""
+    trial = make_private_trial(privacy=FEWER, budget=Budget(9.0, 1e-3))
+    trial.run(changing(MaskedPoints, lambda m: replace(m, windows=filled(m.windows, 0)), of))
+    assert isinstance(trial.outcome["server"], ProtocolError)
+    for node in NODES:
+        assert re.search("party 'party_[12]' and party 'party_[12]' sent", str(trial.outcome[node]))
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "change", "says"),
+    [
+        (PAIRS, Mixture, lambda m: {"weights": m.weights[0]}, "Mixture whose weights are"),
+        (PAIRS, Mixture, lambda m: {"weights": m.weights[:, None]}, "Mixture whose weights are"),
+        (PAIRS, Mixture, lambda m: {"weights": m.weights.long()}, "Mixture whose weights are"),
+        (PAIRS, Mixture, lambda m: {"weights": m.weights > 0.0}, "Mixture whose weights are"),
+        (PAIRS, Mixture, lambda m: {"weights": -m.weights}, "a mixture with weights"),
+        (PAIRS, Mixture, lambda m: {"weights": m.weights * 0.0}, "a mixture with weights"),
+        (PAIRS, Mixture, lambda m: {"weights": m.weights * 1e38}, "a mixture with weights"),
+        (PAIRS, Mixture, lambda m: {"shares": m.shares[:, 0]}, "Mixture whose shares are"),
+        (PAIRS, Mixture, lambda m: {"shares": -m.shares}, "a mixture with states of a column"),
+        (PAIRS, Mixture, lambda m: {"shares": m.shares * 0.0}, "a mixture with states of a col"),
+        (PAIRS, Mixture, lambda m: {"shares": m.shares.flip(0, 1)}, "a mixture with states of a"),
+        (PAIRS, Mixture, lambda m: {"shares": m.shares.double() * 1e300}, "Mixture whose shares"),
+        (PAIRS, Mixture, lambda m: {"shares": m.shares[:, 1:]}, "a mixture of shape"),
+        (
+            PAIRS,
+            Mixture,
+            lambda m: {"weights": m.weights[:0], "shares": m.shares[:0]},
+            "a mixture of shape",
+        ),
+        (
+            PAIRS,
+            Mixture,
+            lambda m: {"weights": m.weights.repeat(10) / 10.0, "shares": m.shares.repeat(10, 1)},
+            "a mixture of shape",
+        ),
+        (TREE, LatentTree, lambda m: {"parents": m.parents[0]}, "LatentTree whose parents are"),
+        (TREE, LatentTree, lambda m: {"parents": m.parents * 0 + 1}, "a tree with parents"),
+        (TREE, LatentTree, lambda m: {"parents": m.parents + 1000}, "a tree with parents"),
+        (TREE, LatentTree, lambda m: {"parents": m.parents - 1}, "a tree with parents"),
+        (TREE, LatentTree, lambda m: {"parents": m.parents * 0 - 1}, "a tree with parents"),
+        (TREE, LatentTree, lambda m: {"shares": m.shares[1:]}, "shares; expected"),
+        (TREE, LatentTree, lambda m: {"shares": -m.shares}, "states of a latent attribute"),
+        (TREE, LatentTree, lambda m: {"shares": m.shares * 2.0}, "states of a latent attribute"),
+        (TREE, LatentTree, lambda m: {"shares": m.shares * 1e300}, "states of a latent attribute"),
+        (TREE, LatentTree, lambda m: {"shares": m.shares.float()}, "LatentTree whose shares are"),
+        (TREE, LatentTree, lambda m: {"sizes": m.sizes + 1}, "whose latent attributes have"),
+        (TREE, LatentTree, lambda m: {"sizes": m.sizes * 0}, "whose latent attributes have"),
+        (TREE, LatentTree, lambda m: {"first": m.first + 1}, "a tree of 4 latent attributes"),
+        (
+            TREE,
+            LatentTree,
+            lambda m: {"parents": m.parents[1:], "sizes": m.sizes[1:]},
+            "a tree of 3 latent attributes",
+        ),
+    ],
+)
+def test_a_server_that_publishes_no_distribution_is_refused(
     make_private_trial, more, kind, change, says
 ):
-    trial = make_private_trial(budget=Budget(9.0, 1e-3), **more).run(changing(kind, change))
-    assert isinstance(trial.outcome["server"], ProtocolError)
-    assert f"party 'party_1' {says}" in str(trial.outcome["server"])
-    for name in trial.sites:
-        assert "party 'party_1'" in str(trial.outcome[name])
+    trial = make_private_trial(budget=Budget(9.0, 1e-3), **more)
+    trial.run(changing(kind, lambda m: replace(m, **change(m))))
+    assert isinstance(trial.outcome["party_1"], ProtocolError)
+    assert "the server" in str(trial.outcome["party_1"])
+    assert says in str(trial.outcome["party_1"])
+    assert isinstance(trial.outcome["server"], PartyStoppedError)
+    assert not (trial.folder / "party_1" / trial.job.name / "half").exists()
 
 
 @pytest.mark.parametrize(

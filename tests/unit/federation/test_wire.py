@@ -199,8 +199,8 @@ def test_a_header_that_is_not_ours_is_refused_by_name(change, named):
 def test_other_tensors_are_refused():
     header, _ = parts()
     with pytest.raises(PayloadRejectedError, match="bfloat16"):
-        decode(assembled(header, save({"0.features": torch.ones(2).bfloat16()})), LIMIT)
-    extra = save({"0.features": torch.ones(2), "1.features": torch.ones(2)})
+        decode(assembled(header, save({"0.features": torch.ones(1, 2, 2).bfloat16()})), LIMIT)
+    extra = save({"0.features": torch.ones(1, 2, 2), "1.features": torch.ones(1, 2, 2)})
     with pytest.raises(PayloadRejectedError, match="belong to no message"):
         decode(assembled(header, extra), LIMIT)
 

@@ -224,8 +224,9 @@ def pair():
             "masked points",
         ),
         (lambda t: replace(t, windows=t.windows[1:]), "windows"),
-        (lambda t: replace(t, windows=t.windows + 1), "windows that are none, or other than 'a'"),
-        (lambda t: replace(t, windows=t.windows + 2), "windows that are none, or other than 'a'"),
+        (lambda t: replace(t, windows=t.windows + 2), "windows that are none"),
+        (lambda t: replace(t, windows=t.windows - 1), "windows that are none"),
+        (lambda t: replace(t, windows=t.windows + torch.tensor([1, 0, 0]).int()), "windows that a"),
     ],
 )
 def test_what_is_missing_or_wrong_names_its_party(pair, change, says):
@@ -234,6 +235,16 @@ def test_what_is_missing_or_wrong_names_its_party(pair, change, says):
     sent["b"] = change(sent["b"])
     with pytest.raises(ProtocolError, match=f"party 'b' sent {says}"):
         server.add(0, {name: turning for name, turning in sent.items() if turning is not None})
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_of_two_parties_with_other_windows_both_are_named(pair, name):
+    """Either may be the one that deviates."""
+    parties, server = pair
+    sent = {name: party.mask(0) for name, party in parties.items()}
+    sent[name] = replace(sent[name], windows=sent[name].windows + 1)
+    with pytest.raises(ProtocolError, match=r"party 'a' and party 'b' sent other windows .* Fix: "):
+        server.add(0, sent)
 
 
 @pytest.mark.parametrize("wrong", [None, torch.zeros(3, dtype=torch.int64), torch.zeros(4)])

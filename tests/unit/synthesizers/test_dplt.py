@@ -423,10 +423,17 @@ def test_numbers_of_states_that_there_is_no_room_for_are_refused_by_name(sizes):
         a_server({"a": 2, "b": 1}).publish({"a": told}, {}, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("counts", [torch.zeros(5, dtype=torch.int64), torch.zeros(6)])
-def test_tables_of_another_size_are_refused_by_name(counts):
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [
+        (torch.zeros(5, dtype=torch.int64), "5 counts of .*expected 6"),
+        (torch.full((6,), 2**63 - 1), "6 counts of up to .*at most 50, noise included"),
+        (torch.full((6,), -(2**63)), "6 counts of up to .*at most 50, noise included"),
+    ],
+)
+def test_tables_that_cannot_be_are_refused_by_name(counts, says):
     told = LatentTables("a", "server", 0, counts, torch.tensor([3, 2]))
-    with pytest.raises(ProtocolError, match=r"party 'a' sent .*expected 6 whole numbers"):
+    with pytest.raises(ProtocolError, match=f"party 'a' sent {says}"):
         a_server({"a": 2, "b": 1}).publish({"a": told}, {}, np.random.default_rng(0))
 
 

@@ -582,7 +582,7 @@ def test_where_records_are_many_they_count_at_fewer_frequencies(frames, monkeypa
         histogram.counts
         for message in kept.messages
         if isinstance(message, NoisyHistograms)
-        for histogram in published_encoding(message).histograms_.values()
+        for histogram in published_encoding(message, math.inf).histograms_.values()
     ]
     per_angle = bytes_per_angle(n_parties, 24)
     expected = int(0.99e6 * most / per_angle / math.ceil(estimate_n_records(counts)))
@@ -735,7 +735,7 @@ def test_the_server_knows_spans_and_marginals_of_columns_and_nothing_else_about_
     run, _ = released(frames)
     for node in run.parties.values():
         own, message = node.party.transformer, node.party.noisy_histograms(0)
-        public = published_encoding(message)
+        public = published_encoding(message, math.inf)
         assert [replace(span, column="") for span in own.spans_] == [
             replace(span, column="") for span in public.spans_
         ]
@@ -749,21 +749,16 @@ def test_the_server_knows_spans_and_marginals_of_columns_and_nothing_else_about_
     "change",
     [
         {"counts": torch.zeros(3, dtype=torch.int64)},
-        {"counts": torch.zeros(11)},
+        {"counts": torch.full((11,), 2**63 - 1), "exponents": torch.tensor([511, 511])},
+        {"counts": torch.full((11,), -101)},
         {"n_cells": torch.tensor([10, 1])},
-        {"n_cells": torch.tensor([11])},
-        {"n_cells": torch.tensor(11)},
-        {"n_cells": torch.tensor([8.5, 2.5])},
-        {"counts": torch.tensor(3)},
-        {"numeric": torch.tensor([1, 0])},
-        {"noise_stds": torch.tensor([1.0, float("nan")])},
-        {"noise_stds": torch.tensor([1.0, -1.0])},
-        {"exponents": torch.tensor([0.5, 0.5])},
+        {"n_cells": torch.tensor([2**63 - 1, 2**63 - 1])},
+        {"n_cells": torch.tensor([0, 11])},
+        {"noise_stds": torch.tensor([1.0, math.nan], dtype=torch.float64)},
+        {"noise_stds": torch.tensor([1.0, -1.0], dtype=torch.float64)},
         {"exponents": torch.tensor([2000, 0])},
-        {"seed": torch.zeros(31, dtype=torch.uint8)},
-        {"lows": torch.zeros(6, dtype=torch.float64)},
-        {"highs": torch.ones(1, dtype=torch.float64)},
-        {"lows": torch.arange(7) / 8},
+        {"exponents": torch.tensor([-(2**63), 0])},
+        {"lows": torch.zeros(6).double(), "highs": torch.zeros(6).double()},
         {"lows": torch.arange(7).double() / 8 - 0.1},
         {"highs": torch.arange(1, 8).double() / 6},
         {"lows": torch.arange(7).double().flip(0) / 8},
@@ -784,9 +779,13 @@ def test_histograms_that_are_none_are_refused_by_name(change):
         highs=torch.arange(1, 8).double() / 8,
         seed=torch.zeros(32, dtype=torch.uint8),
     )
-    assert published_encoding(honest).width_ == 3
-    with pytest.raises(ProtocolError, match="party 'bank' sent noisy histograms"):
-        published_encoding(replace(honest, **change))
+    assert published_encoding(honest, 100.0).width_ == 3
+    changed = replace(honest, **change)
+    assert changed.problem() is None
+    with pytest.raises(
+        ProtocolError, match=r"party 'bank' sent noisy histograms .* at most 100 rec"
+    ):
+        published_encoding(changed, 100.0)
 
 
 @pytest.mark.parametrize(
@@ -802,7 +801,7 @@ def test_the_server_encodes_as_the_party_does(bounds, values):
     table = TableTransformer.from_histograms(frame, released)
     seed = torch.zeros(32, dtype=torch.uint8)
     message = published_histograms("bank", 0, table, seed)
-    (own,), (seen,) = released.values(), published_encoding(message).histograms_.values()
+    (own,), (seen,) = released.values(), published_encoding(message, math.inf).histograms_.values()
     drawn = (h.draw(2_000, np.random.default_rng(1)) for h in (own, seen))
     np.testing.assert_allclose(*drawn, rtol=1e-9, atol=1e-9)
     assert np.isfinite(own.encode(frame["x"])).all()
