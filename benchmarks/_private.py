@@ -50,6 +50,7 @@ from vflsynth.mechanisms import Mechanism
 from vflsynth.privacy import (
     GaussianRelease,
     NeighbouringRelation,
+    PublicSchema,
     RDPAccountant,
     calibrate_noise_multiplier,
 )
@@ -278,8 +279,8 @@ def _make_gan(
     if mechanism == "first_layer":
         options["calibration"] = "paper"
         model["column_kinds"] = dict.fromkeys(table.categorical, "categorical")
-    elif stated:
-        options["public_schema"] = schema_of(table)
+    else:  # types are public in either case
+        options["public_schema"] = schema_of(table) if stated else PublicSchema(dtypes="given")
     if mechanism == "dpsgd":
         options["n_records"] = N_RECORDS[table.name]
     if mechanism in ("dpsgd", "dpsgd_gan"):

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from statistics import NormalDist
 
 import numpy as np
@@ -15,8 +15,18 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import PairwiseTables
 from vflsynth.methods.pairwise_server import PairwiseServer
 from vflsynth.networks.product_mixtures import ProductMixture, fit_product_mixture
-from vflsynth.networks.tilts import CATEGORIES, GATED, ORDERED, tilt_basis, within_states
+from vflsynth.networks.tilts import (
+    CATEGORIES,
+    CODE_NORM,
+    GATED,
+    ORDERED,
+    column_code,
+    tilt_basis,
+    within_states,
+)
 from vflsynth.privacy import PublicSchema
+from vflsynth.privacy.events import NeighbouringRelation
+from vflsynth.privacy.histograms import product_sensitivity
 from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol.messages import ColumnTables
 
@@ -32,9 +42,16 @@ def mixture(n_components=5, seed=0):
     return ProductMixture(weights / weights.sum(), shares / shares.sum(-1, keepdim=True))
 
 
+ONE_HOT = torch.eye(4).expand(3, 4, 4)
+
+
+def tables_of(model):
+    return model.products(ONE_HOT)
+
+
 def test_tables_and_marginals_are_sums_over_components():
     model = mixture()
-    tables, marginals = model.tables(), model.marginals()
+    tables, marginals = tables_of(model), model.marginals()
     for a in range(3):
         for s in range(4):
             one = sum(w * c[a, s] for w, c in zip(model.weights, model.shares))
@@ -43,6 +60,79 @@ def test_tables_and_marginals_are_sums_over_components():
                 for t in range(4):
                     both = sum(w * c[a, s] * c[b, t] for w, c in zip(model.weights, model.shares))
                     assert tables[a, s, b, t] == pytest.approx(float(both), abs=1e-6)
+
+
+def test_products_are_those_of_codes_in_the_tables():
+    model = mixture()
+    codes = torch.randn((3, 4, 2), generator=torch.Generator().manual_seed(1))
+    expected = torch.einsum("asi,asbt,btj->aibj", codes, tables_of(model), codes)
+    torch.testing.assert_close(model.products(codes), expected, rtol=0.0, atol=1e-5)
+
+
+def test_codes_of_labels_are_corners_of_a_simplex():
+    for n in (2, 3, 8):
+        code = column_code(np.full(n, 1 / n), CATEGORIES)
+        lengths = (code**2).sum(1)
+        assert (lengths <= CODE_NORM**2).all()
+        assert (lengths > 0.95 * CODE_NORM**2).all()
+        products = (code @ code.T)[~np.eye(n, dtype=bool)] / CODE_NORM**2
+        np.testing.assert_allclose(products, -1.0 / (n - 1), atol=0.03)
+
+
+@pytest.mark.parametrize("kind", [ORDERED, GATED])
+def test_codes_of_numbers_are_their_scores_and_squares(kind):
+    shares = np.array([0.1, 0.2, 0.3, 0.15, 0.25])
+    code = column_code(shares, kind)
+    n_ordered = 5 - (kind == GATED)
+    assert code.shape == (5, 2 + (kind == GATED))
+    assert CODE_NORM - 3 < np.sqrt((code**2).sum(1).max()) <= CODE_NORM
+    basis = tilt_basis(torch.tensor(shares)[None].float(), [kind])[0, :2, :n_ordered].numpy()
+    for coordinate, expected in enumerate(basis):
+        line = np.polyfit(expected, code[:n_ordered, coordinate], 1)
+        assert np.abs(np.polyval(line, expected) - code[:n_ordered, coordinate]).max() < 2.0
+        assert line[0] > 0.0
+    if kind == GATED:
+        assert (code[:n_ordered, 2] < 0).all()
+        assert code[n_ordered, 2] > 0
+
+
+@pytest.mark.parametrize("kind", [CATEGORIES, ORDERED])
+def test_the_code_of_a_single_state_is_zero(kind):
+    assert column_code(np.ones(1), kind).tolist() == [[0]]
+
+
+def test_a_correlation_of_numbers_has_much_less_noise_than_in_a_table():
+    """Of least squares: noise in the coefficient of the first scores' product, per unit of it."""
+    shares = np.full(8, 1 / 8)
+    score = tilt_basis(torch.tensor(shares)[None].float(), [ORDERED])[0, 0, :8].double().numpy()
+
+    def noise(code):
+        means = np.einsum("s,si,s->i", shares, code, score)  # what a score is of the coordinates
+        return 1.0 / np.linalg.norm(
+            np.outer(means, means) / (np.linalg.norm(code, axis=1).max() ** 2)
+        )
+
+    assert noise(np.eye(8)) > 2.2 * noise(column_code(shares, ORDERED))
+
+
+@pytest.mark.parametrize("relation", NeighbouringRelation)
+def test_a_record_moves_the_products_of_all_pairs_by_their_sensitivity_at_most(relation):
+    rng = np.random.default_rng(0)
+    shares = [rng.dirichlet(np.ones(n)) + 1e-3 for n in (2, 5, 8, 1, 9)]
+    kinds = [CATEGORIES, CATEGORIES, ORDERED, ORDERED, GATED]
+    codes = [column_code(own / own.sum(), kind) for own, kind in zip(shares, kinds)]
+
+    def products(states):
+        of = [code[state] for code, state in zip(codes, states)]
+        return np.concatenate([np.outer(a, b).ravel() for a, b in combinations(of, 2)])
+
+    moved = []
+    for _ in range(2_000):
+        one, other = ([rng.integers(len(code)) for code in codes] for _ in range(2))
+        replaced = relation is NeighbouringRelation.REPLACE_ONE
+        moved.append(np.linalg.norm(products(one) - (products(other) if replaced else 0)))
+    most = CODE_NORM**2 * product_sensitivity(math.comb(5, 2), relation)
+    assert 0.3 * most < max(moved) <= most
 
 
 def test_tilts_of_ordered_states_are_orthonormal_and_of_the_first_degrees():
@@ -184,7 +274,7 @@ def fitted(tables, marginals, noise, sampling=0.0, n_components=32):
     split = torch.randn(tables.shape, generator=draw)
     basis = tilt_basis(marginals, [CATEGORIES] * len(marginals))
     drawn = sampling * (noise > 0.0)
-    return fit_product_mixture(marginals, tables, noise, drawn, basis, start, split)
+    return fit_product_mixture(marginals, ONE_HOT, tables, noise, drawn, basis, start, split)
 
 
 def known_cells(sizes=SIZES):
@@ -199,8 +289,8 @@ def known_cells(sizes=SIZES):
 
 def test_a_fit_finds_tables_that_are_known_exactly():
     truth, known = mixture(), known_cells()
-    found = fitted(truth.tables(), truth.marginals(), 1e-8 * known)
-    assert float(((found.tables() - truth.tables()) * known).abs().max()) < 2e-3
+    found = fitted(tables_of(truth), truth.marginals(), 1e-8 * known)
+    assert float(((tables_of(found) - tables_of(truth)) * known).abs().max()) < 2e-3
     assert (found.shares[:, 0, 3] == 0.0).all()  # a state that the column has not got
     torch.testing.assert_close(found.shares.sum(-1), torch.ones(32, 3))
 
@@ -215,21 +305,21 @@ def chance(std):
 def test_noise_alone_is_not_learned():
     """Where all that is seen is noise, the columns stay about as independent as they began."""
     truth, known, std = mixture(1), known_cells(), 0.05
-    noisy = truth.tables() + chance(std)
+    noisy = tables_of(truth) + chance(std)
     found = fitted(noisy, truth.marginals(), known * std**2)
-    learned = ((found.tables() - truth.tables()) * known).square().sum().sqrt()
-    seen = ((noisy - truth.tables()) * known).square().sum().sqrt()
+    learned = ((tables_of(found) - tables_of(truth)) * known).square().sum().sqrt()
+    seen = ((noisy - tables_of(truth)) * known).square().sum().sqrt()
     assert learned < 0.4 * seen
 
 
 def test_which_records_were_drawn_is_not_learned():
     """Noise of the release may be small, and what it is added to be chance."""
     truth, known, std = mixture(1), known_cells(), 0.05
-    drawn = truth.tables() + chance(std)
+    drawn = tables_of(truth) + chance(std)
 
     def learned(sampling):
         found = fitted(drawn, truth.marginals(), known * 1e-6, sampling)
-        return float(((found.tables() - truth.tables()) * known).square().sum().sqrt())
+        return float(((tables_of(found) - tables_of(truth)) * known).square().sum().sqrt())
 
     assert learned(std**2) < 0.4 * learned(0.0)
 
@@ -285,10 +375,11 @@ def message(**changes):
         "a",
         "server",
         0,
-        torch.zeros(6, dtype=torch.int64),
+        torch.zeros(4, dtype=torch.int64),
         torch.tensor([2, 3]),
         shares(0.5, 0.5, 0.2, 0.3, 0.5),
         torch.tensor([CATEGORIES, ORDERED]),
+        shares(10.0),
     )
     return replace(whole, **changes)
 
@@ -298,12 +389,12 @@ def message(**changes):
     [
         ({"sizes": torch.tensor([2, 9])}, "says that its columns have"),
         ({"sizes": torch.tensor([0, 3])}, "says that its columns have"),
-        ({"counts": torch.zeros(5, dtype=torch.int64)}, "sent 5 counts .*expected 6"),
+        ({"counts": torch.zeros(5, dtype=torch.int64)}, "sent 5 counts .*expected 4"),
         (
-            {"counts": torch.full((6,), 2**63 - 1)},
-            "sent 6 counts of up to .*expected .* at most 30",
+            {"counts": torch.full((4,), 2**63 - 1)},
+            r"sent 4 counts of up to .*expected .* at most 4\.098e\+04",
         ),
-        ({"counts": torch.full((6,), -(2**63))}, "sent 6 counts of up to"),
+        ({"counts": torch.full((4,), -(2**63))}, "sent 4 counts of up to"),
         ({"shares": shares(0.5, 0.5, 0.2, 0.3)}, "sent shares of 4 states"),
         ({"shares": shares(0.5, 0.5, 0.2, 0.3, math.nan)}, "sent a column's states"),
         ({"shares": shares(0.5, 0.5, 0.2, 0.3, 0.6)}, "sent a column's states"),
@@ -324,7 +415,7 @@ def test_what_a_party_must_not_send_is_refused_by_name(changes, says):
 def test_counts_may_have_all_the_noise_that_there_is_room_for():
     server = PairwiseServer({"a": 2}, 4, 10, unit_grid(1.0), None, 2)
     drawn = torch.zeros(server.start_shape), torch.zeros(server.split_shape)
-    steps = 29 << 20  # 10 records, and 19 standard deviations
+    steps = (10 * CODE_NORM**2 + 19) << 20  # 10 records, and 19 standard deviations
     for count in (steps, -steps):
-        told = message(counts=torch.full((6,), count))
+        told = message(counts=torch.full((4,), count))
         assert server.publish({"a": told}, {}, *drawn)["a"].problem() is None

@@ -1,4 +1,4 @@
-"""Noisy tables of all pairs of columns."""
+"""Noisy products of all pairs of columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vflsynth.mechanisms.planning import (
 )
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import Composition, Sampler
-from vflsynth.privacy.histograms import histogram_sensitivity
+from vflsynth.privacy.histograms import product_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry
 from vflsynth.registry import register
 
@@ -31,14 +31,15 @@ _COVERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class PairwisePlan(Plan):
-    """Noise of the tables.
+    """Noise of the products.
 
     Parameters
     ----------
     **shared
         See `Plan`.
     pair_std : float
-        In counts, of the tables of all pairs of columns; 0 if there is no pair.
+        Of the sums of products of all pairs of columns, where a product has a norm of at most 1; 0
+        if there is no pair.
     """
 
     pair_std: float
@@ -47,11 +48,12 @@ class PairwisePlan(Plan):
 @register
 @dataclass(repr=False, eq=False, kw_only=True)
 class PairwiseTables(HistogramMechanism):
-    """Noisy tables of counts of every pair of columns, within and across parties.
+    """Noisy tables of every pair of columns, within and across parties.
 
     Part of the budget goes to histograms of the columns, which say how values are merged into a few
-    states; the rest to one round of tables, all with the same noise. Tables across parties have
-    that of both, and ε counts one of them.
+    states, and what vector stands for each; the rest to one round of sums of products of these, for
+    all pairs of columns, with the same noise. Products across parties have that of both, and ε
+    counts one of them.
 
     Parameters
     ----------
@@ -61,10 +63,9 @@ class PairwiseTables(HistogramMechanism):
     Notes
     -----
     Source: measurements of two-way marginals with equal noise, as AIM makes them (McKenna, Mullins,
-    Sheldon and Miklau 2022), of all pairs instead of chosen ones.
-
-    A correlation's error grows with the number of states, that of a mean embedding does not: tables
-    are cheap to compute and to send, but say less for the same ε (`benchmarks.dp`).
+    Sheldon and Miklau 2022), of all pairs instead of chosen ones, and of what a mixture of products
+    can learn of them (`vflsynth.networks.tilts.column_code`): of numbers normal scores and their
+    squares, of labels all. A whole table of 8 x 8 states has 2.5 times the noise in a correlation.
 
     Privacy: recipients of the synthetic data are protected, and so are parties from each other and
     from the server, which sees noisy tables and uniform numbers (`vflsynth.secure.products`). A
@@ -88,16 +89,21 @@ class PairwiseTables(HistogramMechanism):
         histograms = histogram_event(self, columns, noise["preprocessing"])
         entries, std = [LedgerEntry("preprocessing", histograms)], 0.0
         if n_pairs:
-            words = "contingency tables of {} pairs of columns"
-            releases = releases_of_counts(self.relation, words, numbers, noise["pairs"])
+            releases = releases_of_counts(
+                self.relation,
+                "products of codes of {} pairs of columns",
+                numbers,
+                noise["pairs"],
+                sensitivity_of=product_sensitivity,
+            )
             entries.append(LedgerEntry("pairs", Composition(tuple(releases))))
-            std = noise["pairs"] * histogram_sensitivity(n_pairs, self.relation)
+            std = noise["pairs"] * product_sensitivity(n_pairs, self.relation)
         return PairwisePlan(
             ledger=ledger_of(
                 self,
                 columns,
                 entries,
-                words="noisy tables of all pairs of columns (one-shot)",
+                words="noisy products of all pairs of columns (one-shot)",
                 **audience(self, columns),
                 public=("numbers of states and of components",),
             ),

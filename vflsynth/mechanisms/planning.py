@@ -234,18 +234,20 @@ def releases_of_counts(
     numbers: Mapping[str, int],
     noise_multiplier: float,
     probability: float = 0.0,
+    sensitivity_of: Callable[[int, NeighbouringRelation], float] = histogram_sensitivity,
 ) -> list[GaussianRelease]:
     """Each party's part of a round of tables that count every record once, with equal noise.
 
     `numbers` are those of the parties' tables. `noise_multiplier` and `probability`, with which
-    something is revealed that the noise does not cover, are of all parties' tables together.
+    something is revealed that the noise does not cover, are of all parties' tables together, whose
+    sensitivity is a function of their number.
     """
     joint = sum(numbers.values())
     releases = []
     for party, own in numbers.items():
         if own:
-            sensitivity = histogram_sensitivity(own, relation)
-            noise_std = noise_multiplier * histogram_sensitivity(joint, relation)
+            sensitivity = sensitivity_of(own, relation)
+            noise_std = noise_multiplier * sensitivity_of(joint, relation)
             releases.append(
                 GaussianRelease(
                     released=words.format(own),

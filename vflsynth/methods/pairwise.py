@@ -1,4 +1,4 @@
-"""A mixture of products, fitted to noisy tables of all pairs of columns."""
+"""A mixture of products, fitted to noisy products of all pairs of columns."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from vflsynth.methods.latent_tree import encoded_bins
 from vflsynth.methods.pairwise_party import PairwiseParty
 from vflsynth.methods.pairwise_server import PairwiseServer
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
+from vflsynth.networks.tilts import CODE_NORM
 from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.secure_sums import unit_arithmetic, unit_grid
 from vflsynth.protocol import Channel, Schedule
@@ -23,7 +24,7 @@ from vflsynth.secure import Arithmetic, record_blocks
 
 
 class PublishPairs(Algorithm):
-    """Noisy tables of one party's columns, secure sums for those across parties, and the mixture.
+    """Noisy products of one party's columns, secure sums for those across parties, the mixture.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ class PairwiseSettings:
 
 
 class PairwiseMethod(Method):
-    """Mixture of products of noisy tables."""
+    """Mixture of products, of noisy sums."""
 
     party = PairwiseParty
     asks = frozenset({ColumnTables, MaskedStates, SumShares})
@@ -84,13 +85,14 @@ class PairwiseMethod(Method):
     @property
     def grid(self) -> Grid | None:
         """Of every party's noise; None if there is no pair of columns."""
-        return unit_grid(self.pairs.pair_std) if self.pairs.pair_std else None
+        std = self.pairs.pair_std
+        return unit_grid(std * CODE_NORM**2) if std else None
 
     @property
     def arithmetic(self) -> Arithmetic | None:
-        """What tables across parties are computed in."""
+        """What products across parties are computed in."""
         grid = self.grid
-        return None if grid is None else unit_arithmetic(self.n_records, grid, 2)
+        return None if grid is None else unit_arithmetic(self.n_records * CODE_NORM**2, grid, 2)
 
     def n_blocks(self, settings: PairwiseSettings) -> int:
         """Return how many blocks of records there are masked states of."""

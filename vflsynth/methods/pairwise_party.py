@@ -11,12 +11,20 @@ from torch import Tensor
 
 from vflsynth.columns import NoisyHistogram
 from vflsynth.columns.bins import Bins
+from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ProtocolError
 from vflsynth.latent_tree import Floats
 from vflsynth.methods.latent_tree_party import DiscreteColumn, discretised
 from vflsynth.methods.party import Party
 from vflsynth.methods.received import check_distributions
-from vflsynth.networks.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, within_states
+from vflsynth.networks.tilts import (
+    CATEGORIES,
+    GATED,
+    LEAST_SHARE,
+    ORDERED,
+    column_code,
+    within_states,
+)
 from vflsynth.privacy.contingency import exact_tables
 from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, answers, takes
@@ -25,7 +33,7 @@ from vflsynth.secure import Arithmetic, ProductParty
 
 
 class PairwiseParty(Party):
-    """A party that publishes noisy tables of its columns, and masks each record's states.
+    """A party that publishes noisy products of its columns, and masks each record's codes.
 
     Parameters
     ----------
@@ -41,8 +49,9 @@ class PairwiseParty(Party):
 
     Notes
     -----
-    Reads its records for two rounds of noisy tables: histograms, and pairs of columns. Tables of
-    its own columns are published; to those with others' it contributes masked states and shares.
+    Reads its records for two rounds of noisy sums: histograms, and products of codes of all pairs
+    of columns. Those of its own columns are published; to those with others' it contributes masked
+    codes and shares.
     """
 
     cells: list[Floats]
@@ -88,28 +97,34 @@ class PairwiseParty(Party):
             for column, h in zip(discrete, histograms, strict=True)
         ]
         self._kinds = [_kind(h) for h in histograms]
+        self._n_records = estimate_n_records(h.counts for h in histograms)
+        vectors = [column_code(*both) for both in zip(self._shares, self._kinds, strict=True)]
         index = list(combinations(range(len(codes)), 2))
-        self._own_tables = exact_tables(
+        tables = exact_tables(
             [codes[a] for a, _ in index],
             [codes[b] for _, b in index],
             [(self._sizes[a], self._sizes[b]) for a, b in index],
         )
+        self._own_products = [
+            vectors[a].T @ table @ vectors[b] for (a, b), table in zip(index, tables, strict=True)
+        ]
         self._grid, self._noise, self._n_components = grid, noise, n_components
         if len(n_columns) > 1:
             assert arithmetic is not None, "two parties' columns are pairs"
             width = n_states + 1
-            one_hot = np.concatenate([np.eye(width, dtype=np.int64)[c] for c in codes], 1)
+            padded = [np.pad(v, ((0, 0), (0, width - v.shape[1]))) for v in vectors]
+            matrix = np.concatenate([v[c] for v, c in zip(padded, codes, strict=True)], 1)
             widths = {name: n * width for name, n in n_columns.items()}
-            self._products = ProductParty(self.name, one_hot, widths, secret, arithmetic, n_dummies)
+            self._products = ProductParty(self.name, matrix, widths, secret, arithmetic, n_dummies)
 
     @answers(ColumnTables)
     def column_tables(self, step: int) -> ColumnTables:
-        """Publish the tables of all pairs of the party's own columns, once."""
-        tables, self._own_tables = self._own_tables, []
+        """Publish the products of all pairs of the party's own columns, once."""
+        sums, self._own_products = self._own_products, []
         found = [np.zeros(0, np.int64)]
         if self._grid is not None:
             grid = self._grid
-            found += [grid.release(grid.count(t.ravel()), rng=self._noise).steps for t in tables]
+            found += [grid.release(grid.count(s.ravel()), rng=self._noise).steps for s in sums]
         return ColumnTables(
             self.name,
             SERVER,
@@ -118,6 +133,7 @@ class PairwiseParty(Party):
             torch.tensor(self._sizes),
             torch.tensor(np.concatenate(self._shares)),
             torch.tensor(self._kinds),
+            torch.tensor([self._n_records], dtype=torch.float64),
         )
 
     @answers(MaskedStates)
@@ -127,7 +143,7 @@ class PairwiseParty(Party):
 
     @answers(SumShares)
     def sum_shares(self, step: int) -> SumShares:
-        """Send shares of all tables with other parties' columns, with noise in every cell."""
+        """Send shares of all products with other parties' columns, all of them with noise."""
         assert self._grid is not None, "two parties' columns are pairs"
         noise = self._grid.noise((self._products.n_shares,), rng=self._noise)
         return SumShares(self.name, SERVER, step, self._products.shares(noise))

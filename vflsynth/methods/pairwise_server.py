@@ -1,9 +1,10 @@
-"""The server that fits a mixture of products to noisy tables of all pairs of columns."""
+"""The server that fits a mixture of products to noisy products of all pairs of columns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, product
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -12,7 +13,16 @@ from torch import Tensor
 from vflsynth.exceptions import ProtocolError
 from vflsynth.methods.received import check_distributions, states_of, tables_of
 from vflsynth.networks.product_mixtures import ProductMixture, fit_product_mixture
-from vflsynth.networks.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, tilt_basis
+from vflsynth.networks.tilts import (
+    CATEGORIES,
+    CODE_NORM,
+    GATED,
+    LEAST_SHARE,
+    ORDERED,
+    Codes,
+    column_code,
+    tilt_basis,
+)
 from vflsynth.privacy.releases import Floats, Grid, Release
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import ColumnTables, MaskedStates, Mixture, SumShares
@@ -20,7 +30,7 @@ from vflsynth.secure import Arithmetic, ProductServer
 
 
 class PairwiseServer:
-    """Collects noisy tables, and finds a mixture that has them.
+    """Collects noisy products, and finds a mixture that has them.
 
     Parameters
     ----------
@@ -35,8 +45,8 @@ class PairwiseServer:
 
     Notes
     -----
-    Sees published tables of pairs of one party's columns, and of pairs across parties masked states
-    and shares, which add up to tables with the noise of both.
+    Sees published products of pairs of one party's columns, and of pairs across parties masked
+    codes and shares, which add up to products with the noise of both.
     """
 
     def __init__(
@@ -62,7 +72,7 @@ class PairwiseServer:
 
     @property
     def split_shape(self) -> tuple[int, ...]:
-        """Of the normal numbers that take all tables apart."""
+        """Of the normal numbers that take all products apart."""
         n_columns = sum(self.n_columns.values())
         return n_columns, self.width, n_columns, self.width
 
@@ -77,7 +87,7 @@ class PairwiseServer:
         start: Tensor,
         split: Tensor,
     ) -> dict[str, Mixture]:
-        """Put all tables together and fit.
+        """Put all products together and fit.
 
         Parameters
         ----------
@@ -100,28 +110,42 @@ class PairwiseServer:
         names = sorted(messages)
         sizes = {n: states_of(messages[n], self.n_columns[n], self.width) for n in names}
         first = dict(zip(names, np.cumsum([0, *(len(sizes[name]) for name in names)]).tolist()))
-        counts, variance = np.zeros(self.split_shape), np.zeros(self.split_shape)
+        marginals = {name: self._marginals(messages[name], sizes[name]) for name in names}
+        kinds = {name: self._kinds(messages[name]) for name in names}
+        codes = {
+            name: [column_code(*both) for both in zip(marginals[name], kinds[name], strict=True)]
+            for name in names
+        }
+        sums, variance = np.zeros(self.split_shape), np.zeros(self.split_shape)
         noise = 0.0 if self.grid is None else self.grid.noise_std**2
 
         def put(a: int, b: int, table: Floats, of: float) -> None:
             n_a, n_b = table.shape
-            counts[a, :n_a, b, :n_b], counts[b, :n_b, a, :n_a] = table, table.T
+            sums[a, :n_a, b, :n_b], sums[b, :n_b, a, :n_a] = table, table.T
             variance[a, :n_a, b, :n_b] = variance[b, :n_b, a, :n_a] = of
 
         for name in names:
-            for (a, b), table in self._own(messages[name], sizes[name]).items():
+            for (a, b), table in self._own(messages[name], codes[name]).items():
                 put(first[name] + a, first[name] + b, table, noise)
         totals = self._products.totals({n: m.shares for n, m in shares.items()}) if shares else {}
         for (one, other), total in totals.items():
             assert self.grid is not None, "two parties' columns are pairs"
             values = Release(total, self.grid).values
-            for a, n_a in enumerate(sizes[one]):
-                for b, n_b in enumerate(sizes[other]):
-                    block = values[a * self.width :, b * self.width :][:n_a, :n_b]
-                    put(first[one] + a, first[other] + b, block, 2.0 * noise)
-        marginals = self._marginals(messages, sizes)
-        kinds = [kind for name in names for kind in self._kinds(messages[name])]
-        mixture = self._fit(marginals, kinds, counts, variance, start, split)
+            for (a, of_a), (b, of_b) in product(enumerate(codes[one]), enumerate(codes[other])):
+                block = values[a * self.width :, b * self.width :]
+                block = block[: of_a.shape[1], : of_b.shape[1]]
+                put(first[one] + a, first[other] + b, block, 2.0 * noise)
+        n_records = max(1.0, fmean(float(messages[name].n_records[0]) for name in names))
+        mixture = self._fit(
+            [own for name in names for own in marginals[name]],
+            [own for name in names for own in codes[name]],
+            [kind for name in names for kind in kinds[name]],
+            sums / (n_records * CODE_NORM**2),
+            variance / (n_records * CODE_NORM**2) ** 2,
+            n_records,
+            start,
+            split,
+        )
         return {
             name: Mixture(
                 SERVER,
@@ -137,24 +161,29 @@ class PairwiseServer:
 
     def _fit(
         self,
-        marginals: Floats,
+        marginals: Sequence[Floats],
+        codes: Sequence[Codes],
         kinds: Sequence[int],
-        counts: Floats,
-        variance: Floats,
+        products: Floats,
+        noise: Floats,
+        n_records: float,
         start: Tensor,
         split: Tensor,
     ) -> ProductMixture:
-        pairs = variance.max(axis=(1, 3)) > 0.0
-        n_records = 1.0
-        if pairs.any():  # every table counts all records
-            n_records = max(1.0, float(counts.sum(axis=(1, 3))[pairs].mean()))
-        known = torch.tensor(marginals).float()
-        expected = marginals[:, :, None, None] * marginals
+        shares = np.stack([np.pad(own, (0, self.width - len(own))) for own in marginals])
+        vectors = np.zeros((len(codes), self.width, self.width))
+        for column, own in zip(vectors, codes, strict=True):
+            column[: own.shape[0], : own.shape[1]] = own / CODE_NORM
+        means = np.einsum("cs,csi->ci", shares, vectors)
+        squares = np.einsum("cs,csi->ci", shares, vectors**2)
+        drawn = squares[:, :, None, None] * squares - (means[:, :, None, None] * means) ** 2
+        known = torch.tensor(shares).float()
         return fit_product_mixture(
             known,
-            torch.tensor(counts / n_records).float(),
-            torch.tensor(variance / n_records**2).float(),
-            torch.tensor(expected * (1.0 - expected) / n_records).float(),
+            torch.tensor(vectors).float(),
+            torch.tensor(products).float(),
+            torch.tensor(noise).float(),
+            torch.tensor(drawn / n_records).float(),
             tilt_basis(known, kinds),
             start,
             split,
@@ -170,24 +199,21 @@ class PairwiseServer:
             )
         return kinds
 
-    def _own(self, message: ColumnTables, sizes: list[int]) -> dict[tuple[int, int], Floats]:
-        index = list(combinations(range(len(sizes)), 2))
-        shapes = [(sizes[a], sizes[b]) for a, b in index]
-        return dict(zip(index, tables_of(message, shapes, self.n_records, self.grid), strict=True))
+    def _own(self, message: ColumnTables, codes: Sequence[Codes]) -> dict[tuple[int, int], Floats]:
+        index = list(combinations(range(len(codes)), 2))
+        shapes = [(codes[a].shape[1], codes[b].shape[1]) for a, b in index]
+        largest = self.n_records * CODE_NORM**2
+        return dict(zip(index, tables_of(message, shapes, largest, self.grid), strict=True))
 
-    def _marginals(
-        self, messages: Mapping[str, ColumnTables], sizes: Mapping[str, list[int]]
-    ) -> Floats:
-        rows = []
-        for name in sorted(messages):
-            shares = messages[name].shares
-            if len(shares) != sum(sizes[name]):
-                raise ProtocolError(
-                    f"party {name!r} sent shares of {len(shares)} states; expected those of "
-                    f"{sum(sizes[name])}"
-                )
-            for part in torch.split(shares, sizes[name]):
-                what = f"party {name!r} sent a column's states"
-                check_distributions(part, what, least=LEAST_SHARE / 2.0)
-                rows.append(np.pad(part.numpy() / float(part.sum()), (0, self.width - len(part))))
-        return np.stack(rows)
+    def _marginals(self, message: ColumnTables, sizes: list[int]) -> list[Floats]:
+        shares = message.shares
+        if len(shares) != sum(sizes):
+            raise ProtocolError(
+                f"party {message.sender!r} sent shares of {len(shares)} states; expected those of "
+                f"{sum(sizes)}"
+            )
+        parts = list(torch.split(shares, sizes))
+        for part in parts:
+            what = f"party {message.sender!r} sent a column's states"
+            check_distributions(part, what, least=LEAST_SHARE / 2.0)
+        return [part.numpy() for part in parts]

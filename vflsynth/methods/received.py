@@ -44,7 +44,7 @@ def states_of(message: ColumnTables | LatentTables, expected: int, width: int) -
 def tables_of(
     message: ColumnTables | LatentTables,
     shapes: Sequence[tuple[int, int]],
-    n_records: int,
+    largest: int,
     grid: Grid | None,
 ) -> list[Floats]:
     """Return a party's published tables.
@@ -54,8 +54,8 @@ def tables_of(
     message : ColumnTables or LatentTables
     shapes : sequence of (int, int)
         Of the tables, by the numbers of states that the party told.
-    n_records : int
-        Most records that a cell can have.
+    largest : int
+        Of a number in them, without noise.
     grid : Grid, optional
         Of the party's noise. Default: there is no table.
 
@@ -67,11 +67,11 @@ def tables_of(
     cells = [rows * columns for rows, columns in shapes]
     steps = message.counts.cpu().numpy()
     values = np.zeros(len(steps)) if grid is None else Release(steps, grid).values
-    most = 0.0 if grid is None else grid.most(n_records)
-    largest = float(np.abs(values).max(initial=0.0))
-    if len(values) != sum(cells) or largest > most:
+    most = 0.0 if grid is None else grid.most(largest)
+    found = float(np.abs(values).max(initial=0.0))
+    if len(values) != sum(cells) or found > most:
         raise ProtocolError(
-            f"party {message.sender!r} sent {len(values)} counts of up to {largest:.4g} records; "
+            f"party {message.sender!r} sent {len(values)} counts of up to {found:.4g}; "
             f"expected {sum(cells)} counts of at most {most:.4g}, noise included"
         )
     parts = np.split(values, np.cumsum(cells)[:-1])

@@ -1,4 +1,4 @@
-"""Mixtures of products: columns that are independent given one latent state, fitted to tables."""
+"""Mixtures of products: columns independent given one latent state, fitted to sums of products."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LEARNING_RATE, _FINAL_RATE, _BETAS = 0.1, 0.02, (0.9, 0.999)
 _SPREAD = 0.3
 
 _HOLD = 10.0
-"""Weight of an error of a marginal, which histograms tell better than tables of pairs do."""
+"""Weight of an error of a marginal, which histograms tell better than products do."""
 
 _PART = 0.5
-"""Of a cell's deviation, added to what is fitted; the less, the more is left out of the judge."""
+"""Of a product's deviation, added to what is fitted; the less, the worse the judge sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,44 +42,56 @@ class ProductMixture:
         """Return p(state), shape (column, state)."""
         return torch.einsum("k,kcs->cs", self.weights, self.shares)
 
-    def tables(self) -> Tensor:
-        """Return p(state of a, state of b), shape (column, state, column, state).
+    def products(self, codes: Tensor) -> Tensor:
+        """Return mean products of two columns' codes.
 
-        A column with itself has p(both are this state in two draws of one component), of no use.
+        Parameters
+        ----------
+        codes : Tensor, shape (column, state, coordinate)
+            One-hot ones make tables: p(state of a, state of b).
+
+        Returns
+        -------
+        Tensor, shape (column, coordinate, column, coordinate)
+            A column with itself has that of two draws of one component, of no use.
         """
-        _, columns, states = self.shares.shape
-        flat = self.shares.flatten(1)
-        return (flat.T @ (self.weights.unsqueeze(1) * flat)).view(columns, states, columns, states)
+        means = torch.einsum("kcs,csi->kci", self.shares, codes)
+        flat = means.flatten(1)
+        both = flat.T @ (self.weights.unsqueeze(1) * flat)
+        return both.view(*means.shape[1:], *means.shape[1:])
 
 
 def fit_product_mixture(
     marginals: Tensor,
-    tables: Tensor,
+    codes: Tensor,
+    products: Tensor,
     noise: Tensor,
     sampling: Tensor,
     basis: Tensor,
     start: Tensor,
     split: Tensor,
 ) -> ProductMixture:
-    """Fit to two-way tables by weighted least squares, for as long as it predicts better.
+    """Fit to mean products by weighted least squares, for as long as it predicts better.
 
     Parameters
     ----------
     marginals : Tensor, shape (column, state)
         One-way shares, 0 for states that a column has not got; where the search begins.
-    tables : Tensor, shape (column, state, column, state)
-        Two-way shares, with noise, so perhaps negative.
-    noise : Tensor, shape (column, state, column, state)
-        Variance of each cell's noise; 0 for cells that are not known.
-    sampling : Tensor, shape (column, state, column, state)
-        Variance of each cell's share by which records were drawn.
+    codes : Tensor, shape (column, state, coordinate)
+        0 for states and coordinates that a column has not got.
+    products : Tensor, shape (column, coordinate, column, coordinate)
+        Mean products of two columns' codes, with noise.
+    noise : Tensor, shaped like `products`
+        Variance of each one's noise; 0 for those that are not known.
+    sampling : Tensor, shaped like `products`
+        Variance by which records were drawn.
     basis : Tensor, shape (column, tilt, state)
         Directions in which a component's log shares differ from the marginals'; see
         `vflsynth.networks.tilts.tilt_basis`.
     start : Tensor, shape (component, column, tilt)
         Normal numbers by which components differ at first: alike they would stay alike.
-    split : Tensor, shape (column, state, column, state)
-        Normal numbers that take the tables apart.
+    split : Tensor, shaped like `products`
+        Normal numbers that take the products apart.
 
     Returns
     -------
@@ -88,28 +100,29 @@ def fit_product_mixture(
 
     Notes
     -----
-    Source of the stop: data fission (Leiner, Duan, Wasserman and Ramdas 2023). With s of a cell's
-    deviation, noise and sampling, ``x + s z / 2`` and ``x - 2 s z`` err independently. A search
-    that sees the former only is judged by the latter after every step; the whole tables then get
+    Source of the stop: data fission (Leiner, Duan, Wasserman and Ramdas 2023). With s of a
+    product's deviation, noise and sampling, ``x + s z / 2`` and ``x - 2 s z`` err independently. A
+    search that sees the former only is judged by the latter after every step; the whole then gets
     as many steps as were best: beyond these, noise is learned, or which records were drawn.
 
-    All two-way tables of a mixture of K products are one product of matrices, so a step takes
-    ``3 K (columns * states)^2`` multiply-adds however many columns there are.
+    All products of a mixture of K components are one product of matrices, so a step takes
+    ``3 K (columns * coordinates)^2`` multiply-adds however many columns there are.
     """
     variance = torch.where(noise > 0.0, noise + sampling, 0.0)
-    upper = torch.ones(len(tables), len(tables)).triu(1)[:, None, :, None].bool()
+    upper = torch.ones(len(products), len(products)).triu(1)[:, None, :, None].bool()
     shift = variance.sqrt() * torch.where(upper, split, split.permute(2, 3, 0, 1))
-    held_out, precision = tables - shift / _PART, _one_over(variance)
+    held_out, precision = products - shift / _PART, _one_over(variance)
     errors = [
-        (precision * (found.tables() - held_out).square()).sum().item()
-        for found in _search(marginals, tables + _PART * shift, noise, basis, start)
+        (precision * (found.products(codes) - held_out).square()).sum().item()
+        for found in _search(marginals, codes, products + _PART * shift, noise, basis, start)
     ]
     best = errors.index(min(errors))
-    return next(islice(_search(marginals, tables, noise, basis, start), best, None))
+    search = _search(marginals, codes, products, noise, basis, start)
+    return next(islice(search, best, None))
 
 
 def _search(
-    marginals: Tensor, tables: Tensor, noise: Tensor, basis: Tensor, start: Tensor
+    marginals: Tensor, codes: Tensor, products: Tensor, noise: Tensor, basis: Tensor, start: Tensor
 ) -> Iterator[ProductMixture]:
     """Yield what is found after 0, 1, 2, ... steps."""
     absent = torch.where(marginals > 0.0, 0.0, -math.inf)
@@ -119,7 +132,7 @@ def _search(
     parameters = nn.ParameterList([tilts, weights])
     optimiser = FlatAdam(parameters, learning_rate=_LEARNING_RATE, betas=_BETAS)
     precision = _one_over(noise)
-    n_cells = max(1.0, float((noise > 0.0).sum()))
+    n_products = max(1.0, float((noise > 0.0).sum()))
 
     def mixture() -> ProductMixture:
         logits = centre + torch.einsum("kcj,cjs->kcs", tilts, basis)
@@ -130,9 +143,9 @@ def _search(
         yield ProductMixture(now.weights.detach(), now.shares.detach())
         falling = 0.5 * (1.0 + math.cos(math.pi * step / _STEPS))
         optimiser.learning_rate = _LEARNING_RATE * (_FINAL_RATE + (1.0 - _FINAL_RATE) * falling)
-        loss = (precision * (now.tables() - tables).square()).sum()
+        loss = (precision * (now.products(codes) - products).square()).sum()
         drift = precision.max() * (now.marginals() - marginals).square().sum()
-        total = (loss + _HOLD * drift) / n_cells
+        total = (loss + _HOLD * drift) / n_products
         optimiser.set_gradient(torch.autograd.grad(total, [tilts, weights]))
         optimiser.step()
     with torch.no_grad():

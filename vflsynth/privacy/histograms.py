@@ -43,6 +43,25 @@ def histogram_sensitivity(n_columns: int, relation: NeighbouringRelation) -> flo
     return math.sqrt(cells)
 
 
+def product_sensitivity(n_pairs: int, relation: NeighbouringRelation) -> float:
+    """L2 sensitivity of the sums of products of all pairs of columns together.
+
+    Parameters
+    ----------
+    n_pairs : int
+        Of all parties' columns.
+    relation : NeighbouringRelation
+
+    Returns
+    -------
+    float
+        Where a column's codes have a norm of at most 1, and so has every pair's outer product:
+        adding a record moves each pair by 1 at most and replacing it, if the products are opposite,
+        by 2.
+    """
+    return math.sqrt(n_pairs) * (2.0 if relation is NeighbouringRelation.REPLACE_ONE else 1.0)
+
+
 def first_cells(columns: PublicColumns, names: Iterable[Hashable], n_bins: int) -> ColumnCells:
     """Divide columns by what is public about them; numbers by `Bins.first`."""
     found = {name: columns[name] for name in names}

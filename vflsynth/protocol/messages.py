@@ -647,22 +647,25 @@ class LatentTree(Message):
     made_of=MadeOf.RECORDS,
     when=When.ONCE,
     slow=True,
-    contents="counts of all pairs of the party's columns, with discrete Gaussian noise, in whole "
-    "steps; kinds and numbers of states (columns,), their shares by the published histograms",
+    contents="sums of products of codes of all pairs of the party's columns, with discrete "
+    "Gaussian noise, in whole steps; kinds and numbers of states (columns,), their shares and the "
+    "number of records by the published histograms",
     tells="published; the privacy ledger counts it",
 )
 class ColumnTables(Message):
-    """Published tables of pairs of a party's own columns, one after the other.
+    """Published sums of products of a party's own columns, one pair after the other.
 
     `counts` are whole numbers of steps, int64; `sizes` are the columns' numbers of states, shape
     (column,); `shares` are those of all states, float64, column by column; `kinds`, shape
-    (column,), say whether states are ordered (`vflsynth.networks.tilts`).
+    (column,), say whether states are ordered: codes follow from both (`vflsynth.networks.tilts`).
+    `n_records`, shape (1,), is what the party's histograms say.
     """
 
-    counts: Tensor = holds(torch.int64, "cell")
+    counts: Tensor = holds(torch.int64, "product")
     sizes: Tensor = holds(torch.int64, "column")
     shares: Tensor = holds(torch.float64, "state")
     kinds: Tensor = holds(torch.int64, "column")
+    n_records: Tensor = holds(torch.float64, 1)
 
 
 @message(
