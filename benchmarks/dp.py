@@ -20,6 +20,7 @@ the paper's DP-VertiGAN, and ``vertigan_dpsgd`` VertiGAN with DP-SGD in every pa
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -28,10 +29,12 @@ from benchmarks import _private, _results
 from benchmarks._private import FIRST_LAYER, METHODS, WITHOUT_SCHEMA
 from benchmarks._schemas import DELTAS
 
-DEFAULT = "kernel_mean_embedding"
+DEFAULT = "pairwise_tables"
 EPSILONS = (10.0, 3.0, 1.0)
 OURS = ("kernel_mean_embedding", "pairwise_tables", "dplt", "autoregressive_dpsgd", "dpsgd")
 """What the default is chosen among."""
+
+_ONE_SHOT = ("pairwise_tables", "pairwise_tables_fine", "kernel_mean_embedding", "dplt")
 
 JUDGED = {
     "frechet_distance": "FD",
@@ -122,17 +125,20 @@ def _cells() -> tuple[Cells, Cells]:
 
 def _show_aims(found: Cells, not_private: NotPrivate) -> None:
     """Say which of the aims that were set before measuring are met; a miss is printed as a miss."""
-    print(f"\naims for {DEFAULT} at epsilon 10")
-    for data, paper in PAPER.items():
-        if (own := found.get((data, DEFAULT, 10.0))) is not None:
+    print("\naims at epsilon 10")
+    for method, (data, paper) in product(_ONE_SHOT, PAPER.items()):
+        if (own := found.get((data, method, 10.0))) is not None:
             most = paper["VFLGAN"] / 2
-            _verdict(f"TD on {data}, half the paper's", own["total_difference"].mean(), most)
+            what = f"TD of {method} on {data}, half the paper's"
+            _verdict(what, own["total_difference"].mean(), most)
     for data in ("red-wine", "white-wine"):
         own = found.get((data, DEFAULT, 10.0))
         for settings in ("paper", "ours", "default"):
             other = not_private.get((data, "vflgan", settings))
             if own is not None and other is not None:
-                what = f"FD on {data}, that of {NOT_PRIVATE['vflgan', settings]}, no DP"
+                what = (
+                    f"FD of {DEFAULT} on {data}, that of {NOT_PRIVATE['vflgan', settings]}, no DP"
+                )
                 most = other["frechet_distance"].mean()
                 _verdict(what, own["frechet_distance"].mean(), most)
 

@@ -103,7 +103,9 @@ def column_code(shares: Floats, kind: int) -> Codes:
         code -= (code.max(0) + code.min(0)) / 2.0 if code.size else 0.0
     longest = np.sqrt((code**2).sum(1).max()) if code.size else 0.0
     scaled = code * (CODE_NORM / longest) if longest > 0.0 else np.zeros((len(shares), 1))
-    return np.trunc(scaled).astype(np.int64)  # towards zero, so that no code becomes longer
+    found = np.trunc(scaled).astype(np.int64)  # towards zero, so that no code becomes longer
+    assert (found**2).sum(1).max() <= CODE_NORM**2, "the sensitivity is for codes of this norm"
+    return found
 
 
 def within_states(

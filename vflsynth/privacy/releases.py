@@ -112,11 +112,12 @@ class Grid:
         return n_records + TAIL * self.noise_std
 
     def count(self, counts: Ints) -> Ints:
-        """Turn numbers of records into steps.
+        """Turn numbers of records, or of other whole units, into steps.
 
         Parameters
         ----------
         counts : int64 array, of any shape
+            Of either sign.
 
         Returns
         -------
@@ -129,7 +130,7 @@ class Grid:
             If there are so many records, for so little noise, that they cannot be added up.
         """
         per_record = 1 << -self.exponent if self.exponent <= 0 else 0
-        if counts.size and int(counts.max()) * per_record > _LARGEST_SUM:
+        if counts.size and int(np.abs(counts).max()) * per_record > _LARGEST_SUM:
             raise ProtocolError("counts are too large for their noise. Fix: use more noise")
         return counts * np.int64(per_record)
 

@@ -1,4 +1,4 @@
-"""MixtureSynthesizer: a mixture of products, from noisy tables of all pairs of columns."""
+"""MixtureSynthesizer: a mixture of products, from noisy products of all pairs of columns."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from vflsynth.synthesizers.base import BaseSynthesizer
 
 @register
 class MixtureSynthesizer(BaseSynthesizer):
-    """Mixture of products, fitted to noisy tables of all pairs of columns of all parties.
+    """Mixture of products, fitted to noisy sums of products of all pairs of columns of all parties.
 
-    Columns are discretised, every two of them are counted against each other with noise, within a
-    party and across parties, and a server fits a mixture to all these tables in which columns are
+    Columns are discretised, products of every two of them are added up with noise, within a party
+    and across parties, and a server fits a mixture to all these sums in which columns are
     independent given its component. A component is drawn alike by all parties, everything else by
     each on its own.
 
@@ -31,8 +31,8 @@ class MixtureSynthesizer(BaseSynthesizer):
     n_states : int, default=8
         Most states of a discretised column; bins are merged to roughly equal mass, and rare
         categories share one. A column's values are drawn as its histogram has them within states.
-        With twice as many, noise weighs twice as much in a correlation: from some ten thousand
-        records on, 16 are better.
+        From some ten thousand records on 16 are better; of few records and a small budget more
+        states are worse.
     n_components : int, default=256
         Of the mixture; 512 go with 16 states.
     column_kinds, contract, transformer
@@ -61,8 +61,8 @@ class MixtureSynthesizer(BaseSynthesizer):
 
     Notes
     -----
-    Privacy: ε of `privacy` bounds what the synthetic table reveals about one record, with all
-    tables of all parties counted. Server and parties see nothing else of other parties' records
+    Privacy: ε of `privacy` bounds what the synthetic table reveals about one record, with all sums
+    of all parties counted. Server and parties see nothing else of other parties' records
     (`vflsynth.secure.products`). Noise comes from the operating system whatever `random_state` is,
     so that two fits differ and each spends the whole budget anew.
 
