@@ -31,6 +31,7 @@ from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol.messages import ColumnTables
 
 SIZES = (3, 4, 2)
+GRID = unit_grid(float(CODE_NORM**2))  # noise of a record
 
 
 def mixture(n_components=5, seed=0):
@@ -71,7 +72,7 @@ def test_products_are_those_of_codes_in_the_tables():
 
 def test_codes_of_labels_are_corners_of_a_simplex():
     for n in (2, 3, 8):
-        code = column_code(np.full(n, 1 / n), CATEGORIES)
+        code = column_code(np.full(n, 1 / n), CATEGORIES, 1.0)
         lengths = (code**2).sum(1)
         assert (lengths <= CODE_NORM**2).all()
         assert (lengths > 0.95 * CODE_NORM**2).all()
@@ -82,7 +83,7 @@ def test_codes_of_labels_are_corners_of_a_simplex():
 @pytest.mark.parametrize("kind", [ORDERED, GATED])
 def test_codes_of_numbers_are_their_scores_and_squares(kind):
     shares = np.array([0.1, 0.2, 0.3, 0.15, 0.25])
-    code = column_code(shares, kind)
+    code = column_code(shares, kind, 1.0)
     n_ordered = 5 - (kind == GATED)
     assert code.shape == (5, 2 + (kind == GATED))
     assert CODE_NORM - 3 < np.sqrt((code**2).sum(1).max()) <= CODE_NORM
@@ -96,9 +97,17 @@ def test_codes_of_numbers_are_their_scores_and_squares(kind):
         assert code[n_ordered, 2] > 0
 
 
+@pytest.mark.parametrize("kind", [ORDERED, GATED])
+def test_where_noise_is_little_numbers_have_the_codes_of_labels(kind):
+    shares = np.full(5, 0.2)
+    labels = column_code(shares, CATEGORIES, 1.0)
+    assert np.array_equal(column_code(shares, kind, 0.001), labels)
+    assert not np.array_equal(column_code(shares, kind, 0.002), labels)
+
+
 @pytest.mark.parametrize("kind", [CATEGORIES, ORDERED])
 def test_the_code_of_a_single_state_is_zero(kind):
-    assert column_code(np.ones(1), kind).tolist() == [[0]]
+    assert column_code(np.ones(1), kind, 1.0).tolist() == [[0]]
 
 
 def test_a_correlation_of_numbers_has_much_less_noise_than_in_a_table():
@@ -112,15 +121,16 @@ def test_a_correlation_of_numbers_has_much_less_noise_than_in_a_table():
             np.outer(means, means) / (np.linalg.norm(code, axis=1).max() ** 2)
         )
 
-    assert noise(np.eye(8)) > 2.2 * noise(column_code(shares, ORDERED))
+    assert noise(np.eye(8)) > 2.2 * noise(column_code(shares, ORDERED, 1.0))
 
 
+@pytest.mark.parametrize("little", [0.0, 1.0])
 @pytest.mark.parametrize("relation", NeighbouringRelation)
-def test_a_record_moves_the_products_of_all_pairs_by_their_sensitivity_at_most(relation):
+def test_a_record_moves_the_products_of_all_pairs_by_their_sensitivity_at_most(relation, little):
     rng = np.random.default_rng(0)
     shares = [rng.dirichlet(np.ones(n)) + 1e-3 for n in (2, 5, 8, 1, 9)]
     kinds = [CATEGORIES, CATEGORIES, ORDERED, ORDERED, GATED]
-    codes = [column_code(own / own.sum(), kind) for own, kind in zip(shares, kinds)]
+    codes = [column_code(own / own.sum(), kind, little) for own, kind in zip(shares, kinds)]
 
     def products(states):
         of = [code[state] for code, state in zip(codes, states)]
@@ -392,7 +402,7 @@ def message(**changes):
         ({"counts": torch.zeros(5, dtype=torch.int64)}, "sent 5 counts .*expected 4"),
         (
             {"counts": torch.full((4,), 2**63 - 1)},
-            r"sent 4 counts of up to .*expected .* at most 4\.098e\+04",
+            r"sent 4 counts of up to .*expected .* at most 1\.229e\+05",
         ),
         ({"counts": torch.full((4,), -(2**63))}, "sent 4 counts of up to"),
         ({"shares": shares(0.5, 0.5, 0.2, 0.3)}, "sent shares of 4 states"),
@@ -405,7 +415,7 @@ def message(**changes):
     ],
 )
 def test_what_a_party_must_not_send_is_refused_by_name(changes, says):
-    server = PairwiseServer({"a": 2}, 4, 10, unit_grid(1.0), None, 2)
+    server = PairwiseServer({"a": 2}, 4, 10, GRID, None, 2)
     drawn = torch.zeros(server.start_shape), torch.zeros(server.split_shape)
     server.publish({"a": message()}, {}, *drawn)
     with pytest.raises(ProtocolError, match=f"party 'a'.*{says}"):
@@ -413,9 +423,9 @@ def test_what_a_party_must_not_send_is_refused_by_name(changes, says):
 
 
 def test_counts_may_have_all_the_noise_that_there_is_room_for():
-    server = PairwiseServer({"a": 2}, 4, 10, unit_grid(1.0), None, 2)
+    server = PairwiseServer({"a": 2}, 4, 10, GRID, None, 2)
     drawn = torch.zeros(server.start_shape), torch.zeros(server.split_shape)
-    steps = (10 * CODE_NORM**2 + 19) << 20  # 10 records, and 19 standard deviations
+    steps = int(29 * CODE_NORM**2 / GRID.step)  # 10 records, and 19 standard deviations
     for count in (steps, -steps):
         told = message(counts=torch.full((4,), count))
         assert server.publish({"a": told}, {}, *drawn)["a"].problem() is None

@@ -19,6 +19,7 @@ from vflsynth.methods.party import Party
 from vflsynth.methods.received import check_distributions
 from vflsynth.networks.tilts import (
     CATEGORIES,
+    CODE_NORM,
     GATED,
     LEAST_SHARE,
     ORDERED,
@@ -98,7 +99,8 @@ class PairwiseParty(Party):
         ]
         self._kinds = [_kind(h) for h in histograms]
         self._n_records = estimate_n_records(h.counts for h in histograms)
-        vectors = [column_code(*both) for both in zip(self._shares, self._kinds, strict=True)]
+        error = mean_noise(grid, self._n_records)
+        vectors = [column_code(*own, error) for own in zip(self._shares, self._kinds, strict=True)]
         index = list(combinations(range(len(codes)), 2))
         tables = exact_tables(
             [codes[a] for a, _ in index],
@@ -180,6 +182,11 @@ class PairwiseParty(Party):
                 parts, self._shares, self.cells, self._kinds, strict=True
             )
         ]
+
+
+def mean_noise(grid: Grid | None, n_records: float) -> float:
+    """Return the standard deviation of a mean product's noise, where codes have a norm of 1."""
+    return 0.0 if grid is None else grid.noise_std / (n_records * CODE_NORM**2)
 
 
 def state_shares(column: DiscreteColumn, cells: Floats, missing: float) -> Floats:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
+from vflsynth.methods.pairwise_party import mean_noise
 from vflsynth.methods.received import check_distributions, states_of, tables_of
 from vflsynth.networks.product_mixtures import ProductMixture, fit_product_mixture
 from vflsynth.networks.tilts import (
@@ -113,7 +114,10 @@ class PairwiseServer:
         marginals = {name: self._marginals(messages[name], sizes[name]) for name in names}
         kinds = {name: self._kinds(messages[name]) for name in names}
         codes = {
-            name: [column_code(*both) for both in zip(marginals[name], kinds[name], strict=True)]
+            name: [
+                column_code(*own, mean_noise(self.grid, float(messages[name].n_records[0])))
+                for own in zip(marginals[name], kinds[name], strict=True)
+            ]
             for name in names
         }
         sums, variance = np.zeros(self.split_shape), np.zeros(self.split_shape)

@@ -27,6 +27,9 @@ _DEGREE = 2
 _WEIGHTS = np.array([1.0, 0.6])
 """Of a score and its square in a code: the former says more, for the noise that it costs."""
 
+_LITTLE_NOISE = 0.1 / 8**2
+"""A tenth of a mean cell of two columns of eight states each."""
+
 _ROUNDS = 30
 """Of proportional fitting; of fitted mixtures the cells' marginal is then kept to a millionth."""
 
@@ -67,7 +70,7 @@ def tilt_basis(marginals: Tensor, kinds: Sequence[int]) -> Tensor:
     return basis
 
 
-def column_code(shares: Floats, kind: int) -> Codes:
+def column_code(shares: Floats, kind: int, noise: float) -> Codes:
     """Choose the vectors of whole numbers that stand for a column's states in sums of products.
 
     Parameters
@@ -76,6 +79,8 @@ def column_code(shares: Floats, kind: int) -> Codes:
         The column's marginal, all above 0.
     kind : int
         Of the column, see `tilt_basis`.
+    noise : float
+        Standard deviation of a mean product's noise, where codes have a norm of at most 1.
 
     Returns
     -------
@@ -90,9 +95,12 @@ def column_code(shares: Floats, kind: int) -> Codes:
     differ in, normal score and square, around the middle of their range; labels are the corners of
     a simplex around its middle, which for two of them is -1 and 1. What this takes out of a product
     is known from the marginals.
+
+    Where noise is little, numbers have the codes of labels, and products are whole tables: scores
+    do not tell which label goes with which number.
     """
     n_ordered = len(shares) if kind == ORDERED else len(shares) - 1
-    if kind == CATEGORIES:
+    if kind == CATEGORIES or noise < _LITTLE_NOISE:
         code = np.eye(len(shares)) - 1.0 / len(shares)
     else:
         ordered = torch.tensor(shares[:n_ordered] / shares[:n_ordered].sum())
