@@ -412,6 +412,10 @@ def message(**changes):
         ({"shares": shares(0.5, 0.5, 0.7, -0.2, 0.5)}, "sent a column's states"),
         ({"shares": shares(1.0, 5e-324, 0.2, 0.3, 0.5)}, "sent a column's states"),
         ({"kinds": torch.tensor([0, 3])}, "of kinds"),
+        ({"n_records": shares(0.0)}, "says that its histograms have 0 records"),
+        ({"n_records": shares(-5.0)}, "says that its histograms have -5 records"),
+        ({"n_records": shares(math.nan)}, "says that its histograms have nan records"),
+        ({"n_records": shares(1e300)}, "says that its histograms have"),
     ],
 )
 def test_what_a_party_must_not_send_is_refused_by_name(changes, says):

@@ -113,9 +113,10 @@ class PairwiseServer:
         first = dict(zip(names, np.cumsum([0, *(len(sizes[name]) for name in names)]).tolist()))
         marginals = {name: self._marginals(messages[name], sizes[name]) for name in names}
         kinds = {name: self._kinds(messages[name]) for name in names}
+        n_records = {name: self._n_records(messages[name]) for name in names}
         codes = {
             name: [
-                column_code(*own, mean_noise(self.grid, float(messages[name].n_records[0])))
+                column_code(*own, mean_noise(self.grid, n_records[name]))
                 for own in zip(marginals[name], kinds[name], strict=True)
             ]
             for name in names
@@ -139,14 +140,14 @@ class PairwiseServer:
                 block = values[a * self.width :, b * self.width :]
                 block = block[: of_a.shape[1], : of_b.shape[1]]
                 put(first[one] + a, first[other] + b, block, 2.0 * noise)
-        n_records = max(1.0, fmean(float(messages[name].n_records[0]) for name in names))
+        n_all = fmean(n_records.values())
         mixture = self._fit(
             [own for name in names for own in marginals[name]],
             [own for name in names for own in codes[name]],
             [kind for name in names for kind in kinds[name]],
-            sums / (n_records * CODE_NORM**2),
-            variance / (n_records * CODE_NORM**2) ** 2,
-            n_records,
+            sums / (n_all * CODE_NORM**2),
+            variance / (n_all * CODE_NORM**2) ** 2,
+            n_all,
             start,
             split,
         )
@@ -192,6 +193,16 @@ class PairwiseServer:
             start,
             split,
         )
+
+    @staticmethod
+    def _n_records(message: ColumnTables) -> float:
+        found = float(message.n_records[0])
+        if not 1.0 <= found < 2.0**62:
+            raise ProtocolError(
+                f"party {message.sender!r} says that its histograms have {found:.4g} records; "
+                "expected a number from 1"
+            )
+        return found
 
     def _kinds(self, message: ColumnTables) -> list[int]:
         kinds: list[int] = message.kinds.tolist()
