@@ -3,10 +3,11 @@
     python -m benchmarks.secure_sums run [--sums features tables]
     python -m benchmarks.secure_sums show
 
-"features" is the sum of 2,000 random features of joint records, "tables" all two-way tables of 130
-one-hot columns of each party. Secure sums have every party's noise. Seconds are those of a party
-and of the server apart, the slowest party's; a clear sum is what one node would compute of all
-parties' tables, in turn with the secure one. Bytes are exact, without those of frames.
+"features" is the sum of 2,000 random features of joint records, "tables" all two-way tables of 13
+columns of each party with ten states, with proofs that records are of them. Secure sums have every
+party's noise. Seconds are those of a party and of the server apart, the slowest party's; a clear
+sum is what one node would compute of all parties' tables, in turn with the secure one. Bytes are
+exact, without those of frames.
 """
 
 from __future__ import annotations
@@ -22,9 +23,17 @@ import torch
 from benchmarks import _commands, _results
 from vflsynth.privacy.mean_embedding import random_features
 from vflsynth.privacy.secure_sums import FeatureSum, unit_arithmetic, unit_grid
-from vflsynth.secure import ProductParty, ProductServer, RotationParty, RotationServer, angles_of
+from vflsynth.secure import (
+    Codebook,
+    ProductParty,
+    ProductServer,
+    RotationParty,
+    RotationServer,
+    angles_of,
+    product_blocks,
+)
 
-N_FEATURES, N_COLUMNS, TURNS = 2_000, 130, 3
+N_FEATURES, N_COLUMNS, N_STATES, TURNS = 2_000, 130, 10, 3
 NOISE = 4.0  # multiplier
 
 
@@ -84,28 +93,32 @@ def features(n_records: int, names: list[str], rng: np.random.Generator) -> dict
 
 def tables(n_records: int, names: list[str], rng: np.random.Generator) -> dict[str, Any]:
     """Count all pairs both ways."""
-    one_hot = np.eye(10, dtype=np.int64)
-    matrices = {
-        name: one_hot[rng.integers(0, 10, (n_records, N_COLUMNS // 10))].reshape(n_records, -1)
-        for name in names
-    }
+    n_columns, one_hot = N_COLUMNS // N_STATES, np.eye(N_STATES, dtype=np.int64)
+    states = {name: rng.integers(0, N_STATES, (n_records, n_columns)) for name in names}
     clock, up = Clock(), dict.fromkeys(names, 0)
     grid = unit_grid(NOISE)
     arithmetic = unit_arithmetic(n_records, grid, 2)
-    secret, widths = os.urandom(32), dict.fromkeys(names, N_COLUMNS)
-    parties = {n: ProductParty(n, m, widths, secret, arithmetic) for n, m in matrices.items()}
-    server = ProductServer(widths, n_records, arithmetic)
+    secret, book = os.urandom(32), Codebook({name: [one_hot] * n_columns for name in names})
+    blocks = product_blocks(n_records, dict.fromkeys(names, n_columns), N_STATES)
+    parties = {n: ProductParty(n, s, book, secret, arithmetic, blocks) for n, s in states.items()}
+    server = ProductServer(book, arithmetic, blocks)
 
     def clear() -> list[Any]:
-        floats = {name: matrix.astype(np.float64) for name, matrix in matrices.items()}
-        return [floats[first].T @ floats[second] for first, second in server.pairs]
+        floats = {name: book.encode(name, own).astype(np.float64) for name, own in states.items()}
+        return [floats[first].T @ floats[second] for first, second in book.pairs]
 
     exact = clock("clear", clear)
-    for block in range(len(server.blocks)):
-        masked = {name: clock(name, parties[name].mask, block) for name in names}
-        clock("server", server.add, block, masked)
-        for name in names:
-            up[name] += masked[name].nbytes
+    for block in range(len(blocks)):
+        sent = {name: clock(name, parties[name].mask, block) for name in names}
+        clock("server", server.add, block, sent)
+        for name, masked in sent.items():
+            proof = masked.proof
+            up[name] += masked.numbers.nbytes + sum(
+                part.nbytes
+                for part in (proof.places, proof.openings, proof.tags, proof.seed, proof.seal)
+            )
+    for name, challenge in clock("server", server.challenges).items():
+        clock(name, parties[name].check, challenge)
     shares = {
         name: clock(name, lambda p=p: p.shares(grid.noise((p.n_shares,))))
         for name, p in parties.items()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vflsynth.mechanisms import Asked, Cover, Discriminators, Length, Mechanism, Plan
-from vflsynth.mechanisms.planning import RECIPIENTS
+from vflsynth.mechanisms.planning import DEVIATES, RECIPIENTS
 from vflsynth.privacy import PrivacyLedger, PublicSchema
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol.tables import leaving_table, protocol_table
@@ -56,8 +56,10 @@ def protection_table() -> str:
     for synthesizer in Members("synthesizers").values():
         for mechanism, method in synthesizer.methods.items():
             if mechanism is not None:
-                holder = "joined" if synthesizer.joins else None
-                ledger = plan_of(mechanism, method.owners, holder).ledger
+                parties, holder = ("a", "b"), None
+                if synthesizer.joins:
+                    parties = (holder := "joined",)
+                ledger = plan_of(mechanism, method.owners, parties, holder).ledger
                 row = (f"`{mechanism.__name__}`", *protected_from(ledger, joined=synthesizer.joins))
                 synthesizers.setdefault(row, []).append(f"`{synthesizer.__name__}`")
     head = (
@@ -80,12 +82,19 @@ def protected_from(ledger: PrivacyLedger, *, joined: bool) -> tuple[str, str, st
     if ledger.condition and recipients == "yes":
         recipients = "**conditional**"
     server = any(who.startswith("the server") for who in protected)
-    parties = any("the other parties" in who for who in protected)
-    insiders = (server, parties, False)
-    return recipients, *("joined" if joined else "yes" if safe else "no" for safe in insiders)
+    parties = "yes" if any("the other parties" in who for who in protected) else "no"
+    if DEVIATES in ledger.not_protected_against and parties == "yes":
+        parties = "if they follow the protocol"
+    insiders = ("yes" if server else "no", parties, "no")
+    return recipients, *("joined" if joined else whom for whom in insiders)
 
 
-def plan_of(kind: type[Mechanism], owners: Discriminators, holder: str | None = None) -> Plan:
+def plan_of(
+    kind: type[Mechanism],
+    owners: Discriminators,
+    parties: Sequence[str] = ("party",),
+    holder: str | None = None,
+) -> Plan:
     """Return a mechanism's plan; numbers are of no importance here."""
     mechanism = kind(noise_multiplier=1.0, delta=1e-4)
     known = mechanism.get_params()
@@ -94,8 +103,10 @@ def plan_of(kind: type[Mechanism], owners: Discriminators, holder: str | None = 
     if "n_records" in known:
         mechanism.set_params(n_records=1_000)
     length = Length.of(1_000, 100, 1)
-    asked = Asked(1_000, owners, plain=length, groups={"party": [2]}, holder=holder)
-    return mechanism.plan({"party": ColumnCounts(2)}, asked)
+    asked = Asked(
+        1_000, owners, plain=length, groups={name: [2] for name in parties}, holder=holder
+    )
+    return mechanism.plan(dict.fromkeys(parties, ColumnCounts(2)), asked)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ import torch
 from vflsynth import MixtureSynthesizer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import PairwiseTables
+from vflsynth.methods.pairwise_party import PairwiseParty
 from vflsynth.methods.pairwise_server import PairwiseServer
+from vflsynth.methods.products import ProductTerms
 from vflsynth.networks.product_mixtures import ProductMixture, fit_product_mixture
 from vflsynth.networks.tilts import (
     CATEGORIES,
@@ -28,7 +30,8 @@ from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.histograms import product_sensitivity
 from vflsynth.privacy.secure_sums import unit_grid
-from vflsynth.protocol.messages import ColumnTables
+from vflsynth.protocol.messages import ColumnTables, StateCodes
+from vflsynth.secure import Arithmetic
 
 SIZES = (3, 4, 2)
 GRID = unit_grid(float(CODE_NORM**2))  # noise of a record
@@ -389,9 +392,17 @@ def message(**changes):
         torch.tensor([2, 3]),
         shares(0.5, 0.5, 0.2, 0.3, 0.5),
         torch.tensor([CATEGORIES, ORDERED]),
+        torch.tensor([2, 2]),
+        torch.tensor([1, 2, 3, 4, 5, 6, 7, 8, -64, 0]),
         shares(10.0),
     )
     return replace(whole, **changes)
+
+
+def published(changes):
+    server, told = PairwiseServer({"a": 2}, 4, 10, GRID, 2), {"a": message(**changes)}
+    drawn = torch.zeros(server.start_shape), torch.zeros(server.split_shape)
+    return server.publish(told, server.codebook(told).codes, {}, *drawn)
 
 
 @pytest.mark.parametrize(
@@ -412,6 +423,12 @@ def message(**changes):
         ({"shares": shares(0.5, 0.5, 0.7, -0.2, 0.5)}, "sent a column's states"),
         ({"shares": shares(1.0, 5e-324, 0.2, 0.3, 0.5)}, "sent a column's states"),
         ({"kinds": torch.tensor([0, 3])}, "of kinds"),
+        ({"coordinates": torch.tensor([2, 5])}, "sent codes of columns with .* 10 numbers"),
+        ({"coordinates": torch.tensor([2, 0])}, "sent codes of columns with .* 10 numbers"),
+        ({"codes": torch.zeros(9, dtype=torch.int64)}, "sent codes of columns with .* 9 numbers"),
+        ({"codes": torch.full((10,), 65)}, "sent codes of columns from 65 to 65"),
+        ({"codes": torch.full((10,), -(2**63))}, "sent codes of columns from -9223372036854775808"),
+        ({"codes": torch.full((10,), 64)}, r"sent codes of columns of squared norm 8192; .* 64²"),
         ({"n_records": shares(0.0)}, "says that its histograms have 0 records"),
         ({"n_records": shares(-5.0)}, "says that its histograms have -5 records"),
         ({"n_records": shares(math.nan)}, "says that its histograms have nan records"),
@@ -419,17 +436,47 @@ def message(**changes):
     ],
 )
 def test_what_a_party_must_not_send_is_refused_by_name(changes, says):
-    server = PairwiseServer({"a": 2}, 4, 10, GRID, None, 2)
-    drawn = torch.zeros(server.start_shape), torch.zeros(server.split_shape)
-    server.publish({"a": message()}, {}, *drawn)
+    published({})
     with pytest.raises(ProtocolError, match=f"party 'a'.*{says}"):
-        server.publish({"a": message(**changes)}, {}, *drawn)
+        published(changes)
 
 
 def test_counts_may_have_all_the_noise_that_there_is_room_for():
-    server = PairwiseServer({"a": 2}, 4, 10, GRID, None, 2)
-    drawn = torch.zeros(server.start_shape), torch.zeros(server.split_shape)
     steps = int(29 * CODE_NORM**2 / GRID.step)  # 10 records, and 19 standard deviations
     for count in (steps, -steps):
-        told = message(counts=torch.full((4,), count))
-        assert server.publish({"a": told}, {}, *drawn)["a"].problem() is None
+        assert published({"counts": torch.full((4,), count)})["a"].problem() is None
+
+
+def codes_told(**changes):
+    """What a server tells party b, which has the second column."""
+    whole = StateCodes(
+        "server",
+        "b",
+        0,
+        torch.tensor([2, 3]),
+        torch.tensor([1, 2]),
+        torch.tensor([1, -1, 3, 4, 5, 6, 7, 8]),
+    )
+    return replace(whole, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"sizes": torch.tensor([2, 5])}, "codes of columns with .* states; expected 2 numbers"),
+        ({"sizes": torch.tensor([5])}, "codes of columns with .* states; expected 2 numbers"),
+        ({"codes": torch.tensor([1, -1, 3, 4, 5, 6, 7])}, "with .* coordinates, 7 numbers"),
+        ({"coordinates": torch.tensor([2, 1])}, "with .* coordinates, 8 numbers"),
+        ({"codes": torch.tensor([65, -1, 3, 4, 5, 6, 7, 8])}, "codes of columns from -1 to 65"),
+        ({"codes": torch.tensor([1, -1, 3, 4, 5, 6, 50, 50])}, "squared norm 5000"),
+        ({"codes": torch.tensor([1, -1, 3, 4, 5, 6, 7, 9])}, "its own columns that are not its"),
+    ],
+)
+def test_codes_that_a_server_must_not_send_are_refused(changes, says):
+    party = PairwiseParty("b", pd.DataFrame({"y": [1.0]}), None)
+    party._terms = ProductTerms({"a": 1, "b": 1}, 4, GRID, Arithmetic(32, 0), [slice(0, 1)])
+    party._vectors = [np.array([[3, 4], [5, 6], [7, 8]])]
+    party._states, party._secret, party._noise = np.zeros((1, 1), np.int64), bytes(32), None
+    with pytest.raises(ProtocolError, match=says):
+        party.take_codes(codes_told(**changes))
+    party.take_codes(codes_told())

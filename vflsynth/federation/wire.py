@@ -26,7 +26,7 @@ from torch import Tensor
 from vflsynth.exceptions import PayloadRejectedError, ProtocolMismatchError
 from vflsynth.protocol import MESSAGES, Message
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Version of the frames; nodes that speak another one are refused."""
 
 MAX_BYTES = 1 << 28

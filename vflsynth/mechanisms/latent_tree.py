@@ -65,9 +65,10 @@ class LatentTree(HistogramMechanism):
     -----
     Source: Tang, Cheng, Su, Chen and Shao 2021 (DPLT).
 
-    Privacy: recipients of the synthetic data are protected, and so are parties from each other and
-    from the server, which sees noisy tables and uniform numbers (`vflsynth.secure.products`). A
-    party and the server together are not kept from other parties' records.
+    Privacy: recipients of the synthetic data are protected, and so are parties from each other,
+    whatever they do (`vflsynth.secure.membership`), and from the server, which sees noisy tables
+    and uniform numbers (`vflsynth.secure.products`). A party and the server together are not kept
+    from other parties' records.
 
     Departs from the paper in that noise is Gaussian instead of Laplace, under one budget for all
     parties; `DPLTSynthesizer` lists what else.

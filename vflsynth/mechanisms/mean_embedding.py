@@ -141,7 +141,7 @@ class MeanEmbedding(HistogramMechanism):
                 columns,
                 [LedgerEntry("preprocessing", histograms), LedgerEntry("mean embedding", features)],
                 words="noisy histograms and kernel mean embedding (one-shot)",
-                **audience(self, columns, holder=holder, insiders=SERVER_TRAINS),
+                **audience(self, columns, holder=holder, insiders=SERVER_TRAINS, proofs=False),
                 public=("random frequencies",),
             ),
             histogram_noise_multiplier=noise["histograms"],

@@ -67,9 +67,10 @@ class PairwiseTables(HistogramMechanism):
     can learn of them (`vflsynth.networks.tilts.column_code`): of numbers normal scores and their
     squares, of labels all. A whole table of 8 x 8 states has 2.5 times the noise in a correlation.
 
-    Privacy: recipients of the synthetic data are protected, and so are parties from each other and
-    from the server, which sees noisy tables and uniform numbers (`vflsynth.secure.products`). A
-    party and the server together are not kept from other parties' records.
+    Privacy: recipients of the synthetic data are protected, and so are parties from each other,
+    whatever they do (`vflsynth.secure.membership`), and from the server, which sees noisy tables
+    and uniform numbers (`vflsynth.secure.products`). A party and the server together are not kept
+    from other parties' records.
     """
 
     name = "pairwise_tables"

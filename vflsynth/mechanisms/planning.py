@@ -36,6 +36,10 @@ SERVER_TRAINS = (
     "the generators"
 )
 IN_LEAGUE = "a party and the server together: the parties' secret takes the masks off all records"
+PROVED = (
+    "a party that deviates from the protocol: it proves that what it masks are codes of states of "
+    "its columns, or the run ends before anything is published, but with probability 2^-33"
+)
 DEVIATES = (
     "a party that deviates from the protocol: what it sends is masked, so that nobody sees that it "
     "counts a record thousands of times, which can then be read from what is published"
@@ -75,17 +79,19 @@ def audience(
     *more: str,
     holder: str | None = None,
     insiders: str = SERVER_AND_PARTIES,
+    proofs: bool = True,
 ) -> Audience:
     """Say against whom a run protects whose records nobody sees, or the holder of the join alone.
 
-    `more` are others against whom it does not; `insiders` says what server and parties see.
+    `more` are others against whom it does not; `insiders` says what server and parties see; with
+    `proofs` parties prove what they mask.
     """
     if holder is not None:
         return {"protected_against": (RECIPIENTS,), "not_protected_against": (WHO_JOINS,)}
     protected = [RECIPIENTS, insiders]
     not_protected = [IN_LEAGUE, *more]
     if len(columns) > 1:  # else there is no masked sum
-        not_protected.append(DEVIATES)
+        (protected if proofs else not_protected).append(PROVED if proofs else DEVIATES)
     not_protected.append(KNOWN_ANYWAY)
     padding = mechanism.padding(len(columns))
     if padding is not None:

@@ -18,13 +18,14 @@ from vflsynth.mechanisms import Asked, LatentTreePlan
 from vflsynth.methods.base import Algorithm, Duration, Method
 from vflsynth.methods.latent_tree_party import LatentTreeParty, tree_tables
 from vflsynth.methods.latent_tree_server import LatentTreeServer
+from vflsynth.methods.products import ProductTerms, noisy_products, one_hot_codes
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.secure_sums import unit_arithmetic, unit_grid
 from vflsynth.protocol import Channel, Schedule
 from vflsynth.protocol.messages import LatentTables, MaskedStates, SumShares
-from vflsynth.secure import Arithmetic, record_blocks
+from vflsynth.secure import product_blocks
 
 
 class PublishTree(Algorithm):
@@ -34,22 +35,28 @@ class PublishTree(Algorithm):
     ----------
     channel : Channel
     server : LatentTreeServer
+    terms : ProductTerms
     streams : RandomStreams
         The server's.
     """
 
-    def __init__(self, channel: Channel, server: LatentTreeServer, streams: RandomStreams) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        server: LatentTreeServer,
+        terms: ProductTerms,
+        streams: RandomStreams,
+    ) -> None:
         super().__init__(channel)
-        self.server, self._streams = server, streams
+        self.server, self._terms, self._streams = server, terms, streams
 
     def begin(self) -> None:
         """Publish."""
-        tables = self.channel.gather(LatentTables, 0)
-        for block in range(self.server.n_blocks):
-            self.server.add(block, self.channel.gather(MaskedStates, block))
-        shares = self.channel.gather(SumShares, 0) if self.server.n_blocks else {}
+        tables, counts = self.channel.gather(LatentTables, 0), {}
+        if len(self._terms.n_columns) > 1:
+            counts = noisy_products(self.channel, one_hot_codes(self._terms), self._terms)
         (rng,) = self._streams.numpy_generators("comparison of tables")
-        self.channel.scatter(self.server.publish(tables, shares, rng))
+        self.channel.scatter(self.server.publish(tables, counts, rng))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,7 @@ class LatentTreeMethod(Method):
 
     @property
     def width(self) -> int:
-        """States for which a masked attribute has room, whatever it has: a public number."""
+        """Most states of an attribute, whatever it has: a public number."""
         return max(int(self.parameters.n_latent_states), int(self.parameters.n_states) + 1)
 
     @property
@@ -97,13 +104,19 @@ class LatentTreeMethod(Method):
         return unit_grid(self.tree.tree_std)
 
     @property
-    def arithmetic(self) -> Arithmetic:
-        """What tables across parties are computed in."""
-        return unit_arithmetic(self.n_records, self.grid, 2)
+    def terms(self) -> ProductTerms:
+        """How tables across parties are computed."""
+        return ProductTerms(
+            self.n_groups,
+            self.width,
+            self.grid,
+            unit_arithmetic(self.n_records, self.grid, 2),
+            product_blocks(self.n_records, self.n_groups, self.width),
+        )
 
     def n_blocks(self, settings: TreeSettings) -> int:
         """Return how many blocks of records there are masked states of."""
-        return len(record_blocks(self.n_records, self.width * max(self.n_groups.values())))
+        return len(self.terms.blocks) if len(self.n_groups) > 1 else 0
 
     def settings(self, n_records: int, widths: Mapping[str, int]) -> TreeSettings:
         """Say that all records are one batch."""
@@ -130,23 +143,14 @@ class LatentTreeMethod(Method):
             streams.numpy_generators("latent attributes")[0],
             self.noise,
         )
-        party.share(
-            self.n_groups,
-            self.width,
-            self.grid,
-            self.arithmetic,
-            schedule.attempt,
-            self.n_dummies(party, schedule),
-        )
+        party.share(self.terms, schedule.attempt)
 
     def algorithm(
         self, channel: Channel, settings: TreeSettings, streams: RandomStreams
     ) -> PublishTree:
         """Make the exchange, and the server that puts tables together."""
-        server = LatentTreeServer(
-            self.n_groups, self.width, self.n_records, self.grid, self.arithmetic
-        )
-        return PublishTree(channel, server, streams)
+        server = LatentTreeServer(self.n_groups, self.width, self.n_records, self.grid)
+        return PublishTree(channel, server, self.terms, streams)
 
     def samplers(self, party: LatentTreeParty, settings: TreeSettings) -> list[RowSampler]:
         """Put together what a party was sent and what it keeps."""

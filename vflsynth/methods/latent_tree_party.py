@@ -28,13 +28,11 @@ from vflsynth.latent_tree import (
     top_down,
 )
 from vflsynth.mechanisms import LatentTreePlan
-from vflsynth.methods.party import Party
+from vflsynth.methods.products import ProductsParty, ProductTerms, one_hot_codes
 from vflsynth.methods.received import check_distributions
 from vflsynth.privacy.contingency import exact_tables, release_tables
-from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, answers, takes
-from vflsynth.protocol.messages import LatentTables, LatentTree, MaskedStates, SumShares
-from vflsynth.secure import Arithmetic, ProductParty
+from vflsynth.protocol.messages import LatentTables, LatentTree
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def discretised(
     return columns, codes
 
 
-class LatentTreeParty(Party):
+class LatentTreeParty(ProductsParty):
     """A party that publishes noisy tables, and masks each record's latent attributes.
 
     Parameters
@@ -199,67 +197,37 @@ class LatentTreeParty(Party):
             for column, table in zip(group, tables, strict=True):
                 self.columns[column] = conditional_shares(table) @ self.columns[column]
 
-    def share(
-        self,
-        n_groups: Mapping[str, int],
-        width: int,
-        grid: Grid,
-        arithmetic: Arithmetic,
-        secret: bytes,
-        n_dummies: int = 0,
-    ) -> None:
+    def share(self, terms: ProductTerms, secret: bytes) -> None:
         """Prepare what goes into tables with other latent attributes; codes are then dropped.
 
         Parameters
         ----------
-        n_groups : mapping of party name to int
-            Latent attributes of each.
-        width : int
-            States for which a masked attribute has room.
-        grid : Grid
-            Of this party's noise.
-        arithmetic : Arithmetic
+        terms : ProductTerms
+            Columns being latent attributes.
         secret : bytes
             The parties', new in every attempt.
-        n_dummies : int, default=0
-            Among the records that are masked.
         """
         codes, self._sizes = [c for c, _ in self.latents], [size for _, size in self.latents]
         del self.latents
-        self._grid, self._n_groups, self._width = grid, n_groups, width
-        index = pairs_of_one_party(len(codes), len(n_groups))
+        self._terms = terms
+        index = pairs_of_one_party(len(codes), len(terms.n_columns))
         self._own_tables = exact_tables(
             [codes[a] for a, _ in index],
             [codes[b] for _, b in index],
             [(self._sizes[a], self._sizes[b]) for a, b in index],
         )
-        if len(n_groups) > 1:
-            one_hot = np.concatenate([np.eye(width, dtype=np.int64)[c] for c in codes], 1)
-            widths = {name: n * width for name, n in n_groups.items()}
-            self._products = ProductParty(self.name, one_hot, widths, secret, arithmetic, n_dummies)
+        if len(terms.n_columns) > 1:
+            states = np.stack(codes, 1)
+            self.multiply(states, one_hot_codes(terms), terms, secret, self._noise)
 
     @answers(LatentTables)
     def latent_tables(self, step: int) -> LatentTables:
         """Publish the tables of pairs of the party's own latent attributes, once."""
         tables, self._own_tables = self._own_tables, []
-        steps = [
-            self._grid.release(self._grid.count(table.ravel()), rng=self._noise).steps
-            for table in tables
-        ]
+        grid = self._terms.grid
+        steps = [grid.release(grid.count(table.ravel()), rng=self._noise).steps for table in tables]
         counts = torch.tensor(np.concatenate([np.zeros(0, np.int64), *steps]))
         return LatentTables(self.name, SERVER, step, counts, torch.tensor(self._sizes))
-
-    @answers(MaskedStates)
-    def masked_states(self, step: int) -> MaskedStates:
-        """Mask a block of records."""
-        return MaskedStates(self.name, SERVER, step, self._products.mask(step))
-
-    @answers(SumShares)
-    def sum_shares(self, step: int) -> SumShares:
-        """Send shares of all tables with other parties' attributes, with noise in every cell."""
-        products = self._products
-        noise = self._grid.noise((products.n_shares,), rng=self._noise)
-        return SumShares(self.name, SERVER, step, products.shares(noise))
 
     @takes(LatentTree)
     def take_tree(self, message: LatentTree) -> None:
@@ -273,16 +241,16 @@ class LatentTreeParty(Party):
         """
         what = f"the server sent party {self.name!r} a tree"
         parents, sizes = message.parents.tolist(), message.sizes.tolist()
-        n_latents, (first, last) = sum(self._n_groups.values()), self._places()
+        n_latents, (first, last) = sum(self._terms.n_columns.values()), self._places()
         if (len(parents), message.first) != (n_latents, first):
             raise ProtocolError(
                 f"{what} of {len(parents)} latent attributes, its own from number {message.first}; "
                 f"expected {n_latents}, its own from number {first}"
             )
-        if sizes[first:last] != self._sizes or not all(0 < n <= self._width for n in sizes):
+        if sizes[first:last] != self._sizes or not all(0 < n <= self._terms.width for n in sizes):
             raise ProtocolError(
                 f"{what} whose latent attributes have {sizes} states; expected numbers from 1 to "
-                f"{self._width}, its own being {self._sizes}"
+                f"{self._terms.width}, its own being {self._sizes}"
             )
         reached = top_down(parents)
         if parents.count(-1) != 1 or min(parents) < -1 or len(reached) != n_latents:
@@ -296,7 +264,7 @@ class LatentTreeParty(Party):
 
     def _places(self) -> tuple[int, int]:
         """Where the party's own latent attributes begin and end, among those of all parties."""
-        first = sum(n for name, n in self._n_groups.items() if name < self.name)
+        first = sum(n for name, n in self._terms.n_columns.items() if name < self.name)
         return first, first + len(self._sizes)
 
 

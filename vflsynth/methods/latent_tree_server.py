@@ -17,10 +17,9 @@ from vflsynth.latent_tree import (
     spanning_tree,
 )
 from vflsynth.methods.received import states_of, tables_of
-from vflsynth.privacy.releases import Grid, Release
+from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER
-from vflsynth.protocol.messages import LatentTables, LatentTree, MaskedStates, SumShares
-from vflsynth.secure import Arithmetic, ProductServer
+from vflsynth.protocol.messages import LatentTables, LatentTree
 
 
 class LatentTreeServer:
@@ -31,39 +30,24 @@ class LatentTreeServer:
     n_groups : mapping of party name to int
         Latent attributes of each.
     width : int
-        States for which a masked attribute has room.
+        Most states of an attribute.
     n_records : int
     grid : Grid
         Of every party's noise.
-    arithmetic : Arithmetic
 
     Notes
     -----
-    Sees published tables of pairs of one party's attributes, and of pairs across parties masked
-    states and shares, which add up to tables with the noise of both.
+    Sees published tables of pairs of one party's attributes, and of pairs across parties those with
+    the noise of both, which `vflsynth.methods.products` computes.
     """
 
-    def __init__(
-        self,
-        n_groups: Mapping[str, int],
-        width: int,
-        n_records: int,
-        grid: Grid,
-        arithmetic: Arithmetic,
-    ) -> None:
+    def __init__(self, n_groups: Mapping[str, int], width: int, n_records: int, grid: Grid) -> None:
         self.n_groups, self.width, self.n_records, self.grid = n_groups, width, n_records, grid
-        widths = {name: n * width for name, n in n_groups.items()}
-        self._products = ProductServer(widths, n_records, arithmetic)
-        self.n_blocks = len(self._products.blocks) if len(n_groups) > 1 else 0
-
-    def add(self, block: int, received: Mapping[str, MaskedStates]) -> None:
-        """Multiply a block's masked states; see `ProductServer.add`."""
-        self._products.add(block, {name: m.states for name, m in received.items()})
 
     def publish(
         self,
         tables: Mapping[str, LatentTables],
-        shares: Mapping[str, SumShares],
+        counts: Mapping[tuple[str, str], list[list[Floats]]],
         rng: np.random.Generator,
     ) -> dict[str, LatentTree]:
         """Put all tables together and find the tree.
@@ -71,8 +55,8 @@ class LatentTreeServer:
         Parameters
         ----------
         tables : mapping of party to LatentTables
-        shares : mapping of party to SumShares
-            Empty if there is one party.
+        counts : mapping of pair of parties to list of list of float64 array
+            From `vflsynth.methods.products.noisy_products`; empty if there is one party.
         rng : numpy.random.Generator
             Makes tables comparable, see `publish_tree`; nothing depends on its secrecy.
 
@@ -92,15 +76,12 @@ class LatentTreeServer:
             for (a, b), table in self._own(message, sizes[name]).items():
                 pairs[starts[name] + a, starts[name] + b] = table
         of_one = set(pairs)
-        totals = self._products.totals({n: m.shares for n, m in shares.items()}) if shares else {}
-        for (first, second), total in totals.items():
-            counts = Release(total, self.grid).values
-            for a, n_first in enumerate(sizes[first]):
-                for b, n_second in enumerate(sizes[second]):
-                    block = counts[a * self.width :, b * self.width :]
-                    pairs[starts[first] + a, starts[second] + b] = block[:n_first, :n_second]
+        for (one, other), own in counts.items():
+            for a, b in np.ndindex(len(own), len(own[0])):
+                shape = sizes[one][a], sizes[other][b]
+                pairs[starts[one] + a, starts[other] + b] = own[a][b][: shape[0], : shape[1]]
         # Tables across parties have the noise of two.
-        more = self.grid.noise_std if totals else 0.0
+        more = self.grid.noise_std if counts else 0.0
         compared = {
             pair: table + (more * rng.standard_normal(table.shape) if pair in of_one else 0.0)
             for pair, table in pairs.items()

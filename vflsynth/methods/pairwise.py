@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
@@ -14,13 +16,14 @@ from vflsynth.methods.base import Algorithm, Duration, Method
 from vflsynth.methods.latent_tree import encoded_bins
 from vflsynth.methods.pairwise_party import PairwiseParty
 from vflsynth.methods.pairwise_server import PairwiseServer
+from vflsynth.methods.products import ProductTerms, noisy_products
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
 from vflsynth.networks.tilts import CODE_NORM
 from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.secure_sums import unit_arithmetic, unit_grid
-from vflsynth.protocol import Channel, Schedule
-from vflsynth.protocol.messages import ColumnTables, MaskedStates, SumShares
-from vflsynth.secure import Arithmetic, record_blocks
+from vflsynth.protocol import SERVER, Channel, Schedule
+from vflsynth.protocol.messages import ColumnTables, MaskedStates, StateCodes, SumShares
+from vflsynth.secure import Codebook, product_blocks
 
 
 class PublishPairs(Algorithm):
@@ -30,23 +33,32 @@ class PublishPairs(Algorithm):
     ----------
     channel : Channel
     server : PairwiseServer
+    terms : ProductTerms, optional
+        Default: there is one party.
     streams : RandomStreams
         The server's.
     """
 
-    def __init__(self, channel: Channel, server: PairwiseServer, streams: RandomStreams) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        server: PairwiseServer,
+        terms: ProductTerms | None,
+        streams: RandomStreams,
+    ) -> None:
         super().__init__(channel)
-        self.server, self._streams = server, streams
+        self.server, self._terms, self._streams = server, terms, streams
 
     def begin(self) -> None:
         """Publish."""
-        tables = self.channel.gather(ColumnTables, 0)
-        for block in range(self.server.n_blocks):
-            self.server.add(block, self.channel.gather(MaskedStates, block))
-        shares = self.channel.gather(SumShares, 0) if self.server.n_blocks else {}
+        tables, products = self.channel.gather(ColumnTables, 0), {}
+        book = self.server.codebook(tables)
+        if self._terms is not None:
+            self.channel.scatter(_codes_for(book))
+            products = noisy_products(self.channel, book, self._terms)
         start = self._normal("start of the mixture", self.server.start_shape)
         split = self._normal("split of the mixture", self.server.split_shape)
-        self.channel.scatter(self.server.publish(tables, shares, start, split))
+        self.channel.scatter(self.server.publish(tables, book.codes, products, start, split))
 
     def _normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
         return self._streams.normal(name, 0, shape)[0].float().cpu()
@@ -79,7 +91,7 @@ class PairwiseMethod(Method):
 
     @property
     def width(self) -> int:
-        """States for which a masked column has room, whatever it has: a public number."""
+        """Most states of a column, whatever it has: a public number."""
         return int(self.parameters.n_states) + 1
 
     @property
@@ -89,14 +101,22 @@ class PairwiseMethod(Method):
         return unit_grid(std * CODE_NORM**2) if std else None
 
     @property
-    def arithmetic(self) -> Arithmetic | None:
-        """What products across parties are computed in."""
-        grid = self.grid
-        return None if grid is None else unit_arithmetic(self.n_records * CODE_NORM**2, grid, 2)
+    def terms(self) -> ProductTerms | None:
+        """How products across parties are computed; None if there is one."""
+        grid, n_columns = self.grid, self.n_columns
+        if grid is None or len(n_columns) == 1:
+            return None
+        return ProductTerms(
+            n_columns,
+            self.width,
+            grid,
+            unit_arithmetic(self.n_records * CODE_NORM**2, grid, 2),
+            product_blocks(self.n_records, n_columns, self.width),
+        )
 
     def n_blocks(self, settings: PairwiseSettings) -> int:
         """Return how many blocks of records there are masked states of."""
-        return len(record_blocks(self.n_records, self.width * max(self.n_columns.values())))
+        return len(self.terms.blocks) if self.terms is not None else 0
 
     def settings(self, n_records: int, widths: Mapping[str, int]) -> PairwiseSettings:
         """Say that all records are one batch."""
@@ -117,12 +137,10 @@ class PairwiseMethod(Method):
         party.share(
             self.parameters.n_states,
             self.parameters.n_components,
-            self.n_columns,
             self.grid,
-            self.arithmetic,
+            self.terms,
             schedule.attempt,
             self.noise,
-            self.n_dummies(party, schedule),
         )
 
     def algorithm(
@@ -134,10 +152,9 @@ class PairwiseMethod(Method):
             self.width,
             self.n_records,
             self.grid,
-            self.arithmetic,
             self.parameters.n_components,
         )
-        return PublishPairs(channel, server, streams)
+        return PublishPairs(channel, server, self.terms, streams)
 
     def multiply_adds(self, settings: PairwiseSettings, widths: Mapping[str, int]) -> float:
         """Return those of a step of the fit."""
@@ -161,3 +178,10 @@ class PairwiseMethod(Method):
     def reported(self, settings: Any, duration: Duration) -> dict[str, Any]:
         """Return nothing: the mixture is in every party's half."""
         return {}
+
+
+def _codes_for(book: Codebook) -> dict[str, StateCodes]:
+    codes = [code for own in book.codes.values() for code in own]
+    sizes, coordinates = (torch.tensor([code.shape[axis] for code in codes]) for axis in (0, 1))
+    flat = torch.tensor(np.concatenate([code.ravel() for code in codes]))
+    return {name: StateCodes(SERVER, name, 0, sizes, coordinates, flat) for name in book.codes}

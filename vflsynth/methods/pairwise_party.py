@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 import torch
@@ -15,8 +14,8 @@ from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ProtocolError
 from vflsynth.latent_tree import Floats
 from vflsynth.methods.latent_tree_party import DiscreteColumn, discretised
-from vflsynth.methods.party import Party
-from vflsynth.methods.received import check_distributions
+from vflsynth.methods.products import ProductsParty, ProductTerms
+from vflsynth.methods.received import check_distributions, codes_of
 from vflsynth.networks.tilts import (
     CATEGORIES,
     CODE_NORM,
@@ -29,11 +28,11 @@ from vflsynth.networks.tilts import (
 from vflsynth.privacy.contingency import exact_tables
 from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, answers, takes
-from vflsynth.protocol.messages import ColumnTables, MaskedStates, Mixture, SumShares
-from vflsynth.secure import Arithmetic, ProductParty
+from vflsynth.protocol.messages import ColumnTables, Mixture, StateCodes
+from vflsynth.secure import Codebook
 
 
-class PairwiseParty(Party):
+class PairwiseParty(ProductsParty):
     """A party that publishes noisy products of its columns, and masks each record's codes.
 
     Parameters
@@ -62,12 +61,10 @@ class PairwiseParty(Party):
         self,
         n_states: int,
         n_components: int,
-        n_columns: Mapping[str, int],
         grid: Grid | None,
-        arithmetic: Arithmetic | None,
+        terms: ProductTerms | None,
         secret: bytes,
         noise: torch.Generator | None = None,
-        n_dummies: int = 0,
     ) -> None:
         """Find the states of all records, and prepare what they contribute to.
 
@@ -77,17 +74,14 @@ class PairwiseParty(Party):
             Most states of a column, missing values not included.
         n_components : int
             Of the mixture that the server will send.
-        n_columns : mapping of party name to int
         grid : Grid, optional
             Of this party's noise. Default: there is no pair of columns.
-        arithmetic : Arithmetic, optional
-            Of secure sums, likewise.
+        terms : ProductTerms, optional
+            Default: there is no other party.
         secret : bytes
             The parties', new in every attempt.
         noise : torch.Generator, optional
             For tests only; see `vflsynth.privacy.noise`.
-        n_dummies : int, default=0
-            Among the records that are masked.
         """
         histograms = list(self.transformer.histograms_.values())
         discrete, codes = discretised(self.matched(), self.transformer.histograms_, n_states)
@@ -111,13 +105,8 @@ class PairwiseParty(Party):
             vectors[a].T @ table @ vectors[b] for (a, b), table in zip(index, tables, strict=True)
         ]
         self._grid, self._noise, self._n_components = grid, noise, n_components
-        if len(n_columns) > 1:
-            assert arithmetic is not None, "two parties' columns are pairs"
-            width = n_states + 1
-            padded = [np.pad(v, ((0, 0), (0, width - v.shape[1]))) for v in vectors]
-            matrix = np.concatenate([v[c] for v, c in zip(padded, codes, strict=True)], 1)
-            widths = {name: n * width for name, n in n_columns.items()}
-            self._products = ProductParty(self.name, matrix, widths, secret, arithmetic, n_dummies)
+        self._vectors, self._states = vectors, np.stack(codes, 1)
+        self._terms, self._secret = terms, secret
 
     @answers(ColumnTables)
     def column_tables(self, step: int) -> ColumnTables:
@@ -135,20 +124,35 @@ class PairwiseParty(Party):
             torch.tensor(self._sizes),
             torch.tensor(np.concatenate(self._shares)),
             torch.tensor(self._kinds),
+            torch.tensor([code.shape[1] for code in self._vectors]),
+            torch.tensor(np.concatenate([code.ravel() for code in self._vectors])),
             torch.tensor([self._n_records], dtype=torch.float64),
         )
 
-    @answers(MaskedStates)
-    def masked_states(self, step: int) -> MaskedStates:
-        """Mask a block of records."""
-        return MaskedStates(self.name, SERVER, step, self._products.mask(step))
+    @takes(StateCodes)
+    def take_codes(self, message: StateCodes) -> None:
+        """Prepare what goes into products with other parties' columns; states are then dropped.
 
-    @answers(SumShares)
-    def sum_shares(self, step: int) -> SumShares:
-        """Send shares of all products with other parties' columns, all of them with noise."""
-        assert self._grid is not None, "two parties' columns are pairs"
-        noise = self._grid.noise((self._products.n_shares,), rng=self._noise)
-        return SumShares(self.name, SERVER, step, self._products.shares(noise))
+        Raises
+        ------
+        ProtocolError
+            If these are no codes of as many columns as all have, or not the party's own.
+        """
+        terms = self._terms
+        assert terms is not None, "codes are of several parties"
+        what, sizes = f"the server sent party {self.name!r}", message.sizes.tolist()
+        total = sum(terms.n_columns.values())
+        if len(sizes) != total or not all(0 < size <= terms.width for size in sizes):
+            raise ProtocolError(
+                f"{what} codes of columns with {sizes} states; expected {total} numbers from 1 to "
+                f"{terms.width}"
+            )
+        codes = iter(codes_of(message, sizes, terms.width))
+        book = Codebook({name: [*islice(codes, n)] for name, n in sorted(terms.n_columns.items())})
+        if not all(map(np.array_equal, book.codes[self.name], self._vectors)):
+            raise ProtocolError(f"{what} codes of its own columns that are not its own")
+        self.multiply(self._states, book, terms, self._secret, self._noise)
+        del self._states
 
     @takes(Mixture)
     def take_mixture(self, message: Mixture) -> None:

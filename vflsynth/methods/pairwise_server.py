@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations, product
+from itertools import combinations
 from statistics import fmean
 
 import numpy as np
@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
-from vflsynth.methods.pairwise_party import mean_noise
-from vflsynth.methods.received import check_distributions, states_of, tables_of
+from vflsynth.methods.received import check_distributions, codes_of, states_of, tables_of
 from vflsynth.networks.product_mixtures import ProductMixture, fit_product_mixture
 from vflsynth.networks.tilts import (
     CATEGORIES,
@@ -21,13 +20,12 @@ from vflsynth.networks.tilts import (
     LEAST_SHARE,
     ORDERED,
     Codes,
-    column_code,
     tilt_basis,
 )
-from vflsynth.privacy.releases import Floats, Grid, Release
+from vflsynth.privacy.releases import Floats, Grid
 from vflsynth.protocol import SERVER
-from vflsynth.protocol.messages import ColumnTables, MaskedStates, Mixture, SumShares
-from vflsynth.secure import Arithmetic, ProductServer
+from vflsynth.protocol.messages import ColumnTables, Mixture
+from vflsynth.secure import Codebook, Pair
 
 
 class PairwiseServer:
@@ -37,17 +35,16 @@ class PairwiseServer:
     ----------
     n_columns : mapping of party name to int
     width : int
-        States for which a masked column has room.
+        Most states of a column.
     n_records : int
     grid : Grid, optional
         Of every party's noise. Default: there is no pair of columns.
-    arithmetic : Arithmetic, optional
     n_components : int
 
     Notes
     -----
-    Sees published products of pairs of one party's columns, and of pairs across parties masked
-    codes and shares, which add up to products with the noise of both.
+    Sees published products of pairs of one party's columns, and of pairs across parties those with
+    the noise of both, which `vflsynth.methods.products` computes.
     """
 
     def __init__(
@@ -56,15 +53,10 @@ class PairwiseServer:
         width: int,
         n_records: int,
         grid: Grid | None,
-        arithmetic: Arithmetic | None,
         n_components: int,
     ) -> None:
         self.n_columns, self.width, self.grid = dict(n_columns), width, grid
-        self.n_records, self.n_components, self.n_blocks = n_records, n_components, 0
-        if arithmetic is not None and len(n_columns) > 1:
-            widths = {name: n * width for name, n in n_columns.items()}
-            self._products = ProductServer(widths, n_records, arithmetic)
-            self.n_blocks = len(self._products.blocks)
+        self.n_records, self.n_components = n_records, n_components
 
     @property
     def start_shape(self) -> tuple[int, ...]:
@@ -77,14 +69,26 @@ class PairwiseServer:
         n_columns = sum(self.n_columns.values())
         return n_columns, self.width, n_columns, self.width
 
-    def add(self, block: int, received: Mapping[str, MaskedStates]) -> None:
-        """Multiply a block's masked states; see `ProductServer.add`."""
-        self._products.add(block, {name: m.states for name, m in received.items()})
+    def codebook(self, messages: Mapping[str, ColumnTables]) -> Codebook:
+        """Return the codes of all parties' columns.
+
+        Raises
+        ------
+        ProtocolError
+            If a party sent what it must not, naming it.
+        """
+        return Codebook(
+            {
+                name: codes_of(m, states_of(m, self.n_columns[name], self.width), self.width)
+                for name, m in messages.items()
+            }
+        )
 
     def publish(
         self,
         messages: Mapping[str, ColumnTables],
-        shares: Mapping[str, SumShares],
+        codes: Mapping[str, Sequence[Codes]],
+        products: Mapping[Pair, list[list[Floats]]],
         start: Tensor,
         split: Tensor,
     ) -> dict[str, Mixture]:
@@ -93,8 +97,10 @@ class PairwiseServer:
         Parameters
         ----------
         messages : mapping of party to ColumnTables
-        shares : mapping of party to SumShares
-            Empty if there is one party.
+        codes : mapping of party to sequence of int64 array, shape (state, coordinate)
+            From `codebook`.
+        products : mapping of pair of parties to list of list of float64 array
+            From `vflsynth.methods.products.noisy_products`; empty if there is one party.
         start : Tensor of `start_shape`
         split : Tensor of `split_shape`
             Normal numbers, both.
@@ -109,18 +115,11 @@ class PairwiseServer:
             If a party sent what it must not, naming it.
         """
         names = sorted(messages)
-        sizes = {n: states_of(messages[n], self.n_columns[n], self.width) for n in names}
+        sizes = {name: [len(code) for code in codes[name]] for name in names}
         first = dict(zip(names, np.cumsum([0, *(len(sizes[name]) for name in names)]).tolist()))
         marginals = {name: self._marginals(messages[name], sizes[name]) for name in names}
         kinds = {name: self._kinds(messages[name]) for name in names}
         n_records = {name: self._n_records(messages[name]) for name in names}
-        codes = {
-            name: [
-                column_code(*own, mean_noise(self.grid, n_records[name]))
-                for own in zip(marginals[name], kinds[name], strict=True)
-            ]
-            for name in names
-        }
         sums, variance = np.zeros(self.split_shape), np.zeros(self.split_shape)
         noise = 0.0 if self.grid is None else self.grid.noise_std**2
 
@@ -132,14 +131,9 @@ class PairwiseServer:
         for name in names:
             for (a, b), table in self._own(messages[name], codes[name]).items():
                 put(first[name] + a, first[name] + b, table, noise)
-        totals = self._products.totals({n: m.shares for n, m in shares.items()}) if shares else {}
-        for (one, other), total in totals.items():
-            assert self.grid is not None, "two parties' columns are pairs"
-            values = Release(total, self.grid).values
-            for (a, of_a), (b, of_b) in product(enumerate(codes[one]), enumerate(codes[other])):
-                block = values[a * self.width :, b * self.width :]
-                block = block[: of_a.shape[1], : of_b.shape[1]]
-                put(first[one] + a, first[other] + b, block, 2.0 * noise)
+        for (one, other), tables in products.items():
+            for a, b in np.ndindex(len(tables), len(tables[0])):
+                put(first[one] + a, first[other] + b, tables[a][b], 2.0 * noise)
         n_all = fmean(n_records.values())
         mixture = self._fit(
             [own for name in names for own in marginals[name]],

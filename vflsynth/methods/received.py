@@ -8,8 +8,11 @@ import numpy as np
 from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
+from vflsynth.networks.tilts import CODE_NORM
 from vflsynth.privacy.releases import Floats, Grid, Release
-from vflsynth.protocol.messages import ColumnTables, LatentTables
+from vflsynth.protocol import SERVER
+from vflsynth.protocol.messages import ColumnTables, LatentTables, StateCodes
+from vflsynth.secure import Code
 
 _ROUNDING = 1e-5
 """By which shares of 32 bits may miss a sum of 1."""
@@ -39,6 +42,46 @@ def states_of(message: ColumnTables | LatentTables, expected: int, width: int) -
             f"{expected} numbers from 1 to {width}"
         )
     return sizes
+
+
+def codes_of(message: ColumnTables | StateCodes, sizes: Sequence[int], width: int) -> list[Code]:
+    """Return the codes of columns' states, which nobody may have made longer than they may be.
+
+    Parameters
+    ----------
+    message : ColumnTables or StateCodes
+    sizes : sequence of int
+        States of every column.
+    width : int
+        Most coordinates of a code.
+
+    Raises
+    ------
+    ProtocolError
+        If they are others than there can be, naming the sender.
+    """
+    coordinates: list[int] = message.coordinates.tolist()
+    whose = "the server" if message.sender == SERVER else f"party {message.sender!r}"
+    what = f"{whose} sent codes of columns"
+    numbers = [size * own for size, own in zip(sizes, coordinates, strict=False)]
+    right = len(coordinates) == len(sizes) and all(0 < own <= width for own in coordinates)
+    if not right or len(message.codes) != sum(numbers):
+        raise ProtocolError(
+            f"{what} with {coordinates} coordinates, {len(message.codes)} numbers; expected those "
+            f"of {len(sizes)} columns, each from 1 to {width}, for {list(sizes)} states"
+        )
+    found = message.codes.cpu().numpy()
+    if not ((found >= -CODE_NORM) & (found <= CODE_NORM)).all():
+        raise ProtocolError(f"{what} from {found.min()} to {found.max()}; they have {CODE_NORM}")
+    parts = np.split(found, np.cumsum(numbers)[:-1])
+    codes = [own.reshape(n, -1) for own, n in zip(parts, sizes, strict=True)]
+    longest = max(int((code**2).sum(1).max()) for code in codes)
+    if longest > CODE_NORM**2:
+        raise ProtocolError(
+            f"{what} of squared norm {longest}; expected at most {CODE_NORM}², which the noise is "
+            "for"
+        )
+    return codes
 
 
 def tables_of(

@@ -509,14 +509,39 @@ class MaskedPoints(Message):
     when=When.BLOCK,
     slow=True,
     masked=True,
-    contents="one-hot latent states of the block's records (b, states), each number with a mask "
-    "that is drawn of the shared secret",
-    tells=_UNIFORM + " (`vflsynth.secure.products`)",
+    contents="codes of the states of the block's records (b, coordinates), each number with a mask "
+    "that is drawn of the shared secret; a proof that they are codes: places (b, columns), turned "
+    "by it, the sum of their pads, which are drawn of it, too; for the proofs of others tags of "
+    "all their places (b, places), a random seed and its seal",
+    tells=_UNIFORM + ", and whatever it does (`vflsynth.secure.products`, "
+    "`vflsynth.secure.membership`)",
 )
 class MaskedStates(Message):
-    """Masked one-hot codes of a block of records, shape (record, state)."""
+    """Masked codes of a block of records, and `vflsynth.secure.Proof`."""
 
-    states: Tensor = holds(_STEPS, "record", "state")
+    numbers: Tensor = holds(_STEPS, "record", "coordinate")
+    places: Tensor = holds(torch.int16, "record", "column")
+    openings: Tensor = holds(torch.int64, "verifier")
+    tags: Tensor = holds(torch.int64, "record", "place")
+    seed: Tensor = holds(torch.uint8, 32)
+    seal: Tensor = holds(torch.uint8, 32)
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.NETWORKS,
+    when=When.ONCE,
+    contents="seeds of the other parties' tags of every block, with their seals, and a hash of the "
+    "tags that each of them sent",
+    tells="random numbers: with these the party computes the tags itself, and ends the run if "
+    "others were sent (`vflsynth.secure.membership`)",
+)
+class VerifierSeeds(Message):
+    """What a party is told of its verifiers after the last block: `vflsynth.secure.Challenge`."""
+
+    seeds: Tensor = holds(torch.uint8, "verifier", "block", 32)
+    seals: Tensor = holds(torch.uint8, "verifier", "block", 32)
+    digests: Tensor = holds(torch.uint8, "verifier", 32)
 
 
 @message(
@@ -648,8 +673,8 @@ class LatentTree(Message):
     when=When.ONCE,
     slow=True,
     contents="sums of products of codes of all pairs of the party's columns, with discrete "
-    "Gaussian noise, in whole steps; kinds and numbers of states (columns,), their shares and the "
-    "number of records by the published histograms",
+    "Gaussian noise, in whole steps; kinds and numbers of states (columns,), their shares, codes "
+    "and the number of records by the published histograms",
     tells="published; the privacy ledger counts it",
 )
 class ColumnTables(Message):
@@ -657,15 +682,37 @@ class ColumnTables(Message):
 
     `counts` are whole numbers of steps, int64; `sizes` are the columns' numbers of states, shape
     (column,); `shares` are those of all states, float64, column by column; `kinds`, shape
-    (column,), say whether states are ordered: codes follow from both (`vflsynth.networks.tilts`).
-    `n_records`, shape (1,), is what the party's histograms say.
+    (column,), say whether states are ordered. Codes follow from both (`vflsynth.networks.tilts`):
+    `coordinates`, shape (column,), are how many numbers one has, and `codes` are those of all
+    states, column by column. `n_records`, shape (1,), is what the party's histograms say.
     """
 
     counts: Tensor = holds(torch.int64, "product")
     sizes: Tensor = holds(torch.int64, "column")
     shares: Tensor = holds(torch.float64, "state")
     kinds: Tensor = holds(torch.int64, "column")
+    coordinates: Tensor = holds(torch.int64, "column")
+    codes: Tensor = holds(torch.int64, "number")
     n_records: Tensor = holds(torch.float64, 1)
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.RECORDS,
+    when=When.ONCE,
+    contents="numbers of states and coordinates, and codes, of all parties' columns",
+    tells="a function of the noisy histograms: how many records have each state, about",
+)
+class StateCodes(Message):
+    """The codes that records are masked as, of all parties by name, column by column.
+
+    `sizes` and `coordinates` have shape (column,); `codes` are those of all states of a column,
+    one after the other.
+    """
+
+    sizes: Tensor = holds(torch.int64, "column")
+    coordinates: Tensor = holds(torch.int64, "column")
+    codes: Tensor = holds(torch.int64, "number")
 
 
 @message(

@@ -2,11 +2,14 @@
 
 Parties share a secret that the server lacks; messages go through the server alone. Nobody sees a
 record of another: what is sent is hidden by masks of that secret, and what comes out has every
-party's noise. `products` has the tables of all pairs of columns, `rotations` the random features
-of joint records. Both say who sees what, and why.
+party's noise. `products` has the tables of all pairs of columns, of numbers that are proved to be
+codes of columns' states in `membership`, `rotations` the random features of joint records. All say
+who sees what, and why.
 """
 
-from vflsynth.secure.products import Pair, ProductParty, ProductServer, pairs_of
+from vflsynth.secure.codebook import Code, Codebook, Pair, pairs_of
+from vflsynth.secure.membership import Challenge, Proof
+from vflsynth.secure.products import MaskedBlock, ProductParty, ProductServer, product_blocks
 from vflsynth.secure.ring import Arithmetic, Masks, record_blocks
 from vflsynth.secure.rotations import (
     BITS,
@@ -25,10 +28,15 @@ from vflsynth.secure.rotations import (
 __all__ = [
     "BITS",
     "Arithmetic",
+    "Challenge",
+    "Code",
+    "Codebook",
+    "MaskedBlock",
     "Masks",
     "Pair",
     "ProductParty",
     "ProductServer",
+    "Proof",
     "RotationParty",
     "RotationServer",
     "Turning",
@@ -38,6 +46,7 @@ __all__ = [
     "largest_product",
     "pairs_of",
     "points",
+    "product_blocks",
     "record_blocks",
     "turns_of",
     "unit",

@@ -34,6 +34,19 @@ class Once:
             )
         self._sent += 1
 
+    def ended(self) -> None:
+        """Refuse what comes after the records before they were sent.
+
+        Raises
+        ------
+        ProtocolError
+            If some were not, or the sum was.
+        """
+        if self._sent != self.n_blocks or self._shared:
+            raise ProtocolError(
+                f"party {self.party!r} was asked to go on before it had sent all records, or twice"
+            )
+
     def shares(self) -> None:
         """Note that the sum is about to be sent.
 
@@ -42,9 +55,5 @@ class Once:
         ProtocolError
             Before all blocks were sent, or for the second time.
         """
-        if self._sent != self.n_blocks or self._shared:
-            raise ProtocolError(
-                f"party {self.party!r} was asked for its shares before it had sent all records, or "
-                "twice"
-            )
+        self.ended()
         self._shared = True

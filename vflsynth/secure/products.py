@@ -1,13 +1,15 @@
 """Products of matrices whose records several parties hold, of which nobody sees anything else.
 
-Party i holds a matrix X_i of whole numbers, one row per record: one-hot codes of its columns, say,
-whose products with those of another party are all two-way tables of the two. The parties share a
-secret that the server lacks, and compute modulo 2^32 or 2^64.
+Party i holds a matrix X_i of whole numbers, one row per record: the codes of its columns' states,
+one-hot ones, say, whose products with those of another party are all two-way tables of the two. The
+parties share a secret that the server lacks, and compute modulo 2^32 or 2^64.
 
 1. Of the secret every party draws all masks M_i, uniform and as large as X_i, and for each pair of
    parties a uniform R_ij.
-2. Party i sends ``Y_i = X_i + M_i`` to the server.
-3. The parties of each pair i < j send to the server, with their own noise N::
+2. Party i sends ``Y_i = X_i + M_i`` to the server, with a proof that these are codes, see
+   `vflsynth.secure.membership`.
+3. When all records were sent, and each party agreed with the proofs' tags, the parties of each pair
+   i < j send to the server, with their own noise N::
 
        C_i = -X_i^T M_j + R_ij + N_i
        C_j = -M_i^T (X_j + M_j) - R_ij + N_j
@@ -18,34 +20,40 @@ secret that the server lacks, and compute modulo 2^32 or 2^64.
 This is additive sharing with correlated randomness in which the parties' common secret deals the
 masks and the server multiplies. A dealer of Beaver's triples would have every masked matrix pass
 through the server to the other party, and a share of the product of masks besides; here each goes
-up once and nothing comes down.
+up once and no number that a record has a part in comes down.
 
-Who sees what, if everybody follows the protocol and no party tells the server the secret:
+Who sees what, if no party tells the server the secret:
 
-- A party receives nothing.
-- The server receives Y and C. M and R are uniform, independent, and unknown to it, so that all Y
-  and, of each pair, C_i are uniform and independent of each other and of every record; C_j is what
-  they and the noisy product leave for it. Whoever has the noisy product alone can therefore draw
-  what the server saw: draw Y and C_i uniformly, and subtract.
+- A party receives the others' codes, if they are not public anyway, and seeds and hashes of proofs.
+- The server receives Y, C and proofs. M and R are uniform, independent, and unknown to it, so that
+  all Y and, of each pair, C_i are uniform and independent of each other and of every record; C_j is
+  what they and the noisy product leave for it. Whoever has the noisy product alone can therefore
+  draw what the server saw: draw Y and C_i uniformly, and subtract.
 - Without R, ``C_i`` would be noisy equations of X_i for a party that learns them; without M, Y_i
   is X_i.
 - Noise is added by both parties of a pair in full. Either can subtract its own from what is
   published, and what is left has the other's.
+- **That holds whatever the server does, and whatever other parties do.** A party sends every block
+  once and its shares once. A server that multiplies anything else has masks that do not cancel. A
+  party's numbers are codes of its columns, or the run ends, but with probability 2^-33; shares that
+  are wrong are what it knows away from right ones.
 
 Nothing is hidden from a party and the server together. Several parties together learn no more than
-the published products, with the noise of one honest party. A party's numbers are taken to be in
-their range, which nobody can see: one that enlarges a record's reads it from the published product.
+the published products, with the noise of one honest party.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import combinations
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from vflsynth.exceptions import ProtocolError
+from vflsynth.secure.codebook import Codebook, Pair
+from vflsynth.secure.membership import Challenge, Proof, Proofs, Verification
 from vflsynth.secure.once import Once
 from vflsynth.secure.ring import (
     Arithmetic,
@@ -58,60 +66,86 @@ from vflsynth.secure.ring import (
     to_ring,
 )
 
-Pair = tuple[str, str]
+
+def product_blocks(n_records: int, n_columns: Mapping[str, int], n_states: int) -> list[slice]:
+    """Divide records into the blocks that messages hold, by public numbers.
+
+    Parameters
+    ----------
+    n_records : int
+    n_columns : mapping of party name to int
+    n_states : int
+        Most states, and so coordinates, of a column.
+    """
+    total = sum(n_columns.values())
+    tags = {name: 2 * (total - own) * (n_states + 1) for name, own in n_columns.items()}
+    return record_blocks(n_records, max(own * n_states + tags[n] for n, own in n_columns.items()))
 
 
-def pairs_of(names: Iterable[str]) -> list[Pair]:
-    """Return all pairs of parties, in the order in which shares hold them."""
-    return list(combinations(sorted(names), 2))
+@dataclass(frozen=True, slots=True)
+class MaskedBlock:
+    """What a party sends of a block of records.
+
+    Parameters
+    ----------
+    numbers : Tensor of int32 or int64, shape (record, coordinate)
+        Y.
+    proof : Proof
+        That these are codes; and what other parties' proofs need.
+    """
+
+    numbers: Tensor
+    proof: Proof
 
 
 class ProductParty:
-    """One party's side: its matrix, block of records by block of records.
+    """One party's side: its records' codes, block of records by block of records.
 
     Parameters
     ----------
     name : str
-    matrix : int64 array, shape (record, column)
+    states : int64 array, shape (record, column)
         The party's, rows as all parties have them.
-    widths : mapping of party name to int
-        Columns of all parties' matrices.
+    codebook : Codebook
     secret : bytes
         What the parties share and the server lacks, new in every run.
     arithmetic : Arithmetic
         Units are those of the products.
-    n_dummies : int, default=0
-        Records of zeros that are added, as many at every party: they change no product.
+    blocks : sequence of slice
+        From `product_blocks`, of all records, dummies included.
     """
 
     def __init__(
         self,
         name: str,
-        matrix: npt.NDArray[np.int64],
-        widths: Mapping[str, int],
+        states: npt.NDArray[np.int64],
+        codebook: Codebook,
         secret: bytes,
         arithmetic: Arithmetic,
-        n_dummies: int = 0,
+        blocks: Sequence[slice],
     ) -> None:
-        self.name, self.widths, self.arithmetic = name, dict(widths), arithmetic
-        self.matrix = np.pad(matrix, ((0, n_dummies), (0, 0)))
-        self.pairs = [pair for pair in pairs_of(widths) if name in pair]
-        self._ranks = {party: rank for rank, party in enumerate(sorted(widths))}
-        self._masks = Masks(secret)
-        self._blocks = record_blocks(len(self.matrix), max(widths.values()))
-        self._once = Once(name, len(self._blocks))
+        self.name, self.codebook, self.arithmetic = name, codebook, arithmetic
+        self.pairs = [pair for pair in codebook.pairs if name in pair]
+        n_dummies = blocks[-1].stop - len(states)
+        # Dummies are zeros, which change no product.
+        self.matrix = np.pad(codebook.encode(name, states), ((0, n_dummies), (0, 0)))
+        sizes = [len(code) for code in codebook.codes[name]]
+        padded = np.concatenate([states, np.full((n_dummies, len(sizes)), sizes, np.int64)])
+        self._ranks = {party: rank for rank, party in enumerate(codebook.codes)}
+        self._masks, self._blocks = Masks(secret), blocks
+        self._proofs = Proofs(name, padded, codebook, secret, blocks, self._mask)
+        self._once, self._checked = Once(name, len(blocks)), False
         self._corrections = [
-            np.zeros((widths[first], widths[second]), arithmetic.ring)
-            for first, second in self.pairs
+            np.zeros([codebook.widths[end] for end in pair], arithmetic.ring) for pair in self.pairs
         ]
 
     @property
     def n_shares(self) -> int:
         """Cells of the products that this party takes part in."""
-        return sum(self.widths[first] * self.widths[second] for first, second in self.pairs)
+        return sum(correction.size for correction in self._corrections)
 
-    def mask(self, block: int) -> Tensor:
-        """Return Y of the next block of records.
+    def mask(self, block: int) -> MaskedBlock:
+        """Return Y of the next block of records, with its proof.
 
         Raises
         ------
@@ -120,13 +154,25 @@ class ProductParty:
         """
         self._once.block(block)
         own = to_ring(self.matrix[self._blocks[block]], self.arithmetic.ring)
-        masked = own + self._mask(self.name, block, len(own))
+        masked = own + self._mask(self.name, block)
         for correction, (first, second) in zip(self._corrections, self.pairs, strict=True):
             if first == self.name:
-                correction -= column_products(own, self._mask(second, block, len(own)))
+                correction -= column_products(own, self._mask(second, block))
             else:
-                correction -= column_products(self._mask(first, block, len(own)), masked)
-        return tensor_of(masked)
+                correction -= column_products(self._mask(first, block), masked)
+        return MaskedBlock(tensor_of(masked), self._proofs.prove(block))
+
+    def check(self, challenge: Challenge) -> None:
+        """Agree with the tags that other parties sent of this party's records.
+
+        Raises
+        ------
+        ProtocolError
+            If the server got others, naming the party; or before all blocks were sent.
+        """
+        self._once.ended()
+        self._proofs.check(challenge)
+        self._checked = True
 
     def shares(self, noise: npt.NDArray[np.int64]) -> Tensor:
         """Return C of all pairs that the party is one of, one after the other.
@@ -139,43 +185,50 @@ class ProductParty:
         Raises
         ------
         ProtocolError
-            Before all blocks were sent, or for the second time.
+            Before all blocks were sent and tags were agreed with, or for the second time.
         """
+        self._once.ended()
+        if not self._checked:
+            raise ProtocolError(
+                f"party {self.name!r} was asked for its shares before it was told of its verifiers"
+            )
         self._once.shares()
         corrections = [correction.ravel() for correction in self._corrections]
         zeros = [self._zero_share(pair, c.shape) for pair, c in zip(self.pairs, corrections)]
         return self.arithmetic.share(np.concatenate(corrections), np.concatenate(zeros), noise)
 
-    def _mask(self, party: str, block: int, n_rows: int) -> Elements:
-        shape = n_rows, self.widths[party]
-        return self._masks.draw(f"matrix|{self._ranks[party]}|{block}", shape, self.arithmetic.ring)
+    def _mask(self, party: str, block: int) -> Elements:
+        rows = self._blocks[block]
+        shape = rows.stop - rows.start, self.codebook.widths[party]
+        label = f"{self.codebook.digest}|matrix|{self._ranks[party]}|{block}"
+        return self._masks.draw(label, shape, self.arithmetic.ring)
 
     def _zero_share(self, pair: Pair, shape: tuple[int, ...]) -> Elements:
         first, second = (self._ranks[party] for party in pair)
-        part = pair.index(self.name)
-        return self._masks.zero_share(f"products|{first}|{second}", 2, part, shape)
+        label = f"{self.codebook.digest}|products|{first}|{second}"
+        return self._masks.zero_share(label, 2, pair.index(self.name), shape)
 
 
 class ProductServer:
-    """The server's side: it multiplies what is masked.
+    """The server's side: it multiplies what is masked, and checks the proofs.
 
     Parameters
     ----------
-    widths : mapping of party name to int
-    n_records : int
+    codebook : Codebook
     arithmetic : Arithmetic
+    blocks : sequence of slice
+        From `product_blocks`.
     """
 
-    def __init__(self, widths: Mapping[str, int], n_records: int, arithmetic: Arithmetic) -> None:
-        self.widths, self.arithmetic = dict(widths), arithmetic
-        self.blocks = record_blocks(n_records, max(widths.values()))
-        self.pairs = pairs_of(widths)
+    def __init__(self, codebook: Codebook, arithmetic: Arithmetic, blocks: Sequence[slice]) -> None:
+        self.codebook, self.arithmetic, self.blocks = codebook, arithmetic, blocks
+        self._verification = Verification(codebook)
         self._products = {
-            (first, second): np.zeros((widths[first], widths[second]), arithmetic.ring)
-            for first, second in self.pairs
+            pair: np.zeros([codebook.widths[end] for end in pair], arithmetic.ring)
+            for pair in codebook.pairs
         }
 
-    def add(self, block: int, masked: Mapping[str, Tensor]) -> None:
+    def add(self, block: int, sent: Mapping[str, MaskedBlock]) -> None:
         """Multiply all pairs of a block.
 
         Raises
@@ -186,12 +239,20 @@ class ProductServer:
         rows, ring = self.blocks[block].stop - self.blocks[block].start, self.arithmetic.ring
         found = {
             name: elements_of(
-                masked.get(name), (rows, width), f"party {name!r} sent a masked matrix", ring
+                sent[name].numbers if name in sent else None,
+                (rows, width),
+                f"party {name!r} sent a masked matrix",
+                ring,
             )
-            for name, width in self.widths.items()
+            for name, width in self.codebook.widths.items()
         }
+        self._verification.add(found, {name: sent[name].proof for name in found})
         for (first, second), product in self._products.items():
             product += column_products(found[first], found[second])
+
+    def challenges(self) -> dict[str, Challenge]:
+        """Return what each party is told after the last block."""
+        return self._verification.challenges()
 
     def totals(self, shares: Mapping[str, Tensor]) -> dict[Pair, npt.NDArray[np.int64]]:
         """Return the noisy product of every pair, in steps.
@@ -199,13 +260,14 @@ class ProductServer:
         Raises
         ------
         ProtocolError
-            If a party sent what it must not, naming it.
+            If a party sent what it must not, or its proof does not hold, naming it.
         """
         totals = {pair: self.arithmetic.in_steps(p) for pair, p in self._products.items()}
-        for name in self.widths:
+        for name in self.codebook.codes:
             own = [pair for pair in totals if name in pair]
             sizes = [totals[pair].size for pair in own]
             found = elements_of(shares.get(name), (sum(sizes),), f"party {name!r} sent shares")
             for pair, part in zip(own, np.split(found, np.cumsum(sizes)[:-1]), strict=True):
                 totals[pair] += part.reshape(totals[pair].shape)
+        self._verification.conclude()
         return {pair: self.arithmetic.signed(total) for pair, total in totals.items()}

@@ -37,7 +37,7 @@ BLOCK_ELEMENTS = 1 << 20
 _CIPHER_BYTES = 16
 _LIMB = 16  # bits; products of two limbs, added 2^21 times, are exact in float64
 _LIMB_ROWS = 1 << 21
-_TYPES = {1: torch.uint8, 4: torch.int32, 8: torch.int64}
+_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Masks:

@@ -201,7 +201,12 @@ def that_wrap_around(n_cells):
             "MaskedPoints whose turns are int32",
         ),
         ({}, SumShares, lambda m: {"shares": m.shares[1:]}, "sent shares"),
-        (TREE, MaskedStates, lambda m: {"states": m.states[:, 1:]}, "sent a masked matrix"),
+        (TREE, MaskedStates, lambda m: {"numbers": m.numbers[:, 1:]}, "sent a masked matrix"),
+        (TREE, MaskedStates, lambda m: {"tags": m.tags[:, 1:]}, "sent tags"),
+        (PAIRS, MaskedStates, lambda m: {"places": m.places + 99}, "sent places"),
+        (PAIRS, MaskedStates, lambda m: {"numbers": m.numbers + 1}, "masked numbers that no"),
+        (TREE, MaskedStates, lambda m: {"numbers": m.numbers + 1}, "masked numbers that no"),
+        (PAIRS, ColumnTables, lambda m: {"codes": m.codes * 99}, "sent codes of columns from"),
         (TREE, SumShares, lambda m: {"shares": m.shares.float()}, "SumShares whose shares are fl"),
         (TREE, LatentTables, lambda m: {"sizes": m.sizes + 99}, "says that its latent"),
         (TREE, LatentTables, lambda m: {"sizes": m.sizes.double()}, "LatentTables whose sizes"),
@@ -427,6 +432,24 @@ def test_a_party_that_dies_before_its_release_has_paid_for_it(make_private_trial
     trial = make_private_trial()
     trial.run(ending((NoisyHistograms, 0)))
     assert len(account(trial, "party_1")) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "change", "says"),
+    [
+        (PAIRS, lambda m: {"tags": m.tags + 1}, "party 'party_1' sent other tags of the records"),
+        (TREE, lambda m: {"seed": m.seed ^ 1}, "as that of 'party_1' does not bear its seal"),
+        (TREE, lambda m: {"seal": m.seal ^ 1}, "as that of 'party_1' does not bear its seal"),
+    ],
+)
+def test_wrong_tags_of_a_party_s_records_are_what_that_party_refuses(
+    make_private_trial, more, change, says
+):
+    """Whoever sent them is named in its own log alone."""
+    trial = make_private_trial(budget=Budget(9.0, 1e-3), **more)
+    trial.run(changing(MaskedStates, lambda m: replace(m, **change(m)), "party_1"))
+    assert says in str(trial.outcome["party_2"])
+    assert "party 'party_2', step 0: stopped with ProtocolError" in str(trial.outcome["server"])
 
 
 @pytest.mark.parametrize(("more", "kind"), [({}, MaskedPoints), (TREE, MaskedStates)])

@@ -103,7 +103,7 @@ def test_what_is_as_declared_arrives(kind):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda value: value.to(torch.int16),
+        lambda value: value.to(torch.complex64),
         lambda value: value.unsqueeze(-1),
         lambda value: value[0],
         lambda value: value.ravel()[0].clone(),

@@ -1,6 +1,7 @@
-"""What a party gains by deviating from secure sums: a record of its choice; so say ledger and page.
+"""What a party gains by deviating from secure sums: of products the end of the run, of points a
+record of its choice; so say ledgers and page.
 
-The attacks succeed: nothing here keeps them off. If they fail one day, the ledger may promise more.
+The attack on points succeeds: nothing keeps it off. Should it fail, the ledger may promise more.
 """
 
 from pathlib import Path
@@ -10,26 +11,29 @@ import pytest
 
 from tests.unit.secure import test_products as products
 from tests.unit.secure import test_rotations as rotations
+from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import LatentTree, MeanEmbedding, PairwiseTables
 from vflsynth.mechanisms.base import Asked
 from vflsynth.mechanisms.discriminators import Discriminators
-from vflsynth.mechanisms.planning import DEVIATES
+from vflsynth.mechanisms.planning import DEVIATES, PROVED
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.secure import BITS, Arithmetic
+from vflsynth.secure.membership import Verification
 from vflsynth.secure.ring import bytes_of
 from vflsynth.secure.rotations import turns_of
 
 N, VICTIM, NOISE_STD = 400, 123, 30.0
 
 
-@pytest.mark.parametrize(("weight", "is_read"), [(1, False), (2**16, True)])
-def test_a_party_that_enlarges_a_record_s_codes_reads_the_other_s(weight, is_read):
+def table_of_enlarged_codes(weight, *, ends):
+    """What is published where a party counts the victim alone, so many times."""
     rng = np.random.default_rng(0)
-    codes = {"evil": rng.integers(0, 2, N), "honest": rng.integers(0, 8, (N, 4))}
-    honest = np.concatenate([np.eye(8, dtype=np.int64)[c] for c in codes["honest"].T], 1)
-    matrices = {"evil": np.eye(2, dtype=np.int64)[codes["evil"]], "honest": honest}
-    parties, server = products.made(matrices, Arithmetic.of(1e6, 0))
+    codebook = products.Codebook(
+        {"evil": products.one_hot([2]), "honest": products.one_hot([8] * 4)}
+    )
+    states = products.drawn(rng, codebook, N)
+    parties, server = products.made(states, codebook, Arithmetic.of(1e6, 0))
     matrix = parties["evil"].matrix
     if weight > 1:
         matrix[:] = weight * matrix[VICTIM] * (np.arange(N) == VICTIM)[:, None]
@@ -37,9 +41,23 @@ def test_a_party_that_enlarges_a_record_s_codes_reads_the_other_s(weight, is_rea
         name: rng.normal(0, NOISE_STD, own.n_shares).astype(np.int64)
         for name, own in parties.items()
     }
+    if ends:
+        with pytest.raises(ProtocolError, match="party 'evil' masked numbers that no record"):
+            products.ran(parties, server, noise)
+        return None
     (table,) = products.ran(parties, server, noise).values()
-    read = table[codes["evil"][VICTIM]].reshape(4, 8).argmax(1)
-    assert (read == codes["honest"][VICTIM]).all() == is_read
+    read = table[states["evil"][VICTIM, 0]].reshape(4, 8).argmax(1)
+    return bool((read == states["honest"][VICTIM]).all())
+
+
+def test_a_party_that_enlarges_a_record_s_codes_ends_the_run():
+    table_of_enlarged_codes(2**16, ends=True)
+
+
+def test_without_proofs_it_reads_the_other_s_values(monkeypatch):
+    monkeypatch.setattr(Verification, "conclude", lambda self: None)
+    assert not table_of_enlarged_codes(1, ends=False)
+    assert table_of_enlarged_codes(2**16, ends=False)
 
 
 @pytest.mark.parametrize(("weight", "is_read"), [(1, False), (2**10, True)])
@@ -71,18 +89,27 @@ def test_a_party_that_enlarges_a_record_s_point_reads_its_joint_angles(weight, i
     assert (errors.mean() < 0.1) == is_read
 
 
-@pytest.mark.parametrize("mechanism", [MeanEmbedding, PairwiseTables, LatentTree])
-def test_every_ledger_of_secure_sums_says_so(mechanism):
-    def ledger(parties):
-        columns = dict.fromkeys(parties, ColumnCounts(2))
-        asked = Asked(1000, Discriminators.PRIVATE, groups={name: [2] for name in parties})
-        made = mechanism(epsilon=1.0, delta=1e-5, public_schema=PublicSchema())
-        return made.plan(columns, asked).ledger
+def ledger(mechanism, parties):
+    columns = dict.fromkeys(parties, ColumnCounts(2))
+    asked = Asked(1000, Discriminators.PRIVATE, groups={name: [2] for name in parties})
+    made = mechanism(epsilon=1.0, delta=1e-5, public_schema=PublicSchema())
+    return made.plan(columns, asked).ledger
 
-    assert DEVIATES in ledger(["a", "b"]).not_protected_against
-    assert DEVIATES not in ledger(["a"]).not_protected_against
+
+def test_the_ledger_of_sums_of_points_says_so():
+    assert DEVIATES in ledger(MeanEmbedding, ["a", "b"]).not_protected_against
+    assert DEVIATES not in ledger(MeanEmbedding, ["a"]).not_protected_against
+
+
+@pytest.mark.parametrize("mechanism", [PairwiseTables, LatentTree])
+def test_ledgers_of_products_promise_it(mechanism):
+    found = ledger(mechanism, ["a", "b"])
+    assert DEVIATES not in found.not_protected_against
+    assert PROVED in found.protected_against
 
 
 def test_so_does_the_threat_model():
     page = Path(__file__).parents[3] / "docs" / "explanation" / "threat-model.md"
-    assert "ε protects parties from each other only as long as" in page.read_text(encoding="utf-8")
+    assert "`MeanEmbedding` protects parties from each other only as long as" in page.read_text(
+        encoding="utf-8"
+    )

@@ -15,6 +15,7 @@ from scipy.stats import chi2_contingency, chisquare
 from vflsynth.secure import (
     BITS,
     Arithmetic,
+    Codebook,
     Masks,
     ProductParty,
     ProductServer,
@@ -24,9 +25,10 @@ from vflsynth.secure import (
     turns_of,
 )
 from vflsynth.secure import ring as ring_module
+from vflsynth.secure.membership import weights_of
 from vflsynth.secure.ring import column_products, elements_from, to_ring
 
-N_RUNS = 300
+N_RUNS, N_PRODUCTS = 300, 100
 SHIFT = 9
 LEAST_P = 1e-6
 ANGLES, WIDE = np.dtype(np.uint16), np.dtype(np.uint64)
@@ -39,7 +41,9 @@ def small_blocks(monkeypatch):
 
 def raw(tensor):
     """Elements of a message, whatever their ring."""
-    return tensor.numpy().view({1: np.uint8, 4: np.uint32, 8: np.uint64}[tensor.element_size()])
+    return tensor.numpy().view(
+        {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[tensor.element_size()]
+    )
 
 
 class Seen:
@@ -75,37 +79,91 @@ class Seen:
 
 # -- products --------------------------------------------------------------------------------------
 
-N, WIDTH = 25, 4
+N, WIDTH, CODES = 25, 4, 255
+
+
+def codes():
+    """So many that there are 256 places, zero included, and every place is a byte."""
+    drawn = np.random.default_rng(0).integers(-(2**20), 2**20, (CODES, WIDTH))
+    drawn[0] = 1, 0, 2**20, -(2**20)
+    return drawn
 
 
 def nobody():
-    """Nobody has any of the categories, at any of the parties."""
-    return {name: np.zeros((N, WIDTH), np.int64) for name in "abc"}
+    """Nobody has any of the categories, at any of the parties: all records are zero."""
+    return {name: np.zeros((0, 1), np.int64) for name in "abc"}
 
 
 def everybody():
     """Everybody has the same category, and numbers as large as can be."""
-    return {name: np.tile([1, 0, 2**20, -(2**20)], (N, 1)) for name in "abc"}
+    return {name: np.zeros((N, 1), np.int64) for name in "abc"}
 
 
-def server_of_products(matrices):
+def proved(seen, parties, sent, block, numbers, before):
+    """What proofs say, and what a server makes of them that guesses all records and turns right."""
+    rows = parties["a"]._blocks[block]
+    n_rows = rows.stop - rows.start
+    entries = {}
+    for prover, party in parties.items():
+        own = party._proofs
+        turns = own._turns(prover, block)
+        order = (np.arange(CODES + 1) - turns.astype(int)) % (CODES + 1)
+        masks = numbers[prover] - to_ring(party.matrix[rows], np.dtype(np.uint32))
+        guessed = to_ring(own._places[prover].entries[0][order], masks.dtype) + masks[:, None]
+        entries[prover] = guessed.astype(WIDE)
+        places = raw(sent[prover].proof.places)
+        seen.add("places", places, 8)
+        if block:
+            n = min(n_rows, len(before["places", prover]))
+            seen.add("places of blocks", (places[:n] - before["places", prover][:n]) % 256, 8)
+        before["places", prover] = places
+    left = {}
+    for verifier in parties:
+        provers = [name for name in parties if name != verifier]
+        proof = sent[verifier].proof
+        tags = raw(proof.tags).reshape(n_rows, 2, CODES + 1)
+        seen.add("tags", tags, 64)
+        for number, prover in enumerate(provers):
+            rank = list(parties).index(prover)
+            weights = weights_of(bytes(proof.seed.numpy()), rank, numbers[prover])
+            weighed = (entries[prover] * weights[:, None]).sum(2, dtype=WIDE)
+            left[verifier, prover] = tags[:, number] - weighed
+            seen.add("tags, guessed", left[verifier, prover], 64)
+            if block:
+                n = min(n_rows, len(before[verifier, prover]))
+                of_blocks = left[verifier, prover][:n] - before[verifier, prover][:n]
+                seen.add("tags of blocks, guessed", of_blocks, 64)
+            before[verifier, prover] = left[verifier, prover]
+            others = [name for name in parties if name != prover]
+            seen.add("openings", raw(sent[prover].proof.openings)[others.index(verifier)], 64)
+    for prover in parties:
+        one, other = (left[name, prover] for name in parties if name != prover)
+        seen.add("tags of two verifiers, guessed", one - other, 64)
+
+
+def server_of_products(states):
     seen = Seen()
     arithmetic = Arithmetic.of(2.0**30, SHIFT)
     top = np.uint64(2**arithmetic.n_bits - 1)
-    names, widths = list(matrices), dict.fromkeys(matrices, WIDTH)
-    for run in range(N_RUNS):
+    names, codebook = list(states), Codebook({name: [codes()] for name in states})
+    blocks = [slice(0, 9), slice(9, 18), slice(18, N)]
+    for run in range(N_PRODUCTS):
         secret = b"products %d" % run
         parties = {
-            name: ProductParty(name, matrix, widths, secret, arithmetic)
-            for name, matrix in matrices.items()
+            name: ProductParty(name, own, codebook, secret, arithmetic, blocks)
+            for name, own in states.items()
         }
-        server = ProductServer(widths, N, arithmetic)
-        masked = defaultdict(list)
-        for block in range(len(server.blocks)):
+        server = ProductServer(codebook, arithmetic, blocks)
+        masked, before = defaultdict(list), {}
+        for block in range(len(blocks)):
             sent = {name: party.mask(block) for name, party in parties.items()}
             server.add(block, sent)
+            numbers = {name: raw(own.numbers) for name, own in sent.items()}
+            proved(seen, parties, sent, block, numbers, before)
             for name in names:
-                masked[name].append(raw(sent[name]))
+                masked[name].append(numbers[name])
+        for name, challenge in server.challenges().items():
+            parties[name].check(challenge)
         for name in names:
             seen.add(f"masked {name}", np.concatenate(masked[name]), 32)
             seen.add(f"blocks of {name}", masked[name][0] - masked[name][1], 32)
@@ -116,7 +174,7 @@ def server_of_products(matrices):
         for name in names:
             seen.add(f"shares of {name}", shares[name], arithmetic.n_bits)
             for place, (first, second) in enumerate(parties[name].pairs):
-                guess = to_ring(matrices[first], arithmetic.ring)
+                guess = to_ring(parties[first].matrix, arithmetic.ring)
                 if name == second:  # its correction is -M_i^T Y_j
                     guess = joined[first] - guess
                 product = arithmetic.in_steps(column_products(guess, joined[second])).ravel()
@@ -223,16 +281,6 @@ def test_everything_received_is_uniform_whatever_the_records_are(role):
 # -- planted bugs ----------------------------------------------------------------------------------
 
 
-def without(patch, label):
-    honest = Masks.draw
-
-    def draw(self, asked, shape, ring, start=0):
-        drawn = honest(self, asked, shape, ring, start)
-        return np.zeros_like(drawn) if asked.startswith(label) else drawn
-
-    patch.setattr(Masks, "draw", draw)
-
-
 def labelled_without(patch, word, end=""):
     honest = Masks.draw
 
@@ -253,15 +301,35 @@ def labelled(patch, change):
 
 
 def plant_no_mask(patch):
-    without(patch, "matrix")
+    labelled_without(patch, "matrix")
 
 
 def plant_a_party_without_mask(patch):
-    without(patch, "matrix|1")
+    labelled_without(patch, "matrix|1")
 
 
 def plant_one_mask_for_all_blocks(patch):
-    labelled(patch, lambda label: label.rsplit("|", 1)[0] if label[0] == "m" else label)
+    labelled(patch, lambda label: re.sub(r"(matrix\|\d)\|\d+", r"\1", label))
+
+
+def plant_no_turns(patch):
+    labelled_without(patch, "turns")
+
+
+def plant_one_turn_for_all_blocks(patch):
+    labelled(patch, lambda label: re.sub(r"(turns\|\d)\|\d+", r"\1", label))
+
+
+def plant_no_pads(patch):
+    labelled_without(patch, "pads")
+
+
+def plant_one_pad_for_all_blocks(patch):
+    labelled(patch, lambda label: re.sub(r"(pads\|\d\|\d)\|\d+", r"\1", label))
+
+
+def plant_one_pad_for_all_verifiers(patch):
+    labelled(patch, lambda label: re.sub(r"pads\|\d", "pads", label))
 
 
 def plant_one_dither_for_all_blocks(patch):
@@ -278,7 +346,7 @@ def plant_one_mask_of_points_for_all_blocks(patch):
 
 
 def plant_one_mask_for_all_parties(patch):
-    labelled(patch, lambda label: "matrix|" + label[9:] if label[0] == "m" else label)
+    labelled(patch, lambda label: re.sub(r"matrix\|\d", "matrix", label))
 
 
 def plant_no_part_of_zero(patch):
@@ -318,6 +386,11 @@ def plant_no_dither(patch):
         (server_of_products, plant_a_party_without_mask),
         (server_of_products, plant_one_mask_for_all_blocks),
         (server_of_products, plant_one_mask_for_all_parties),
+        (server_of_products, plant_no_turns),
+        (server_of_products, plant_one_turn_for_all_blocks),
+        (server_of_products, plant_no_pads),
+        (server_of_products, plant_one_pad_for_all_blocks),
+        (server_of_products, plant_one_pad_for_all_verifiers),
         (server_of_products, plant_no_part_of_zero),
         (server_of_products, plant_bits_that_tell_how_often_shares_went_around),
         (server_of_rotations, plant_no_points_masked),

@@ -22,10 +22,11 @@ from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.contingency import exact_tables
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.events import releases_in
-from vflsynth.privacy.secure_sums import unit_arithmetic, unit_grid
+from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import Transcript
 from vflsynth.protocol.messages import LatentTables, MaskedReal
 from vflsynth.run import Options, local
+from vflsynth.secure import ProductServer
 
 SCHEMA = PublicSchema(
     dtypes="given",
@@ -289,11 +290,9 @@ def test_a_party_that_adds_none_is_noticed(frames, monkeypatch, party):
 
 
 def test_a_forgotten_party_is_noticed(frames, monkeypatch):
-    honest = LatentTreeServer.publish
+    honest = ProductServer.totals
     monkeypatch.setattr(
-        LatentTreeServer,
-        "publish",
-        lambda self, tables, shares, rng: honest(self, tables, {"bank": shares["bank"]}, rng),
+        ProductServer, "totals", lambda self, shares: honest(self, {"bank": shares["bank"]})
     )
     with pytest.raises(ProtocolError, match="party 'clinic' sent shares: nothing"):
         fit(frames)
@@ -395,10 +394,11 @@ def test_only_declared_messages_cross(frames, monkeypatch):
         "EncodedSizes",
         "LatentTables",
         "MaskedStates",
+        "VerifierSeeds",
         "SumShares",
         "LatentTree",
     }
-    for once in ("LatentTables", "MaskedStates", "SumShares", "LatentTree"):
+    for once in ("LatentTables", "MaskedStates", "VerifierSeeds", "SumShares", "LatentTree"):
         assert kinds.count(once) == 2
     assert synth.transcript_ is not None
 
@@ -413,7 +413,7 @@ def test_after_the_release_a_party_has_no_codes(frames):
 
 def a_server(n_groups):
     grid = unit_grid(2.0)
-    return LatentTreeServer(n_groups, 4, 10, grid, unit_arithmetic(10, grid, 2))
+    return LatentTreeServer(n_groups, 4, 10, grid)
 
 
 @pytest.mark.parametrize("sizes", [[3], [3, 5], [0, 3], [2, 2, 2]])

@@ -1,0 +1,381 @@
+r"""Proofs that what a party masked are codes of its columns' states, which nobody sees.
+
+A party sends its records under masks M, in which nobody would see numbers that no code has. So each
+party, here the *prover*, shows every other, a *verifier*, by way of the server that each column of
+each record is one of the m - 1 codes that are public, or zero. Of one record and column:
+
+1. Of the secret that the parties share and the server lacks all draw a turn a in 0, ..., m - 1, and
+   for each verifier m pads, uniform modulo 2^64.
+2. The prover, whose code is number s, sends Y, which is code s + M, the *place* ``p = (s + a) mod
+   m``, and the pad of that place: added up over all columns and records of a block, the *opening*.
+3. A verifier draws a seed, which the prover does not know, and of it weights w, uniform modulo
+   2^64. It sends the seed and, for every place q, the *tag* ``<w, code (q - a) mod m + M> + pad of
+   q``, where code m - 1 is zero and numbers are counted in 32 bits.
+4. When all records were sent, the server tells the prover seeds, and a hash of the tags it got. The
+   prover computes the tags, and ends the run if the server has others. Only then it sends shares.
+5. The server adds up the tags of the places that it was sent. Less the opening, that must be ``<w,
+   Y>``. If it is not, the server ends the run before anything is published.
+
+**A prover that deviates.** If one of the numbers that it masked is none of the column's, what must
+be equal differs by a sum of weights times numbers of up to 32 bits, not all zero, plus what it
+chose without knowing a weight. That is zero with probability at most 2^-33. Whatever place it sends
+stands for a code. So every record of an honest party is multiplied by codes, or the run ends.
+
+**A verifier that deviates** knows turns and pads, and could send wrong tags for some of a record's
+states: whether the run ends would tell which state it has. Step 4 ends it whatever the state is.
+
+**The server** receives places, which are uniform, since turns are; tags, which pads make uniform,
+and independent of all else, but for those of the places that it got, of which the opening tells the
+sum, which it could compute. It learns nothing, whatever it does: parties take two things from it.
+Codes of the others enter the label of all masks, so that of other codes than all have nothing
+cancels; and seeds bear their verifier's seal, an HMAC under the parties' secret. A prover answers
+tags by going on or not, and tags of an honest verifier are all known to the server.
+
+Source: lookups by one-time pads; message authentication codes modulo 2^(k + s) as in SPDZ2k (Cramer
+et al. 2018), which here check a public list instead of a product. A proof by fully linear PCPs
+(Boneh et al. 2019) would be shorter, and takes a field and rounds.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+from itertools import permutations
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from vflsynth._random import derive
+from vflsynth.exceptions import ProtocolError
+from vflsynth.secure.codebook import Code, Codebook
+from vflsynth.secure.ring import Elements, Masks, elements_of, tensor_of, to_ring
+
+SEED_BYTES = 32
+
+PLACES = np.dtype(np.uint16)
+WIDE, HALF, BYTES = np.dtype(np.uint64), np.dtype(np.uint32), np.dtype(np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a party sends beside its masked numbers of a block, as prover and as verifier.
+
+    Parameters
+    ----------
+    places : Tensor of int16, shape (record, column)
+    openings : Tensor of int64, shape (verifier,)
+        For all other parties, by name.
+    tags : Tensor of int64, shape (record, place)
+        Of all places of all other parties, by name.
+    seed, seal : Tensor of uint8, shape (32,)
+        What weights are drawn of, and an HMAC under the parties' secret.
+    """
+
+    places: Tensor
+    openings: Tensor
+    tags: Tensor
+    seed: Tensor
+    seal: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """What a party is told of its verifiers, all other parties by name, after the last block.
+
+    Parameters
+    ----------
+    seeds, seals : Tensor of uint8, shape (verifier, block, 32)
+    digests : Tensor of uint8, shape (verifier, 32)
+        SHA-256 of all tags of the party's places, as they came.
+    """
+
+    seeds: Tensor
+    seals: Tensor
+    digests: Tensor
+
+
+class Places:
+    """The places of one party's columns, and what stands at them.
+
+    Parameters
+    ----------
+    codes : sequence of int64 array, shape (state, coordinate)
+        Of each column.
+    """
+
+    def __init__(self, codes: Sequence[Code]) -> None:
+        self.entries = [np.pad(code, ((0, 1), (0, 0))) for code in codes]
+        self._sizes = np.array([len(own) for own in self.entries], np.uint64)
+        self._starts = np.cumsum([0, *(len(own) for own in self.entries)])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def n_columns(self) -> int:
+        """How many columns there are."""
+        return len(self.entries)
+
+    def turned(self, states: npt.NDArray[np.int64], turns: Elements) -> Elements:
+        """Return the places of states, shape (record, column)."""
+        return ((states.astype(WIDE) + turns) % self._sizes).astype(PLACES)
+
+    def turns(self, drawn: Elements) -> Elements:
+        """Make turns of 64-bit numbers, shape (record, column): uniform to 2^-50 or so."""
+        turns: Elements = drawn % self._sizes
+        return turns
+
+    def tags(self, turns: Elements, masks: Elements, weights: Elements) -> Elements:
+        """Return ``<w, code (q - a) mod m + M>`` of every record and place, without pads.
+
+        Parameters
+        ----------
+        turns : uint64 array, shape (record, column)
+        masks : array of the products' ring, shape (record, coordinate)
+        weights : uint64 array, shape (record, halves of coordinates)
+        """
+        tags = np.empty((len(turns), len(self)), WIDE)
+        first = 0
+        n_halves = masks.itemsize // HALF.itemsize
+        for column, entries in enumerate(self.entries):
+            size, width = entries.shape
+            own = slice(first, first + width)
+            numbers = (np.arange(size) - turns[:, [column]].astype(np.int64)) % size
+            masked = to_ring(entries, masks.dtype)[numbers] + masks[:, None, own]
+            weighed = halves(masked) * weights[:, None, n_halves * first : n_halves * own.stop]
+            start = self._starts[column]
+            tags[:, start : start + size] = weighed.sum(2, dtype=WIDE)
+            first = own.stop
+        return tags
+
+    def at(self, places: Elements, values: Elements) -> Elements:
+        """Return what values of all places are at some, one of every column, shape like these."""
+        chosen = places.astype(np.int64) + self._starts[:-1]
+        return np.take_along_axis(values, chosen, 1)
+
+    def received(self, tensor: Tensor | None, n_rows: int, what: str) -> Elements:
+        """Return places that came from anybody.
+
+        Raises
+        ------
+        ProtocolError
+            If there are more, fewer, or others than there are.
+        """
+        shape = n_rows, self.n_columns
+        found = elements_of(tensor, shape, what, PLACES)
+        if (found >= self._sizes).any():
+            raise ProtocolError(f"{what}: from {found.min()} to {found.max()}; there are no such")
+        return found
+
+
+def halves(elements: Elements) -> Elements:
+    """Return numbers of 32 bits that elements of a ring are made of, along the last axis."""
+    little = np.ascontiguousarray(elements).astype(elements.dtype.newbyteorder("<"), copy=False)
+    found: Elements = little.view(HALF.newbyteorder("<")).astype(WIDE)
+    return found
+
+
+def weights_of(seed: bytes, rank: int, elements: Elements) -> Elements:
+    """Draw a verifier's weights of a prover's masked numbers, as `halves` takes them apart.
+
+    Parameters
+    ----------
+    seed : bytes
+        Of the block.
+    rank : int
+        Of the prover among all parties.
+    elements : array of the products' ring, shape (record, coordinate)
+        Of the shape and size of what is weighed.
+    """
+    n_rows, width = elements.shape
+    shape = n_rows, width * elements.itemsize // HALF.itemsize
+    return Masks(seed).draw(f"weights|{rank}", shape, WIDE)
+
+
+class Proofs:
+    """A party's side: it proves, block by block, and lets others prove.
+
+    Parameters
+    ----------
+    name : str
+    states : int64 array, shape (record, column)
+        Number of every record's code; zero has the number of a column's codes.
+    codebook : Codebook
+    secret : bytes
+        The parties'.
+    blocks : sequence of slice
+    masks : callable
+        Returns what numbers of a party's block are masked with.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        states: npt.NDArray[np.int64],
+        codebook: Codebook,
+        secret: bytes,
+        blocks: Sequence[slice],
+        masks: Callable[[str, int], Elements],
+    ) -> None:
+        self.name, self._states, self._blocks, self._masks = name, states, blocks, masks
+        self._secret, self._drawn, self._of = secret, Masks(secret), codebook.digest
+        self._ranks = {party: rank for rank, party in enumerate(codebook.codes)}
+        self._others = [party for party in codebook.codes if party != name]
+        self._places = {party: Places(codes) for party, codes in codebook.codes.items()}
+
+    def prove(self, block: int) -> Proof:
+        """Return what goes to the server with a block of masked numbers."""
+        own, seed = self._places[self.name], secrets.token_bytes(SEED_BYTES)
+        places = own.turned(self._states[self._blocks[block]], self._turns(self.name, block))
+        openings = [
+            own.at(places, self._pads(other, self.name, block)).sum(dtype=WIDE)
+            for other in self._others
+        ]
+        tags = [self._tags(self.name, other, block, seed) for other in self._others]
+        return Proof(
+            tensor_of(places),
+            tensor_of(np.array(openings, WIDE)),
+            tensor_of(np.concatenate(tags, 1)),
+            tensor_of(np.frombuffer(seed, np.uint8).copy()),
+            tensor_of(np.frombuffer(self._seal(self.name, block, seed), np.uint8).copy()),
+        )
+
+    def check(self, challenge: Challenge) -> None:
+        """Compute the tags that others must have sent of this party's places.
+
+        Raises
+        ------
+        ProtocolError
+            If the server got other ones, or says so, naming the verifier.
+        """
+        what = f"party {self.name!r} was sent its verifiers'"
+        shape = len(self._others), len(self._blocks), SEED_BYTES
+        seeds = elements_of(challenge.seeds, shape, f"{what} seeds", BYTES)
+        seals = elements_of(challenge.seals, shape, f"{what} seals", BYTES)
+        digests = elements_of(challenge.digests, shape[::2], f"{what} digests", BYTES)
+        for other, own_seeds, own_seals, digest in zip(self._others, seeds, seals, digests):
+            hashed = sha256()
+            for block, (seed, seal) in enumerate(zip(map(bytes, own_seeds), map(bytes, own_seals))):
+                if not compare_digest(self._seal(other, block, seed), seal):
+                    raise ProtocolError(
+                        f"the seed that the server sent party {self.name!r} as that of {other!r} "
+                        "does not bear its seal"
+                    )
+                hashed.update(_bytes_of(self._tags(other, self.name, block, seed)))
+            if not compare_digest(hashed.digest(), bytes(digest)):
+                raise ProtocolError(
+                    f"party {other!r} sent other tags of the records of {self.name!r} than both "
+                    "can compute, or the server says so: they would tell what the records are"
+                )
+
+    def _turns(self, prover: str, block: int) -> Elements:
+        shape = self._n_rows(block), self._places[prover].n_columns
+        drawn = self._drawn.draw(f"{self._of}|turns|{self._ranks[prover]}|{block}", shape, WIDE)
+        return self._places[prover].turns(drawn)
+
+    def _pads(self, verifier: str, prover: str, block: int) -> Elements:
+        both = f"{self._ranks[verifier]}|{self._ranks[prover]}"
+        shape = self._n_rows(block), len(self._places[prover])
+        return self._drawn.draw(f"{self._of}|pads|{both}|{block}", shape, WIDE)
+
+    def _tags(self, verifier: str, prover: str, block: int, seed: bytes) -> Elements:
+        masks = self._masks(prover, block)
+        weights = weights_of(seed, self._ranks[prover], masks)
+        tags = self._places[prover].tags(self._turns(prover, block), masks, weights)
+        return tags + self._pads(verifier, prover, block)
+
+    def _seal(self, verifier: str, block: int, seed: bytes) -> bytes:
+        return derive(self._secret, f"{self._of}|seed|{self._ranks[verifier]}|{block}|{seed.hex()}")
+
+    def _n_rows(self, block: int) -> int:
+        rows = self._blocks[block]
+        return int(rows.stop - rows.start)
+
+
+class Verification:
+    """The server's side: it compares tags of the places that it was sent, and says so at the end.
+
+    Parameters
+    ----------
+    codebook : Codebook
+    """
+
+    def __init__(self, codebook: Codebook) -> None:
+        self._ranks = {party: rank for rank, party in enumerate(codebook.codes)}
+        self._places = {party: Places(codes) for party, codes in codebook.codes.items()}
+        self._hashes = {pair: sha256() for pair in permutations(codebook.codes, 2)}
+        self._seeds: dict[str, list[Elements]] = {name: [] for name in codebook.codes}
+        self._seals: dict[str, list[Elements]] = {name: [] for name in codebook.codes}
+        self._refuted: set[str] = set()
+
+    def add(self, numbers: Mapping[str, Elements], proofs: Mapping[str, Proof]) -> None:
+        """Check a block.
+
+        Parameters
+        ----------
+        numbers : mapping of party name to array, shape (record, coordinate)
+            As they came, masked.
+        proofs : mapping of party name to Proof
+
+        Raises
+        ------
+        ProtocolError
+            If a party sent what it must not, naming it. Not if a proof does not hold: before all
+            parties have answered, whether it does would tell a verifier what it wants to know.
+        """
+        n_rows = len(next(iter(numbers.values())))
+        places, openings, tags = {}, {}, {}
+        for name, proof in proofs.items():
+            what, others = f"party {name!r} sent", [p for p in self._ranks if p != name]
+            places[name] = self._places[name].received(proof.places, n_rows, f"{what} places")
+            opened = elements_of(proof.openings, (len(others),), f"{what} openings")
+            ends = np.cumsum([0, *(len(self._places[other]) for other in others)])
+            sent = elements_of(proof.tags, (n_rows, int(ends[-1])), f"{what} tags")
+            for number, (other, first, last) in enumerate(zip(others, ends, ends[1:])):
+                openings[other, name] = opened[number]
+                tags[name, other] = sent[:, first:last]
+            for kept, part in ((self._seeds, proof.seed), (self._seals, proof.seal)):
+                kept[name].append(elements_of(part, (SEED_BYTES,), f"{what} a seed", BYTES))
+        for (verifier, prover), own in tags.items():
+            self._hashes[verifier, prover].update(_bytes_of(own))
+            seed, masked = bytes(self._seeds[verifier][-1]), numbers[prover]
+            weighed = halves(masked) * weights_of(seed, self._ranks[prover], masked)
+            opened = self._places[prover].at(places[prover], own).sum(dtype=WIDE)
+            left = int(opened) - int(openings[verifier, prover]) - int(weighed.sum(dtype=WIDE))
+            if left % (1 << 64):
+                self._refuted.add(prover)
+
+    def challenges(self) -> dict[str, Challenge]:
+        """Return what each party is told after the last block."""
+        made = {}
+        for name in self._ranks:
+            others = [other for other in self._ranks if other != name]
+            digests = [self._hashes[other, name].digest() for other in others]
+            made[name] = Challenge(
+                tensor_of(np.stack([np.stack(self._seeds[other]) for other in others])),
+                tensor_of(np.stack([np.stack(self._seals[other]) for other in others])),
+                tensor_of(np.stack([np.frombuffer(d, np.uint8) for d in digests])),
+            )
+        return made
+
+    def conclude(self) -> None:
+        """Say whether all proofs hold, when all parties have sent their shares.
+
+        Raises
+        ------
+        ProtocolError
+            If one does not, naming the prover.
+        """
+        if self._refuted:
+            raise ProtocolError(
+                f"party {sorted(self._refuted)[0]!r} masked numbers that no record of its columns "
+                "has. Nothing is published: others' records could be read from it"
+            )
+
+
+def _bytes_of(tags: Elements) -> bytes:
+    return np.ascontiguousarray(tags).astype("<u8", copy=False).tobytes()
