@@ -86,7 +86,7 @@ def test_codes_of_labels_are_corners_of_a_simplex():
 @pytest.mark.parametrize("kind", [ORDERED, GATED])
 def test_codes_of_numbers_are_their_scores_and_squares(kind):
     shares = np.array([0.1, 0.2, 0.3, 0.15, 0.25])
-    code = column_code(shares, kind, 1.0)
+    code = column_code(shares, kind, 0.01)
     n_ordered = 5 - (kind == GATED)
     assert code.shape == (5, 2 + (kind == GATED))
     assert CODE_NORM - 3 < np.sqrt((code**2).sum(1).max()) <= CODE_NORM
@@ -108,6 +108,30 @@ def test_where_noise_is_little_numbers_have_the_codes_of_labels(kind):
     assert not np.array_equal(column_code(shares, kind, 0.002), labels)
 
 
+@pytest.mark.parametrize("kind", [ORDERED, GATED])
+def test_where_noise_is_much_all_numbers_have_codes_of_full_length(kind):
+    """In the direction of the functions that components differ in, the second ones weighing .6."""
+    shares = np.array([0.1, 0.2, 0.3, 0.15, 0.25])
+    code = column_code(shares, kind, 0.02)
+    n_ordered = 5 - (kind == GATED)
+    expected = np.zeros((5, 2 + (kind == GATED)))
+    basis = tilt_basis(torch.tensor(shares)[None].float(), [kind])[0, :2, :n_ordered].numpy()
+    expected[:n_ordered, :2] = basis.T * [1.0, 0.6]
+    if kind == GATED:
+        expected[:, 2] = 0.6 * ((np.arange(5) == 4) - 0.25) / math.sqrt(0.25 * 0.75)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(code / CODE_NORM, expected, atol=1.5 / CODE_NORM)
+
+
+@pytest.mark.parametrize("n_ordered", [1, 2, 3])
+def test_few_states_have_codes_however_much_noise_there_is(n_ordered):
+    shares = np.full(n_ordered + 1, 1 / (n_ordered + 1))
+    for noise in (0.001, 0.01, 1.0):
+        code = column_code(shares, GATED, noise)
+        assert len(np.unique(code, axis=0)) == n_ordered + 1
+        assert (code**2).sum(1).max() > 0.9 * CODE_NORM**2
+
+
 @pytest.mark.parametrize("kind", [CATEGORIES, ORDERED])
 def test_the_code_of_a_single_state_is_zero(kind):
     assert column_code(np.ones(1), kind, 1.0).tolist() == [[0]]
@@ -124,16 +148,17 @@ def test_a_correlation_of_numbers_has_much_less_noise_than_in_a_table():
             np.outer(means, means) / (np.linalg.norm(code, axis=1).max() ** 2)
         )
 
-    assert noise(np.eye(8)) > 2.2 * noise(column_code(shares, ORDERED, 1.0))
+    assert noise(np.eye(8)) > 2.2 * noise(column_code(shares, ORDERED, 0.01))
+    assert noise(np.eye(8)) > 3.8 * noise(column_code(shares, ORDERED, 1.0))
 
 
-@pytest.mark.parametrize("little", [0.0, 1.0])
+@pytest.mark.parametrize("noise", [0.0, 0.01, 1.0])
 @pytest.mark.parametrize("relation", NeighbouringRelation)
-def test_a_record_moves_the_products_of_all_pairs_by_their_sensitivity_at_most(relation, little):
+def test_a_record_moves_the_products_of_all_pairs_by_their_sensitivity_at_most(relation, noise):
     rng = np.random.default_rng(0)
     shares = [rng.dirichlet(np.ones(n)) + 1e-3 for n in (2, 5, 8, 1, 9)]
     kinds = [CATEGORIES, CATEGORIES, ORDERED, ORDERED, GATED]
-    codes = [column_code(own / own.sum(), kind, little) for own, kind in zip(shares, kinds)]
+    codes = [column_code(own / own.sum(), kind, noise) for own, kind in zip(shares, kinds)]
 
     def products(states):
         of = [code[state] for code, state in zip(codes, states)]

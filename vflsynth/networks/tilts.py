@@ -27,8 +27,11 @@ _DEGREE = 2
 _WEIGHTS = np.array([1.0, 0.6])
 """Of a score and its square in a code: the former says more, for the noise that it costs."""
 
-_LITTLE_NOISE = 0.1 / 8**2
-"""A tenth of a mean cell of two columns of eight states each."""
+_LITTLE_NOISE, _MUCH_NOISE = 0.1 / 8**2, 1.0 / 8**2
+"""A tenth of a mean cell of two columns of eight states each, and a whole one."""
+
+_SHORTEST = 1e-9
+"""Of what is made as long as all others; but for a single state nothing is shorter."""
 
 _ROUNDS = 30
 """Of proportional fitting; of fitted mixtures the cells' marginal is then kept to a millionth."""
@@ -85,7 +88,7 @@ def column_code(shares: Floats, kind: int, noise: float) -> Codes:
     Returns
     -------
     int64 array, shape (state, coordinate)
-        Of norm at most `CODE_NORM`, and about as long at the farthest states.
+        Of norm at most `CODE_NORM`.
 
     Notes
     -----
@@ -97,7 +100,10 @@ def column_code(shares: Floats, kind: int, noise: float) -> Codes:
     is known from the marginals.
 
     Where noise is little, numbers have the codes of labels, and products are whole tables: scores
-    do not tell which label goes with which number.
+    do not tell which label goes with which number. Where it is much, all numbers have codes of full
+    length: where scores are small they pay for those at the ends. Of eight states as frequent as
+    each other a correlation of scores then has .6 times the noise, but is mixed with relations of
+    higher degree, which less noise would show.
     """
     n_ordered = len(shares) if kind == ORDERED else len(shares) - 1
     if kind == CATEGORIES or noise < _LITTLE_NOISE:
@@ -108,7 +114,13 @@ def column_code(shares: Floats, kind: int, noise: float) -> Codes:
         code = np.zeros((len(shares), found.shape[1] + len(shares) - n_ordered))
         code[:n_ordered, : found.shape[1]] = found
         code[n_ordered:, found.shape[1] :] = 1.0
-        code -= (code.max(0) + code.min(0)) / 2.0 if code.size else 0.0
+        if noise < _MUCH_NOISE:
+            code -= (code.max(0) + code.min(0)) / 2.0 if code.size else 0.0
+        else:
+            missing = shares[n_ordered:]
+            code[:, found.shape[1] :] -= missing
+            code[:, found.shape[1] :] *= _WEIGHTS[1] / np.sqrt(missing * (1.0 - missing))
+            code /= np.maximum(np.linalg.norm(code, axis=1, keepdims=True), _SHORTEST)
     longest = np.sqrt((code**2).sum(1).max()) if code.size else 0.0
     scaled = code * (CODE_NORM / longest) if longest > 0.0 else np.zeros((len(shares), 1))
     found = np.trunc(scaled).astype(np.int64)  # towards zero, so that no code becomes longer
