@@ -309,10 +309,10 @@ def test_one_state_of_numbers_has_nothing_to_continue():
 def fitted(tables, marginals, noise, sampling=0.0, n_components=32):
     draw = torch.Generator().manual_seed(1)
     start = torch.randn((n_components, *marginals.shape), generator=draw)
-    split = torch.randn(tables.shape, generator=draw)
+    splits = torch.randn((2, *tables.shape), generator=draw)
     basis = tilt_basis(marginals, [CATEGORIES] * len(marginals))
     drawn = sampling * (noise > 0.0)
-    return fit_product_mixture(marginals, ONE_HOT, tables, noise, drawn, basis, start, split)
+    return fit_product_mixture(marginals, ONE_HOT, tables, noise, drawn, basis, start, splits)
 
 
 def known_cells(sizes=SIZES):
@@ -426,7 +426,7 @@ def message(**changes):
 
 def published(changes):
     server, told = PairwiseServer({"a": 2}, 4, 10, GRID, 2), {"a": message(**changes)}
-    drawn = torch.zeros(server.start_shape), torch.zeros(server.split_shape)
+    drawn = torch.zeros(server.start_shape), torch.zeros(server.splits_shape)
     return server.publish(told, server.codebook(told).codes, {}, *drawn)
 
 

@@ -57,8 +57,8 @@ class PublishPairs(Algorithm):
             self.channel.scatter(_codes_for(book))
             products = noisy_products(self.channel, book, self._terms)
         start = self._normal("start of the mixture", self.server.start_shape)
-        split = self._normal("split of the mixture", self.server.split_shape)
-        self.channel.scatter(self.server.publish(tables, book.codes, products, start, split))
+        splits = self._normal("splits of the mixture", self.server.splits_shape)
+        self.channel.scatter(self.server.publish(tables, book.codes, products, start, splits))
 
     def _normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
         return self._streams.normal(name, 0, shape)[0].float().cpu()

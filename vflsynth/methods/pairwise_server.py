@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
 from vflsynth.methods.received import check_distributions, codes_of, states_of, tables_of
-from vflsynth.networks.product_mixtures import ProductMixture, fit_product_mixture
+from vflsynth.networks.product_mixtures import N_SPLITS, ProductMixture, fit_product_mixture
 from vflsynth.networks.tilts import (
     CATEGORIES,
     CODE_NORM,
@@ -64,8 +64,12 @@ class PairwiseServer:
         return self.n_components, sum(self.n_columns.values()), self.width
 
     @property
-    def split_shape(self) -> tuple[int, ...]:
-        """Of the normal numbers that take all products apart."""
+    def splits_shape(self) -> tuple[int, ...]:
+        """Of the normal numbers that take all products apart, several times."""
+        return N_SPLITS, *self._products_shape
+
+    @property
+    def _products_shape(self) -> tuple[int, ...]:
         n_columns = sum(self.n_columns.values())
         return n_columns, self.width, n_columns, self.width
 
@@ -90,7 +94,7 @@ class PairwiseServer:
         codes: Mapping[str, Sequence[Codes]],
         products: Mapping[Pair, list[list[Floats]]],
         start: Tensor,
-        split: Tensor,
+        splits: Tensor,
     ) -> dict[str, Mixture]:
         """Put all products together and fit.
 
@@ -102,7 +106,7 @@ class PairwiseServer:
         products : mapping of pair of parties to list of list of float64 array
             From `vflsynth.methods.products.noisy_products`; empty if there is one party.
         start : Tensor of `start_shape`
-        split : Tensor of `split_shape`
+        splits : Tensor of `splits_shape`
             Normal numbers, both.
 
         Returns
@@ -120,7 +124,7 @@ class PairwiseServer:
         marginals = {name: self._marginals(messages[name], sizes[name]) for name in names}
         kinds = {name: self._kinds(messages[name]) for name in names}
         n_records = {name: self._n_records(messages[name]) for name in names}
-        sums, variance = np.zeros(self.split_shape), np.zeros(self.split_shape)
+        sums, variance = np.zeros(self._products_shape), np.zeros(self._products_shape)
         noise = 0.0 if self.grid is None else self.grid.noise_std**2
 
         def put(a: int, b: int, table: Floats, of: float) -> None:
@@ -143,7 +147,7 @@ class PairwiseServer:
             variance / (n_all * CODE_NORM**2) ** 2,
             n_all,
             start,
-            split,
+            splits,
         )
         return {
             name: Mixture(
@@ -167,7 +171,7 @@ class PairwiseServer:
         noise: Floats,
         n_records: float,
         start: Tensor,
-        split: Tensor,
+        splits: Tensor,
     ) -> ProductMixture:
         shares = np.stack([np.pad(own, (0, self.width - len(own))) for own in marginals])
         vectors = np.zeros((len(codes), self.width, self.width))
@@ -185,7 +189,7 @@ class PairwiseServer:
             torch.tensor(drawn / n_records).float(),
             tilt_basis(known, kinds),
             start,
-            split,
+            splits,
         )
 
     @staticmethod

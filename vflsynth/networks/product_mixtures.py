@@ -19,6 +19,9 @@ _SPREAD = 0.3
 _HOLD = 10.0
 """Weight of an error of a marginal, which histograms tell better than products do."""
 
+N_SPLITS = 4
+"""Of what is fitted, to find out when to stop."""
+
 _PART = 0.5
 """Of a product's deviation, added to what is fitted; the less, the worse the judge sees."""
 
@@ -69,7 +72,7 @@ def fit_product_mixture(
     sampling: Tensor,
     basis: Tensor,
     start: Tensor,
-    split: Tensor,
+    splits: Tensor,
 ) -> ProductMixture:
     """Fit to mean products by weighted least squares, for as long as it predicts better.
 
@@ -90,8 +93,8 @@ def fit_product_mixture(
         `vflsynth.networks.tilts.tilt_basis`.
     start : Tensor, shape (component, column, tilt)
         Normal numbers by which components differ at first: alike they would stay alike.
-    split : Tensor, shaped like `products`
-        Normal numbers that take the products apart.
+    splits : Tensor, shape (split, *products.shape)
+        Normal numbers that take the products apart, each time anew.
 
     Returns
     -------
@@ -103,20 +106,21 @@ def fit_product_mixture(
     Source of the stop: data fission (Leiner, Duan, Wasserman and Ramdas 2023). With s of a
     product's deviation, noise and sampling, ``x + s z / 2`` and ``x - 2 s z`` err independently. A
     search that sees the former only is judged by the latter after every step; the whole then gets
-    as many steps as were best: beyond these, noise is learned, or which records were drawn.
+    as many steps as were best, on average of the splits: beyond these, noise is learned, or which
+    records were drawn. One split alone is by chance far off where noise is most of what is seen.
 
     All products of a mixture of K components are one product of matrices, so a step takes
     ``3 K (columns * coordinates)^2`` multiply-adds however many columns there are.
     """
     variance = torch.where(noise > 0.0, noise + sampling, 0.0)
     upper = torch.ones(len(products), len(products)).triu(1)[:, None, :, None].bool()
-    shift = variance.sqrt() * torch.where(upper, split, split.permute(2, 3, 0, 1))
-    held_out, precision = products - shift / _PART, _one_over(variance)
-    errors = [
-        (precision * (found.products(codes) - held_out).square()).sum().item()
-        for found in _search(marginals, codes, products + _PART * shift, noise, basis, start)
-    ]
-    best = errors.index(min(errors))
+    precision, errors = _one_over(variance), torch.zeros(_STEPS + 1, dtype=torch.float64)
+    for split in splits:
+        shift = variance.sqrt() * torch.where(upper, split, split.permute(2, 3, 0, 1))
+        seen, held_out = products + _PART * shift, products - shift / _PART
+        for step, found in enumerate(_search(marginals, codes, seen, noise, basis, start)):
+            errors[step] += (precision * (found.products(codes) - held_out).square()).sum()
+    best = int(errors.argmin())
     search = _search(marginals, codes, products, noise, basis, start)
     return next(islice(search, best, None))
 
