@@ -65,7 +65,8 @@ class PairwiseTables(HistogramMechanism):
     Source: measurements of two-way marginals with equal noise, as AIM makes them (McKenna, Mullins,
     Sheldon and Miklau 2022), of all pairs instead of chosen ones, and of what a mixture of products
     can learn of them (`vflsynth.networks.tilts.column_code`): of numbers normal scores and their
-    squares, of labels all. A whole table of 8 x 8 states has 2.5 times the noise in a correlation.
+    squares, of labels all. A whole table of 8 x 8 states has 2.5 times the noise in a correlation,
+    and four times that of the codes where noise is much.
 
     Privacy: recipients of the synthetic data are protected, and so are parties from each other,
     whatever they do (`vflsynth.secure.membership`), and from the server, which sees noisy tables

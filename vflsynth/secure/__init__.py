@@ -8,7 +8,7 @@ who sees what, and why.
 """
 
 from vflsynth.secure.codebook import Code, Codebook, Pair, pairs_of
-from vflsynth.secure.membership import Challenge, Proof
+from vflsynth.secure.membership import MOST_STATES, Challenge, Proof
 from vflsynth.secure.products import MaskedBlock, ProductParty, ProductServer, product_blocks
 from vflsynth.secure.ring import Arithmetic, Masks, record_blocks
 from vflsynth.secure.rotations import (
@@ -27,6 +27,7 @@ from vflsynth.secure.rotations import (
 
 __all__ = [
     "BITS",
+    "MOST_STATES",
     "Arithmetic",
     "Challenge",
     "Code",

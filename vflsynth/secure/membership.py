@@ -57,6 +57,9 @@ from vflsynth.secure.ring import Elements, Masks, elements_of, tensor_of, to_rin
 SEED_BYTES = 32
 
 PLACES = np.dtype(np.uint16)
+MOST_STATES = np.iinfo(PLACES).max - 2
+"""Of a column, so that there are places for these, one of missing values, and zero."""
+
 WIDE, HALF, BYTES = np.dtype(np.uint64), np.dtype(np.uint32), np.dtype(np.uint8)
 
 

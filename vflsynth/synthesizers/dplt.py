@@ -12,6 +12,7 @@ from vflsynth.contract import Contract
 from vflsynth.mechanisms import LatentTree
 from vflsynth.methods import LatentTreeMethod
 from vflsynth.registry import register
+from vflsynth.secure import MOST_STATES
 from vflsynth.synthesizers.base import BaseSynthesizer
 
 
@@ -94,8 +95,8 @@ class DPLTSynthesizer(BaseSynthesizer):
 
     _rules: ClassVar[Mapping[str, Rule]] = {
         "group_size": Number(1, 4, whole=True),
-        "n_states": Number(2, whole=True),
-        "n_latent_states": Number(2, whole=True),
+        "n_states": Number(2, MOST_STATES, whole=True),
+        "n_latent_states": Number(2, MOST_STATES, whole=True),
     }
 
     def __init__(

@@ -12,6 +12,7 @@ from vflsynth.contract import Contract
 from vflsynth.mechanisms import PairwiseTables
 from vflsynth.methods import PairwiseMethod
 from vflsynth.registry import register
+from vflsynth.secure import MOST_STATES
 from vflsynth.synthesizers.base import BaseSynthesizer
 
 
@@ -85,7 +86,7 @@ class MixtureSynthesizer(BaseSynthesizer):
     methods: ClassVar = {PairwiseTables: PairwiseMethod}
 
     _rules: ClassVar[Mapping[str, Rule]] = {
-        "n_states": Number(2, whole=True),
+        "n_states": Number(2, MOST_STATES, whole=True),
         "n_components": Number(1, whole=True),
     }
 

@@ -451,7 +451,14 @@ def test_other_synthesizers_refuse_this_mechanism(frames):
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"group_size": 5}, {"group_size": 0}, {"n_states": 1}, {"n_latent_states": 1}]
+    "parameters",
+    [
+        {"group_size": 5},
+        {"group_size": 0},
+        {"n_states": 1},
+        {"n_latent_states": 1},
+        {"n_states": 65_534},
+    ],
 )
 def test_parameters_out_of_range_are_named(frames, parameters):
     with pytest.raises(ParameterError, match=next(iter(parameters))):
