@@ -18,13 +18,13 @@ from vflsynth.mechanisms import Asked, LatentTreePlan
 from vflsynth.methods.base import Algorithm, Duration, Method
 from vflsynth.methods.latent_tree_party import LatentTreeParty, tree_tables
 from vflsynth.methods.latent_tree_server import LatentTreeServer
-from vflsynth.methods.products import ProductTerms, noisy_products, one_hot_codes
+from vflsynth.methods.products import ASKED, ProductTerms, noisy_products, one_hot_codes
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.secure_sums import unit_arithmetic, unit_grid
 from vflsynth.protocol import Channel, Schedule
-from vflsynth.protocol.messages import LatentTables, MaskedStates, SumShares
+from vflsynth.protocol.messages import LatentTables
 from vflsynth.secure import product_blocks
 
 
@@ -70,7 +70,7 @@ class LatentTreeMethod(Method):
     """Differentially private latent tree (DPLT)."""
 
     party = LatentTreeParty
-    asks = frozenset({LatentTables, MaskedStates, SumShares})
+    asks = ASKED | {LatentTables}
 
     @property
     def tree(self) -> LatentTreePlan:

@@ -16,13 +16,13 @@ from vflsynth.methods.base import Algorithm, Duration, Method
 from vflsynth.methods.latent_tree import encoded_bins
 from vflsynth.methods.pairwise_party import PairwiseParty
 from vflsynth.methods.pairwise_server import PairwiseServer
-from vflsynth.methods.products import ProductTerms, noisy_products
+from vflsynth.methods.products import ASKED, ProductTerms, noisy_products
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
 from vflsynth.networks.tilts import CODE_NORM
 from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.secure_sums import unit_arithmetic, unit_grid
 from vflsynth.protocol import SERVER, Channel, Schedule
-from vflsynth.protocol.messages import ColumnTables, MaskedStates, StateCodes, SumShares
+from vflsynth.protocol.messages import ColumnTables, StateCodes
 from vflsynth.secure import Codebook, product_blocks
 
 
@@ -75,7 +75,7 @@ class PairwiseMethod(Method):
     """Mixture of products, of noisy sums."""
 
     party = PairwiseParty
-    asks = frozenset({ColumnTables, MaskedStates, SumShares})
+    asks = ASKED | {ColumnTables}
 
     @property
     def pairs(self) -> PairwisePlan:

@@ -15,7 +15,7 @@ import torch
 from vflsynth.methods.party import Party
 from vflsynth.privacy.releases import Floats, Grid, Release
 from vflsynth.protocol import SERVER, Channel, answers, takes
-from vflsynth.protocol.messages import MaskedStates, SumShares, VerifierSeeds
+from vflsynth.protocol.messages import MaskedStates, SumShares, TagsAgreed, VerifierSeeds
 from vflsynth.secure import (
     Arithmetic,
     Challenge,
@@ -26,6 +26,9 @@ from vflsynth.secure import (
     ProductServer,
     Proof,
 )
+
+ASKED = frozenset({MaskedStates, TagsAgreed, SumShares})
+"""What `noisy_products` asks parties for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,11 @@ class ProductsParty(Party):
         """
         self._products.check(Challenge(message.seeds, message.seals, message.digests))
 
+    @answers(TagsAgreed)
+    def tags_agreed(self, step: int) -> TagsAgreed:
+        """Say so; a party that does not agree has ended the run."""
+        return TagsAgreed(self.name, SERVER, step)
+
     @answers(SumShares)
     def sum_shares(self, step: int) -> SumShares:
         """Send shares of all products with other parties' columns, all of them with noise."""
@@ -157,6 +165,8 @@ def noisy_products(
             for name, told in server.challenges().items()
         }
     )
+    channel.gather(TagsAgreed, 0)
+    server.conclude()
     totals = server.totals({n: m.shares for n, m in channel.gather(SumShares, 0).items()})
     found = {}
     for (one, other), total in totals.items():

@@ -73,9 +73,9 @@ def codes_of(message: ColumnTables | StateCodes, sizes: Sequence[int], width: in
     found = message.codes.cpu().numpy()
     if not ((found >= -CODE_NORM) & (found <= CODE_NORM)).all():
         raise ProtocolError(f"{what} from {found.min()} to {found.max()}; they have {CODE_NORM}")
-    parts = np.split(found, np.cumsum(numbers)[:-1])
+    parts = np.split(found, np.cumsum(numbers))[:-1]
     codes = [own.reshape(n, -1) for own, n in zip(parts, sizes, strict=True)]
-    longest = max(int((code**2).sum(1).max()) for code in codes)
+    longest = max((int((code**2).sum(1).max()) for code in codes), default=0)
     if longest > CODE_NORM**2:
         raise ProtocolError(
             f"{what} of squared norm {longest}; expected at most {CODE_NORM}², which the noise is "

@@ -546,6 +546,17 @@ class VerifierSeeds(Message):
 
 @message(
     from_party=True,
+    made_of=MadeOf.PLANS,
+    when=When.ONCE,
+    slow=True,
+    contents="nothing",
+)
+class TagsAgreed(Message):
+    """That the tags of a party's records are those that it can compute: proofs may be judged."""
+
+
+@message(
+    from_party=True,
     made_of=MadeOf.RECORDS,
     when=When.ONCE,
     slow=True,

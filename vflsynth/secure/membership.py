@@ -12,14 +12,17 @@ each record is one of the m - 1 codes that are public, or zero. Of one record an
    2^64. It sends the seed and, for every place q, the *tag* ``<w, code (q - a) mod m + M> + pad of
    q``, where code m - 1 is zero and numbers are counted in 32 bits.
 4. When all records were sent, the server tells the prover seeds, and a hash of the tags it got. The
-   prover computes the tags, and ends the run if the server has others. Only then it sends shares.
+   prover computes the tags, and ends the run if the server has others.
 5. The server adds up the tags of the places that it was sent. Less the opening, that must be ``<w,
-   Y>``. If it is not, the server ends the run before anything is published.
+   Y>``. If it is not, the server ends the run: when all provers have agreed in step 4, and before
+   anybody sends a share of the products.
 
 **A prover that deviates.** If one of the numbers that it masked is none of the column's, what must
 be equal differs by a sum of weights times numbers of up to 32 bits, not all zero, plus what it
 chose without knowing a weight. That is zero with probability at most 2^-33. Whatever place it sends
 stands for a code. So every record of an honest party is multiplied by codes, or the run ends.
+
+It can compute in step 4 whether it will be found out, and end the run by silence, unnamed.
 
 **A verifier that deviates** knows turns and pads, and could send wrong tags for some of a record's
 states: whether the run ends would tell which state it has. Step 4 ends it whatever the state is.
@@ -27,9 +30,10 @@ states: whether the run ends would tell which state it has. Step 4 ends it whate
 **The server** receives places, which are uniform, since turns are; tags, which pads make uniform,
 and independent of all else, but for those of the places that it got, of which the opening tells the
 sum, which it could compute. It learns nothing, whatever it does: parties take two things from it.
-Codes of the others enter the label of all masks, so that of other codes than all have nothing
-cancels; and seeds bear their verifier's seal, an HMAC under the parties' secret. A prover answers
-tags by going on or not, and tags of an honest verifier are all known to the server.
+Codes of the others, and whatever else all must agree on, enter the secret of all masks, so that of
+parties that were told other things nothing cancels; and seeds bear their verifier's seal, an HMAC
+under that secret. A prover answers tags by going on or not, and tags of an honest verifier are all
+known to the server.
 
 Source: lookups by one-time pads; message authentication codes modulo 2^(k + s) as in SPDZ2k (Cramer
 et al. 2018), which here check a public list instead of a product. A proof by fully linear PCPs
@@ -50,9 +54,16 @@ import numpy.typing as npt
 from torch import Tensor
 
 from vflsynth._random import derive
-from vflsynth.exceptions import ProtocolError
+from vflsynth.exceptions import MisalignedError, ProtocolError
 from vflsynth.secure.codebook import Code, Codebook
-from vflsynth.secure.ring import Elements, Masks, elements_of, tensor_of, to_ring
+from vflsynth.secure.ring import (
+    Elements,
+    Masks,
+    elements_of,
+    record_blocks,
+    tensor_of,
+    to_ring,
+)
 
 SEED_BYTES = 32
 
@@ -146,13 +157,13 @@ class Places:
         n_halves = masks.itemsize // HALF.itemsize
         for column, entries in enumerate(self.entries):
             size, width = entries.shape
-            own = slice(first, first + width)
-            numbers = (np.arange(size) - turns[:, [column]].astype(np.int64)) % size
-            masked = to_ring(entries, masks.dtype)[numbers] + masks[:, None, own]
-            weighed = halves(masked) * weights[:, None, n_halves * first : n_halves * own.stop]
-            start = self._starts[column]
-            tags[:, start : start + size] = weighed.sum(2, dtype=WIDE)
-            first = own.stop
+            own, last, start = to_ring(entries, masks.dtype), first + width, self._starts[column]
+            for rows in record_blocks(len(turns), size * width):
+                numbers = (np.arange(size) - turns[rows, column, None].astype(np.int64)) % size
+                masked = own[numbers] + masks[rows, None, first:last]
+                weighed = halves(masked) * weights[rows, None, n_halves * first : n_halves * last]
+                tags[rows, start : start + size] = weighed.sum(2, dtype=WIDE)
+            first = last
         return tags
 
     def at(self, places: Elements, values: Elements) -> Elements:
@@ -209,7 +220,7 @@ class Proofs:
         Number of every record's code; zero has the number of a column's codes.
     codebook : Codebook
     secret : bytes
-        The parties'.
+        Which only parties have that were told the same codes and blocks.
     blocks : sequence of slice
     masks : callable
         Returns what numbers of a party's block are masked with.
@@ -225,7 +236,7 @@ class Proofs:
         masks: Callable[[str, int], Elements],
     ) -> None:
         self.name, self._states, self._blocks, self._masks = name, states, blocks, masks
-        self._secret, self._drawn, self._of = secret, Masks(secret), codebook.digest
+        self._secret, self._drawn = secret, Masks(secret)
         self._ranks = {party: rank for rank, party in enumerate(codebook.codes)}
         self._others = [party for party in codebook.codes if party != name]
         self._places = {party: Places(codes) for party, codes in codebook.codes.items()}
@@ -252,7 +263,7 @@ class Proofs:
 
         Raises
         ------
-        ProtocolError
+        MisalignedError
             If the server got other ones, or says so, naming the verifier.
         """
         what = f"party {self.name!r} was sent its verifiers'"
@@ -264,26 +275,26 @@ class Proofs:
             hashed = sha256()
             for block, (seed, seal) in enumerate(zip(map(bytes, own_seeds), map(bytes, own_seals))):
                 if not compare_digest(self._seal(other, block, seed), seal):
-                    raise ProtocolError(
+                    raise _wrong_tags(
                         f"the seed that the server sent party {self.name!r} as that of {other!r} "
                         "does not bear its seal"
                     )
                 hashed.update(_bytes_of(self._tags(other, self.name, block, seed)))
             if not compare_digest(hashed.digest(), bytes(digest)):
-                raise ProtocolError(
+                raise _wrong_tags(
                     f"party {other!r} sent other tags of the records of {self.name!r} than both "
                     "can compute, or the server says so: they would tell what the records are"
                 )
 
     def _turns(self, prover: str, block: int) -> Elements:
         shape = self._n_rows(block), self._places[prover].n_columns
-        drawn = self._drawn.draw(f"{self._of}|turns|{self._ranks[prover]}|{block}", shape, WIDE)
+        drawn = self._drawn.draw(f"turns|{self._ranks[prover]}|{block}", shape, WIDE)
         return self._places[prover].turns(drawn)
 
     def _pads(self, verifier: str, prover: str, block: int) -> Elements:
         both = f"{self._ranks[verifier]}|{self._ranks[prover]}"
         shape = self._n_rows(block), len(self._places[prover])
-        return self._drawn.draw(f"{self._of}|pads|{both}|{block}", shape, WIDE)
+        return self._drawn.draw(f"pads|{both}|{block}", shape, WIDE)
 
     def _tags(self, verifier: str, prover: str, block: int, seed: bytes) -> Elements:
         masks = self._masks(prover, block)
@@ -292,7 +303,7 @@ class Proofs:
         return tags + self._pads(verifier, prover, block)
 
     def _seal(self, verifier: str, block: int, seed: bytes) -> bytes:
-        return derive(self._secret, f"{self._of}|seed|{self._ranks[verifier]}|{block}|{seed.hex()}")
+        return derive(self._secret, f"seed|{self._ranks[verifier]}|{block}|{seed.hex()}")
 
     def _n_rows(self, block: int) -> int:
         rows = self._blocks[block]
@@ -378,6 +389,14 @@ class Verification:
                 f"party {sorted(self._refuted)[0]!r} masked numbers that no record of its columns "
                 "has. Nothing is published: others' records could be read from it"
             )
+
+
+def _wrong_tags(problem: str) -> MisalignedError:
+    return MisalignedError(
+        problem,
+        fix="compare the sites' logs: the server or that party does not follow the protocol; do "
+        "not start again before you know which",
+    )
 
 
 def _bytes_of(tags: Elements) -> bytes:

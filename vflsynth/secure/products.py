@@ -8,8 +8,8 @@ parties share a secret that the server lacks, and compute modulo 2^32 or 2^64.
    parties a uniform R_ij.
 2. Party i sends ``Y_i = X_i + M_i`` to the server, with a proof that these are codes, see
    `vflsynth.secure.membership`.
-3. When all records were sent, and each party agreed with the proofs' tags, the parties of each pair
-   i < j send to the server, with their own noise N::
+3. When all records were sent, and all proofs hold, the parties of each pair i < j send to the
+   server, with their own noise N::
 
        C_i = -X_i^T M_j + R_ij + N_i
        C_j = -M_i^T (X_j + M_j) - R_ij + N_j
@@ -51,6 +51,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from vflsynth._random import derive
 from vflsynth.exceptions import ProtocolError
 from vflsynth.secure.codebook import Codebook, Pair
 from vflsynth.secure.membership import Challenge, Proof, Proofs, Verification
@@ -132,8 +133,10 @@ class ProductParty:
         sizes = [len(code) for code in codebook.codes[name]]
         padded = np.concatenate([states, np.full((n_dummies, len(sizes)), sizes, np.int64)])
         self._ranks = {party: rank for rank, party in enumerate(codebook.codes)}
-        self._masks, self._blocks = Masks(secret), blocks
-        self._proofs = Proofs(name, padded, codebook, secret, blocks, self._mask)
+        # Who is told other codes, numbers or blocks has masks that have nothing to do with these.
+        own_secret = derive(secret, f"{codebook.digest}|{arithmetic}|{list(blocks)}")
+        self._masks, self._blocks = Masks(own_secret), blocks
+        self._proofs = Proofs(name, padded, codebook, own_secret, blocks, self._mask)
         self._once, self._checked = Once(name, len(blocks)), False
         self._corrections = [
             np.zeros([codebook.widths[end] for end in pair], arithmetic.ring) for pair in self.pairs
@@ -200,12 +203,12 @@ class ProductParty:
     def _mask(self, party: str, block: int) -> Elements:
         rows = self._blocks[block]
         shape = rows.stop - rows.start, self.codebook.widths[party]
-        label = f"{self.codebook.digest}|matrix|{self._ranks[party]}|{block}"
+        label = f"matrix|{self._ranks[party]}|{block}"
         return self._masks.draw(label, shape, self.arithmetic.ring)
 
     def _zero_share(self, pair: Pair, shape: tuple[int, ...]) -> Elements:
         first, second = (self._ranks[party] for party in pair)
-        label = f"{self.codebook.digest}|products|{first}|{second}"
+        label = f"products|{first}|{second}"
         return self._masks.zero_share(label, 2, pair.index(self.name), shape)
 
 
@@ -254,6 +257,16 @@ class ProductServer:
         """Return what each party is told after the last block."""
         return self._verification.challenges()
 
+    def conclude(self) -> None:
+        """Say whether all proofs hold: when all parties agreed with tags, before shares are sent.
+
+        Raises
+        ------
+        ProtocolError
+            If one does not, naming the party.
+        """
+        self._verification.conclude()
+
     def totals(self, shares: Mapping[str, Tensor]) -> dict[Pair, npt.NDArray[np.int64]]:
         """Return the noisy product of every pair, in steps.
 
@@ -262,6 +275,7 @@ class ProductServer:
         ProtocolError
             If a party sent what it must not, or its proof does not hold, naming it.
         """
+        self.conclude()
         totals = {pair: self.arithmetic.in_steps(p) for pair, p in self._products.items()}
         for name in self.codebook.codes:
             own = [pair for pair in totals if name in pair]
@@ -269,5 +283,4 @@ class ProductServer:
             found = elements_of(shares.get(name), (sum(sizes),), f"party {name!r} sent shares")
             for pair, part in zip(own, np.split(found, np.cumsum(sizes)[:-1]), strict=True):
                 totals[pair] += part.reshape(totals[pair].shape)
-        self._verification.conclude()
         return {pair: self.arithmetic.signed(total) for pair, total in totals.items()}

@@ -51,7 +51,7 @@ from vflsynth.protocol.messages import (
     SumShares,
     WindowWidth,
 )
-from vflsynth.secure import ring
+from vflsynth.secure import ProductParty, ring
 
 NODES = ("server", "party_1", "party_2")
 
@@ -443,13 +443,19 @@ def test_a_party_that_dies_before_its_release_has_paid_for_it(make_private_trial
     ],
 )
 def test_wrong_tags_of_a_party_s_records_are_what_that_party_refuses(
-    make_private_trial, more, change, says
+    make_private_trial, more, change, says, monkeypatch
 ):
-    """Whoever sent them is named in its own log alone."""
+    """Before it sends shares; and all nodes are told who sent them."""
     trial = make_private_trial(budget=Budget(9.0, 1e-3), **more)
+    asked = []
+    honest = ProductParty.shares
+    monkeypatch.setattr(
+        ProductParty, "shares", lambda self, noise: asked.append(self.name) or honest(self, noise)
+    )
     trial.run(changing(MaskedStates, lambda m: replace(m, **change(m)), "party_1"))
-    assert says in str(trial.outcome["party_2"])
-    assert "party 'party_2', step 0: stopped with ProtocolError" in str(trial.outcome["server"])
+    for node in ("server", "party_2"):
+        assert says in str(trial.outcome[node])
+    assert not asked
 
 
 @pytest.mark.parametrize(("more", "kind"), [({}, MaskedPoints), (TREE, MaskedStates)])

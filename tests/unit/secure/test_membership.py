@@ -1,5 +1,6 @@
 """Proofs that masked numbers are codes: they hold, are refuted, and tell nothing, by attacks."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 
 from tests.unit.secure.test_products import drawn, made, masked
 from vflsynth.exceptions import ProtocolError
-from vflsynth.secure import Arithmetic, Codebook, Masks
+from vflsynth.secure import Arithmetic, Codebook, Masks, ProductParty
 from vflsynth.secure import membership as membership_module
 from vflsynth.secure import ring as ring_module
 from vflsynth.secure.membership import Places, Proofs, halves, weights_of
@@ -320,6 +321,44 @@ def test_seeds_are_told_after_all_records_were_sent():
         parties["a"].check(server.challenges()["a"])
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"arithmetic": WIDE},
+        {"arithmetic": Arithmetic(32, 1)},
+        {"blocks": [slice(0, 11), slice(11, N)]},
+        {"codebook": Codebook({name: [np.eye(2, dtype=np.int64)] for name in "ab"})},
+    ],
+)
+def test_parties_that_are_told_other_terms_have_other_masks(other):
+    told = {
+        "codebook": Codebook({name: [np.eye(3, dtype=np.int64)] for name in "ab"}),
+        "arithmetic": NARROW,
+        "blocks": [slice(0, N)],
+    }
+    states = np.zeros((N, 1), np.int64)
+    one, two = (
+        ProductParty("a", states, of["codebook"], b"secret", of["arithmetic"], of["blocks"])
+        for of in (told, told | other)
+    )
+    own, others = (party._mask("a", 0).astype(np.uint32)[:11, :2] for party in (one, two))
+    assert (own != others).mean() > 0.9
+    assert one._proofs._seal("b", 0, b"seed") != two._proofs._seal("b", 0, b"seed")
+
+
+def test_memory_of_tags_does_not_grow_with_states():
+    rng, n, size = np.random.default_rng(3), 3_000, 100
+    places = Places([np.eye(size, dtype=np.int64)])
+    turns = places.turns(rng.integers(0, 2**64, (n, 1), np.uint64))
+    masks = rng.integers(0, 2**32, (n, size), np.uint32)
+    weights = rng.integers(0, 2**64, (n, size), np.uint64)
+    tracemalloc.start()
+    places.tags(turns, masks, weights)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3e6 + 8 * n * size  # all entries at once were 17 times the tags
+
+
 def test_seeds_are_new_in_every_block_and_run():
     seeds = []
     for _ in range(3):
@@ -341,7 +380,7 @@ def test_pads_turns_and_masks_have_labels_of_their_own(monkeypatch):
     ended(*setting(names="abc"))
     kinds = dict.fromkeys(labels)
     assert len({label for label, *_ in kinds}) == len(kinds)
-    assert {label.split("|")[1] for label, *_ in kinds} == {"matrix", "turns", "pads", "products"}
+    assert {label.split("|")[0] for label, *_ in kinds} == {"matrix", "turns", "pads", "products"}
 
 
 def test_soundness_is_that_of_the_odd_part_of_what_is_wrong():

@@ -395,6 +395,7 @@ def test_only_declared_messages_cross(frames, monkeypatch):
         "LatentTables",
         "MaskedStates",
         "VerifierSeeds",
+        "TagsAgreed",
         "SumShares",
         "LatentTree",
     }
