@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
+from vflsynth.methods.pairwise_party import mean_noise
 from vflsynth.methods.received import check_distributions, codes_of, states_of, tables_of
 from vflsynth.networks.product_mixtures import N_SPLITS, ProductMixture, fit_product_mixture
 from vflsynth.networks.tilts import (
@@ -18,6 +19,7 @@ from vflsynth.networks.tilts import (
     CODE_NORM,
     GATED,
     LEAST_SHARE,
+    MUCH_NOISE,
     ORDERED,
     Codes,
     tilt_basis,
@@ -65,7 +67,7 @@ class PairwiseServer:
 
     @property
     def splits_shape(self) -> tuple[int, ...]:
-        """Of the normal numbers that take all products apart, several times."""
+        """Of the normal numbers that take all products apart, several times where noise is much."""
         return N_SPLITS, *self._products_shape
 
     @property
@@ -147,7 +149,7 @@ class PairwiseServer:
             variance / (n_all * CODE_NORM**2) ** 2,
             n_all,
             start,
-            splits,
+            splits if mean_noise(self.grid, n_all) >= MUCH_NOISE else splits[:1],
         )
         return {
             name: Mixture(

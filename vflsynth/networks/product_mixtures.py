@@ -20,7 +20,7 @@ _HOLD = 10.0
 """Weight of an error of a marginal, which histograms tell better than products do."""
 
 N_SPLITS = 4
-"""Of what is fitted, to find out when to stop."""
+"""Of what is fitted, to find out when to stop, where noise is most of it."""
 
 _PART = 0.5
 """Of a product's deviation, added to what is fitted; the less, the worse the judge sees."""
@@ -107,7 +107,8 @@ def fit_product_mixture(
     product's deviation, noise and sampling, ``x + s z / 2`` and ``x - 2 s z`` err independently. A
     search that sees the former only is judged by the latter after every step; the whole then gets
     as many steps as were best, on average of the splits: beyond these, noise is learned, or which
-    records were drawn. One split alone is by chance far off where noise is most of what is seen.
+    records were drawn. One split alone is by chance far off where noise is most of what is seen;
+    where it is not, the average of several stops a little early.
 
     All products of a mixture of K components are one product of matrices, so a step takes
     ``3 K (columns * coordinates)^2`` multiply-adds however many columns there are.

@@ -27,7 +27,7 @@ _DEGREE = 2
 _WEIGHTS = np.array([1.0, 0.6])
 """Of a score and its square in a code: the former says more, for the noise that it costs."""
 
-_LITTLE_NOISE, _MUCH_NOISE = 0.1 / 8**2, 1.0 / 8**2
+_LITTLE_NOISE, MUCH_NOISE = 0.1 / 8**2, 1.0 / 8**2
 """A tenth of a mean cell of two columns of eight states each, and a whole one."""
 
 _SHORTEST = 1e-9
@@ -114,7 +114,7 @@ def column_code(shares: Floats, kind: int, noise: float) -> Codes:
         code = np.zeros((len(shares), found.shape[1] + len(shares) - n_ordered))
         code[:n_ordered, : found.shape[1]] = found
         code[n_ordered:, found.shape[1] :] = 1.0
-        if noise < _MUCH_NOISE:
+        if noise < MUCH_NOISE:
             code -= (code.max(0) + code.min(0)) / 2.0 if code.size else 0.0
         else:
             missing = shares[n_ordered:]
