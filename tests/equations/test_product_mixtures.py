@@ -504,4 +504,7 @@ def test_codes_that_a_server_must_not_send_are_refused(changes, says):
     party._states, party._secret, party._noise = np.zeros((1, 1), np.int64), bytes(32), None
     with pytest.raises(ProtocolError, match=says):
         party.take_codes(codes_told(**changes))
+    with pytest.raises(ProtocolError, match="party 'b' was not told yet what codes are"):
+        party.masked_states(0)
     party.take_codes(codes_told())
+    assert party.masked_states(0).problem() is None

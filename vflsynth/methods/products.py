@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from vflsynth.exceptions import ProtocolError
 from vflsynth.methods.party import Party
 from vflsynth.privacy.releases import Floats, Grid, Release
 from vflsynth.protocol import SERVER, Channel, answers, takes
@@ -63,6 +64,8 @@ class ProductsParty(Party):
         See `Party`.
     """
 
+    _multiplied: ProductParty | None = None
+
     def multiply(
         self,
         states: npt.NDArray[np.int64],
@@ -83,10 +86,16 @@ class ProductsParty(Party):
         noise : torch.Generator, optional
             For tests only; see `vflsynth.privacy.noise`.
         """
-        self._products = ProductParty(
+        self._multiplied = ProductParty(
             self.name, states, codebook, secret, terms.arithmetic, terms.blocks
         )
         self._product_grid, self._product_noise = terms.grid, noise
+
+    @property
+    def _products(self) -> ProductParty:
+        if self._multiplied is None:
+            raise ProtocolError(f"party {self.name!r} was not told yet what codes are")
+        return self._multiplied
 
     @answers(MaskedStates)
     def masked_states(self, step: int) -> MaskedStates:
