@@ -101,13 +101,14 @@ def bytes_of(messages, role):
     return {
         key: np.bincount(np.concatenate(parts), minlength=0 if "places" in key else 256)
         for key, parts in found.items()
-        if sum(map(len, parts)) > 100
     }
 
 
 def judge(one, other):
     assert one.keys() == other.keys()
     for key, counts in one.items():
+        if min(counts.sum(), other[key].sum()) <= 100:
+            continue  # sums of as many coordinates as noisy histograms say
         for found in (counts, other[key]):
             assert chisquare(found).pvalue > LEAST_P, key
         if len(counts) != len(other[key]):
@@ -159,6 +160,9 @@ def assert_masks_are_new(make):
     for one, other in zip(first, second, strict=True):
         for (field, value), (_, again) in zip(one.contents(), other.contents(), strict=True):
             if value.numel() > 1000:
+                if value.shape != again.shape:  # of as many states as noisy histograms say
+                    n = min(value.shape[1], again.shape[1])
+                    value, again = value[:, :n], again[:, :n]
                 assert (value == again).double().mean() < 0.05, (type(one).__name__, field)
 
 
