@@ -22,10 +22,9 @@ from vflsynth.methods.products import ASKED, ProductTerms, noisy_products, one_h
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.releases import Grid
-from vflsynth.privacy.secure_sums import unit_arithmetic, unit_grid
+from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import Channel, Schedule
 from vflsynth.protocol.messages import LatentTables
-from vflsynth.secure import product_blocks
 
 
 class PublishTree(Algorithm):
@@ -106,13 +105,7 @@ class LatentTreeMethod(Method):
     @property
     def terms(self) -> ProductTerms:
         """How tables across parties are computed."""
-        return ProductTerms(
-            self.n_groups,
-            self.width,
-            self.grid,
-            unit_arithmetic(self.n_records, self.grid, 2),
-            product_blocks(self.n_records, self.n_groups, self.width),
-        )
+        return ProductTerms.of(self.n_records, self.n_groups, self.width, self.grid, 1)
 
     def n_blocks(self, settings: TreeSettings) -> int:
         """Return how many blocks of records there are masked states of."""

@@ -20,10 +20,10 @@ from vflsynth.methods.products import ASKED, ProductTerms, noisy_products
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
 from vflsynth.networks.tilts import CODE_NORM
 from vflsynth.privacy.releases import Grid
-from vflsynth.privacy.secure_sums import unit_arithmetic, unit_grid
+from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import SERVER, Channel, Schedule
 from vflsynth.protocol.messages import ColumnTables, StateCodes
-from vflsynth.secure import Codebook, product_blocks
+from vflsynth.secure import Codebook
 
 
 class PublishPairs(Algorithm):
@@ -106,13 +106,7 @@ class PairwiseMethod(Method):
         grid, n_columns = self.grid, self.n_columns
         if grid is None or len(n_columns) == 1:
             return None
-        return ProductTerms(
-            n_columns,
-            self.width,
-            grid,
-            unit_arithmetic(self.n_records * CODE_NORM**2, grid, 2),
-            product_blocks(self.n_records, n_columns, self.width),
-        )
+        return ProductTerms.of(self.n_records, n_columns, self.width, grid, CODE_NORM**2)
 
     def n_blocks(self, settings: PairwiseSettings) -> int:
         """Return how many blocks of records there are masked states of."""

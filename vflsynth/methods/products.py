@@ -15,6 +15,7 @@ import torch
 from vflsynth.exceptions import ProtocolError
 from vflsynth.methods.party import Party
 from vflsynth.privacy.releases import Floats, Grid, Release
+from vflsynth.privacy.secure_sums import unit_arithmetic
 from vflsynth.protocol import SERVER, Channel, answers, takes
 from vflsynth.protocol.messages import MaskedStates, SumShares, TagsAgreed, VerifierSeeds
 from vflsynth.secure import (
@@ -26,6 +27,7 @@ from vflsynth.secure import (
     ProductParty,
     ProductServer,
     Proof,
+    product_blocks,
 )
 
 ASKED = frozenset({MaskedStates, TagsAgreed, SumShares})
@@ -53,6 +55,15 @@ class ProductTerms:
     grid: Grid
     arithmetic: Arithmetic
     blocks: Sequence[slice]
+
+    @classmethod
+    def of(
+        cls, n_records: int, n_columns: Mapping[str, int], width: int, grid: Grid, largest: int
+    ) -> ProductTerms:
+        """Derive the rest of public numbers; `largest` is a record's largest product, in units."""
+        arithmetic = unit_arithmetic(n_records * largest, grid, 2)
+        blocks = product_blocks(n_records, n_columns, width)
+        return cls(n_columns, width, grid, arithmetic, blocks)
 
 
 class ProductsParty(Party):

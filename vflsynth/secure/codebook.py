@@ -34,6 +34,7 @@ class Codebook:
     def __init__(self, codes: Mapping[str, Sequence[Code]]) -> None:
         self.codes = {name: list(codes[name]) for name in sorted(codes)}
         self.pairs = pairs_of(codes)
+        self.ranks = {name: rank for rank, name in enumerate(self.codes)}
         self.widths = {name: sum(c.shape[1] for c in own) for name, own in self.codes.items()}
 
     def encode(self, party: str, states: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -46,6 +47,10 @@ class Codebook:
         """
         columns = [code[own] for code, own in zip(self.codes[party], states.T, strict=True)]
         return np.concatenate([np.zeros((len(states), 0), np.int64), *columns], 1)
+
+    def others(self, party: str) -> list[str]:
+        """Return all parties but one, by name."""
+        return [name for name in self.codes if name != party]
 
     def columns(self, party: str) -> list[slice]:
         """Return which coordinates are each of a party's columns'."""

@@ -237,8 +237,7 @@ class Proofs:
     ) -> None:
         self.name, self._states, self._blocks, self._masks = name, states, blocks, masks
         self._secret, self._drawn = secret, Masks(secret)
-        self._ranks = {party: rank for rank, party in enumerate(codebook.codes)}
-        self._others = [party for party in codebook.codes if party != name]
+        self._ranks, self._others = codebook.ranks, codebook.others(name)
         self._places = {party: Places(codes) for party, codes in codebook.codes.items()}
 
     def prove(self, block: int) -> Proof:
@@ -319,7 +318,7 @@ class Verification:
     """
 
     def __init__(self, codebook: Codebook) -> None:
-        self._ranks = {party: rank for rank, party in enumerate(codebook.codes)}
+        self._codebook = codebook
         self._places = {party: Places(codes) for party, codes in codebook.codes.items()}
         self._hashes = {pair: sha256() for pair in permutations(codebook.codes, 2)}
         self._seeds: dict[str, list[Elements]] = {name: [] for name in codebook.codes}
@@ -344,7 +343,7 @@ class Verification:
         n_rows = len(next(iter(numbers.values())))
         places, openings, tags = {}, {}, {}
         for name, proof in proofs.items():
-            what, others = f"party {name!r} sent", [p for p in self._ranks if p != name]
+            what, others = f"party {name!r} sent", self._codebook.others(name)
             places[name] = self._places[name].received(proof.places, n_rows, f"{what} places")
             opened = elements_of(proof.openings, (len(others),), f"{what} openings")
             ends = np.cumsum([0, *(len(self._places[other]) for other in others)])
@@ -357,7 +356,7 @@ class Verification:
         for (verifier, prover), own in tags.items():
             self._hashes[verifier, prover].update(_bytes_of(own))
             seed, masked = bytes(self._seeds[verifier][-1]), numbers[prover]
-            weighed = halves(masked) * weights_of(seed, self._ranks[prover], masked)
+            weighed = halves(masked) * weights_of(seed, self._codebook.ranks[prover], masked)
             opened = self._places[prover].at(places[prover], own).sum(dtype=WIDE)
             left = int(opened) - int(openings[verifier, prover]) - int(weighed.sum(dtype=WIDE))
             if left % (1 << 64):
@@ -366,8 +365,8 @@ class Verification:
     def challenges(self) -> dict[str, Challenge]:
         """Return what each party is told after the last block."""
         made = {}
-        for name in self._ranks:
-            others = [other for other in self._ranks if other != name]
+        for name in self._codebook.codes:
+            others = self._codebook.others(name)
             digests = [self._hashes[other, name].digest() for other in others]
             made[name] = Challenge(
                 tensor_of(np.stack([np.stack(self._seeds[other]) for other in others])),

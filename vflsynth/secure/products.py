@@ -132,7 +132,6 @@ class ProductParty:
         self.matrix = np.pad(codebook.encode(name, states), ((0, n_dummies), (0, 0)))
         sizes = [len(code) for code in codebook.codes[name]]
         padded = np.concatenate([states, np.full((n_dummies, len(sizes)), sizes, np.int64)])
-        self._ranks = {party: rank for rank, party in enumerate(codebook.codes)}
         # Who is told other codes, numbers or blocks has masks that have nothing to do with these.
         own_secret = derive(secret, f"{codebook.digest}|{arithmetic}|{list(blocks)}")
         self._masks, self._blocks = Masks(own_secret), blocks
@@ -203,11 +202,11 @@ class ProductParty:
     def _mask(self, party: str, block: int) -> Elements:
         rows = self._blocks[block]
         shape = rows.stop - rows.start, self.codebook.widths[party]
-        label = f"matrix|{self._ranks[party]}|{block}"
+        label = f"matrix|{self.codebook.ranks[party]}|{block}"
         return self._masks.draw(label, shape, self.arithmetic.ring)
 
     def _zero_share(self, pair: Pair, shape: tuple[int, ...]) -> Elements:
-        first, second = (self._ranks[party] for party in pair)
+        first, second = (self.codebook.ranks[party] for party in pair)
         label = f"products|{first}|{second}"
         return self._masks.zero_share(label, 2, pair.index(self.name), shape)
 
