@@ -396,6 +396,22 @@ def test_a_relation_goes_on_within_states():
     assert inside["x"].corr(inside["y"]) > 0.5 * real
 
 
+@pytest.mark.parametrize(("n_labels", "kept"), [(16, True), (8, False)])
+def test_rare_labels_have_relations_of_their_own(n_labels, kept):
+    rng = np.random.default_rng(3)
+    names = [f"l{i:02}" for i in range(12)]
+    label = rng.choice(12, 6_000, p=[0.1] * 7 + [0.06] * 5)
+    both = {
+        "a": pd.DataFrame({"label": [names[i] for i in label]}),
+        "b": pd.DataFrame({"odd": np.where(label % 2 == 1, "yes", "no")}),
+    }
+    schema = PublicSchema(categories={"label": names, "odd": ["no", "yes"]}, dtypes="given")
+    synth = model(epsilon=100.0, public_schema=schema).set_params(n_labels=n_labels).fit(both)
+    table = synth.sample(20_000, random_state=0)
+    odd = table.groupby("label")["odd"].apply(lambda found: (found == "yes").mean())
+    assert (odd["l11"] - odd["l10"] > 0.7) == kept
+
+
 def test_one_column_alone_has_no_pair_and_everything_goes_to_its_histogram():
     only = {"a": frames()["a"][["x"]]}
     synth = model().fit(only)

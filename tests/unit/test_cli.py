@@ -329,7 +329,8 @@ def test_a_new_run_does_not_replace_the_checkpoint_of_another(folder, tmp_path, 
 
 TINY = {
     "generator_hidden": [4], "first_part": [4], "shared_hidden": [4], "discriminator_hidden": [4],
-    "latent_dim": 3, "epochs": 1, "batch_size": 16, "n_states": 2, "n_latent_states": 2,
+    "latent_dim": 3, "epochs": 1, "batch_size": 16, "n_states": 2, "n_labels": 2,
+    "n_latent_states": 2,
 }  # fmt: skip
 TINY_MECHANISM = {"n_features": 20, "n_records": 140, "n_bins": 4}
 COMBINATIONS = [

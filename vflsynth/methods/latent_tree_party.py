@@ -73,10 +73,19 @@ class DiscreteColumn:
 
 
 def discretised(
-    frame: pd.DataFrame, histograms: Mapping[Hashable, NoisyHistogram], n_states: int
+    frame: pd.DataFrame,
+    histograms: Mapping[Hashable, NoisyHistogram],
+    n_states: int,
+    n_labels: int,
 ) -> tuple[list[DiscreteColumn], list[Codes]]:
-    """Merge the cells of all columns, and find the state of every record in each."""
-    columns = [DiscreteColumn.of(histogram, n_states) for histogram in histograms.values()]
+    """Merge the cells of all columns, and find the state of every record in each.
+
+    Numbers have at most `n_states`, categories at most `n_labels`, missing values not included.
+    """
+    columns = [
+        DiscreteColumn.of(h, n_states if isinstance(h.column, Bounds) else n_labels)
+        for h in histograms.values()
+    ]
     codes = [
         column.states[cell_codes(frame[label], histogram.cells)]
         for column, (label, histogram) in zip(columns, histograms.items(), strict=True)
@@ -137,7 +146,9 @@ class LatentTreeParty(ProductsParty):
         """
         self._plan, self._n_latent_states = plan, n_latent_states
         self._rng, self._noise = rng, noise
-        discrete, codes = discretised(self.matched(), self.transformer.histograms_, n_states)
+        discrete, codes = discretised(
+            self.matched(), self.transformer.histograms_, n_states, n_states
+        )
         n_cells = [len(column.cells) for column in discrete]
         index = list(combinations(range(len(codes)), 2))
         pairs = dict(

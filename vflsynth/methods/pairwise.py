@@ -92,7 +92,7 @@ class PairwiseMethod(Method):
     @property
     def width(self) -> int:
         """Most states of a column, whatever it has: a public number."""
-        return int(self.parameters.n_states) + 1
+        return int(max(self.parameters.n_states, self.parameters.n_labels)) + 1
 
     @property
     def grid(self) -> Grid | None:
@@ -130,6 +130,7 @@ class PairwiseMethod(Method):
         """Count and mask a party's records."""
         party.share(
             self.parameters.n_states,
+            self.parameters.n_labels,
             self.parameters.n_components,
             self.grid,
             self.terms,

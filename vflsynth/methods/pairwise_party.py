@@ -60,6 +60,7 @@ class PairwiseParty(ProductsParty):
     def share(
         self,
         n_states: int,
+        n_labels: int,
         n_components: int,
         grid: Grid | None,
         terms: ProductTerms | None,
@@ -70,8 +71,9 @@ class PairwiseParty(ProductsParty):
 
         Parameters
         ----------
-        n_states : int
-            Most states of a column, missing values not included.
+        n_states, n_labels : int
+            Most states of a column of numbers and of one of categories, missing values not
+            included.
         n_components : int
             Of the mixture that the server will send.
         grid : Grid, optional
@@ -84,7 +86,9 @@ class PairwiseParty(ProductsParty):
             For tests only; see `vflsynth.privacy.noise`.
         """
         histograms = list(self.transformer.histograms_.values())
-        discrete, codes = discretised(self.matched(), self.transformer.histograms_, n_states)
+        discrete, codes = discretised(
+            self.matched(), self.transformer.histograms_, n_states, n_labels
+        )
         self.cells = [column.cells[:, column.encoded] for column in discrete]
         self._sizes = [len(column.cells) for column in discrete]
         self._shares = [

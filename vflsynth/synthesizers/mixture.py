@@ -30,10 +30,11 @@ class MixtureSynthesizer(BaseSynthesizer):
     privacy : PairwiseTables
         Required, though the signature has None, with which `fit` raises.
     n_states : int, default=8
-        Most states of a discretised column; bins are merged to roughly equal mass, and rare
-        categories share one. A column's values are drawn as its histogram has them within states.
-        From some ten thousand records on 16 are better; of few records and a small budget more
-        states are worse.
+        Most states of a column of numbers, of which bins are merged to roughly equal mass. A
+        column's values are drawn as its histogram has them within states.
+    n_labels : int, default=16
+        Most states of a column of categories; the rarest labels share one, and are drawn alike
+        whatever else a record has.
     n_components : int, default=256
         Of the mixture; 512 go with 16 states.
     column_kinds, contract, transformer
@@ -87,6 +88,7 @@ class MixtureSynthesizer(BaseSynthesizer):
 
     _rules: ClassVar[Mapping[str, Rule]] = {
         "n_states": Number(2, MOST_STATES, whole=True),
+        "n_labels": Number(2, MOST_STATES, whole=True),
         "n_components": Number(1, whole=True),
     }
 
@@ -95,6 +97,7 @@ class MixtureSynthesizer(BaseSynthesizer):
         *,
         privacy: PairwiseTables | None = None,
         n_states: int = 8,
+        n_labels: int = 16,
         n_components: int = 256,
         column_kinds: Mapping[Any, str] | None = None,
         contract: Contract | None = None,
@@ -103,6 +106,7 @@ class MixtureSynthesizer(BaseSynthesizer):
     ) -> None:
         self.privacy = privacy
         self.n_states = n_states
+        self.n_labels = n_labels
         self.n_components = n_components
         self.column_kinds = column_kinds
         self.contract = contract
