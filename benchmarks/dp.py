@@ -56,7 +56,7 @@ PAPER = {
 
 LABELS = {
     WITHOUT_SCHEMA: "  nothing stated as public",
-    "pairwise_tables_fine": "  of 16 states",
+    "pairwise_tables_fine": "  numbers of 16 states, too",
 }
 
 # Without privacy, from ``table1.py``: method and settings, label.
