@@ -55,13 +55,14 @@ class DiscreteColumn:
     encoded: Codes
 
     @classmethod
-    def of(cls, histogram: NoisyHistogram, n_states: int) -> DiscreteColumn:
-        """Merge by the published shares alone."""
+    def of(cls, histogram: NoisyHistogram, n_states: int, n_labels: int) -> DiscreteColumn:
+        """Merge by the published shares alone, numbers to `n_states`, categories to `n_labels`."""
         ordered, missing = isinstance(histogram.column, Bounds), histogram.has_missing
         shares = np.append(histogram.shares(), 0.0)
         encoded = np.arange(len(shares) - 1) if ordered else histogram.visible
         shares[np.setdiff1d(np.arange(len(shares)), encoded)] = 0.0
-        states = merge_cells(shares[:-1], n_states, ordered=ordered)
+        most = n_states if ordered else n_labels
+        states = merge_cells(shares[:-1], most, ordered=ordered)
         # A missing value that nobody sees counts as any state: it is in one cell all the same.
         states = np.append(states, states.max() + 1 if missing else 0)
         if missing:
@@ -78,14 +79,8 @@ def discretised(
     n_states: int,
     n_labels: int,
 ) -> tuple[list[DiscreteColumn], list[Codes]]:
-    """Merge the cells of all columns, and find the state of every record in each.
-
-    Numbers have at most `n_states`, categories at most `n_labels`, missing values not included.
-    """
-    columns = [
-        DiscreteColumn.of(h, n_states if isinstance(h.column, Bounds) else n_labels)
-        for h in histograms.values()
-    ]
+    """Merge the cells of all columns, and find the state of every record in each."""
+    columns = [DiscreteColumn.of(h, n_states, n_labels) for h in histograms.values()]
     codes = [
         column.states[cell_codes(frame[label], histogram.cells)]
         for column, (label, histogram) in zip(columns, histograms.items(), strict=True)
