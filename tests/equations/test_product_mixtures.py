@@ -16,13 +16,13 @@ from vflsynth.mechanisms import PairwiseTables
 from vflsynth.methods.pairwise_party import PairwiseParty
 from vflsynth.methods.pairwise_server import PairwiseServer
 from vflsynth.methods.products import ProductTerms
-from vflsynth.networks.product_mixtures import ProductMixture, fit_product_mixture
+from vflsynth.networks.column_codes import CODE_NORM, Detail, column_code
+from vflsynth.networks.product_mixtures import ProductMixture, StackedCodes, fit_product_mixture
 from vflsynth.networks.tilts import (
     CATEGORIES,
-    CODE_NORM,
     GATED,
     ORDERED,
-    column_code,
+    normal_scores,
     tilt_basis,
     within_states,
 )
@@ -46,11 +46,11 @@ def mixture(n_components=5, seed=0):
     return ProductMixture(weights / weights.sum(), shares / shares.sum(-1, keepdim=True))
 
 
-ONE_HOT = torch.eye(4).expand(3, 4, 4)
+ONE_HOT = StackedCodes.of([torch.eye(4)] * 3)
 
 
 def tables_of(model):
-    return model.products(ONE_HOT)
+    return model.products(ONE_HOT).view(3, 4, 3, 4)
 
 
 def test_tables_and_marginals_are_sums_over_components():
@@ -68,14 +68,30 @@ def test_tables_and_marginals_are_sums_over_components():
 
 def test_products_are_those_of_codes_in_the_tables():
     model = mixture()
-    codes = torch.randn((3, 4, 2), generator=torch.Generator().manual_seed(1))
-    expected = torch.einsum("asi,asbt,btj->aibj", codes, tables_of(model), codes)
-    torch.testing.assert_close(model.products(codes), expected, rtol=0.0, atol=1e-5)
+    draw = torch.Generator().manual_seed(1)
+    codes = [torch.randn((size, n), generator=draw) for size, n in zip(SIZES, (2, 1, 3))]
+    tables, ends = tables_of(model), np.cumsum([0, 2, 1, 3])
+    found = model.products(StackedCodes.of(codes))
+    assert found.shape == (6, 6)
+    for a, b in np.ndindex(3, 3):
+        expected = codes[a].T @ tables[a, : SIZES[a], b, : SIZES[b]] @ codes[b]
+        part = found[ends[a] : ends[a + 1], ends[b] : ends[b + 1]]
+        torch.testing.assert_close(part, expected, rtol=0.0, atol=1e-5)
+
+
+def test_several_mixtures_have_the_products_of_each():
+    both = [mixture(seed=seed) for seed in (0, 1)]
+    stacked = ProductMixture(
+        torch.stack([own.weights for own in both]), torch.stack([own.shares for own in both])
+    )
+    for number, own in enumerate(both):
+        torch.testing.assert_close(stacked.marginals()[number], own.marginals())
+        torch.testing.assert_close(stacked.products(ONE_HOT)[number], own.products(ONE_HOT))
 
 
 def test_codes_of_labels_are_corners_of_a_simplex():
     for n in (2, 3, 8):
-        code = column_code(np.full(n, 1 / n), CATEGORIES, 1.0)
+        code = column_code(np.full(n, 1 / n), CATEGORIES, Detail(1.0))
         lengths = (code**2).sum(1)
         assert (lengths <= CODE_NORM**2).all()
         assert (lengths > 0.95 * CODE_NORM**2).all()
@@ -86,7 +102,7 @@ def test_codes_of_labels_are_corners_of_a_simplex():
 @pytest.mark.parametrize("kind", [ORDERED, GATED])
 def test_codes_of_numbers_are_their_scores_and_squares(kind):
     shares = np.array([0.1, 0.2, 0.3, 0.15, 0.25])
-    code = column_code(shares, kind, 0.01)
+    code = column_code(shares, kind, Detail(0.01))
     n_ordered = 5 - (kind == GATED)
     assert code.shape == (5, 2 + (kind == GATED))
     assert CODE_NORM - 3 < np.sqrt((code**2).sum(1).max()) <= CODE_NORM
@@ -101,18 +117,52 @@ def test_codes_of_numbers_are_their_scores_and_squares(kind):
 
 
 @pytest.mark.parametrize("kind", [ORDERED, GATED])
-def test_where_noise_is_little_numbers_have_the_codes_of_labels(kind):
+def test_where_noise_is_little_few_numbers_have_the_codes_of_labels(kind):
     shares = np.full(5, 0.2)
-    labels = column_code(shares, CATEGORIES, 1.0)
-    assert np.array_equal(column_code(shares, kind, 0.001), labels)
-    assert not np.array_equal(column_code(shares, kind, 0.002), labels)
+    labels = column_code(shares, CATEGORIES, Detail(1.0))
+    assert np.array_equal(column_code(shares, kind, Detail(0.001)), labels)
+    assert not np.array_equal(column_code(shares, kind, Detail(0.002)), labels)
+
+
+@pytest.mark.parametrize("kind", [ORDERED, GATED])
+def test_where_noise_is_little_many_numbers_have_codes_between_those_of_knots(kind):
+    """Against loops over states and knots."""
+    shares = np.random.default_rng(0).dirichlet(np.full(32, 3.0))
+    code = column_code(shares, kind, Detail(0.001))
+    n_ordered = 32 - (kind == GATED)
+    masses = (shares[:n_ordered] / shares[:n_ordered].sum()).tolist()
+    normal, scores = NormalDist(), []
+    for i, mass in enumerate(masses):
+        scores.append(normal.inv_cdf(sum(masses[:i]) + mass / 2))
+    first = max(scores[0], normal.inv_cdf(0.02))
+    last = min(scores[-1], normal.inv_cdf(0.98))
+    apart = (last - first) / 4
+    expected = np.zeros((32, 5 + (kind == GATED)))
+    for state, score in enumerate(scores):
+        for knot in range(5):
+            away = abs(min(max(score, first), last) - (first + knot * apart)) / apart
+            expected[state, knot] = max(0.0, 1.0 - away)
+    if kind == GATED:
+        expected[31, 5] = 1.0
+    np.testing.assert_allclose(expected.sum(1), 1.0)
+    expected -= 1.0 / expected.shape[1]
+    expected *= CODE_NORM / max(math.sqrt(sum(x * x for x in row)) for row in expected)
+    assert code.shape == expected.shape
+    np.testing.assert_allclose(code, expected, atol=1.0)
+
+
+def test_a_spike_leaves_no_knots_without_states():
+    shares = np.append(0.9, np.full(20, 0.005))
+    code = column_code(shares, ORDERED, Detail(0.001))
+    assert 2 <= code.shape[1] <= 5
+    assert (np.abs(code - code[0]).max(0) > 0).all()
 
 
 @pytest.mark.parametrize("kind", [ORDERED, GATED])
 def test_where_noise_is_much_all_numbers_have_codes_of_full_length(kind):
     """In the direction of the functions that components differ in, the second ones weighing .6."""
     shares = np.array([0.1, 0.2, 0.3, 0.15, 0.25])
-    code = column_code(shares, kind, 0.02)
+    code = column_code(shares, kind, Detail(0.02))
     n_ordered = 5 - (kind == GATED)
     expected = np.zeros((5, 2 + (kind == GATED)))
     basis = tilt_basis(torch.tensor(shares)[None].float(), [kind])[0, :2, :n_ordered].numpy()
@@ -127,14 +177,14 @@ def test_where_noise_is_much_all_numbers_have_codes_of_full_length(kind):
 def test_few_states_have_codes_however_much_noise_there_is(n_ordered):
     shares = np.full(n_ordered + 1, 1 / (n_ordered + 1))
     for noise in (0.001, 0.01, 1.0):
-        code = column_code(shares, GATED, noise)
+        code = column_code(shares, GATED, Detail(noise))
         assert len(np.unique(code, axis=0)) == n_ordered + 1
         assert (code**2).sum(1).max() > 0.9 * CODE_NORM**2
 
 
 @pytest.mark.parametrize("kind", [CATEGORIES, ORDERED])
 def test_the_code_of_a_single_state_is_zero(kind):
-    assert column_code(np.ones(1), kind, 1.0).tolist() == [[0]]
+    assert column_code(np.ones(1), kind, Detail(1.0)).tolist() == [[0]]
 
 
 def test_a_correlation_of_numbers_has_much_less_noise_than_in_a_table():
@@ -148,8 +198,8 @@ def test_a_correlation_of_numbers_has_much_less_noise_than_in_a_table():
             np.outer(means, means) / (np.linalg.norm(code, axis=1).max() ** 2)
         )
 
-    assert noise(np.eye(8)) > 2.2 * noise(column_code(shares, ORDERED, 0.01))
-    assert noise(np.eye(8)) > 3.8 * noise(column_code(shares, ORDERED, 1.0))
+    assert noise(np.eye(8)) > 2.2 * noise(column_code(shares, ORDERED, Detail(0.01)))
+    assert noise(np.eye(8)) > 3.8 * noise(column_code(shares, ORDERED, Detail(1.0)))
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01, 1.0])
@@ -158,7 +208,7 @@ def test_a_record_moves_the_products_of_all_pairs_by_their_sensitivity_at_most(r
     rng = np.random.default_rng(0)
     shares = [rng.dirichlet(np.ones(n)) + 1e-3 for n in (2, 5, 8, 1, 9)]
     kinds = [CATEGORIES, CATEGORIES, ORDERED, ORDERED, GATED]
-    codes = [column_code(own / own.sum(), kind, noise) for own, kind in zip(shares, kinds)]
+    codes = [column_code(own / own.sum(), kind, Detail(noise)) for own, kind in zip(shares, kinds)]
 
     def products(states):
         of = [code[state] for code, state in zip(codes, states)]
@@ -193,6 +243,20 @@ def test_tilts_of_ordered_states_are_orthonormal_and_of_the_first_degrees():
     assert basis[1, 2].tolist() == [0.0, 0.0, 0.0, 0.0, 1.0]
     of_categories = tilt_basis(marginals, [CATEGORIES, CATEGORIES])
     assert of_categories[0].diagonal().tolist() == [1.0, 1.0, 1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 5])
+def test_tilts_have_the_degree_that_is_asked_for_or_as_many_as_there_are_states(degree):
+    shares = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.3, 0.2, 0.0]]).double()
+    basis = tilt_basis(shares.float(), [ORDERED, ORDERED], degree).double()
+    assert basis.shape[1] == min(degree, 3)
+    for tilts, own in zip(basis, shares):
+        size = int((own > 0).sum())
+        powers = torch.vander(normal_scores(own[:size]), size, increasing=True)
+        for number, tilt in enumerate(tilts[: min(degree, size - 1)], start=1):
+            of_powers = torch.linalg.solve(powers, tilt[:size])
+            assert of_powers[number] > 0.0
+            assert (of_powers[number + 1 :].abs() < 1e-5).all()
 
 
 def column(kind, n_components=6, seed=0):
@@ -309,10 +373,12 @@ def test_one_state_of_numbers_has_nothing_to_continue():
 def fitted(tables, marginals, noise, sampling=0.0, n_components=32):
     draw = torch.Generator().manual_seed(1)
     start = torch.randn((n_components, *marginals.shape), generator=draw)
-    splits = torch.randn((2, *tables.shape), generator=draw)
+    splits = torch.randn((2, 12, 12), generator=draw)
     basis = tilt_basis(marginals, [CATEGORIES] * len(marginals))
+    noise = noise.view(12, 12)
     drawn = sampling * (noise > 0.0)
-    return fit_product_mixture(marginals, ONE_HOT, tables, noise, drawn, basis, start, splits)
+    products = tables.view(12, 12)
+    return fit_product_mixture(marginals, ONE_HOT, products, noise, drawn, basis, start, splits)
 
 
 def known_cells(sizes=SIZES):
@@ -442,8 +508,9 @@ def message(**changes):
 
 def published(changes):
     server, told = PairwiseServer({"a": 2}, 4, 10, GRID, 2), {"a": message(**changes)}
-    drawn = torch.zeros(server.start_shape), torch.zeros(server.splits_shape)
-    return server.publish(told, server.codebook(told).codes, {}, *drawn)
+    book = server.codebook(told)
+    drawn = torch.zeros(server.start_shape(book)), torch.zeros(server.splits_shape(book))
+    return server.publish(told, book, {}, *drawn)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from vflsynth.methods.pairwise_party import PairwiseParty
 from vflsynth.methods.pairwise_server import PairwiseServer
 from vflsynth.methods.products import ASKED, ProductTerms, noisy_products
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
-from vflsynth.networks.tilts import CODE_NORM
+from vflsynth.networks.column_codes import CODE_NORM, FINER
 from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import SERVER, Channel, Schedule
@@ -56,9 +56,9 @@ class PublishPairs(Algorithm):
         if self._terms is not None:
             self.channel.scatter(_codes_for(book))
             products = noisy_products(self.channel, book, self._terms)
-        start = self._normal("start of the mixture", self.server.start_shape)
-        splits = self._normal("splits of the mixture", self.server.splits_shape)
-        self.channel.scatter(self.server.publish(tables, book.codes, products, start, splits))
+        start = self._normal("start of the mixture", self.server.start_shape(book))
+        splits = self._normal("splits of the mixture", self.server.splits_shape(book))
+        self.channel.scatter(self.server.publish(tables, book, products, start, splits))
 
     def _normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
         return self._streams.normal(name, 0, shape)[0].float().cpu()
@@ -92,7 +92,7 @@ class PairwiseMethod(Method):
     @property
     def width(self) -> int:
         """Most states of a column, whatever it has: a public number."""
-        return int(max(self.parameters.n_states, self.parameters.n_labels)) + 1
+        return int(max(FINER * self.parameters.n_states, self.parameters.n_labels)) + 1
 
     @property
     def grid(self) -> Grid | None:

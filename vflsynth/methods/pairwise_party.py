@@ -16,15 +16,8 @@ from vflsynth.latent_tree import Floats
 from vflsynth.methods.latent_tree_party import DiscreteColumn, discretised
 from vflsynth.methods.products import ProductsParty, ProductTerms
 from vflsynth.methods.received import check_distributions, codes_of
-from vflsynth.networks.tilts import (
-    CATEGORIES,
-    CODE_NORM,
-    GATED,
-    LEAST_SHARE,
-    ORDERED,
-    column_code,
-    within_states,
-)
+from vflsynth.networks.column_codes import CODE_NORM, Detail, column_code
+from vflsynth.networks.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, within_states
 from vflsynth.privacy.contingency import exact_tables
 from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, answers, takes
@@ -72,8 +65,8 @@ class PairwiseParty(ProductsParty):
         Parameters
         ----------
         n_states, n_labels : int
-            Most states of a column of numbers and of one of categories, missing values not
-            included.
+            Most states of a column of numbers, where noise is not little, and of one of categories,
+            missing values not included.
         n_components : int
             Of the mixture that the server will send.
         grid : Grid, optional
@@ -86,8 +79,10 @@ class PairwiseParty(ProductsParty):
             For tests only; see `vflsynth.privacy.noise`.
         """
         histograms = list(self.transformer.histograms_.values())
+        self._n_records = estimate_n_records(h.counts for h in histograms)
+        detail = detail_of(grid, self._n_records)
         discrete, codes = discretised(
-            self.matched(), self.transformer.histograms_, n_states, n_labels
+            self.matched(), self.transformer.histograms_, detail.n_states(n_states), n_labels
         )
         self.cells = [column.cells[:, column.encoded] for column in discrete]
         self._sizes = [len(column.cells) for column in discrete]
@@ -96,9 +91,7 @@ class PairwiseParty(ProductsParty):
             for column, h in zip(discrete, histograms, strict=True)
         ]
         self._kinds = [_kind(h) for h in histograms]
-        self._n_records = estimate_n_records(h.counts for h in histograms)
-        error = mean_noise(grid, self._n_records)
-        vectors = [column_code(*own, error) for own in zip(self._shares, self._kinds, strict=True)]
+        vectors = [column_code(*own, detail) for own in zip(self._shares, self._kinds, strict=True)]
         index = list(combinations(range(len(codes)), 2))
         tables = exact_tables(
             [codes[a] for a, _ in index],
@@ -109,6 +102,7 @@ class PairwiseParty(ProductsParty):
             vectors[a].T @ table @ vectors[b] for (a, b), table in zip(index, tables, strict=True)
         ]
         self._grid, self._noise, self._n_components = grid, noise, n_components
+        self._degree = detail.degree
         self._vectors, self._states = vectors, np.stack(codes, 1)
         self._terms, self._secret = terms, secret
 
@@ -185,16 +179,18 @@ class PairwiseParty(ProductsParty):
         weights = self.mixture.weights.double()
         parts = torch.split(self.mixture.shares.double(), self._sizes, 1)
         return [
-            within_states(weights, part, torch.tensor(shares), torch.tensor(cells), kind)
+            within_states(
+                weights, part, torch.tensor(shares), torch.tensor(cells), kind, self._degree
+            )
             for part, shares, cells, kind in zip(
                 parts, self._shares, self.cells, self._kinds, strict=True
             )
         ]
 
 
-def mean_noise(grid: Grid | None, n_records: float) -> float:
-    """Return the standard deviation of a mean product's noise, where codes have a norm of 1."""
-    return 0.0 if grid is None else grid.noise_std / (n_records * CODE_NORM**2)
+def detail_of(grid: Grid | None, n_records: float) -> Detail:
+    """Return what codes can tell with the noise of sums of so many records' products."""
+    return Detail(0.0 if grid is None else grid.noise_std / (n_records * CODE_NORM**2))
 
 
 def state_shares(column: DiscreteColumn, cells: Floats, missing: float) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from statistics import fmean
 
 import numpy as np
@@ -11,19 +11,16 @@ import torch
 from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
-from vflsynth.methods.pairwise_party import mean_noise
+from vflsynth.methods.pairwise_party import detail_of
 from vflsynth.methods.received import check_distributions, codes_of, states_of, tables_of
-from vflsynth.networks.product_mixtures import N_SPLITS, ProductMixture, fit_product_mixture
-from vflsynth.networks.tilts import (
-    CATEGORIES,
-    CODE_NORM,
-    GATED,
-    LEAST_SHARE,
-    MUCH_NOISE,
-    ORDERED,
-    Codes,
-    tilt_basis,
+from vflsynth.networks.column_codes import CODE_NORM, Codes
+from vflsynth.networks.product_mixtures import (
+    N_SPLITS,
+    ProductMixture,
+    StackedCodes,
+    fit_product_mixture,
 )
+from vflsynth.networks.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, tilt_basis
 from vflsynth.privacy.releases import Floats, Grid
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import ColumnTables, Mixture
@@ -60,20 +57,15 @@ class PairwiseServer:
         self.n_columns, self.width, self.grid = dict(n_columns), width, grid
         self.n_records, self.n_components = n_records, n_components
 
-    @property
-    def start_shape(self) -> tuple[int, ...]:
+    def start_shape(self, book: Codebook) -> tuple[int, ...]:
         """Of the normal numbers by which components differ at first."""
-        return self.n_components, sum(self.n_columns.values()), self.width
+        codes = [code for own in book.codes.values() for code in own]
+        return self.n_components, len(codes), max(len(code) for code in codes)
 
-    @property
-    def splits_shape(self) -> tuple[int, ...]:
+    def splits_shape(self, book: Codebook) -> tuple[int, ...]:
         """Of the normal numbers that take all products apart, several times where noise is much."""
-        return N_SPLITS, *self._products_shape
-
-    @property
-    def _products_shape(self) -> tuple[int, ...]:
-        n_columns = sum(self.n_columns.values())
-        return n_columns, self.width, n_columns, self.width
+        side = sum(book.widths.values())
+        return N_SPLITS, side, side
 
     def codebook(self, messages: Mapping[str, ColumnTables]) -> Codebook:
         """Return the codes of all parties' columns.
@@ -93,7 +85,7 @@ class PairwiseServer:
     def publish(
         self,
         messages: Mapping[str, ColumnTables],
-        codes: Mapping[str, Sequence[Codes]],
+        book: Codebook,
         products: Mapping[Pair, list[list[Floats]]],
         start: Tensor,
         splits: Tensor,
@@ -103,7 +95,7 @@ class PairwiseServer:
         Parameters
         ----------
         messages : mapping of party to ColumnTables
-        codes : mapping of party to sequence of int64 array, shape (state, coordinate)
+        book : Codebook
             From `codebook`.
         products : mapping of pair of parties to list of list of float64 array
             From `vflsynth.methods.products.noisy_products`; empty if there is one party.
@@ -121,21 +113,23 @@ class PairwiseServer:
             If a party sent what it must not, naming it.
         """
         names = sorted(messages)
-        sizes = {name: [len(code) for code in codes[name]] for name in names}
+        codes = [code for name in names for code in book.codes[name]]
+        sizes = {name: [len(code) for code in book.codes[name]] for name in names}
         first = dict(zip(names, np.cumsum([0, *(len(sizes[name]) for name in names)]).tolist()))
         marginals = {name: self._marginals(messages[name], sizes[name]) for name in names}
         kinds = {name: self._kinds(messages[name]) for name in names}
         n_records = {name: self._n_records(messages[name]) for name in names}
-        sums, variance = np.zeros(self._products_shape), np.zeros(self._products_shape)
+        ends = np.cumsum([0, *(code.shape[1] for code in codes)]).tolist()
+        own = [slice(*ends_of) for ends_of in pairwise(ends)]
+        sums, variance = np.zeros((ends[-1], ends[-1])), np.zeros((ends[-1], ends[-1]))
         noise = 0.0 if self.grid is None else self.grid.noise_std**2
 
         def put(a: int, b: int, table: Floats, of: float) -> None:
-            n_a, n_b = table.shape
-            sums[a, :n_a, b, :n_b], sums[b, :n_b, a, :n_a] = table, table.T
-            variance[a, :n_a, b, :n_b] = variance[b, :n_b, a, :n_a] = of
+            sums[own[a], own[b]], sums[own[b], own[a]] = table, table.T
+            variance[own[a], own[b]] = variance[own[b], own[a]] = of
 
         for name in names:
-            for (a, b), table in self._own(messages[name], codes[name]).items():
+            for (a, b), table in self._own(messages[name], book.codes[name]).items():
                 put(first[name] + a, first[name] + b, table, noise)
         for (one, other), tables in products.items():
             for a, b in np.ndindex(len(tables), len(tables[0])):
@@ -143,13 +137,13 @@ class PairwiseServer:
         n_all = fmean(n_records.values())
         mixture = self._fit(
             [own for name in names for own in marginals[name]],
-            [own for name in names for own in codes[name]],
+            codes,
             [kind for name in names for kind in kinds[name]],
             sums / (n_all * CODE_NORM**2),
             variance / (n_all * CODE_NORM**2) ** 2,
             n_all,
             start,
-            splits if mean_noise(self.grid, n_all) >= MUCH_NOISE else splits[:1],
+            splits,
         )
         return {
             name: Mixture(
@@ -175,23 +169,26 @@ class PairwiseServer:
         start: Tensor,
         splits: Tensor,
     ) -> ProductMixture:
-        shares = np.stack([np.pad(own, (0, self.width - len(own))) for own in marginals])
-        vectors = np.zeros((len(codes), self.width, self.width))
-        for column, own in zip(vectors, codes, strict=True):
-            column[: own.shape[0], : own.shape[1]] = own / CODE_NORM
-        means = np.einsum("cs,csi->ci", shares, vectors)
-        squares = np.einsum("cs,csi->ci", shares, vectors**2)
-        drawn = squares[:, :, None, None] * squares - (means[:, :, None, None] * means) ** 2
-        known = torch.tensor(shares).float()
+        shares = torch.zeros(len(marginals), max(map(len, marginals)))
+        for column, own in zip(shares, marginals, strict=True):
+            column[: len(own)] = torch.tensor(own)
+        vectors = [code / CODE_NORM for code in codes]
+        means, squares = (
+            np.concatenate([own @ v**power for own, v in zip(marginals, vectors, strict=True)])
+            for power in (1, 2)
+        )
+        drawn = np.outer(squares, squares) - np.outer(means, means) ** 2
+        detail = detail_of(self.grid, n_records)
+        basis = tilt_basis(shares, kinds, detail.degree)
         return fit_product_mixture(
-            known,
-            torch.tensor(vectors).float(),
+            shares,
+            StackedCodes.of([torch.tensor(vector).float() for vector in vectors]),
             torch.tensor(products).float(),
             torch.tensor(noise).float(),
             torch.tensor(drawn / n_records).float(),
-            tilt_basis(known, kinds),
-            start,
-            splits,
+            basis,
+            start[..., : basis.shape[1]],
+            splits if detail.is_coarse else splits[:1],
         )
 
     @staticmethod

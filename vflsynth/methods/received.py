@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
-from vflsynth.networks.tilts import CODE_NORM
+from vflsynth.networks.column_codes import CODE_NORM
 from vflsynth.privacy.releases import Floats, Grid, Release
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import ColumnTables, LatentTables, StateCodes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -27,14 +27,51 @@ _PART = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class ProductMixture:
-    """A distribution of discrete columns.
+class StackedCodes:
+    """Vectors that stand for the states of columns, of all columns side by side.
 
     Parameters
     ----------
-    weights : Tensor, shape (component,)
+    padded : Tensor, shape (column, state, coordinate)
+        0 for states and coordinates that a column has not got.
+    there : int64 Tensor, shape (stacked coordinate,)
+        Which of all columns' coordinates they have.
+    """
+
+    padded: Tensor
+    there: Tensor
+
+    @classmethod
+    def of(cls, codes: Sequence[Tensor]) -> StackedCodes:
+        """Put codes, each of shape (state, coordinate), side by side."""
+        n_states, n_coordinates = (max(code.shape[axis] for code in codes) for axis in (0, 1))
+        padded = torch.zeros(len(codes), n_states, n_coordinates)
+        there = torch.zeros(len(codes), n_coordinates, dtype=torch.bool)
+        for column, code in enumerate(codes):
+            padded[column, : code.shape[0], : code.shape[1]] = code
+            there[column, : code.shape[1]] = True
+        return cls(padded, there.flatten().nonzero().squeeze(1))
+
+    def means(self, shares: Tensor) -> Tensor:
+        """Average by shares of states, (..., column, state), to (..., stacked coordinate)."""
+        means: Tensor = torch.einsum("...cs,csi->...ci", shares, self.padded)
+        return means.flatten(-2)[..., self.there]
+
+    def precede(self) -> Tensor:
+        """Say of every two stacked coordinates whether the first one's column is the earlier."""
+        columns = self.there // self.padded.shape[2]
+        return columns[:, None] < columns
+
+
+@dataclass(frozen=True, slots=True)
+class ProductMixture:
+    """A distribution of discrete columns, or several.
+
+    Parameters
+    ----------
+    weights : Tensor, shape (..., component)
         Adding up to 1.
-    shares : Tensor, shape (component, column, state)
+    shares : Tensor, shape (..., component, column, state)
         p(state | component); 0 for states that a column has not got.
     """
 
@@ -42,31 +79,29 @@ class ProductMixture:
     shares: Tensor
 
     def marginals(self) -> Tensor:
-        """Return p(state), shape (column, state)."""
-        return torch.einsum("k,kcs->cs", self.weights, self.shares)
+        """Return p(state), shape (..., column, state)."""
+        return torch.einsum("...k,...kcs->...cs", self.weights, self.shares)
 
-    def products(self, codes: Tensor) -> Tensor:
+    def products(self, codes: StackedCodes) -> Tensor:
         """Return mean products of two columns' codes.
 
         Parameters
         ----------
-        codes : Tensor, shape (column, state, coordinate)
+        codes : StackedCodes
             One-hot ones make tables: p(state of a, state of b).
 
         Returns
         -------
-        Tensor, shape (column, coordinate, column, coordinate)
+        Tensor, shape (..., stacked coordinate, stacked coordinate)
             A column with itself has that of two draws of one component, of no use.
         """
-        means = torch.einsum("kcs,csi->kci", self.shares, codes)
-        flat = means.flatten(1)
-        both = flat.T @ (self.weights.unsqueeze(1) * flat)
-        return both.view(*means.shape[1:], *means.shape[1:])
+        means = codes.means(self.shares)
+        return means.mT @ (self.weights.unsqueeze(-1) * means)
 
 
 def fit_product_mixture(
     marginals: Tensor,
-    codes: Tensor,
+    codes: StackedCodes,
     products: Tensor,
     noise: Tensor,
     sampling: Tensor,
@@ -80,9 +115,8 @@ def fit_product_mixture(
     ----------
     marginals : Tensor, shape (column, state)
         One-way shares, 0 for states that a column has not got; where the search begins.
-    codes : Tensor, shape (column, state, coordinate)
-        0 for states and coordinates that a column has not got.
-    products : Tensor, shape (column, coordinate, column, coordinate)
+    codes : StackedCodes
+    products : Tensor, shape (stacked coordinate, stacked coordinate)
         Mean products of two columns' codes, with noise.
     noise : Tensor, shaped like `products`
         Variance of each one's noise; 0 for those that are not known.
@@ -99,7 +133,7 @@ def fit_product_mixture(
     Returns
     -------
     ProductMixture
-        By at most 600 steps of Adam.
+        One, by at most 600 steps of Adam.
 
     Notes
     -----
@@ -111,50 +145,51 @@ def fit_product_mixture(
     where it is not, the average of several stops a little early.
 
     All products of a mixture of K components are one product of matrices, so a step takes
-    ``3 K (columns * coordinates)^2`` multiply-adds however many columns there are.
+    ``3 K coordinates^2`` multiply-adds however many columns have them. All splits are searched side
+    by side.
     """
     variance = torch.where(noise > 0.0, noise + sampling, 0.0)
-    upper = torch.ones(len(products), len(products)).triu(1)[:, None, :, None].bool()
-    precision, errors = _one_over(variance), torch.zeros(_STEPS + 1, dtype=torch.float64)
-    for split in splits:
-        shift = variance.sqrt() * torch.where(upper, split, split.permute(2, 3, 0, 1))
-        seen, held_out = products + _PART * shift, products - shift / _PART
-        for step, found in enumerate(_search(marginals, codes, seen, noise, basis, start)):
-            errors[step] += (precision * (found.products(codes) - held_out).square()).sum()
-    best = int(errors.argmin())
-    search = _search(marginals, codes, products, noise, basis, start)
-    return next(islice(search, best, None))
+    shift = variance.sqrt() * torch.where(codes.precede(), splits, splits.mT)
+    seen, held_out = products + _PART * shift, products - shift / _PART
+    precision, errors = _one_over(variance), []
+    for _, found in _search(marginals, codes, seen, noise, basis, start):
+        errors.append(float((precision * (found - held_out).square()).sum(dtype=torch.float64)))
+    best = errors.index(min(errors))
+    search = _search(marginals, codes, products[None], noise, basis, start)
+    mixture, _ = next(islice(search, best, None))
+    return ProductMixture(mixture.weights[0], mixture.shares[0])
 
 
 def _search(
-    marginals: Tensor, codes: Tensor, products: Tensor, noise: Tensor, basis: Tensor, start: Tensor
-) -> Iterator[ProductMixture]:
-    """Yield what is found after 0, 1, 2, ... steps."""
+    marginals: Tensor,
+    codes: StackedCodes,
+    products: Tensor,
+    noise: Tensor,
+    basis: Tensor,
+    start: Tensor,
+) -> Iterator[tuple[ProductMixture, Tensor]]:
+    """Yield mixtures and their products after 0, 1, 2, ... steps, one for each of `products`."""
     absent = torch.where(marginals > 0.0, 0.0, -math.inf)
     centre = marginals.clamp_min(1e-6).log() + absent
-    tilts = nn.Parameter(_SPREAD * start)
-    weights = nn.Parameter(torch.zeros(len(start)))
+    n_replicas, n_components = len(products), len(start)
+    tilts = nn.Parameter(_SPREAD * start.expand(n_replicas, *start.shape))
+    weights = nn.Parameter(torch.zeros(n_replicas, n_components))
     parameters = nn.ParameterList([tilts, weights])
     optimiser = FlatAdam(parameters, learning_rate=_LEARNING_RATE, betas=_BETAS)
     precision = _one_over(noise)
     n_products = max(1.0, float((noise > 0.0).sum()))
-
-    def mixture() -> ProductMixture:
-        logits = centre + torch.einsum("kcj,cjs->kcs", tilts, basis)
-        return ProductMixture(weights.softmax(0), logits.softmax(-1))
-
-    for step in range(_STEPS):
-        now = mixture()
-        yield ProductMixture(now.weights.detach(), now.shares.detach())
+    for step in range(_STEPS + 1):
+        logits = centre + torch.einsum("rkcj,cjs->rkcs", tilts, basis)
+        mixture = ProductMixture(weights.softmax(-1), logits.softmax(-1))
+        found = mixture.products(codes)
+        yield ProductMixture(mixture.weights.detach(), mixture.shares.detach()), found.detach()
         falling = 0.5 * (1.0 + math.cos(math.pi * step / _STEPS))
         optimiser.learning_rate = _LEARNING_RATE * (_FINAL_RATE + (1.0 - _FINAL_RATE) * falling)
-        loss = (precision * (now.products(codes) - products).square()).sum()
-        drift = precision.max() * (now.marginals() - marginals).square().sum()
+        loss = (precision * (found - products).square()).sum()
+        drift = precision.max() * (mixture.marginals() - marginals).square().sum()
         total = (loss + _HOLD * drift) / n_products
         optimiser.set_gradient(torch.autograd.grad(total, [tilts, weights]))
         optimiser.step()
-    with torch.no_grad():
-        yield mixture()
 
 
 def _one_over(variance: Tensor) -> Tensor:

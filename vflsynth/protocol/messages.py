@@ -693,9 +693,10 @@ class ColumnTables(Message):
 
     `counts` are whole numbers of steps, int64; `sizes` are the columns' numbers of states, shape
     (column,); `shares` are those of all states, float64, column by column; `kinds`, shape
-    (column,), say whether states are ordered. Codes follow from both (`vflsynth.networks.tilts`):
-    `coordinates`, shape (column,), are how many numbers one has, and `codes` are those of all
-    states, column by column. `n_records`, shape (1,), is what the party's histograms say.
+    (column,), say whether states are ordered. Codes follow from both
+    (`vflsynth.networks.column_codes`): `coordinates`, shape (column,), are how many numbers one
+    has, and `codes` are those of all states, column by column. `n_records`, shape (1,), is what the
+    party's histograms say.
     """
 
     counts: Tensor = holds(torch.int64, "product")
