@@ -206,7 +206,7 @@ def test_a_correlation_of_numbers_has_much_less_noise_than_in_a_table():
 @pytest.mark.parametrize("relation", NeighbouringRelation)
 def test_a_record_moves_the_products_of_all_pairs_by_their_sensitivity_at_most(relation, noise):
     rng = np.random.default_rng(0)
-    shares = [rng.dirichlet(np.ones(n)) + 1e-3 for n in (2, 5, 8, 1, 9)]
+    shares = [rng.dirichlet(np.ones(n)) + 1e-3 for n in (2, 5, 32, 1, 9)]
     kinds = [CATEGORIES, CATEGORIES, ORDERED, ORDERED, GATED]
     codes = [column_code(own / own.sum(), kind, Detail(noise)) for own, kind in zip(shares, kinds)]
 

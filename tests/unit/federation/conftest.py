@@ -81,7 +81,7 @@ def make_private_trial(tmp_path):
         if "mechanism" not in chosen:
             chosen["n_features"] = 20
         if chosen.get("mechanism") != "first_layer":
-            chosen["n_bins"] = 4
+            chosen.setdefault("n_bins", 4)
         content = {
             "name": "trial",
             "parties": sorted(frames),
