@@ -13,6 +13,7 @@ import torch
 from vflsynth import MixtureSynthesizer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import PairwiseTables
+from vflsynth.methods import pairwise as method
 from vflsynth.methods.pairwise_party import PairwiseParty
 from vflsynth.methods.pairwise_server import PairwiseServer
 from vflsynth.methods.products import ProductTerms
@@ -118,10 +119,10 @@ def test_codes_of_numbers_are_their_scores_and_squares(kind):
 
 @pytest.mark.parametrize("kind", [ORDERED, GATED])
 def test_where_noise_is_little_few_numbers_have_the_codes_of_labels(kind):
-    shares = np.full(5, 0.2)
+    shares = np.full(4, 0.25)
     labels = column_code(shares, CATEGORIES, Detail(1.0))
-    assert np.array_equal(column_code(shares, kind, Detail(0.001)), labels)
-    assert not np.array_equal(column_code(shares, kind, Detail(0.002)), labels)
+    assert np.array_equal(column_code(shares, kind, Detail(0.0035)), labels)
+    assert not np.array_equal(column_code(shares, kind, Detail(0.0045)), labels)
 
 
 @pytest.mark.parametrize("kind", [ORDERED, GATED])
@@ -136,14 +137,14 @@ def test_where_noise_is_little_many_numbers_have_codes_between_those_of_knots(ki
         scores.append(normal.inv_cdf(sum(masses[:i]) + mass / 2))
     first = max(scores[0], normal.inv_cdf(0.02))
     last = min(scores[-1], normal.inv_cdf(0.98))
-    apart = (last - first) / 4
-    expected = np.zeros((32, 5 + (kind == GATED)))
+    apart = (last - first) / 3
+    expected = np.zeros((32, 4 + (kind == GATED)))
     for state, score in enumerate(scores):
-        for knot in range(5):
+        for knot in range(4):
             away = abs(min(max(score, first), last) - (first + knot * apart)) / apart
             expected[state, knot] = max(0.0, 1.0 - away)
     if kind == GATED:
-        expected[31, 5] = 1.0
+        expected[31, 4] = 1.0
     np.testing.assert_allclose(expected.sum(1), 1.0)
     expected -= 1.0 / expected.shape[1]
     expected *= CODE_NORM / max(math.sqrt(sum(x * x for x in row)) for row in expected)
@@ -154,7 +155,7 @@ def test_where_noise_is_little_many_numbers_have_codes_between_those_of_knots(ki
 def test_a_spike_leaves_no_knots_without_states():
     shares = np.append(0.9, np.full(20, 0.005))
     code = column_code(shares, ORDERED, Detail(0.001))
-    assert 2 <= code.shape[1] <= 5
+    assert 2 <= code.shape[1] <= 4
     assert (np.abs(code - code[0]).max(0) > 0).all()
 
 
@@ -460,6 +461,18 @@ def test_a_relation_goes_on_within_states():
     std = 0.25 / math.sqrt(12.0)
     real = 0.9 * std / math.sqrt((0.9 * std) ** 2 + 0.19)
     assert inside["x"].corr(inside["y"]) > 0.5 * real
+
+
+@pytest.mark.parametrize(("most", "n_states"), [(10_000_000, 32), (600 * 2 * 18, 16), (600, 8)])
+def test_where_noise_is_little_numbers_have_the_states_that_there_are_bytes_for(
+    monkeypatch, most, n_states
+):
+    monkeypatch.setattr(method, "_MOST_TAGS", most)
+    synth = model(epsilon=1e5).fit(frames(), transcript=True)
+    crossed = synth.transcript_.set_index(["message", "sender"])["bytes"]
+    tags = 8 * 600 * ((n_states + 1) + (2 + 1 + 1))  # by b, of a's numbers and of its labels
+    rest = 600 * (4 * 4 + 2)  # masked numbers and places
+    assert tags + rest < crossed["MaskedStates", "b"] < tags + rest + 2_000
 
 
 @pytest.mark.parametrize(("n_labels", "kept"), [(16, True), (8, False)])

@@ -65,7 +65,7 @@ class PairwiseTables(HistogramMechanism):
     Source: measurements of two-way marginals with equal noise, as AIM makes them (McKenna, Mullins,
     Sheldon and Miklau 2022), of all pairs instead of chosen ones, and of what a mixture of products
     can learn of them (`vflsynth.networks.column_codes`): of labels all, of numbers normal scores
-    and their squares, or of 32 states the weights of five knots between them where noise is little.
+    and their squares, or of 32 states the weights of four knots between them where noise is little.
     A whole table of 8 x 8 states has 2.5 times the noise of scores in a correlation, and four times
     that of the codes where noise is much.
 

@@ -18,12 +18,18 @@ from vflsynth.methods.pairwise_party import PairwiseParty
 from vflsynth.methods.pairwise_server import PairwiseServer
 from vflsynth.methods.products import ASKED, ProductTerms, noisy_products
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
-from vflsynth.networks.column_codes import CODE_NORM, FINER
+from vflsynth.networks.column_codes import CODE_NORM
 from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import SERVER, Channel, Schedule
 from vflsynth.protocol.messages import ColumnTables, StateCodes
-from vflsynth.secure import Codebook
+from vflsynth.secure import MOST_STATES, Codebook
+
+_FINER = 4
+"""So many times as many states numbers have where noise is little, if there are bytes for them."""
+
+_MOST_TAGS = 10_000_000
+"""Of the states of other parties' columns, one of 8 bytes for each record, that a party sends."""
 
 
 class PublishPairs(Algorithm):
@@ -90,9 +96,17 @@ class PairwiseMethod(Method):
         return {name: own.total for name, own in sorted(self.columns.items())}
 
     @property
+    def n_fine(self) -> int:
+        """Most states of a column of numbers where noise is little: a public number."""
+        n_states, own = self.parameters.n_states, self.n_columns
+        others = sum(own.values()) - min(own.values())
+        tags = _MOST_TAGS // max(1, self.n_records * others) - 2  # and two of what no state is
+        return int(min(max(n_states, tags), _FINER * n_states, MOST_STATES))
+
+    @property
     def width(self) -> int:
         """Most states of a column, whatever it has: a public number."""
-        return int(max(FINER * self.parameters.n_states, self.parameters.n_labels)) + 1
+        return int(max(self.n_fine, self.parameters.n_labels)) + 1
 
     @property
     def grid(self) -> Grid | None:
@@ -130,6 +144,7 @@ class PairwiseMethod(Method):
         """Count and mask a party's records."""
         party.share(
             self.parameters.n_states,
+            self.n_fine,
             self.parameters.n_labels,
             self.parameters.n_components,
             self.grid,

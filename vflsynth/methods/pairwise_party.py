@@ -53,6 +53,7 @@ class PairwiseParty(ProductsParty):
     def share(
         self,
         n_states: int,
+        n_fine: int,
         n_labels: int,
         n_components: int,
         grid: Grid | None,
@@ -64,9 +65,9 @@ class PairwiseParty(ProductsParty):
 
         Parameters
         ----------
-        n_states, n_labels : int
-            Most states of a column of numbers, where noise is not little, and of one of categories,
-            missing values not included.
+        n_states, n_fine, n_labels : int
+            Most states of a column of numbers, of one where noise is little, and of one of
+            categories, missing values not included.
         n_components : int
             Of the mixture that the server will send.
         grid : Grid, optional
@@ -81,9 +82,8 @@ class PairwiseParty(ProductsParty):
         histograms = list(self.transformer.histograms_.values())
         self._n_records = estimate_n_records(h.counts for h in histograms)
         detail = detail_of(grid, self._n_records)
-        discrete, codes = discretised(
-            self.matched(), self.transformer.histograms_, detail.n_states(n_states), n_labels
-        )
+        most = n_fine if detail.is_fine else n_states
+        discrete, codes = discretised(self.matched(), self.transformer.histograms_, most, n_labels)
         self.cells = [column.cells[:, column.encoded] for column in discrete]
         self._sizes = [len(column.cells) for column in discrete]
         self._shares = [

@@ -30,16 +30,13 @@ CODE_NORM = 64
 """Of a column's code, so that a product of two has a norm of at most 4,096, in 32 bits for as many
 as 500,000 records."""
 
-FINER = 4
-"""So many times as many states do numbers have where noise is little."""
-
-_LITTLE_NOISE, _MUCH_NOISE = 0.1 / 8**2, 1.0 / 8**2
-"""A tenth of a mean cell of two columns of eight states each, and a whole one."""
+_LITTLE_NOISE, _MUCH_NOISE = 0.25 / 8**2, 1.0 / 8**2
+"""A quarter of a mean cell of two columns of eight states each, and a whole one."""
 
 _WEIGHTS = np.array([1.0, 0.6])
 """Of a score and its square in a code: the former says more, for the noise that it costs."""
 
-_N_KNOTS = 5
+_N_KNOTS = 4
 """Of a number where noise is little: most coordinates of its code."""
 
 _FIRST_KNOT = NormalDist().inv_cdf(0.02)
@@ -75,10 +72,6 @@ class Detail:
     def degree(self) -> int:
         """Of the tilts of numbers, see `vflsynth.networks.tilts.tilt_basis`."""
         return 3 if self.is_fine else DEGREE
-
-    def n_states(self, most: int) -> int:
-        """Return how many states a column of numbers has at most, if they are `most` otherwise."""
-        return FINER * most if self.is_fine else most
 
 
 def column_code(shares: Floats, kind: int, detail: Detail) -> Codes:

@@ -11,7 +11,6 @@ from vflsynth.columns import TableTransformer
 from vflsynth.contract import Contract
 from vflsynth.mechanisms import PairwiseTables
 from vflsynth.methods import PairwiseMethod
-from vflsynth.networks.column_codes import FINER
 from vflsynth.registry import register
 from vflsynth.secure import MOST_STATES
 from vflsynth.synthesizers.base import BaseSynthesizer
@@ -32,8 +31,9 @@ class MixtureSynthesizer(BaseSynthesizer):
         Required, though the signature has None, with which `fit` raises.
     n_states : int, default=8
         Most states of a column of numbers, of which bins are merged to roughly equal mass; where
-        noise is little, four times as many (`vflsynth.networks.column_codes`). A column's values
-        are drawn as its histogram has them within states.
+        noise is little, up to four times as many (`vflsynth.networks.column_codes`), as far as
+        proofs of what parties mask take no more than 80 MB. A column's values are drawn as its
+        histogram has them within states.
     n_labels : int, default=16
         Most states of a column of categories; the rarest labels share one, and are drawn alike
         whatever else a record has.
@@ -89,7 +89,7 @@ class MixtureSynthesizer(BaseSynthesizer):
     methods: ClassVar = {PairwiseTables: PairwiseMethod}
 
     _rules: ClassVar[Mapping[str, Rule]] = {
-        "n_states": Number(2, MOST_STATES // FINER, whole=True),
+        "n_states": Number(2, MOST_STATES, whole=True),
         "n_labels": Number(2, MOST_STATES, whole=True),
         "n_components": Number(1, whole=True),
     }
