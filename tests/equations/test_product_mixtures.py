@@ -491,6 +491,24 @@ def test_rare_labels_have_relations_of_their_own(n_labels, kept):
     assert (odd["l11"] - odd["l10"] > 0.7) == kept
 
 
+@pytest.mark.parametrize(("n_labels", "kept"), [(12, True), (11, False)])
+def test_a_number_of_few_values_goes_with_its_label(n_labels, kept):
+    """As an education has a number: rows with another one cannot exist."""
+    rng = np.random.default_rng(4)
+    names = [f"l{i:02}" for i in range(12)]
+    level = rng.choice(12, 6_000, p=[0.1] * 6 + [0.08] * 4 + [0.04] * 2)
+    both = {
+        "a": pd.DataFrame({"label": [names[i] for i in level]}),
+        "b": pd.DataFrame({"number": level}),
+    }
+    schema = PublicSchema({"number": (0, 11)}, {"label": names}, dtypes="given")
+    synth = model(epsilon=100.0, public_schema=schema).set_params(n_labels=n_labels).fit(both)
+    table = synth.sample(20_000, random_state=0)
+    table = table[~table["label"].isin(names[10:])]  # two share a state if there are eleven
+    wrong = table["number"] != table["label"].str[1:].astype(int)
+    assert (wrong.mean() < 0.1) == kept
+
+
 def test_one_column_alone_has_no_pair_and_everything_goes_to_its_histogram():
     only = {"a": frames()["a"][["x"]]}
     synth = model().fit(only)

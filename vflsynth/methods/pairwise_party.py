@@ -90,7 +90,10 @@ class PairwiseParty(ProductsParty):
             state_shares(column, h.shares(), h.missing_share)
             for column, h in zip(discrete, histograms, strict=True)
         ]
-        self._kinds = [_kind(h) for h in histograms]
+        few = n_labels if detail.is_fine else 0
+        self._kinds = [
+            _kind(column, h, few) for column, h in zip(discrete, histograms, strict=True)
+        ]
         vectors = [column_code(*own, detail) for own in zip(self._shares, self._kinds, strict=True)]
         index = list(combinations(range(len(codes)), 2))
         tables = exact_tables(
@@ -202,7 +205,9 @@ def state_shares(column: DiscreteColumn, cells: Floats, missing: float) -> Float
     return normalised
 
 
-def _kind(histogram: NoisyHistogram) -> int:
-    if not isinstance(histogram.cells, Bins):
+def _kind(column: DiscreteColumn, histogram: NoisyHistogram, few: int) -> int:
+    """Numbers of few states are told apart as labels are: rules may be about single ones."""
+    missing = histogram.has_missing
+    if not isinstance(histogram.cells, Bins) or len(column.cells) - missing <= few:
         return CATEGORIES
-    return GATED if histogram.has_missing else ORDERED
+    return GATED if missing else ORDERED

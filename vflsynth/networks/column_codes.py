@@ -97,11 +97,11 @@ def column_code(shares: Floats, kind: int, detail: Detail) -> Codes:
     Numbers have the coordinates that components can differ in, normal score and square, around the
     middle of their range. What is taken out of a product by that is known from the marginals.
 
-    Where noise is little, scores do not tell which label goes with which number. Numbers then have
-    the weights of linear interpolation between knots, evenly spaced over the normal scores of 96 %
-    of the records, around their middle as labels are: who has as many states as knots or fewer, has
-    the code of labels. A product has as few coordinates as there are knots, however many states
-    there are between them.
+    Where noise is little, scores do not tell which label goes with which number. Numbers of few
+    states then count as labels altogether, and those of more have the weights of linear
+    interpolation between knots, evenly spaced over the normal scores of 96 % of the records, around
+    their middle as labels are. A product has as few coordinates as there are knots, however many
+    states there are between them.
 
     Where it is much, all numbers have codes of full length: where scores are small they pay for
     those at the ends. Of eight states as frequent as each other a correlation of scores then has .6
