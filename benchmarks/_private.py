@@ -82,11 +82,7 @@ _ONE_AT_A_TIME = ("kernel_mean_embedding", "gs_wgan")
 
 FIRST_LAYER = tuple(name for name, (_, mechanism) in GANS.items() if mechanism == "first_layer")
 MARGINAL_METHODS = ("mst", "aim", "aim_full")
-MIXTURES: dict[str, dict[str, int]] = {
-    "pairwise_tables": {},
-    "pairwise_tables_fine": {"n_states": 16, "n_components": 512},
-}
-OTHERS = ("dplt", *MIXTURES, "autoregressive_dpsgd")
+OTHERS = ("dplt", "pairwise_tables", "autoregressive_dpsgd")
 """Of ours, those that are no GAN."""
 
 METHODS = (*GANS, *OTHERS, *MARGINAL_METHODS)
@@ -295,9 +291,9 @@ def _make_other(table: BenchmarkTable, method: str, epsilon: float) -> BaseSynth
     if method == "dplt":
         privacy = make_mechanism("latent_tree", epsilon, delta, public_schema=schema)
         return DPLTSynthesizer(privacy=privacy)
-    if method in MIXTURES:
-        privacy = make_mechanism("pairwise_tables", epsilon, delta, public_schema=schema)
-        return MixtureSynthesizer(privacy=privacy, **MIXTURES[method])
+    if method == "pairwise_tables":
+        privacy = make_mechanism(method, epsilon, delta, public_schema=schema)
+        return MixtureSynthesizer(privacy=privacy)
     n_records = N_RECORDS[table.name]
     privacy = make_mechanism("dpsgd", epsilon, delta, public_schema=schema, n_records=n_records)
     return AutoregressiveSynthesizer(

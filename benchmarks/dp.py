@@ -34,7 +34,7 @@ EPSILONS = (10.0, 3.0, 1.0)
 OURS = ("kernel_mean_embedding", "pairwise_tables", "dplt", "autoregressive_dpsgd", "dpsgd")
 """What the default is chosen among."""
 
-_ONE_SHOT = ("pairwise_tables", "pairwise_tables_fine", "kernel_mean_embedding", "dplt")
+_ONE_SHOT = ("pairwise_tables", "kernel_mean_embedding", "dplt")
 
 JUDGED = {
     "frechet_distance": "FD",
@@ -56,7 +56,6 @@ PAPER = {
 
 LABELS = {
     WITHOUT_SCHEMA: "  nothing stated as public",
-    "pairwise_tables_fine": "  numbers of 16 states, too",
 }
 
 # Without privacy, from ``table1.py``: method and settings, label.

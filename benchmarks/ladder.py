@@ -93,7 +93,6 @@ PRIVATE: dict[str, tuple[str, float]] = {
     for label, method in (
         ("mean embedding", "kernel_mean_embedding"),
         ("pairwise tables", "pairwise_tables"),
-        ("16 states", "pairwise_tables_fine"),
         ("latent tree", "dplt"),
         ("autoregressive DP-SGD", "autoregressive_dpsgd"),
     )

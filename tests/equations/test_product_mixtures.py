@@ -379,7 +379,9 @@ def fitted(tables, marginals, noise, sampling=0.0, n_components=32):
     noise = noise.view(12, 12)
     drawn = sampling * (noise > 0.0)
     products = tables.view(12, 12)
-    return fit_product_mixture(marginals, ONE_HOT, products, noise, drawn, basis, start, splits)
+    return fit_product_mixture(
+        marginals, ONE_HOT, products, noise, drawn, basis, start, splits, 600
+    )
 
 
 def known_cells(sizes=SIZES):
@@ -468,7 +470,7 @@ def test_where_noise_is_little_numbers_have_the_states_that_there_are_bytes_for(
     monkeypatch, most, n_states
 ):
     monkeypatch.setattr(method, "_MOST_TAGS", most)
-    synth = model(epsilon=1e5).fit(frames(), transcript=True)
+    synth = model(epsilon=1e5).set_params(n_labels=4).fit(frames(), transcript=True)
     crossed = synth.transcript_.set_index(["message", "sender"])["bytes"]
     tags = 8 * 600 * ((n_states + 1) + (2 + 1 + 1))  # by b, of a's numbers and of its labels
     rest = 600 * (4 * 4 + 2)  # masked numbers and places

@@ -189,6 +189,7 @@ class PairwiseServer:
             basis,
             start[..., : basis.shape[1]],
             splits if detail.is_coarse else splits[:1],
+            detail.n_steps,
         )
 
     @staticmethod

@@ -69,6 +69,11 @@ class Detail:
         return self.noise >= _MUCH_NOISE
 
     @property
+    def n_steps(self) -> int:
+        """Of the fit: more where the mixture errs, not the noise."""
+        return 1_500 if self.is_fine else 600
+
+    @property
     def degree(self) -> int:
         """Of the tilts of numbers, see `vflsynth.networks.tilts.tilt_basis`."""
         return 3 if self.is_fine else DEGREE

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from vflsynth.networks.adam import FlatAdam
 
-_STEPS = 600
 _LEARNING_RATE, _FINAL_RATE, _BETAS = 0.1, 0.02, (0.9, 0.999)
 _SPREAD = 0.3
 
@@ -108,6 +107,7 @@ def fit_product_mixture(
     basis: Tensor,
     start: Tensor,
     splits: Tensor,
+    n_steps: int,
 ) -> ProductMixture:
     """Fit to mean products by weighted least squares, for as long as it predicts better.
 
@@ -129,11 +129,13 @@ def fit_product_mixture(
         Normal numbers by which components differ at first: alike they would stay alike.
     splits : Tensor, shape (split, *products.shape)
         Normal numbers that take the products apart, each time anew.
+    n_steps : int
+        Of Adam, at most.
 
     Returns
     -------
     ProductMixture
-        One, by at most 600 steps of Adam.
+        One.
 
     Notes
     -----
@@ -152,10 +154,10 @@ def fit_product_mixture(
     shift = variance.sqrt() * torch.where(codes.precede(), splits, splits.mT)
     seen, held_out = products + _PART * shift, products - shift / _PART
     precision, errors = _one_over(variance), []
-    for _, found in _search(marginals, codes, seen, noise, basis, start):
+    for _, found in _search(marginals, codes, seen, noise, basis, start, n_steps):
         errors.append(float((precision * (found - held_out).square()).sum(dtype=torch.float64)))
     best = errors.index(min(errors))
-    search = _search(marginals, codes, products[None], noise, basis, start)
+    search = _search(marginals, codes, products[None], noise, basis, start, n_steps)
     mixture, _ = next(islice(search, best, None))
     return ProductMixture(mixture.weights[0], mixture.shares[0])
 
@@ -167,6 +169,7 @@ def _search(
     noise: Tensor,
     basis: Tensor,
     start: Tensor,
+    n_steps: int,
 ) -> Iterator[tuple[ProductMixture, Tensor]]:
     """Yield mixtures and their products after 0, 1, 2, ... steps, one for each of `products`."""
     absent = torch.where(marginals > 0.0, 0.0, -math.inf)
@@ -178,12 +181,12 @@ def _search(
     optimiser = FlatAdam(parameters, learning_rate=_LEARNING_RATE, betas=_BETAS)
     precision = _one_over(noise)
     n_products = max(1.0, float((noise > 0.0).sum()))
-    for step in range(_STEPS + 1):
+    for step in range(n_steps + 1):
         logits = centre + torch.einsum("rkcj,cjs->rkcs", tilts, basis)
         mixture = ProductMixture(weights.softmax(-1), logits.softmax(-1))
         found = mixture.products(codes)
         yield ProductMixture(mixture.weights.detach(), mixture.shares.detach()), found.detach()
-        falling = 0.5 * (1.0 + math.cos(math.pi * step / _STEPS))
+        falling = 0.5 * (1.0 + math.cos(math.pi * step / n_steps))
         optimiser.learning_rate = _LEARNING_RATE * (_FINAL_RATE + (1.0 - _FINAL_RATE) * falling)
         loss = (precision * (found - products).square()).sum()
         drift = precision.max() * (mixture.marginals() - marginals).square().sum()

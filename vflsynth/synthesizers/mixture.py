@@ -39,7 +39,7 @@ class MixtureSynthesizer(BaseSynthesizer):
         whatever else a record has. Where noise is little, numbers of no more states count as
         categories: rules may be about single ones.
     n_components : int, default=256
-        Of the mixture; 512 go with 16 states.
+        Of the mixture.
     column_kinds, contract, transformer
         As of `VFLGANSynthesizer`.
     random_state : int, numpy Generator, RandomState or None, default=None
