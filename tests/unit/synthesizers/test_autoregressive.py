@@ -399,7 +399,7 @@ def related():
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_relations_survive_and_values_stay_possible(related, protocol):
+def test_relations_survive_and_values_stay_possible(related, protocol, small_batches):
     synth = AutoregressiveSynthesizer(
         protocol=protocol, hidden=48, n_features=256, random_state=1, device="cpu", verbose=0,
         bits_per_record=16.0,
