@@ -469,8 +469,9 @@ def test_a_relation_goes_on_within_states():
 def test_where_noise_is_little_numbers_have_the_states_that_there_are_bytes_for(
     monkeypatch, most, n_states
 ):
+    """And codes of knots, not of labels, though there are no more states than labels have."""
     monkeypatch.setattr(method, "_MOST_TAGS", most)
-    synth = model(epsilon=1e5).set_params(n_labels=4).fit(frames(), transcript=True)
+    synth = model(epsilon=1e5).fit(frames(), transcript=True)
     crossed = synth.transcript_.set_index(["message", "sender"])["bytes"]
     tags = 8 * 600 * ((n_states + 1) + (2 + 1 + 1))  # by b, of a's numbers and of its labels
     rest = 600 * (4 * 4 + 2)  # masked numbers and places

@@ -24,6 +24,9 @@ from vflsynth.protocol import SERVER, answers, takes
 from vflsynth.protocol.messages import ColumnTables, Mixture, StateCodes
 from vflsynth.secure import Codebook
 
+_SINGLE_VALUES = 0.9
+"""Share of a column of few values: noise may have merged rare ones."""
+
 
 class PairwiseParty(ProductsParty):
     """A party that publishes noisy products of its columns, and masks each record's codes.
@@ -91,9 +94,7 @@ class PairwiseParty(ProductsParty):
             for column, h in zip(discrete, histograms, strict=True)
         ]
         few = n_labels if detail.is_fine else 0
-        self._kinds = [
-            _kind(column, h, few) for column, h in zip(discrete, histograms, strict=True)
-        ]
+        self._kinds = [_kind(h, few) for h in histograms]
         vectors = [column_code(*own, detail) for own in zip(self._shares, self._kinds, strict=True)]
         index = list(combinations(range(len(codes)), 2))
         tables = exact_tables(
@@ -205,9 +206,12 @@ def state_shares(column: DiscreteColumn, cells: Floats, missing: float) -> Float
     return normalised
 
 
-def _kind(column: DiscreteColumn, histogram: NoisyHistogram, few: int) -> int:
-    """Numbers of few states are told apart as labels are: rules may be about single ones."""
-    missing = histogram.has_missing
-    if not isinstance(histogram.cells, Bins) or len(column.cells) - missing <= few:
+def _kind(histogram: NoisyHistogram, few: int) -> int:
+    """Numbers of few values are told apart as labels are: rules may be about single ones."""
+    cells, shares = histogram.cells, histogram.shares()
+    if not isinstance(cells, Bins):
         return CATEGORIES
-    return GATED if missing else ORDERED
+    n_cells, single = np.count_nonzero(shares > 0.0), shares[cells.lows == cells.highs].sum()
+    if n_cells <= few and single >= _SINGLE_VALUES:
+        return CATEGORIES
+    return GATED if histogram.has_missing else ORDERED

@@ -103,7 +103,7 @@ def column_code(shares: Floats, kind: int, detail: Detail) -> Codes:
     middle of their range. What is taken out of a product by that is known from the marginals.
 
     Where noise is little, scores do not tell which label goes with which number. Numbers of few
-    states then count as labels altogether, and those of more have the weights of linear
+    values then count as labels altogether, and those of more have the weights of linear
     interpolation between knots, evenly spaced over the normal scores of 96 % of the records, around
     their middle as labels are. A product has as few coordinates as there are knots, however many
     states there are between them.

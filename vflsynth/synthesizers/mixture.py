@@ -36,7 +36,7 @@ class MixtureSynthesizer(BaseSynthesizer):
         histogram has them within states.
     n_labels : int, default=16
         Most states of a column of categories; the rarest labels share one, and are drawn alike
-        whatever else a record has. Where noise is little, numbers of no more states count as
+        whatever else a record has. Where noise is little, numbers of no more values count as
         categories: rules may be about single ones.
     n_components : int, default=256
         Of the mixture.
