@@ -107,7 +107,7 @@ def test_codes_of_numbers_are_their_scores_and_squares(kind):
     n_ordered = 5 - (kind == GATED)
     assert code.shape == (5, 2 + (kind == GATED))
     assert CODE_NORM - 3 < np.sqrt((code**2).sum(1).max()) <= CODE_NORM
-    basis = tilt_basis(torch.tensor(shares)[None].float(), [kind])[0, :2, :n_ordered].numpy()
+    basis = tilt_basis(torch.tensor(shares)[None].float(), [kind], 2)[0, :2, :n_ordered].numpy()
     for coordinate, expected in enumerate(basis):
         line = np.polyfit(expected, code[:n_ordered, coordinate], 1)
         assert np.abs(np.polyval(line, expected) - code[:n_ordered, coordinate]).max() < 2.0
@@ -166,7 +166,7 @@ def test_where_noise_is_much_all_numbers_have_codes_of_full_length(kind):
     code = column_code(shares, kind, Detail(0.02))
     n_ordered = 5 - (kind == GATED)
     expected = np.zeros((5, 2 + (kind == GATED)))
-    basis = tilt_basis(torch.tensor(shares)[None].float(), [kind])[0, :2, :n_ordered].numpy()
+    basis = tilt_basis(torch.tensor(shares)[None].float(), [kind], 2)[0, :2, :n_ordered].numpy()
     expected[:n_ordered, :2] = basis.T * [1.0, 0.6]
     if kind == GATED:
         expected[:, 2] = 0.6 * ((np.arange(5) == 4) - 0.25) / math.sqrt(0.25 * 0.75)
@@ -191,7 +191,7 @@ def test_the_code_of_a_single_state_is_zero(kind):
 def test_a_correlation_of_numbers_has_much_less_noise_than_in_a_table():
     """Of least squares: noise in the coefficient of the first scores' product, per unit of it."""
     shares = np.full(8, 1 / 8)
-    score = tilt_basis(torch.tensor(shares)[None].float(), [ORDERED])[0, 0, :8].double().numpy()
+    score = tilt_basis(torch.tensor(shares)[None].float(), [ORDERED], 2)[0, 0, :8].double().numpy()
 
     def noise(code):
         means = np.einsum("s,si,s->i", shares, code, score)  # what a score is of the coordinates
@@ -226,7 +226,7 @@ def test_a_record_moves_the_products_of_all_pairs_by_their_sensitivity_at_most(r
 
 def test_tilts_of_ordered_states_are_orthonormal_and_of_the_first_degrees():
     marginals = torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.0], [0.3, 0.3, 0.2, 0.1, 0.1]])
-    basis = tilt_basis(marginals, [ORDERED, GATED]).double()
+    basis = tilt_basis(marginals, [ORDERED, GATED], 2).double()
     for column, (size, shares) in enumerate(
         [(4, marginals[0, :4]), (4, marginals[1, :4] / marginals[1, :4].sum())]
     ):
@@ -242,7 +242,7 @@ def test_tilts_of_ordered_states_are_orthonormal_and_of_the_first_degrees():
         assert middle[-1] > middle[-2]
     assert (basis[0, 2:] == 0.0).all()
     assert basis[1, 2].tolist() == [0.0, 0.0, 0.0, 0.0, 1.0]
-    of_categories = tilt_basis(marginals, [CATEGORIES, CATEGORIES])
+    of_categories = tilt_basis(marginals, [CATEGORIES, CATEGORIES], 2)
     assert of_categories[0].diagonal().tolist() == [1.0, 1.0, 1.0, 1.0, 0.0]
 
 
@@ -280,7 +280,7 @@ def column(kind, n_components=6, seed=0):
 @pytest.mark.parametrize("seed", range(3))
 def test_states_of_components_and_cells_of_all_of_them_stay_as_they_are(kind, seed):
     weights, part, shares, cells, _ = given = column(kind, seed=seed)
-    found = within_states(*given)
+    found = within_states(*given, 2)
     owner = cells.argmax(0)  # of every cell
     states = torch.stack([found[:, owner == s].sum(1) for s in range(len(cells))], 1)
     torch.testing.assert_close(states, part, rtol=0.0, atol=1e-12)
@@ -293,10 +293,10 @@ def test_states_of_components_and_cells_of_all_of_them_stay_as_they_are(kind, se
 @pytest.mark.parametrize("seed", range(3))
 def test_shares_within_states_are_the_same_wherever_memory_starts(seed):
     weights, part, shares, cells, kind = column(ORDERED, seed=seed)
-    expected = within_states(weights, part, shares, cells, kind)
+    expected = within_states(weights, part, shares, cells, kind, 2)
     for start in range(8):
         moved = torch.empty(start + part.numel(), dtype=part.dtype)[start:].view(part.shape)
-        found = within_states(weights, moved.copy_(part), shares, cells, kind)
+        found = within_states(weights, moved.copy_(part), shares, cells, kind, 2)
         assert torch.equal(found, expected)
 
 
@@ -326,7 +326,7 @@ def test_tilts_within_states_are_those_between_them_fitted_to_both_shares():
             for k in range(len(part)):
                 table[k] *= float(weights[k] * part[k, s]) / table[k].sum()
         wanted[:, 3 * s : 3 * s + 3] = torch.from_numpy(table) / weights[:, None]
-    torch.testing.assert_close(within_states(*given), wanted, rtol=0.0, atol=2e-3)
+    torch.testing.assert_close(within_states(*given, 2), wanted, rtol=0.0, atol=2e-3)
 
 
 def test_cells_of_normal_components_are_found_from_their_states():
@@ -343,7 +343,7 @@ def test_cells_of_normal_components_are_found_from_their_states():
     cells = torch.where(states == torch.arange(4)[:, None], both, 0.0)
     cells /= cells.sum(1, keepdim=True)
     part = truth @ (cells > 0.0).double().T
-    found = within_states(weights, part, weights @ part, cells, ORDERED)
+    found = within_states(weights, part, weights @ part, cells, ORDERED, 2)
     distance = (found - truth).abs().sum(1).mean() / 2.0
     without = (part @ cells - truth).abs().sum(1).mean() / 2.0
     assert distance < without / 2.0
@@ -357,7 +357,7 @@ def test_components_without_a_state_or_without_weight_have_shares_all_the_same(k
     part[:, 2] = 1e-300
     part /= part.sum(1, keepdim=True)
     weights[2:] = 0.0
-    found = within_states(weights, part, shares, cells, kind)
+    found = within_states(weights, part, shares, cells, kind, 2)
     assert bool((found >= 0.0).all())
     torch.testing.assert_close(found.sum(1), torch.ones(len(part), dtype=torch.float64))
     if kind == CATEGORIES:
@@ -368,14 +368,14 @@ def test_one_state_of_numbers_has_nothing_to_continue():
     cells = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
     part = torch.tensor([[0.9, 0.1], [0.2, 0.8]], dtype=torch.float64)
     weights = torch.tensor([0.5, 0.5], dtype=torch.float64)
-    assert torch.equal(within_states(weights, part, weights @ part, cells, GATED), part @ cells)
+    assert torch.equal(within_states(weights, part, weights @ part, cells, GATED, 2), part @ cells)
 
 
 def fitted(tables, marginals, noise, sampling=0.0, n_components=32):
     draw = torch.Generator().manual_seed(1)
     start = torch.randn((n_components, *marginals.shape), generator=draw)
     splits = torch.randn((2, 12, 12), generator=draw)
-    basis = tilt_basis(marginals, [CATEGORIES] * len(marginals))
+    basis = tilt_basis(marginals, [CATEGORIES] * len(marginals), 2)
     noise = noise.view(12, 12)
     drawn = sampling * (noise > 0.0)
     products = tables.view(12, 12)

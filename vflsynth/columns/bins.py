@@ -93,9 +93,15 @@ class Bins:
         return cls(bounds, np.where(single, first, found[:-1]), np.where(single, last, found[1:]))
 
     @property
+    def single(self) -> npt.NDArray[np.bool_]:
+        """Which bins are single values, shape (bin,)."""
+        single: npt.NDArray[np.bool_] = self.lows == self.highs
+        return single
+
+    @property
     def edges(self) -> _FloatArray:
         """Where one bin ends and the next begins, shape (bin + 1,): ascending, equal at points."""
-        points = self.lows == self.highs
+        points = self.single
         half = self.bounds.step / 2.0
         inner = np.where(points[1:], self.highs[:-1], self.lows[1:])
         both = points[1:] & points[:-1]

@@ -92,8 +92,7 @@ class NoisyHistogram:
         """
         if not isinstance(self.cells, Bins) or not self.noise_std:
             return self
-        single = self.cells.lows == self.cells.highs
-        single &= self.counts[:-1] > _WORTH_A_BIN * self.noise_std
+        single = self.cells.single & (self.counts[:-1] > _WORTH_A_BIN * self.noise_std)
         single &= self.shares() >= _SPIKE_SHARE
         return replace(self, spikes=tuple(self.cells.lows[single].tolist()))
 
@@ -183,7 +182,7 @@ class NoisyHistogram:
         Without its spikes, unless there is nothing else.
         """
         bins, shares = self._bins(), self.shares()
-        single = (bins.lows == bins.highs) & np.isin(bins.lows, self.spikes)
+        single = bins.single & np.isin(bins.lows, self.spikes)
         if shares[~single].sum() > 0.0:
             shares = np.where(single, 0.0, shares)
             shares /= shares.sum()
@@ -332,7 +331,7 @@ class NoisyHistogram:
         numbers = scores * std + mean
         if self.quantile_map is not None:
             numbers = np.interp(numbers, *self.quantile_map)
-        elif len(points := bins.lows[bins.lows == bins.highs]):
+        elif len(points := bins.lows[bins.single]):
             nearest = points[np.searchsorted((points[1:] + points[:-1]) / 2.0, numbers)]
             error = _ROUNDING * (np.abs(scores) * std + abs(mean))  # of a score of 32 bits
             numbers = np.where(np.abs(numbers - nearest) <= error, nearest, numbers)

@@ -235,7 +235,7 @@ class PublicTransformer(ColumnTransformer):
                 raise ValueError("a quantile map needs as many values after as before")
             quantile_map = before, after
         spikes = tuple(float(value) for value in state.get("spikes", ()))
-        single = () if bins is None else bins.lows[bins.lows == bins.highs].tolist()
+        single = () if bins is None else bins.lows[bins.single].tolist()
         if not {*spikes} <= {*single}:
             raise ValueError("spikes are bins of a single value")
         self.histogram_ = NoisyHistogram(

@@ -191,7 +191,7 @@ class PairwiseMethod(Method):
 
 
 def _codes_for(book: Codebook) -> dict[str, StateCodes]:
-    codes = [code for own in book.codes.values() for code in own]
+    codes = book.all
     sizes, coordinates = (torch.tensor([code.shape[axis] for code in codes]) for axis in (0, 1))
     flat = torch.tensor(np.concatenate([code.ravel() for code in codes]))
     return {name: StateCodes(SERVER, name, 0, sizes, coordinates, flat) for name in book.codes}

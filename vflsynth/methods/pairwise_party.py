@@ -211,7 +211,7 @@ def _kind(histogram: NoisyHistogram, few: int) -> int:
     cells, shares = histogram.cells, histogram.shares()
     if not isinstance(cells, Bins):
         return CATEGORIES
-    n_cells, single = np.count_nonzero(shares > 0.0), shares[cells.lows == cells.highs].sum()
+    n_cells, single = np.count_nonzero(shares > 0.0), shares[cells.single].sum()
     if n_cells <= few and single >= _SINGLE_VALUES:
         return CATEGORIES
     return GATED if histogram.has_missing else ORDERED

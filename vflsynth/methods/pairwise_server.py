@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations
 from statistics import fmean
 
 import numpy as np
@@ -24,7 +24,7 @@ from vflsynth.networks.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, til
 from vflsynth.privacy.releases import Floats, Grid
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import ColumnTables, Mixture
-from vflsynth.secure import Codebook, Pair
+from vflsynth.secure import Codebook, Pair, coordinates_of
 
 
 class PairwiseServer:
@@ -59,8 +59,7 @@ class PairwiseServer:
 
     def start_shape(self, book: Codebook) -> tuple[int, ...]:
         """Of the normal numbers by which components differ at first."""
-        codes = [code for own in book.codes.values() for code in own]
-        return self.n_components, len(codes), max(len(code) for code in codes)
+        return self.n_components, len(book.all), max(map(len, book.all))
 
     def splits_shape(self, book: Codebook) -> tuple[int, ...]:
         """Of the normal numbers that take all products apart, several times where noise is much."""
@@ -113,15 +112,13 @@ class PairwiseServer:
             If a party sent what it must not, naming it.
         """
         names = sorted(messages)
-        codes = [code for name in names for code in book.codes[name]]
         sizes = {name: [len(code) for code in book.codes[name]] for name in names}
         first = dict(zip(names, np.cumsum([0, *(len(sizes[name]) for name in names)]).tolist()))
         marginals = {name: self._marginals(messages[name], sizes[name]) for name in names}
         kinds = {name: self._kinds(messages[name]) for name in names}
         n_records = {name: self._n_records(messages[name]) for name in names}
-        ends = np.cumsum([0, *(code.shape[1] for code in codes)]).tolist()
-        own = [slice(*ends_of) for ends_of in pairwise(ends)]
-        sums, variance = np.zeros((ends[-1], ends[-1])), np.zeros((ends[-1], ends[-1]))
+        own, side = coordinates_of(book.all), sum(book.widths.values())
+        sums, variance = np.zeros((side, side)), np.zeros((side, side))
         noise = 0.0 if self.grid is None else self.grid.noise_std**2
 
         def put(a: int, b: int, table: Floats, of: float) -> None:
@@ -137,7 +134,7 @@ class PairwiseServer:
         n_all = fmean(n_records.values())
         mixture = self._fit(
             [own for name in names for own in marginals[name]],
-            codes,
+            book.all,
             [kind for name in names for kind in kinds[name]],
             sums / (n_all * CODE_NORM**2),
             variance / (n_all * CODE_NORM**2) ** 2,

@@ -15,13 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vflsynth.networks.tilts import (
-    CATEGORIES,
-    DEGREE,
-    ORDERED,
-    normal_scores,
-    score_polynomials,
-)
+from vflsynth.networks.tilts import CATEGORIES, ORDERED, normal_scores, score_polynomials
 
 Codes = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -76,7 +70,7 @@ class Detail:
     @property
     def degree(self) -> int:
         """Of the tilts of numbers, see `vflsynth.networks.tilts.tilt_basis`."""
-        return 3 if self.is_fine else DEGREE
+        return 3 if self.is_fine else len(_WEIGHTS)
 
 
 def column_code(shares: Floats, kind: int, detail: Detail) -> Codes:
@@ -120,7 +114,7 @@ def column_code(shares: Floats, kind: int, detail: Detail) -> Codes:
         code = _simplex(_beside(weights, len(shares)))
     else:
         ordered = torch.tensor(shares[:n_ordered] / shares[:n_ordered].sum())
-        found = score_polynomials(ordered, DEGREE).numpy().T
+        found = score_polynomials(ordered, len(_WEIGHTS)).numpy().T
         code = _beside(found * _WEIGHTS[: found.shape[1]], len(shares))
         if not detail.is_coarse:
             code -= (code.max(0) + code.min(0)) / 2.0 if code.size else 0.0

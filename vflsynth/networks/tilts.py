@@ -13,9 +13,6 @@ CATEGORIES, ORDERED, GATED = 0, 1, 2
 LEAST_SHARE = 1e-9
 """Of a state in its column's marginal, before shares add up to 1: none is nothing."""
 
-DEGREE = 2
-"""Of the polynomials by which components' log shares differ, unless more is known of them."""
-
 _ROUNDS = 30
 """Of proportional fitting; of fitted mixtures the cells' marginal is then kept to a millionth."""
 
@@ -23,7 +20,7 @@ _FAINTEST = -30.0
 """Log of the least a cell may have of its state's share, relative to the most: never nothing."""
 
 
-def tilt_basis(marginals: Tensor, kinds: Sequence[int], degree: int = DEGREE) -> Tensor:
+def tilt_basis(marginals: Tensor, kinds: Sequence[int], degree: int) -> Tensor:
     """Say in which directions a component's columns may differ from the marginals.
 
     Parameters
@@ -33,7 +30,8 @@ def tilt_basis(marginals: Tensor, kinds: Sequence[int], degree: int = DEGREE) ->
     kinds : sequence of int
         Of each column: `CATEGORIES`, `ORDERED`, or `GATED`, which is ordered but for its last
         state, missing.
-    degree : int, default=2
+    degree : int
+        Of the polynomials, at most.
 
     Returns
     -------
@@ -61,7 +59,7 @@ def tilt_basis(marginals: Tensor, kinds: Sequence[int], degree: int = DEGREE) ->
 
 
 def within_states(
-    weights: Tensor, part: Tensor, shares: Tensor, cells: Tensor, kind: int, degree: int = DEGREE
+    weights: Tensor, part: Tensor, shares: Tensor, cells: Tensor, kind: int, degree: int
 ) -> Tensor:
     """Let components differ within states of numbers as they do between them.
 

@@ -7,7 +7,7 @@ codes of columns' states in `membership`, `rotations` the random features of joi
 who sees what, and why.
 """
 
-from vflsynth.secure.codebook import Code, Codebook, Pair, pairs_of
+from vflsynth.secure.codebook import Code, Codebook, Pair, coordinates_of, pairs_of
 from vflsynth.secure.membership import MOST_STATES, Challenge, Proof
 from vflsynth.secure.products import MaskedBlock, ProductParty, ProductServer, product_blocks
 from vflsynth.secure.ring import Arithmetic, Masks, record_blocks
@@ -44,6 +44,7 @@ __all__ = [
     "angles_of",
     "blocks_of",
     "bytes_per_angle",
+    "coordinates_of",
     "largest_product",
     "pairs_of",
     "points",

@@ -22,6 +22,12 @@ def pairs_of(names: Iterable[str]) -> list[Pair]:
     return list(combinations(sorted(names), 2))
 
 
+def coordinates_of(codes: Iterable[Code]) -> list[slice]:
+    """Return which coordinates each code has where they are side by side."""
+    ends = np.cumsum([0, *(code.shape[1] for code in codes)]).tolist()
+    return [slice(start, end) for start, end in zip(ends, ends[1:])]
+
+
 class Codebook:
     """Codes of all parties' columns.
 
@@ -48,14 +54,18 @@ class Codebook:
         columns = [code[own] for code, own in zip(self.codes[party], states.T, strict=True)]
         return np.concatenate([np.zeros((len(states), 0), np.int64), *columns], 1)
 
+    @property
+    def all(self) -> list[Code]:
+        """Return the codes of all columns, party by party."""
+        return [code for own in self.codes.values() for code in own]
+
     def others(self, party: str) -> list[str]:
         """Return all parties but one, by name."""
         return [name for name in self.codes if name != party]
 
     def columns(self, party: str) -> list[slice]:
         """Return which coordinates are each of a party's columns'."""
-        ends = np.cumsum([0, *(code.shape[1] for code in self.codes[party])]).tolist()
-        return [slice(start, end) for start, end in zip(ends, ends[1:])]
+        return coordinates_of(self.codes[party])
 
     @cached_property
     def digest(self) -> str:
