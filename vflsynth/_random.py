@@ -21,6 +21,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.stats import qmc
 from torch import Tensor
 
 from vflsynth.exceptions import ParameterError
@@ -30,6 +31,8 @@ RandomState: TypeAlias = int | np.random.Generator | np.random.RandomState | Non
 # Floats drawn at once per stream and replica. It decides which block a draw comes from, hence its
 # value: changing it changes the results of every seed.
 _BLOCK_SIZE = 1 << 14
+
+_SOBOL_BITS = 30
 
 _FloatArray: TypeAlias = npt.NDArray[np.float32]
 
@@ -113,6 +116,33 @@ class RandomStreams:
     def gumbel(self, name: str, index: int, shape: tuple[int, ...]) -> Tensor:
         """Draw from the standard Gumbel distribution, shape (replica, *shape)."""
         return self._draw(name, index, shape, _gumbel)
+
+    def sobol(self, name: str, index: int, n: int, dimensions: range) -> Tensor:
+        """Draw points that are uniform each, and together fill the unit cube evenly.
+
+        Parameters
+        ----------
+        name : str
+        index : int
+        n : int
+            Points.
+        dimensions : range
+            Of a cube that other streams, of other secrets, draw other dimensions of: the n-th
+            points of all of them together are points of a larger cube, as evenly spread in it.
+
+        Returns
+        -------
+        Tensor, float64, shape (replica, n, dimension)
+            In [0, 1). Scrambled Sobol points (Sobol 1967; scrambled as by Matousek 1998), with
+            uniform digits after the last one that is scrambled.
+        """
+        drawn = []
+        for rng in self.numpy_generators(name, index):
+            scrambling = np.random.default_rng(rng.integers(1 << 32, size=8))
+            engine = qmc.Sobol(dimensions.stop, scramble=True, bits=_SOBOL_BITS, rng=scrambling)
+            points = engine.random_base2(max(0, n - 1).bit_length())[:n, dimensions.start :]
+            drawn.append(points + rng.random(points.shape) * 2.0**-_SOBOL_BITS)
+        return torch.tensor(np.stack(drawn)).to(self.device)
 
     def permutation(self, name: str, index: int, n: int) -> Tensor:
         """Draw permutations of ``range(n)``, int64, shape (replica, n)."""

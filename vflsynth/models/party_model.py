@@ -194,7 +194,7 @@ class PartyModel:
             encoded = np.empty((rows, self.transformer.width_), np.float32)
             for start in range(first, max(first + rows, first + 1), SAMPLE_BLOCK):
                 block = start // SAMPLE_BLOCK
-                latent = shared.normal("sample", block, (SAMPLE_BLOCK, sampler.latent_dim))
+                latent = sampler.latents(shared, block, SAMPLE_BLOCK)
                 part = {name: _block(own, start, sampler.device) for name, own in given.items()}
                 drawn = sampler.draw_given(part, latent, private, block)[: n - start]
                 encoded[start - first : start - first + SAMPLE_BLOCK] = drawn.cpu()

@@ -37,6 +37,25 @@ class RowSampler(ABC):
         """Where it computes."""
         return torch.device("cpu")
 
+    def latents(self, shared: RandomStreams, index: int, n: int) -> Tensor:
+        """Draw what rows of all parties have in common.
+
+        Parameters
+        ----------
+        shared : RandomStreams
+            The same at all parties.
+        index : int
+            Which draw of the streams.
+        n : int
+            Rows.
+
+        Returns
+        -------
+        Tensor, shape (1, n, latent)
+            Standard normal, if not said otherwise.
+        """
+        return shared.normal("sample", index, (n, self.latent_dim))
+
     @abstractmethod
     def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
         """Draw encoded rows.
@@ -44,7 +63,7 @@ class RowSampler(ABC):
         Parameters
         ----------
         latent : Tensor, shape (1, n, latent)
-            Standard normal, the same for all parties.
+            As `latents` draws them, the same for all parties.
         streams : RandomStreams
             The party's own, for all randomness that is not shared.
         index : int
@@ -348,6 +367,15 @@ class LatentTreeSampler(RowSampler):
         categories.
     gated : sequence of bool
         Whether a column's encoding has a state "missing".
+    before : int
+        How many columns parties have that come before this one.
+
+    Notes
+    -----
+    Rows are drawn evenly, not independently: latent attributes and the columns of all parties are
+    quantiles at the coordinates of scrambled Sobol points (Owen 1997). Each row has the
+    distribution of the tree; a table's shares and relations are closer to the tree's than those of
+    as many independent rows.
     """
 
     kind = "latent tree"
@@ -360,13 +388,14 @@ class LatentTreeSampler(RowSampler):
         latent_of: Sequence[int],
         bins: Sequence[Tensor | None],
         gated: Sequence[bool],
+        before: int,
     ) -> None:
         if not len(columns) == len(latent_of) == len(bins) == len(gated):
             raise ValueError("columns, their latent attributes and encodings differ in number")
         self.parents, self.shares = tuple(parents), [table.double().cpu() for table in shares]
         self.columns, self.latent_of = [table.double().cpu() for table in columns], tuple(latent_of)
         self.bins = [ends if ends is None else ends.double().cpu() for ends in bins]
-        self.gated = tuple(gated)
+        self.gated, self.before = tuple(gated), before
         self._order = top_down(self.parents)
         if len(self._order) != len(self.shares):
             raise ValueError("not a tree of all latent attributes")
@@ -376,29 +405,34 @@ class LatentTreeSampler(RowSampler):
         """Number of latent attributes of all parties."""
         return len(self.parents)
 
+    def latents(self, shared: RandomStreams, index: int, n: int) -> Tensor:
+        """Draw a quantile's level for every latent attribute, uniform."""
+        return shared.sobol("sample", index, n, range(self.latent_dim))
+
     def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
         """Draw the tree from the shared latents, then cells and places in them."""
-        places = torch.special.ndtr(latent[0].double().cpu())
-        states: dict[int, Tensor] = {}
+        shared, states = latent[0].double().cpu(), dict[int, Tensor]()
         for node in self._order:
             table, parent = self.shares[node], self.parents[node]
-            given = table.expand(len(places), -1) if parent < 0 else table[states[parent]]
-            states[node] = _pick(given, places[:, node])
-        drawn = streams.uniform("cells", index, (2, len(places), len(self.columns)))[0].double()
+            given = table.expand(len(shared), -1) if parent < 0 else table[states[parent]]
+            states[node], _ = _quantile(given, shared[:, node])
+        first = self.latent_dim + self.before
+        own = range(first, first + len(self.columns))
+        levels = streams.sobol("cells", index, len(shared), own)[0].cpu()
         parts = []
         for number, table in enumerate(self.columns):
-            cells = _pick(table[states[self.latent_of[number]]], drawn[0, :, number])
-            parts.append(self._encode(number, cells, drawn[1, :, number]))
+            cells, places = _quantile(table[states[self.latent_of[number]]], levels[:, number])
+            parts.append(self._encode(number, cells, places))
         return torch.cat(parts, dim=1).float()
 
-    def _encode(self, number: int, cells: Tensor, place: Tensor) -> Tensor:
-        """Write cells as the party's transformer encodes them, numbers anywhere in their bin."""
+    def _encode(self, number: int, cells: Tensor, places: Tensor) -> Tensor:
+        """Write cells as the party's transformer encodes them, numbers at a place in their bin."""
         ends, gated = self.bins[number], self.gated[number]
         if ends is None:
             return torch.nn.functional.one_hot(cells, self.columns[number].shape[1]).double()
         missing = (cells == ends.shape[1]).double().unsqueeze(1)
         lows, highs = ends[:, cells.clamp_max(ends.shape[1] - 1)]
-        value = torch.lerp(lows, highs, place).unsqueeze(1) * (1.0 - missing)
+        value = torch.lerp(lows, highs, places).unsqueeze(1) * (1.0 - missing)
         return torch.cat([value, 1.0 - missing, missing], 1) if gated else value
 
     def to_dict(self) -> dict[str, Any]:
@@ -407,6 +441,7 @@ class LatentTreeSampler(RowSampler):
             "parents": list(self.parents),
             "latent_of": list(self.latent_of),
             "gated": list(self.gated),
+            "before": self.before,
         }
 
     def tensors(self) -> dict[str, Tensor]:
@@ -431,11 +466,21 @@ class LatentTreeSampler(RowSampler):
             content["latent_of"],
             [tensors.get(f"bins.{number}") for number in range(len(content["gated"]))],
             content["gated"],
+            content["before"],
         )
 
 
-def _pick(shares: Tensor, place: Tensor) -> Tensor:
-    """State that a place in the unit interval stands for, per row; shares (row, state)."""
+def _quantile(shares: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the state at a level in the unit interval, and the place in it, in [0, 1], per row.
+
+    Parameters
+    ----------
+    shares : Tensor, shape (row, state)
+    levels : Tensor, shape (row,)
+    """
+    up_to = shares.cumsum(1)
     # Not beyond the last state that has any share, whatever rounding does.
     last = shares.shape[1] - 1 - (shares.flip(1) > 0.0).double().argmax(1)
-    return torch.minimum((shares.cumsum(1) <= place.unsqueeze(1)).sum(1), last)
+    states = torch.minimum((up_to <= levels.unsqueeze(1)).sum(1), last)
+    share, end = (table.gather(1, states.unsqueeze(1)).squeeze(1) for table in (shares, up_to))
+    return states, (1.0 - (end - levels) / share).clamp(0.0, 1.0)
