@@ -18,7 +18,12 @@ from vflsynth.methods.pairwise_party import PairwiseParty
 from vflsynth.methods.pairwise_server import PairwiseServer
 from vflsynth.methods.products import ProductTerms
 from vflsynth.networks.column_codes import CODE_NORM, Detail, column_code
-from vflsynth.networks.product_mixtures import ProductMixture, StackedCodes, fit_product_mixture
+from vflsynth.networks.product_mixtures import (
+    ProductMixture,
+    StackedCodes,
+    fit_product_mixture,
+    without_relations,
+)
 from vflsynth.networks.tilts import (
     CATEGORIES,
     GATED,
@@ -88,6 +93,61 @@ def test_several_mixtures_have_the_products_of_each():
     for number, own in enumerate(both):
         torch.testing.assert_close(stacked.marginals()[number], own.marginals())
         torch.testing.assert_close(stacked.products(ONE_HOT)[number], own.products(ONE_HOT))
+
+
+def test_columns_apart_keep_their_marginals_and_no_relation():
+    model = mixture()
+    found = model.apart(torch.tensor([False, True, False]))
+    torch.testing.assert_close(found.marginals(), model.marginals())
+    before, after, own = tables_of(model), tables_of(found), model.marginals()
+    torch.testing.assert_close(after[0, :, 2], before[0, :, 2])
+    for other in (0, 2):
+        torch.testing.assert_close(after[other, :, 1], torch.outer(own[other], own[1]))
+
+
+@pytest.mark.parametrize("n_splits", [1, 4])
+@pytest.mark.parametrize("seed", range(5))
+def test_columns_without_relations_are_those_that_held_out_products_are_better_without(
+    n_splits, seed
+):
+    """Against sums over pairs of columns, one column less at a time."""
+    draw = torch.Generator().manual_seed(seed)
+    sizes, n = (2, 1, 3, 1, 2), 9
+    codes = StackedCodes.of([torch.ones(2, size) for size in sizes])
+    columns = codes.columns.numpy()
+    precision = torch.rand((n, n), generator=draw)
+    precision = (precision + precision.T) * (codes.columns[:, None] != codes.columns)
+    found, chance = torch.randn((2, n_splits, n, n), generator=draw)
+    related = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0])[codes.columns]
+    found = found + found.mT
+    held_out = torch.outer(related, related) * found + 2.0 * (chance + chance.mT)
+
+    def lost(kept):
+        """Squares that are left, of every pair once, and what the explained part has of them."""
+        left = explained = 0.0
+        for split in range(n_splits):
+            for i, j in combinations(range(n), 2):
+                both = columns[i] in kept and columns[j] in kept
+                expected = float(found[split, i, j]) * both
+                left += float(precision[i, j]) * (float(held_out[split, i, j]) - expected) ** 2
+                explained += float(precision[i, j]) * expected**2
+        return left / n_splits, explained / n_splits
+
+    kept = [*range(5)]
+    while True:
+        left, explained = lost(kept)
+        gains = {}
+        for column in kept:
+            without = lost([other for other in kept if other != column])
+            deviation = math.sqrt(4.0 * (1.0 + 4.0 / n_splits) * (explained - without[1]))
+            if deviation > 0.0:
+                gains[column] = (left - without[0]) / deviation
+        worst = max(gains, key=gains.get, default=None)
+        if worst is None or gains[worst] <= 0.5:
+            break
+        kept.remove(worst)
+    alone = without_relations(codes, precision, found, held_out)
+    assert np.flatnonzero(~alone).tolist() == kept
 
 
 def test_codes_of_labels_are_corners_of_a_simplex():

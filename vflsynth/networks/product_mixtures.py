@@ -24,6 +24,9 @@ N_SPLITS = 4
 _PART = 0.5
 """Of a product's deviation, added to what is fitted; the less, the worse the judge sees."""
 
+_CLEARLY = 0.5
+"""So many deviations better must be held-out products that a column's relations do not explain."""
+
 
 @dataclass(frozen=True, slots=True)
 class StackedCodes:
@@ -56,10 +59,19 @@ class StackedCodes:
         means: Tensor = torch.einsum("...cs,csi->...ci", shares, self.padded)
         return means.flatten(-2)[..., self.there]
 
+    @property
+    def columns(self) -> Tensor:
+        """The column of every stacked coordinate, int64, shape (stacked coordinate,)."""
+        return self.there // self.padded.shape[2]
+
     def precede(self) -> Tensor:
         """Say of every two stacked coordinates whether the first one's column is the earlier."""
-        columns = self.there // self.padded.shape[2]
-        return columns[:, None] < columns
+        return self.columns[:, None] < self.columns
+
+    def sums(self, products: Tensor) -> Tensor:
+        """Add up over both columns' coordinates, to shape (column, column)."""
+        owners = nn.functional.one_hot(self.columns, len(self.padded)).to(products)
+        return owners.mT @ products @ owners
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +108,18 @@ class ProductMixture:
         """
         means = codes.means(self.shares)
         return means.mT @ (self.weights.unsqueeze(-1) * means)
+
+    def apart(self, columns: Tensor) -> ProductMixture:
+        """Make columns independent of all others, with their marginals.
+
+        Parameters
+        ----------
+        columns : bool Tensor, shape (..., column)
+        """
+        means = self.marginals().unsqueeze(-3)
+        return ProductMixture(
+            self.weights, torch.where(columns[..., None, :, None], means, self.shares)
+        )
 
 
 def fit_product_mixture(
@@ -146,6 +170,8 @@ def fit_product_mixture(
     records were drawn. One split alone is by chance far off where noise is most of what is seen;
     where it is not, the average of several stops a little early.
 
+    Columns whose relations do not help to predict are then made independent (`without_relations`).
+
     All products of a mixture of K components are one product of matrices, so a step takes
     ``3 K coordinates^2`` multiply-adds however many columns have them. All splits are searched side
     by side.
@@ -153,13 +179,55 @@ def fit_product_mixture(
     variance = torch.where(noise > 0.0, noise + sampling, 0.0)
     shift = variance.sqrt() * torch.where(codes.precede(), splits, splits.mT)
     seen, held_out = products + _PART * shift, products - shift / _PART
-    precision, errors = _one_over(variance), []
-    for _, found in _search(marginals, codes, seen, noise, basis, start, n_steps):
-        errors.append(float((precision * (found - held_out).square()).sum(dtype=torch.float64)))
-    best = errors.index(min(errors))
+    precision, least, best, judged = _one_over(variance), math.inf, 0, seen
+    for step, (_, found) in enumerate(
+        _search(marginals, codes, seen, noise, basis, start, n_steps)
+    ):
+        error = float((precision * (found - held_out).square()).sum(dtype=torch.float64))
+        if error < least:
+            least, best, judged = error, step, found
+    means = codes.means(marginals)
+    apart = means.unsqueeze(1) * means
+    alone = without_relations(codes, precision, judged - apart, held_out - apart)
     search = _search(marginals, codes, products[None], noise, basis, start, n_steps)
     mixture, _ = next(islice(search, best, None))
-    return ProductMixture(mixture.weights[0], mixture.shares[0])
+    return ProductMixture(mixture.weights[0], mixture.shares[0]).apart(alone)
+
+
+def without_relations(
+    codes: StackedCodes, precision: Tensor, found: Tensor, held_out: Tensor
+) -> Tensor:
+    """Find columns that depend on no other, so that what was fitted to them is noise.
+
+    Parameters
+    ----------
+    codes : StackedCodes
+    precision : Tensor, shape (stacked coordinate, stacked coordinate)
+        Of products, 0 for those that are not known.
+    found, held_out : Tensor, shape (split, stacked coordinate, stacked coordinate)
+        By how much products differ from those of independent columns.
+
+    Returns
+    -------
+    bool Tensor, shape (column,)
+        Columns without whose relations the squares of what was held out and is not found are less,
+        by at least half of the deviation that noise gives to that difference. One by one, each
+        time the column of which it is clearest.
+    """
+    both, own = (
+        codes.sums((precision * found * other).mean(0)).double() for other in (held_out, found)
+    )
+    # The mean of what was held out has the products' errors, and a share of those of the splits.
+    variance = 1.0 + 1.0 / (_PART**2 * len(held_out))
+    related = torch.ones(len(own), dtype=torch.float64)
+    while True:
+        known = own @ related
+        gain = known - 2.0 * both @ related
+        clear = gain > _CLEARLY * (4.0 * variance * known).sqrt()
+        candidates = torch.where(clear & (related > 0.0), gain / known.sqrt(), -math.inf)
+        if not bool(candidates.max() > 0.0):
+            return related == 0.0
+        related[candidates.argmax()] = 0.0
 
 
 def _search(
