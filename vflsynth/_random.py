@@ -21,7 +21,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.stats import qmc
 from torch import Tensor
 
 from vflsynth.exceptions import ParameterError
@@ -32,7 +31,7 @@ RandomState: TypeAlias = int | np.random.Generator | np.random.RandomState | Non
 # value: changing it changes the results of every seed.
 _BLOCK_SIZE = 1 << 14
 
-_SOBOL_BITS = 30
+_LATIN_POINTS, _LATIN_SLICE = 1 << 13, 1 << 7
 
 _FloatArray: TypeAlias = npt.NDArray[np.float32]
 
@@ -117,31 +116,33 @@ class RandomStreams:
         """Draw from the standard Gumbel distribution, shape (replica, *shape)."""
         return self._draw(name, index, shape, _gumbel)
 
-    def sobol(self, name: str, index: int, n: int, dimensions: range) -> Tensor:
-        """Draw points that are uniform each, and together fill the unit cube evenly.
+    def latin_hypercube(self, name: str, index: int, n: int, n_dimensions: int) -> Tensor:
+        """Draw points of which every dimension is filled evenly.
 
         Parameters
         ----------
         name : str
         index : int
         n : int
-            Points.
-        dimensions : range
-            Of a cube that other streams, of other secrets, draw other dimensions of: the n-th
-            points of all of them together are points of a larger cube, as evenly spread in it.
+            Points, at most 8,192.
+        n_dimensions : int
 
         Returns
         -------
         Tensor, float64, shape (replica, n, dimension)
-            In [0, 1). Scrambled Sobol points (Sobol 1967; scrambled as by Matousek 1998), with
-            uniform digits after the last one that is scrambled.
+            In [0, 1): a sliced Latin hypercube design (Qian 2012). Each 128 points in a row have
+            one in each 128th of every dimension, all of them one in each 8,192nd, where they are
+            uniform. Dimensions are independent of each other. Fewer points are its first ones.
         """
+        slices = _LATIN_POINTS // _LATIN_SLICE
         drawn = []
         for rng in self.numpy_generators(name, index):
-            scrambling = np.random.default_rng(rng.integers(1 << 32, size=8))
-            engine = qmc.Sobol(dimensions.stop, scramble=True, bits=_SOBOL_BITS, rng=scrambling)
-            points = engine.random_base2(max(0, n - 1).bit_length())[:n, dimensions.start :]
-            drawn.append(points + rng.random(points.shape) * 2.0**-_SOBOL_BITS)
+            shape = (n_dimensions, slices, _LATIN_SLICE)
+            coarse = rng.permuted(np.broadcast_to(np.arange(_LATIN_SLICE), shape), axis=2)
+            fine = rng.permuted(np.broadcast_to(np.arange(slices)[:, None], shape), axis=1)
+            fine = np.take_along_axis(fine, coarse, axis=2)
+            cells = (coarse * slices + fine).reshape(n_dimensions, _LATIN_POINTS).T
+            drawn.append(((cells + rng.random(cells.shape)) / _LATIN_POINTS)[:n])
         return torch.tensor(np.stack(drawn)).to(self.device)
 
     def permutation(self, name: str, index: int, n: int) -> Tensor:

@@ -210,10 +210,9 @@ def test_draws_have_the_distribution_of_the_tree(rng):
         latent_of=[0, 1],
         bins=[torch.tensor([[-1.5, -0.5, 0.5], [-0.5, 0.5, 1.5]]), None],
         gated=[False, True],
-        before=0,
     )
-    n = 40_000
-    latent = torch.from_numpy(rng.random((1, n, 2)))
+    n = 8_192
+    latent = RandomStreams([b"shared"]).latin_hypercube("x", 0, n, 2)
     rows = sampler.draw(latent, RandomStreams([b"secret"]), 0).numpy()
     assert rows.shape == (n, 4)
     cells = np.floor(rows[:, 0] + 1.5).astype(int)  # bins of width 1
@@ -225,25 +224,24 @@ def test_draws_have_the_distribution_of_the_tree(rng):
     assert abs(within.mean() - 0.5) < 5 * math.sqrt(1 / 12 / n)
 
 
-@pytest.mark.parametrize("n", [500, 2_000])
-def test_rows_of_two_parties_are_drawn_evenly(rng, n):
-    """Cells of columns of two parties, against the deviation that independent rows would have."""
+def test_a_table_has_the_shares_of_its_tree_and_relations_by_chance(rng):
+    """Marginals vary by much less than those of independent rows, products of columns as these."""
     shares = torch.from_numpy(rng.dirichlet(np.ones(6)))
-    columns = [torch.from_numpy(rng.dirichlet(np.ones(4), 6)) for _ in range(2)]
-
-    def unevenness(before: int) -> float:
-        codes = []
-        for name, own, first in zip("AB", columns, (0, before), strict=True):
-            sampler = LatentTreeSampler([-1], [shares], [own], [0], [None], [False], before=first)
-            latent = sampler.latents(RandomStreams([b"shared"]), 0, 8192)
-            rows = sampler.draw(latent, RandomStreams([name.encode()]), 0)
-            codes.append(rows[:n].argmax(1))
-        (counts,) = exact_tables(*([code.numpy()] for code in codes), [(4, 4)])
-        expected = torch.einsum("k,ka,kb->ab", shares, *columns).numpy()
-        return float(np.square(counts / n - expected).sum() * n / (1.0 - np.square(expected).sum()))
-
-    assert unevenness(1) < 0.25
-    assert unevenness(0) > 1.0  # in the same dimensions, where parties' columns go together
+    columns = [torch.from_numpy(rng.dirichlet(np.ones(4), 1)).expand(6, -1) for _ in range(2)]
+    samplers = [LatentTreeSampler([-1], [shares], [own], [0], [None], [False]) for own in columns]
+    n, apart, together = 1000, [], []
+    for index in range(40):
+        latent = samplers[0].latents(RandomStreams([b"shared"]), index, 8_192)
+        one, other = (
+            sampler.draw(latent, RandomStreams([name]), index)[:n].double()
+            for sampler, name in zip(samplers, (b"A", b"B"), strict=True)
+        )
+        share, left = one.mean(0), columns[0][0]
+        apart.append(float(((share - left).square() / left).sum()) * n)
+        expected = torch.outer(left, columns[1][0])
+        together.append(float((((one.T @ other) / n - expected).square() / expected).sum()) * n)
+    assert np.mean(apart) < 0.1 * 3.0  # of independent rows: 3, and 15 below
+    assert 7.0 < np.mean(together) < 11.0  # 9, margins known
 
 
 def test_missing_numbers_have_their_state():
@@ -254,7 +252,6 @@ def test_missing_numbers_have_their_state():
         latent_of=[0],
         bins=[torch.tensor([[0.0, 0.5], [0.5, 1.0]])],
         gated=[True],
-        before=0,
     )
     rows = sampler.draw(torch.zeros(1, 5, 1), RandomStreams([b"secret"]), 0)
     assert rows.tolist() == [[0.0, 0.0, 1.0]] * 5
@@ -263,8 +260,8 @@ def test_missing_numbers_have_their_state():
 def test_bins_of_a_single_value_are_drawn_as_it():
     bins = torch.tensor([[-1.0, 0.25, 0.5], [-0.5, 0.25, 2.0]])
     shares = torch.tensor([[0.25, 0.5, 0.25]])
-    sampler = LatentTreeSampler([-1], [torch.ones(1)], [shares], [0], [bins], [False], before=0)
-    latent = torch.zeros(1, 10_000, 1)
+    sampler = LatentTreeSampler([-1], [torch.ones(1)], [shares], [0], [bins], [False])
+    latent = torch.zeros(1, 8_192, 1)
     values = sampler.draw(latent, RandomStreams([b"secret"]), 0)[:, 0].numpy()
     assert (values == 0.25).mean() == pytest.approx(0.5, abs=0.03)
     low, high = values[values < 0.25], values[values > 0.25]

@@ -143,7 +143,7 @@ def test_columns_without_relations_are_those_that_held_out_products_are_better_w
             if deviation > 0.0:
                 gains[column] = (left - without[0]) / deviation
         worst = max(gains, key=gains.get, default=None)
-        if worst is None or gains[worst] <= 0.5:
+        if worst is None or gains[worst] <= 1.0:
             break
         kept.remove(worst)
     alone = without_relations(codes, precision, found, held_out)

@@ -1,4 +1,5 @@
 import hashlib
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -106,40 +107,41 @@ def test_an_empty_draw():
     assert RandomStreams([b"0"]).normal("x", 0, (4, 0)).shape == (1, 4, 0)
 
 
-@given(index=st.integers(0, 5_000), n=st.integers(1, 300), first=st.integers(0, 4))
-def test_sobol_points_are_a_function_of_their_index(index, n, first):
-    """Of the secret and of where they stand in the sequence, whoever draws more of it."""
-    dimensions = range(first, first + 3)
-    drawn = RandomStreams([b"0", b"1"]).sobol("x", index, n, dimensions)
+@given(index=st.integers(0, 5_000), n=st.integers(1, 300))
+def test_points_of_a_latin_hypercube_are_a_function_of_their_index(index, n):
+    """Of the secret and of where they stand in the design, whoever draws more of it."""
+    drawn = RandomStreams([b"0", b"1"]).latin_hypercube("x", index, n, 3)
     assert (drawn.shape, drawn.dtype) == ((2, n, 3), torch.float64)
-    assert ((drawn >= 0.0) & (drawn < 1.0)).all()
-    assert torch.equal(drawn[1:], RandomStreams([b"1"]).sobol("x", index, n, dimensions))
+    more = RandomStreams([b"1"]).latin_hypercube("x", index, 8_192, 3)
+    assert ((more >= 0.0) & (more < 1.0)).all()
+    assert torch.equal(drawn[1:], more[:, :n])
     assert not torch.equal(drawn[0], drawn[1])
 
 
-def test_each_sobol_point_is_uniform():
-    """Over indices: the first and the hundredth point in each of three dimensions."""
-    streams = RandomStreams([b"seed"])
-    drawn = torch.cat([streams.sobol("x", i, 100, range(1, 4)) for i in range(2_000)])
-    for points in drawn[:, [0, 99]].reshape(2_000, -1).T.numpy():
-        assert stats.kstest(points, stats.uniform.cdf).pvalue > 0.001
-
-
-@pytest.mark.parametrize("n", [64, 1024, 8192])
-def test_sobol_points_fill_every_dimension_evenly(n):
-    (points,) = RandomStreams([b"seed"]).sobol("x", 0, n, range(40)).numpy()
+def test_a_latin_hypercube_fills_every_dimension_evenly():
+    """Every 128 points, and all 8,192 more finely."""
+    (points,) = RandomStreams([b"seed"]).latin_hypercube("x", 0, 8_192, 20).numpy()
     for values in points.T:
-        assert np.array_equal(np.sort((values * n).astype(int)), np.arange(n))
+        assert np.array_equal(np.sort((values * 8_192).astype(int)), np.arange(8_192))
+        for part in np.split(values, 64):
+            assert np.array_equal(np.sort((part * 128).astype(int)), np.arange(128))
 
 
-def test_sobol_points_of_two_secrets_are_those_of_one_cube():
-    """Other dimensions of other secrets are as even together; the same ones are not."""
+def test_dimensions_of_a_latin_hypercube_are_independent():
+    """Cells of every two dimensions have counts that vary as those of independent points."""
+    streams = RandomStreams([b"seed"])
+    spread = []
+    for index in range(20):
+        (points,) = streams.latin_hypercube("x", index, 1024, 6).numpy()
+        for one, other in combinations(points.T, 2):
+            counts, *_ = np.histogram2d(one, other, 8, [[0.0, 1.0]] * 2)
+            spread.append(np.square(counts - 16.0).sum() / 16.0)
+    mean = np.mean(spread)  # of a chi-squared number with 49 degrees of freedom, margins known
+    assert abs(mean - 49.0) < 5.0 * np.sqrt(2.0 * 49.0 / len(spread))
 
-    def unevenness(first: int) -> float:
-        one = RandomStreams([b"one"]).sobol("x", 0, 1024, range(2))[0, :, 1].numpy()
-        other = RandomStreams([b"other"]).sobol("x", 0, 1024, range(first, first + 2))
-        counts, *_ = np.histogram2d(one, other[0, :, 1].numpy(), 8, [[0.0, 1.0]] * 2)
-        return float(np.square(counts - 16.0).mean() / 16.0)
 
-    assert unevenness(2) < 0.25  # of independent points: 1
-    assert unevenness(0) > 2.0
+def test_each_point_of_a_latin_hypercube_is_uniform():
+    streams = RandomStreams([b"seed"])
+    drawn = torch.cat([streams.latin_hypercube("x", i, 100, 2) for i in range(1_000)])
+    for points in drawn[:, [0, 99]].reshape(1_000, -1).T.numpy():
+        assert stats.kstest(points, stats.uniform.cdf).pvalue > 0.001

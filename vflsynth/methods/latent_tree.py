@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,6 @@ from vflsynth.mechanisms import Asked, LatentTreePlan
 from vflsynth.methods.base import Algorithm, Duration, Method
 from vflsynth.methods.latent_tree_party import LatentTreeParty, tree_tables
 from vflsynth.methods.latent_tree_server import LatentTreeServer
-from vflsynth.methods.party import Party
 from vflsynth.methods.products import ASKED, ProductTerms, noisy_products, one_hot_codes
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
@@ -150,13 +149,14 @@ class LatentTreeMethod(Method):
         """Put together what a party was sent and what it keeps."""
         tree = party.structure
         assert tree is not None, "the tree was scattered to all parties"
-        sampler = sampler_of(
-            party,
-            self.columns,
+        histograms = list(party.transformer.histograms_.values())
+        sampler = LatentTreeSampler(
             tree.parents.tolist(),
             tree_tables(tree),
             [torch.tensor(table) for table in party.columns],
             [tree.first + group for group in party.group_of],
+            [encoded_bins(histogram) for histogram in histograms],
+            [histogram.has_missing for histogram in histograms],
         )
         return [sampler]
 
@@ -165,38 +165,7 @@ class LatentTreeMethod(Method):
         return {}
 
 
-def sampler_of(
-    party: Party,
-    counts: Mapping[str, ColumnCounts],
-    parents: Sequence[int],
-    shares: Sequence[Tensor],
-    columns: Sequence[Tensor],
-    latent_of: Sequence[int],
-) -> LatentTreeSampler:
-    """Make a party's sampler of a tree, and of how its transformer encodes.
-
-    Parameters
-    ----------
-    party : Party
-        With noisy histograms.
-    counts : mapping of party name to ColumnCounts
-        Of all parties.
-    parents, shares, columns, latent_of
-        Of `LatentTreeSampler`.
-    """
-    histograms = list(party.transformer.histograms_.values())
-    return LatentTreeSampler(
-        parents,
-        shares,
-        columns,
-        latent_of,
-        [_encoded_bins(histogram) for histogram in histograms],
-        [histogram.has_missing for histogram in histograms],
-        before=sum(own.total for name, own in counts.items() if name < party.name),
-    )
-
-
-def _encoded_bins(histogram: NoisyHistogram) -> Tensor | None:
+def encoded_bins(histogram: NoisyHistogram) -> Tensor | None:
     """Where the bins of a numeric column begin and end in its encoding, shape (2, bin)."""
     if not isinstance(histogram.cells, Bins):
         return None

@@ -13,11 +13,11 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.mechanisms import PairwisePlan
 from vflsynth.methods.base import Algorithm, Duration, Method
-from vflsynth.methods.latent_tree import sampler_of
+from vflsynth.methods.latent_tree import encoded_bins
 from vflsynth.methods.pairwise_party import PairwiseParty
 from vflsynth.methods.pairwise_server import PairwiseServer
 from vflsynth.methods.products import ASKED, ProductTerms, noisy_products
-from vflsynth.models.samplers import RowSampler
+from vflsynth.models.samplers import LatentTreeSampler, RowSampler
 from vflsynth.networks.column_codes import CODE_NORM
 from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.secure_sums import unit_grid
@@ -174,9 +174,14 @@ class PairwiseMethod(Method):
     def samplers(self, party: PairwiseParty, settings: PairwiseSettings) -> list[RowSampler]:
         """Put together what a party was sent and what it keeps: a tree of one latent attribute."""
         assert party.mixture is not None, "the mixture was scattered to all parties"
-        columns = party.columns()
-        sampler = sampler_of(
-            party, self.columns, [-1], [party.mixture.weights], columns, [0] * len(columns)
+        histograms = list(party.transformer.histograms_.values())
+        sampler = LatentTreeSampler(
+            [-1],
+            [party.mixture.weights],
+            party.columns(),
+            [0] * len(histograms),
+            [encoded_bins(histogram) for histogram in histograms],
+            [histogram.has_missing for histogram in histograms],
         )
         return [sampler]
 

@@ -367,15 +367,13 @@ class LatentTreeSampler(RowSampler):
         categories.
     gated : sequence of bool
         Whether a column's encoding has a state "missing".
-    before : int
-        How many columns parties have that come before this one.
 
     Notes
     -----
-    Rows are drawn evenly, not independently: latent attributes and the columns of all parties are
-    quantiles at the coordinates of scrambled Sobol points (Owen 1997). Each row has the
-    distribution of the tree; a table's shares and relations are closer to the tree's than those of
-    as many independent rows.
+    Latent attributes and columns are quantiles at the points of Latin hypercubes (McKay, Beckman
+    and Conover 1979): each row has the distribution of the tree, and a table's shares of single
+    attributes are closer to the tree's than those of as many independent rows. Points that are
+    even in pairs of dimensions, too, leave marks: see the decisions.
     """
 
     kind = "latent tree"
@@ -388,14 +386,13 @@ class LatentTreeSampler(RowSampler):
         latent_of: Sequence[int],
         bins: Sequence[Tensor | None],
         gated: Sequence[bool],
-        before: int,
     ) -> None:
         if not len(columns) == len(latent_of) == len(bins) == len(gated):
             raise ValueError("columns, their latent attributes and encodings differ in number")
         self.parents, self.shares = tuple(parents), [table.double().cpu() for table in shares]
         self.columns, self.latent_of = [table.double().cpu() for table in columns], tuple(latent_of)
         self.bins = [ends if ends is None else ends.double().cpu() for ends in bins]
-        self.gated, self.before = tuple(gated), before
+        self.gated = tuple(gated)
         self._order = top_down(self.parents)
         if len(self._order) != len(self.shares):
             raise ValueError("not a tree of all latent attributes")
@@ -407,7 +404,7 @@ class LatentTreeSampler(RowSampler):
 
     def latents(self, shared: RandomStreams, index: int, n: int) -> Tensor:
         """Draw a quantile's level for every latent attribute, uniform."""
-        return shared.sobol("sample", index, n, range(self.latent_dim))
+        return shared.latin_hypercube("sample", index, n, self.latent_dim)
 
     def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
         """Draw the tree from the shared latents, then cells and places in them."""
@@ -416,9 +413,7 @@ class LatentTreeSampler(RowSampler):
             table, parent = self.shares[node], self.parents[node]
             given = table.expand(len(shared), -1) if parent < 0 else table[states[parent]]
             states[node], _ = _quantile(given, shared[:, node])
-        first = self.latent_dim + self.before
-        own = range(first, first + len(self.columns))
-        levels = streams.sobol("cells", index, len(shared), own)[0].cpu()
+        (levels,) = streams.latin_hypercube("cells", index, len(shared), len(self.columns)).cpu()
         parts = []
         for number, table in enumerate(self.columns):
             cells, places = _quantile(table[states[self.latent_of[number]]], levels[:, number])
@@ -441,7 +436,6 @@ class LatentTreeSampler(RowSampler):
             "parents": list(self.parents),
             "latent_of": list(self.latent_of),
             "gated": list(self.gated),
-            "before": self.before,
         }
 
     def tensors(self) -> dict[str, Tensor]:
@@ -466,7 +460,6 @@ class LatentTreeSampler(RowSampler):
             content["latent_of"],
             [tensors.get(f"bins.{number}") for number in range(len(content["gated"]))],
             content["gated"],
-            content["before"],
         )
 
 

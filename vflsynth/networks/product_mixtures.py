@@ -24,9 +24,6 @@ N_SPLITS = 4
 _PART = 0.5
 """Of a product's deviation, added to what is fitted; the less, the worse the judge sees."""
 
-_CLEARLY = 0.5
-"""So many deviations better must be held-out products that a column's relations do not explain."""
-
 
 @dataclass(frozen=True, slots=True)
 class StackedCodes:
@@ -211,7 +208,7 @@ def without_relations(
     -------
     bool Tensor, shape (column,)
         Columns without whose relations the squares of what was held out and is not found are less,
-        by at least half of the deviation that noise gives to that difference. One by one, each
+        by more than the deviation that noise gives to that difference. One by one, each
         time the column of which it is clearest.
     """
     both, own = (
@@ -223,7 +220,7 @@ def without_relations(
     while True:
         known = own @ related
         gain = known - 2.0 * both @ related
-        clear = gain > _CLEARLY * (4.0 * variance * known).sqrt()
+        clear = gain > (4.0 * variance * known).sqrt()
         candidates = torch.where(clear & (related > 0.0), gain / known.sqrt(), -math.inf)
         if not bool(candidates.max() > 0.0):
             return related == 0.0
