@@ -71,10 +71,10 @@ class MixtureSynthesizer(BaseSynthesizer):
     (`vflsynth.secure.products`). Noise comes from the operating system whatever `random_state` is,
     so that two fits differ and each spends the whole budget anew.
 
-    Rows of a sample are not independent of each other: they fill what the model describes evenly
-    (`vflsynth.models.LatentTreeSampler`), so that a table is closer to it than as many independent
-    rows. Columns whose fitted relations do not predict what was held out of the sums are drawn
-    independently of all others.
+    Rows of a sample are not independent of each other: columns' levels are drawn evenly
+    (`vflsynth.models.LatentTreeSampler`), so that a table's shares are closer to the model's than
+    those of as many independent rows. Columns whose fitted relations do not predict what was held
+    out of the sums are independent of all others.
 
     Examples
     --------

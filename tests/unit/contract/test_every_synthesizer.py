@@ -111,7 +111,7 @@ def test_zero_violations(estimator):
 @pytest.mark.parametrize(
     "estimator",
     [
-        DPLTSynthesizer(privacy=LatentTree(epsilon=5, delta=1e-3)),
+        DPLTSynthesizer(privacy=LatentTree(epsilon=20, delta=1e-3)),
         MixtureSynthesizer(privacy=PairwiseTables(epsilon=5, delta=1e-3)),
         AutoregressiveSynthesizer(
             protocol="one_message",
