@@ -32,6 +32,7 @@ RandomState: TypeAlias = int | np.random.Generator | np.random.RandomState | Non
 _BLOCK_SIZE = 1 << 14
 
 _LATIN_POINTS, _LATIN_SLICE = 1 << 13, 1 << 7
+"""Points of a Latin hypercube, and how many of them in a row are one themselves."""
 
 _FloatArray: TypeAlias = npt.NDArray[np.float32]
 
@@ -134,6 +135,7 @@ class RandomStreams:
             one in each 128th of every dimension, all of them one in each 8,192nd, where they are
             uniform. Dimensions are independent of each other. Fewer points are its first ones.
         """
+        assert n <= _LATIN_POINTS, "a block of rows has as many points at most"
         slices = _LATIN_POINTS // _LATIN_SLICE
         drawn = []
         for rng in self.numpy_generators(name, index):
