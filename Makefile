@@ -18,8 +18,9 @@ $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[report]'
 	@touch $@
 
+# Without bytecode, which takes a minute: most of it is never imported, the rest gets it then.
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[dev]'
 	@touch $(VENV)/.run $@
 
 demo: $(VENV)/.run  ## two parties' real tables -> one synthetic table and a report (demo-output/)
