@@ -17,6 +17,7 @@ from vflsynth.latent_tree import top_down
 from vflsynth.marginals import Marginal, draw_marginals
 from vflsynth.models.calibration import MarginalMap, PlaceOffsets, logit_offsets, places_of
 from vflsynth.networks import Generator, sample_encoded
+from vflsynth.networks.mixtures import pick
 
 # Generated rows that a calibration looks at, and what the names of its tensors begin with.
 _CALIBRATION_ROWS, _MARGINALS, _PLACES = 1 << 14, "marginals.", "places."
@@ -412,19 +413,20 @@ class LatentTreeSampler(RowSampler):
         for node in self._order:
             table, parent = self.shares[node], self.parents[node]
             given = table.expand(len(shared), -1) if parent < 0 else table[states[parent]]
-            states[node], _ = _quantile(given, shared[:, node])
+            states[node] = pick(given, shared[:, node])
         (levels,) = streams.latin_hypercube("cells", index, len(shared), len(self.columns)).cpu()
-        parts = []
-        for number, table in enumerate(self.columns):
-            cells, places = _quantile(table[states[self.latent_of[number]]], levels[:, number])
-            parts.append(self._encode(number, cells, places))
+        parts = [
+            self._encode(number, table[states[self.latent_of[number]]], levels[:, number])
+            for number, table in enumerate(self.columns)
+        ]
         return torch.cat(parts, dim=1).float()
 
-    def _encode(self, number: int, cells: Tensor, places: Tensor) -> Tensor:
+    def _encode(self, number: int, shares: Tensor, levels: Tensor) -> Tensor:
         """Write cells as the party's transformer encodes them, numbers at a place in their bin."""
-        ends, gated = self.bins[number], self.gated[number]
+        ends, gated, cells = self.bins[number], self.gated[number], pick(shares, levels)
         if ends is None:
-            return torch.nn.functional.one_hot(cells, self.columns[number].shape[1]).double()
+            return torch.nn.functional.one_hot(cells, shares.shape[1]).double()
+        places = _places_within(shares, cells, levels)
         missing = (cells == ends.shape[1]).double().unsqueeze(1)
         lows, highs = ends[:, cells.clamp_max(ends.shape[1] - 1)]
         value = torch.lerp(lows, highs, places).unsqueeze(1) * (1.0 - missing)
@@ -463,17 +465,17 @@ class LatentTreeSampler(RowSampler):
         )
 
 
-def _quantile(shares: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the state at a level in the unit interval, and the place in it, in [0, 1], per row.
+def _places_within(shares: Tensor, states: Tensor, levels: Tensor) -> Tensor:
+    """Return where in its state, from 0 to 1, a level in the unit interval is, per row.
 
     Parameters
     ----------
     shares : Tensor, shape (row, state)
+    states : int64 Tensor, shape (row,)
+        Of `pick`.
     levels : Tensor, shape (row,)
     """
-    up_to = shares.cumsum(1)
-    # Not beyond the last state that has any share, whatever rounding does.
-    last = shares.shape[1] - 1 - (shares.flip(1) > 0.0).double().argmax(1)
-    states = torch.minimum((up_to <= levels.unsqueeze(1)).sum(1), last)
-    share, end = (table.gather(1, states.unsqueeze(1)).squeeze(1) for table in (shares, up_to))
-    return states, (1.0 - (end - levels) / share).clamp(0.0, 1.0)
+    share, end = (
+        table.gather(1, states.unsqueeze(1)).squeeze(1) for table in (shares, shares.cumsum(1))
+    )
+    return (1.0 - (end - levels) / share).clamp(0.0, 1.0)
