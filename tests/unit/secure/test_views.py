@@ -28,7 +28,7 @@ from vflsynth.secure import ring as ring_module
 from vflsynth.secure.membership import weights_of
 from vflsynth.secure.ring import column_products, elements_from, to_ring
 
-N_RUNS, N_PRODUCTS = 300, 100
+N_RUNS, N_PLANTED = 100, 70
 SHIFT = 9
 LEAST_P = 1e-6
 ANGLES, WIDE = np.dtype(np.uint16), np.dtype(np.uint64)
@@ -36,7 +36,7 @@ ANGLES, WIDE = np.dtype(np.uint16), np.dtype(np.uint64)
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(ring_module, "BLOCK_ELEMENTS", 40)
+    monkeypatch.setattr(ring_module, "BLOCK_ELEMENTS", 160)
 
 
 def raw(tensor):
@@ -59,15 +59,20 @@ class Seen:
     def bytes_of(self, what):
         """The lowest and the highest eight bits of all numbers, counted."""
         values = np.concatenate(self.values[what])
-        assert not (values >> np.uint64(self.bits[what] - 1) >> np.uint64(1)).any(), what
         low, high = values & np.uint64(255), values >> np.uint64(self.bits[what] - 8)
         return [np.bincount(part.astype(np.int64), minlength=256) for part in (low, high)]
 
-    def assert_uniform(self):
-        for what in self.values:
-            for counts in self.bytes_of(what):
-                assert counts.sum() > 1000, what
-                assert chisquare(counts).pvalue > LEAST_P, what
+    def oddest(self):
+        """The p-value of the numbers that are least like uniform ones, and what they are."""
+        found = []
+        for what, parts in self.values.items():
+            values, n_bits = np.concatenate(parts), self.bits[what]
+            assert len(values) > 1000, what
+            if (values >> np.uint64(n_bits - 1) >> np.uint64(1)).any():
+                found.append((0.0, what))
+            else:
+                found.extend((chisquare(counts).pvalue, what) for counts in self.bytes_of(what))
+        return min(found)
 
     def assert_alike(self, other):
         assert self.values.keys() == other.values.keys()
@@ -141,13 +146,13 @@ def proved(seen, parties, sent, block, numbers, before):
         seen.add("tags of two verifiers, guessed", one - other, 64)
 
 
-def server_of_products(states):
+def server_of_products(states, n_runs):
     seen = Seen()
     arithmetic = Arithmetic.of(2.0**30, SHIFT)
     top = np.uint64(2**arithmetic.n_bits - 1)
     names, codebook = list(states), Codebook({name: [codes()] for name in states})
     blocks = [slice(0, 9), slice(9, 18), slice(18, N)]
-    for run in range(N_PRODUCTS):
+    for run in range(n_runs):
         secret = b"products %d" % run
         parties = {
             name: ProductParty(name, own, codebook, secret, arithmetic, blocks)
@@ -186,7 +191,7 @@ def server_of_products(states):
 
 # -- rotations -------------------------------------------------------------------------------------
 
-FREQUENCIES = 3
+FREQUENCIES = 12
 
 
 def at_rest():
@@ -206,7 +211,7 @@ def multiplied(values, turns, of):
     )
 
 
-def server_of_rotations(angles):
+def server_of_rotations(angles, n_runs):
     """All that comes, and what a server makes of it that guesses all angles right.
 
     And all dithers: it knows all points and all masks then, and nothing but parts of zero hides
@@ -218,7 +223,7 @@ def server_of_rotations(angles):
     low, top = np.uint32(2**24 - 1), np.uint64(2**arithmetic.n_bits - 1)
     found = points(len(names))
     of = to_ring(np.stack([found.real, found.imag]), arithmetic.ring)
-    for run in range(N_RUNS):
+    for run in range(n_runs):
         secret = b"rotations %d" % run
         parties = {n: RotationParty(n, a, names, secret, arithmetic) for n, a in angles.items()}
         server = RotationServer(names, N, FREQUENCIES, arithmetic)
@@ -272,9 +277,8 @@ TABLES = {
 
 @pytest.mark.parametrize("role", TABLES)
 def test_everything_received_is_uniform_whatever_the_records_are(role):
-    one, other = (role(table()) for table in TABLES[role])
-    one.assert_uniform()
-    other.assert_uniform()
+    one, other = (role(table(), N_RUNS) for table in TABLES[role])
+    assert min(one.oddest(), other.oddest())[0] > LEAST_P
     one.assert_alike(other)
 
 
@@ -405,11 +409,4 @@ def plant_no_dither(patch):
 def test_what_is_not_hidden_is_noticed(role, plant, monkeypatch):
     """By one of the two tables at least: some bugs show nothing of records that are all zero."""
     plant(monkeypatch)
-    found = [role(table()) for table in TABLES[role]]
-
-    def judge():
-        for seen in found:
-            seen.assert_uniform()
-
-    with pytest.raises(AssertionError):
-        judge()
+    assert any(role(table(), N_PLANTED).oddest()[0] <= LEAST_P for table in TABLES[role])
