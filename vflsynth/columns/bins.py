@@ -81,14 +81,14 @@ class Bins:
         points : sequence of float
             Values with a bin of their own, for columns without a step.
         """
-        found, step = np.unique(np.asarray(edges, np.float64)), bounds.step
-        if not step:
+        found = np.unique(np.asarray(edges, np.float64))
+        if not bounds.step:
             found = np.sort(np.append(found, np.unique(points)))
             return cls(bounds, found[:-1], found[1:])
-        inner = step * (np.floor(found[1:-1] / step) + 0.5)
+        inner = bounds.from_steps(np.floor(bounds.to_steps(found[1:-1])) + 0.5)
         found = np.unique(np.clip([found[0], *inner, found[-1]], found[0], found[-1]))
-        first = step * np.ceil(found[:-1] / step) + 0.0  # of a negative 0
-        last = step * np.floor(found[1:] / step) + 0.0
+        first = bounds.from_steps(np.ceil(bounds.to_steps(found[:-1]))) + 0.0  # of a negative 0
+        last = bounds.from_steps(np.floor(bounds.to_steps(found[1:]))) + 0.0
         single = first == last
         return cls(bounds, np.where(single, first, found[:-1]), np.where(single, last, found[1:]))
 
@@ -112,7 +112,10 @@ class Bins:
     def codes(self, values: pd.Series[Any]) -> npt.NDArray[np.int64]:
         """Return the bin of every value, shape (record,), from 0; the last plus one if missing."""
         numbers = read_numbers(values, self.bounds.origin)
-        inside = np.clip(np.nan_to_num(numbers), self.lows[0], self.highs[-1])
+        inside = np.nan_to_num(numbers)
+        if self.bounds.step and self.bounds.decimals:  # some may have more of them
+            inside = self.bounds.from_steps(np.rint(self.bounds.to_steps(inside)))
+        inside = np.clip(inside, self.lows[0], self.highs[-1])
         codes = np.searchsorted(self.lows, inside, side="right") - 1
         before = np.maximum(codes - 1, 0)
         is_point = (self.lows[before] == inside) & (self.highs[before] == inside)
@@ -130,10 +133,10 @@ class Bins:
 
 def _reach(bounds: Bounds) -> tuple[float, float]:
     """Where the first bin begins and the last one ends."""
-    low, high, step = float(bounds.low), float(bounds.high), bounds.step
-    if not step:
-        return low, high
-    return step * (math.ceil(low / step) - 0.5), step * (math.floor(high / step) + 0.5)
+    if not bounds.step:
+        return float(bounds.low), float(bounds.high)
+    first, last = bounds.outermost
+    return bounds.from_steps(first - 0.5), bounds.from_steps(last + 0.5)
 
 
 Cells: TypeAlias = Bins | Categories

@@ -15,8 +15,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-# Share of the values that lie on a grid that generated ones are put on.
-_NEARLY_ALL = 0.95
+NEARLY_ALL = 0.95
+"""Share of the values that lie on a grid that generated ones are put on."""
 
 # Powers of ten that steps are looked for between, the precision of a value that arithmetic may have
 # gone through, and values looked at.
@@ -81,7 +81,7 @@ class ColumnGrid:
         for step, decimals in steps:
             if step < finest and not isinstance(step, int):
                 return None  # every float of this size would be on it
-            if 2 * step > highest - lowest or _on_grid(some, step, precision) < _NEARLY_ALL:
+            if 2 * step > highest - lowest or _on_grid(some, step, precision) < NEARLY_ALL:
                 continue
             if isinstance(step, int):
                 lower, upper = -(-lowest // step) * step, highest // step * step

@@ -210,7 +210,7 @@ class PublicTransformer(ColumnTransformer):
         column: Bounds | Categories
         if "bounds" in state:
             low, high = state["bounds"]
-            column = Bounds(low, high, int(state["origin"]), int(state["step"]))
+            column = Bounds(low, high, int(state["origin"]), state["step"])
             if "lows" not in state:
                 raise ValueError("its bins are those of an earlier version. Fix: fit again")
             ends = (np.array(state[name], dtype=np.float64) for name in ("lows", "highs"))

@@ -174,18 +174,19 @@ def axis_of(bounds: Bounds, dtype: Any) -> Axis:
     """
     own, (low, high) = numpy_dtype(dtype), bounds.ends
     if bounds.step:
-        low, high = math.ceil(low), math.floor(high)
+        low, high = map(bounds.from_steps, bounds.outermost)
     if own.kind in "iumM":
         low, high = bounds.origin + low, bounds.origin + high
         limits = np.iinfo(own if own.kind in "iu" else np.int64)
         # The smallest 64-bit count stands for a missing time.
         if low < limits.min + (own.kind in "mM") or high > limits.max:
             raise ValueError(f"{dtype} does not reach from {low} to {high}")
-        return IntegerAxis(low, high, min(bounds.step, high - low), own == np.uint64)
+        return IntegerAxis(low, high, min(int(bounds.step), high - low), own == np.uint64)
     if own.kind != "f" or max(abs(low), abs(high)) > float(np.finfo(own).max):
         raise ValueError(f"{dtype} does not reach from {low} to {high}")
     low, high = _inside(low, own, np.inf), _inside(high, own, -np.inf)
-    return FloatAxis(low, high, 0 if bounds.step else None, 0, float(np.finfo(own).eps))
+    decimals = bounds.decimals if bounds.step else None
+    return FloatAxis(low, high, decimals, 0, float(np.finfo(own).eps))
 
 
 def _inside(end: float, own: np.dtype[Any], direction: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ from vflsynth.registry import register
 # are not 0.
 _LARGEST_BOUND, _SMALLEST_RANGE = 1e150, 1e-150
 
+# Steps of decimals, and how far from a whole number of them a bound may be that is written so.
+_DECIMAL_STEPS = tuple(10.0**-decimals for decimals in range(1, 13))
+_PRECISION = 1e-6
+
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -40,14 +45,15 @@ class Bounds:
     origin : int, default 0
         Of a column whose type is known: the 64-bit count (of the dtype's unit, for times) from
         which `low` and `high` are counted, so that float64 keeps their differences exactly.
-    step : int, default 0
-        Values are whole multiples of this above `origin`; 0 if they may lie anywhere.
+    step : int or float, default 0
+        Values are whole multiples of this above `origin`: a whole number, or a power of ten below 1
+        for numbers of so many decimals; 0 if they may lie anywhere.
     """
 
     low: Any
     high: Any
     origin: int = 0
-    step: int = 0
+    step: float = 0
 
     def __post_init__(self) -> None:
         low, high = map(_end, (self.low, self.high))  # from whoever wrote the schema
@@ -60,6 +66,9 @@ class Bounds:
                 f"two numbers within ±{_LARGEST_BOUND:g} that differ, two times (both with a time "
                 "zone or both without) or two durations, the smaller one first",
             )
+        whole = isinstance(self.step, int) and self.step >= 0
+        if not whole and self.step not in _DECIMAL_STEPS:
+            raise PrivacyParameterError("step", self.step, "whole, or a power of ten below 1")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
@@ -67,6 +76,27 @@ class Bounds:
     def ends(self) -> tuple[Any, Any]:
         """Low and high."""
         return self.low, self.high
+
+    @property
+    def decimals(self) -> int:
+        """Of the step."""
+        return 0 if self.step >= 1 else round(-math.log10(self.step))
+
+    @property
+    def outermost(self) -> tuple[int, int]:
+        """Steps from the origin to the first and to the last value."""
+        if not self.decimals:  # whole numbers of 64 bits are exact
+            return int(-(-self.low // self.step)), int(self.high // self.step)
+        low, high = map(self.to_steps, self.ends)
+        return math.ceil(low - _PRECISION), math.floor(high + _PRECISION)
+
+    def to_steps(self, numbers: Any) -> Any:
+        """Count steps above the origin, which are whole numbers up to rounding at values."""
+        return numbers * 10**decimals if (decimals := self.decimals) else numbers / self.step
+
+    def from_steps(self, steps: Any) -> Any:
+        """Return numbers so many steps above the origin; those of decimals as they are written."""
+        return steps / 10**decimals if (decimals := self.decimals) else steps * self.step
 
     def to_json(self) -> list[Any]:
         """Return the ends as JSON values."""

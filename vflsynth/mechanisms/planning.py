@@ -210,7 +210,8 @@ def histogram_event(
     """Each party's histograms in two rounds, all of a round with the same noise per cell.
 
     Before them, if there are any, ranges and categories that the public schema does not list.
-    `noise_multiplier` is that of all rounds together.
+    Decimals of floats are part of the second one's price. `noise_multiplier` is that of all rounds
+    together.
     """
     unlisted = {party: own.unlisted for party, own in columns.items()}
     total = {party: own.total for party, own in columns.items()}
@@ -223,7 +224,7 @@ def histogram_event(
         rounds.append((words, unlisted, of_discovery, failing))
     words = "histograms of {} columns, between " + ("bounds" if rounds else "public bounds")
     rounds.append((words, total, once / FIRST_ROUND_SHARE**0.5, 0.0))
-    words = "histograms of {} columns, where those show values"
+    words = "decimals and finer histograms of {} columns"
     rounds.append((words, total, once / (1.0 - FIRST_ROUND_SHARE) ** 0.5, 0.0))
     return Composition(
         tuple(

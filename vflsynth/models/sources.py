@@ -34,7 +34,7 @@ class Source(StrEnum):
     COMPUTED = "computed from these"
     """From public, released and drawn numbers; digests of files are."""
     LISTED = "public or released"
-    """Bounds and categories: of the public schema, or released where it does not list a column."""
+    """Bounds, their steps and categories: of the public schema, types, or released without them."""
     RECORDS = "the records"
     """Everything that a model without a guarantee has learned."""
 

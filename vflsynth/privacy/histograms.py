@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 
+from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.columns.bins import Bins, Cells, cell_codes, n_cells
 from vflsynth.columns.histograms import NoisyHistogram
-from vflsynth.columns.schema import Bounds, PublicColumns
+from vflsynth.columns.schema import Bounds, PublicColumn, PublicColumns
+from vflsynth.privacy.decimals import release_decimals
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.releases import Grid
 
 FIRST_ROUND_SHARE = 0.4
 """Share of the histograms' budget (of squared mu) for those that the others' bins are made of."""
+
+DECIMALS_SHARE = 0.04
+"""Share of it for the decimals of a column of floats, at the cost of its second histogram."""
 
 _Counts = npt.NDArray[np.int64]
 ColumnCells: TypeAlias = Mapping[Hashable, Cells]
@@ -73,7 +78,7 @@ def first_cells(columns: PublicColumns, names: Iterable[Hashable], n_bins: int) 
 
 def largest_count(n_records: int, noise_std: float) -> float:
     """Return how large a count of `release_divided_histograms` can be, of either sign."""
-    return Grid.of(_second_round(noise_std)).most(n_records)
+    return Grid.of(_second_round(noise_std, DECIMALS_SHARE)).most(n_records)
 
 
 def exact_histograms(frame: pd.DataFrame, cells: ColumnCells) -> dict[Hashable, _Counts]:
@@ -145,17 +150,20 @@ def release_divided_histograms(
 ) -> dict[Hashable, NoisyHistogram]:
     """Publish numbers' histograms twice: of `Bins.first`, then of bins that fit the first ones.
 
-    Public bounds are often far wider than a column, most of whose values may be equal besides: in
-    bins of equal width its scale, and so the whole encoding, would be the noise's, and its spikes
-    would be spread over values that nobody has. Categories, whose cells are the same, are published
-    once with the noise that the mean of two releases would have.
+    Before them, how many decimals floats have (`vflsynth.privacy.decimals`), so that no bin is
+    finer, and nothing that is drawn from one. Public bounds are often far wider than a column, most
+    of whose values may be equal besides: in bins of equal width its scale, and so the whole
+    encoding, would be the noise's, and its spikes would be spread over values that nobody has.
+    Categories, whose cells are the same, are published once with the noise that the mean of two
+    releases would have.
 
     Parameters
     ----------
     frame : pandas.DataFrame, shape (record, column)
         One party's aligned table.
     columns : mapping of column to Bounds or Categories
-        Of every column, as `ColumnTransformer.public_column` returns them.
+        Of every column, as `ColumnTransformer.public_column` returns them. Those of floats get the
+        step that is found.
     n_bins : int
         Equal bins of numeric columns at first; see `NoisyHistogram.divided` for the second ones.
     noise_std : float
@@ -171,26 +179,41 @@ def release_divided_histograms(
     Notes
     -----
     Privacy: in units of its own noise, a record moves a column's cell by ``1 / noise_std``, or in
-    two releases by ``sqrt(share) / noise_std`` and ``sqrt(1 - share) / noise_std``, whose squares
-    add up to the same: the price does not depend on how many columns are published twice, nor on
-    how many cells they have.
+    several releases by ``sqrt(share) / noise_std``, whose squares add up to the same: the price
+    does not depend on how many columns are published twice, nor on how many cells they have.
     """
-    cells = first_cells(columns, frame.columns, n_bins)
+    known = {name: columns[name] for name in frame.columns}
+    told: dict[Hashable, PublicColumn] = {
+        name: release_decimals(
+            frame[name], column, noise_std=noise_std / math.sqrt(DECIMALS_SHARE), rng=rng
+        )
+        for name, column in known.items()
+        if isinstance(column, Bounds) and not column.step and _are_floats(frame[name])
+    }
+    cells = first_cells(known | told, frame.columns, n_bins)
     labels = [name for name in frame.columns if not isinstance(cells[name], Bins)]
-    numbers = frame.drop(columns=labels)
     first = release_histograms(
-        numbers, cells, noise_std=noise_std / math.sqrt(FIRST_ROUND_SHARE), rng=rng
-    )
-    found = release_histograms(
-        numbers,
-        {name: histogram.divided() for name, histogram in first.items()},
-        noise_std=_second_round(noise_std),
+        frame.drop(columns=labels),
+        cells,
+        noise_std=noise_std / math.sqrt(FIRST_ROUND_SHARE),
         rng=rng,
     )
-    found |= release_histograms(frame[labels], cells, noise_std=noise_std, rng=rng)
+    divided = {name: histogram.divided() for name, histogram in first.items()}
+    whole = [name for name in divided if name not in told]
+    found: dict[Hashable, NoisyHistogram] = {}
+    for names, own, noise in (
+        (whole, divided, _second_round(noise_std)),
+        ([*told], divided, _second_round(noise_std, DECIMALS_SHARE)),
+        (labels, cells, noise_std),
+    ):
+        found |= release_histograms(frame[names], own, noise_std=noise, rng=rng)
     return {name: found[name] for name in frame.columns}
 
 
-def _second_round(noise_std: float) -> float:
+def _second_round(noise_std: float, spent: float = 0.0) -> float:
     """Return the noise of the histograms of numbers that are kept, which is the most there is."""
-    return noise_std / math.sqrt(1.0 - FIRST_ROUND_SHARE)
+    return noise_std / math.sqrt(1.0 - FIRST_ROUND_SHARE - spent)
+
+
+def _are_floats(column: pd.Series[Any]) -> bool:
+    return bool(numpy_dtype(column.dtype).kind == "f")

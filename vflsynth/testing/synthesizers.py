@@ -275,6 +275,20 @@ def samples_look_like_the_party_frames(case: SynthesizerCase) -> None:
             require(not gaps.any(), f"missing values where there were none: {gaps.to_dict()}")
 
 
+def decimals_are_kept(case: SynthesizerCase) -> None:
+    """Whole numbers that are floats for a missing value among them, and tenths, stay so."""
+    rng = np.random.default_rng(0)
+    visits = rng.integers(0, 9, 60).astype(np.float64)
+    visits[0] = np.nan
+    dose = rng.integers(5, 200, 60) / 10
+    frames = {"a": pd.DataFrame({"visits": visits}), "b": pd.DataFrame({"dose": dose})}
+    table = case.make().fit(frames).sample(50)
+    for column, decimals in (("visits", 0), ("dose", 1)):
+        values = table[column].dropna()
+        odd = values[values != values.round(decimals)]
+        require(odd.empty, f"column {column!r} has values {odd.tolist()}")
+
+
 def n_is_a_whole_number(case: SynthesizerCase) -> None:
     """Of Python or NumPy, and at least 0."""
     for n in (-1, 2.0, "3", None, True):
@@ -486,6 +500,7 @@ LAWS = (
     a_failed_fit_keeps_the_model,
     global_random_state_is_neither_read_nor_changed,
     samples_look_like_the_party_frames,
+    decimals_are_kept,
     n_is_a_whole_number,
     two_samples_differ_and_a_seeded_one_repeats,
     a_longer_sample_begins_like_a_shorter_one,

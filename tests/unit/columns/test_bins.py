@@ -28,6 +28,9 @@ bounds = st.one_of(
     st.builds(lambda e, s: Bounds(float(e[0] * s), float(e[1] * s)), ends, st.floats(1e-9, 1e9)),
     st.builds(lambda e: Bounds(*e, step=1), ends),
     st.builds(lambda e: Bounds(0, (e[1] - e[0]) * 86_400, e[0], 86_400), ends),
+    st.builds(
+        lambda e, d: Bounds(e[0] / 10**d, e[1] / 10**d, 0, 10.0**-d), ends, st.integers(1, 6)
+    ),
     st.sampled_from(
         [Bounds(1e16, 1e16 + 4), Bounds(0, 2**63, -(2**62), 1), Bounds(0.2, 1.9, 0, 1)]
     ),
@@ -56,7 +59,7 @@ def test_codes_are_those_of_a_slow_search(own, make, n_bins, data):
     low, high = float(own.low), float(own.high)
     numbers = data.draw(st.lists(st.one_of(some, st.floats(low, high)), max_size=20))
     if own.step:
-        numbers = [own.step * round(number / own.step) for number in numbers]
+        numbers = [own.from_steps(round(own.to_steps(number))) for number in numbers]
     bins = Bins(Bounds(own.low, own.high, 0, own.step), bins.lows, bins.highs)
     codes = bins.codes(pd.Series(numbers, dtype=np.float64))
     assert codes.tolist() == slow_codes(bins, numbers)
@@ -88,8 +91,8 @@ def test_bins_cover_the_bounds_without_gaps(own, make, n_bins):
     edges, half = bins.edges, own.step / 2
     assert len(edges) == len(bins) + 1
     assert (np.diff(edges) >= 0).all()
-    assert edges[0] == pytest.approx(math.ceil(own.low / (own.step or 1)) * own.step - half
-                                     if own.step else own.low, abs=half)  # fmt: skip
+    first = math.ceil(round(own.low / own.step, 6)) * own.step if own.step else own.low
+    assert edges[0] == pytest.approx(first - half, abs=half / 2)
     intervals = bins.lows < bins.highs
     assert np.array_equal(bins.lows[intervals], edges[:-1][intervals])
     assert np.array_equal(bins.highs[intervals], edges[1:][intervals])
