@@ -14,6 +14,7 @@ from vflsynth.mechanisms import (
 )
 from vflsynth.methods import autoregressive_server, mean_embedding
 from vflsynth.networks import conditional
+from vflsynth.networks.column_codes import Detail
 from vflsynth.privacy import PublicSchema
 from vflsynth.synthesizers import (
     AutoregressiveSynthesizer,
@@ -104,6 +105,7 @@ def short():
         patch.setattr(mean_embedding, "STEPS_PER_EPOCH", 10)
         patch.setattr(autoregressive_server, "_MAX_STEPS", 20)
         patch.setattr(conditional, "_STARTING_STEPS", 10)
+        patch.setattr(Detail, "n_steps", 20)
         yield
 
 

@@ -277,12 +277,11 @@ def samples_look_like_the_party_frames(case: SynthesizerCase) -> None:
 
 def decimals_are_kept(case: SynthesizerCase) -> None:
     """Whole numbers that are floats for a missing value among them, and tenths, stay so."""
-    rng = np.random.default_rng(0)
-    visits = rng.integers(0, 9, 60).astype(np.float64)
-    visits[0] = np.nan
-    dose = rng.integers(5, 200, 60) / 10
-    frames = {"a": pd.DataFrame({"visits": visits}), "b": pd.DataFrame({"dose": dose})}
-    table = case.make().fit(frames).sample(50)
+    rng, index = np.random.default_rng(0), pd.RangeIndex(100, 160)
+    visits = pd.DataFrame({"visits": rng.integers(0, 9, 60).astype(np.float64)}, index=index)
+    visits.iloc[0] = np.nan
+    doses = pd.DataFrame({"dose": rng.integers(5, 200, 60) / 10}, index=index)
+    table = case.make().fit({"a": visits, "b": doses}).sample(50)
     for column, decimals in (("visits", 0), ("dose", 1)):
         values = table[column].dropna()
         odd = values[values != values.round(decimals)]
