@@ -8,7 +8,11 @@ import pytest
 import torch
 
 from vflsynth.datasets import make_party_frames
+from vflsynth.mechanisms import gs_wgan
+from vflsynth.methods import autoregressive_server, mean_embedding
 from vflsynth.models import party_model, samplers
+from vflsynth.networks import conditional
+from vflsynth.networks.column_codes import Detail
 
 torch.set_num_threads(1)  # tests run in parallel processes, and the networks are small
 
@@ -43,6 +47,29 @@ def full_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for owner, name, value in _FULL:
             patch.setattr(owner, name, value)
+        yield
+
+
+_QUICK = {"_CRITIC_HIDDEN": 32, "_CRITIC_OUT": 16, "_LOOK_EVERY": 5, "_PATIENCE": 2}
+
+
+@pytest.fixture(scope="module")
+def quick_contexts() -> Iterator[None]:
+    """Learn what contexts tell in few steps, where no test asks how much: it stops early, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in _QUICK.items():
+            patch.setattr(autoregressive_server, name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def short_searches(quick_contexts: None) -> Iterator[None]:
+    """Have private methods train and search in few steps too, where no test asks how well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Detail, "n_steps", 30)
+        patch.setattr(mean_embedding, "STEPS_PER_EPOCH", 10)
+        patch.setattr(conditional, "_STARTING_STEPS", 10)
+        patch.setattr(gs_wgan, "PRETRAINING_STEPS", 20)
         yield
 
 

@@ -13,6 +13,8 @@ from vflsynth.privacy import PrivacyAccount
 from vflsynth.registry import Members
 from vflsynth.synthesizers.combinations import reason_against
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 KEY = "record_id"
 SYNTHESIZERS = dict(Members("synthesizers"))
 MECHANISMS = {None: None} | dict(Members("mechanisms"))
@@ -23,6 +25,8 @@ TINY = {
     "latent_dim": 2,
     "generator_hidden": [4],
     "n_components": 4,
+    "hidden": 4,
+    "n_features": 8,
     "device": "cpu",
     "verbose": 0,
 }

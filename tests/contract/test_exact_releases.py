@@ -25,6 +25,8 @@ from vflsynth.protocol import Transcript
 from vflsynth.run import Options, local
 from vflsynth.secure import Arithmetic
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 PROTECTING = [
     (synthesizer, mechanism)
     for synthesizer, mechanisms in RUNS.items()

@@ -99,7 +99,7 @@ SYNTHESIZERS = {
 
 @pytest.fixture(autouse=True, scope="module")
 def short():
-    """Take few steps where their number is no parameter; `test_combinations` takes all of them."""
+    """Take few steps where their number is no parameter."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gs_wgan, "PRETRAINING_STEPS", 10)
         patch.setattr(mean_embedding, "STEPS_PER_EPOCH", 10)

@@ -223,6 +223,12 @@ def trains(running, name):
     return lambda: checkpoints.exists() and any(checkpoints.iterdir())
 
 
+def epoch(running, name):
+    """Return the last epoch that a party has a checkpoint of, 0 if there is none."""
+    checkpoints = running.folder / "party_1" / name / "checkpoints"
+    return max((int(path.name[6:]) for path in checkpoints.glob("epoch-*")), default=0)
+
+
 def job_process(running, party):
     """Return the pid of a party's process of the job, below its daemon."""
     for pid in descendants(running.federation.processes[party].pid):

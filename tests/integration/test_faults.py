@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.integration.processes import EXCHANGE, job_process, same_bytes, trains
+from tests.integration.processes import EXCHANGE, epoch, job_process, same_bytes, trains
 from vflsynth.federation.administrator import Administrator, abort
 from vflsynth.federation.reports import KILLED
 
@@ -21,13 +21,15 @@ pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 @pytest.mark.timeout(600)
 def test_connections_that_are_reset_end_no_run(running):
     """And the models are those of a run in one process, byte for byte."""
-    job = running.job("resets", epochs=40)
+    job = running.job("resets", epochs=35)
     job_id = running.submit(job)
     running.wait_for(trains(running, "resets"), 120)
     for _ in range(2):
         assert running.outcome("server", "resets") is None
         assert running.proxy.reset() >= 2
-        time.sleep(3)
+        # A checkpoint every five epochs: between the next one and that after it, all was new.
+        after = min(epoch(running, "resets") + 10, 35)
+        running.wait_for(lambda after=after: epoch(running, "resets") >= after, 120)
     assert running.administrator.wait(job_id, 400) == "FINISHED:COMPLETED"
     for name, half in running.in_process(job).parties_.items():
         assert same_bytes(running.half(name, job), half)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from vflsynth import IndependentSynthesizer, VFLGANSynthesizer
 from vflsynth.cli import main
@@ -24,15 +25,28 @@ from vflsynth.cli.methods import modes
 from vflsynth.cli.models import open_model
 from vflsynth.cli.tables import PartyFile
 from vflsynth.contract import read_contract
+from vflsynth.evaluation import train_test
 from vflsynth.federation.job import Job
 from vflsynth.frames import read_table, write_table
 from vflsynth.registry import Members
+
+pytestmark = pytest.mark.usefixtures("short_searches", "few_trees")
 
 SMALL = ["--set", "generator_hidden=[8]", "--set", "first_part=[8]", "--seed", "3", "--quiet"]
 COMMANDS = (
     "fit", "sample", "evaluate", "audit", "release", "verify", "inspect", "account", "methods",
     "mechanisms", "parties", "demo",
 )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def few_trees():
+    """Forests that judge tables: how well is not asked here."""
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (RandomForestClassifier, RandomForestRegressor):
+            few = lambda kind=kind, **given: kind(**given | {"n_estimators": 5})  # noqa: E731
+            patch.setattr(train_test, kind.__name__, few)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +150,12 @@ def test_preset_gives_way_to_other_options(folder):
 
 def test_interrupted_fit_keeps_the_model_and_resumes_to_the_same_bytes(folder):
     # --epochs is part of a run's identity, so the interruption has to be a real one.
-    options = [*SMALL, "--epochs", "40", "--checkpoint-every", "1"]
+    options, often = [*SMALL, "--epochs", "40"], ["--checkpoint-every", "1"]
     whole, part, checkpoint = (str(folder / name) for name in ("whole", "part", "checkpoint"))
     assert main([*fit(folder, whole), *options]) == 0
 
     command = [sys.executable, "-m", "vflsynth"]
-    command += [*fit(folder, part), *options, "--checkpoint", checkpoint]
+    command += [*fit(folder, part), *options, *often, "--checkpoint", checkpoint]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 60
         while not (folder / "checkpoint").exists() and time.monotonic() < deadline:
@@ -330,7 +344,7 @@ def test_a_new_run_does_not_replace_the_checkpoint_of_another(folder, tmp_path, 
 TINY = {
     "generator_hidden": [4], "first_part": [4], "shared_hidden": [4], "discriminator_hidden": [4],
     "latent_dim": 3, "epochs": 1, "batch_size": 16, "n_states": 2, "n_labels": 2,
-    "n_latent_states": 2,
+    "n_latent_states": 2, "hidden": 4,
 }  # fmt: skip
 TINY_MECHANISM = {"n_features": 20, "n_records": 140, "n_bins": 4}
 COMBINATIONS = [
@@ -778,8 +792,9 @@ inference = "a test"
 """
 
 
-def test_release_and_verify(folder, tmp_path, capsys):
+def test_release_and_verify(folder, tmp_path, capsys, monkeypatch):
     """A model of two epochs is bad: only a contract that asks for little lets it pass."""
+    monkeypatch.setattr("vflsynth.evaluation.pictures.encode_svg", lambda _: "data:,")  # see demo
     table, key = tmp_path / "synthetic.csv", tmp_path / "publisher.pem"
     assert main(["sample", str(folder / "model"), "-n", "150", "-o", str(table), "-q"]) == 0
     assert main(["parties", "key", str(key)]) == 0

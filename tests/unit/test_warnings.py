@@ -21,6 +21,8 @@ from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import NoPrivacyWarning
 from vflsynth.mechanisms import DPSGD, FirstLayer, LatentTree, MeanEmbedding, PairwiseTables
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 
 class CtrlC:
     def on_epoch_end(self, state):

@@ -28,6 +28,8 @@ from vflsynth.federation.site import Budget
 from vflsynth.models import PartyModel
 from vflsynth.privacy import PublicSchema
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 N = 120
 HUSBAND = 'relation == "Husband" => sex == "Male"'
 PARTS = {

@@ -13,6 +13,8 @@ from vflsynth.models import sample_parties
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.registry import Members
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 KEY = "record_id"
 GAN = {"epochs": 2, "batch_size": 16, "latent_dim": 4, "generator_hidden": [8]}
 PARAMETERS = {

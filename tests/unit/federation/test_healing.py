@@ -25,6 +25,8 @@ from vflsynth.protocol.messages import (
     SumShares,
 )
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch):

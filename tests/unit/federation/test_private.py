@@ -53,6 +53,8 @@ from vflsynth.protocol.messages import (
 )
 from vflsynth.secure import ProductParty, ring
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 NODES = ("server", "party_1", "party_2")
 
 

@@ -9,6 +9,8 @@ from vflsynth.exceptions import EmptyColumnError
 from vflsynth.mechanisms import DPSGD, DPSGDGAN, GSWGAN, FirstLayer, LatentTree, MeanEmbedding
 from vflsynth.privacy import PublicSchema
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 N = 60
 SCHEMA = PublicSchema(
     dtypes="given",
@@ -50,8 +52,8 @@ def frames():
 
 def gan(kind, mechanism, **parameters):
     def make(epsilon):
-        values = {"n_bins": 8, "delta": 1e-3, "public_schema": SCHEMA} | parameters
-        return kind(privacy=mechanism(epsilon=epsilon, **values), **SMALL)
+        values = {"n_bins": 8, "epsilon": epsilon, "delta": 1e-3, "public_schema": SCHEMA}
+        return kind(privacy=mechanism(**values | parameters), **SMALL)
 
     return make
 
@@ -61,13 +63,14 @@ def dplt(epsilon):
     return DPLTSynthesizer(privacy=privacy, random_state=0)
 
 
+GIVEN = {"epsilon": None, "noise_multiplier": 3.0}  # to calibrate it takes longer than to fit
 PRIVATE = {
     "kernel_mean_embedding": gan(VFLGANSynthesizer, MeanEmbedding, n_features=20),
-    "dpsgd": gan(VFLGANSynthesizer, DPSGD, n_records=N),
+    "dpsgd": gan(VFLGANSynthesizer, DPSGD, n_records=N, **GIVEN),
     "joined kernel_mean_embedding": gan(WGANGPSynthesizer, MeanEmbedding, n_features=20),
-    "joined dpsgd": gan(WGANGPSynthesizer, DPSGD, n_records=N),
-    "dpsgd_gan": gan(WGANGPSynthesizer, DPSGDGAN),
-    "gs_wgan": gan(WGANGPSynthesizer, GSWGAN, n_shards=2),
+    "joined dpsgd": gan(WGANGPSynthesizer, DPSGD, n_records=N, **GIVEN),
+    "dpsgd_gan": gan(WGANGPSynthesizer, DPSGDGAN, **GIVEN),
+    "gs_wgan": gan(WGANGPSynthesizer, GSWGAN, n_shards=2, **GIVEN),
     "DPLT": dplt,
 }
 
