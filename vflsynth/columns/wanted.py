@@ -213,4 +213,7 @@ def _held(dtype: Any, value: Any, wrong: Any) -> Any:
         raise wrong(f"what was asked for is no value of type {dtype}", "give a number")
     if not np.isfinite(float(value)):
         raise wrong("what was asked for is not finite", "leave an open end of a range out")
+    if kind == "f":
+        own = np.finfo(numpy_dtype(dtype))
+        return float(own.dtype.type(np.clip(float(value), float(own.min), float(own.max))))
     return value.item() if isinstance(value, np.generic) else value
