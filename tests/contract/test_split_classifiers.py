@@ -16,7 +16,7 @@ from vflsynth.splitdefense import (
 )
 
 # Small enough for a hundred fits, large enough to learn the checks' toy problems.
-QUICK = {"epochs": 30, "learning_rate": 0.02, "bottom_hidden": (16,), "batch_size": 64}
+QUICK = {"epochs": 15, "learning_rate": 0.04, "bottom_hidden": (16,), "batch_size": 64}
 
 
 BATCHES = "a record twice is in two batches, and one of weight 2 in one"
@@ -46,7 +46,7 @@ def expected(estimator):
         MaxNormClassifier(**QUICK),
         MarvellClassifier(**QUICK),
         DIMIPClassifier(**QUICK),
-        GAFMClassifier(**(QUICK | {"epochs": 100})),
+        GAFMClassifier(**(QUICK | {"epochs": 50})),
         SplitNNRegressor(**QUICK),
     ],
     expected_failed_checks=expected,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import beta, norm, rankdata
+from scipy.special import betaincinv
+from scipy.stats import norm, rankdata
 
 from vflsynth.adversary.encoding import Booleans, Floats
 
@@ -54,7 +55,8 @@ def lower_bound(successes: int, trials: int, confidence: float) -> float:
     """Return the exact one-sided lower bound on a proportion (Clopper and Pearson)."""
     if successes == 0:
         return 0.0
-    return float(beta.ppf(1.0 - confidence, successes, trials - successes + 1))
+    # The quantile of a beta distribution, without what `scipy.stats` adds to each call.
+    return float(betaincinv(successes, trials - successes + 1, 1.0 - confidence))
 
 
 def auc(scores: Floats, is_member: Booleans) -> float:

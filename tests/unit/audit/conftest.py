@@ -26,6 +26,10 @@ def number_frames() -> dict[str, pd.DataFrame]:
 @pytest.fixture
 def tiny() -> VFLGANSynthesizer:
     """A synthesizer that trains in no time and learns as much."""
+    return make_tiny()
+
+
+def make_tiny() -> VFLGANSynthesizer:
     return VFLGANSynthesizer(
         latent_dim=3,
         generator_hidden=(4,),

@@ -32,7 +32,7 @@ from vflsynth.release.clauses import NotMeasured
 OPTIONS: dict[str, Any] = {
     "targets": [3],
     "statistics": [Naive()],
-    "adversaries": [RegularisedLogistic()],
+    "adversaries": [RegularisedLogistic(inverse_penalties=(1.0,), n_folds=3)],
     "verbose": 0,
 }
 TRAINED: list[int] = []
@@ -175,7 +175,9 @@ class Watch:
     ],
     ids=["vflgan", "vertigan", "wgan-gp", "bounded", "one message", "private"],
 )
-def test_every_synthesizer_that_has_epochs_can_be_shortened(synthesizer, number_frames):
+def test_every_synthesizer_that_has_epochs_can_be_shortened(
+    synthesizer, number_frames, quick_contexts
+):
     synthesizer.set_params(device="cpu", verbose=0)
     rest: dict[str, Any] = dict.fromkeys(("block_size", "n_jobs", "cache"))
     shorter, shortened = shorten(

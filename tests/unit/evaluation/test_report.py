@@ -15,8 +15,10 @@ from vflsynth.evaluation import (
     evaluate,
     frechet_distance,
     marginal_distance,
+    pictures,
     proximity,
     report,
+    train_test,
     utility,
 )
 from vflsynth.exceptions import ColumnKindError, MissingExtraError, PartyDataError
@@ -40,6 +42,21 @@ EXPECTED = {
     "exact_copies",
     "new_row_share",
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_trees():
+    """A fifth of the usual trees: how well they learn is asked where utility is tested."""
+    usual = train_test._model
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_test, "_model", lambda *how: usual(*how).set_params(n_estimators=20))
+        yield
+
+
+@pytest.fixture
+def blank_pictures(monkeypatch):
+    """Nothing is drawn, where a test reads numbers and words only."""
+    monkeypatch.setattr(pictures, "encode_svg", lambda figure: "data:,")
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +184,7 @@ def test_names_in_any_script_are_drawn(make):
     assert "年齢" in page.html
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_verdict_follows_the_numbers(page, mixed):
     assert "Close to the real data in all" in page.html
     rng = np.random.default_rng(0)
@@ -178,6 +196,7 @@ def test_verdict_follows_the_numbers(page, mixed):
     assert "Close to the real data in all" not in bad.html
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_one_bad_column_of_many_is_not_averaged_away():
     rng = np.random.default_rng(0)
     real = pd.DataFrame(rng.normal(size=(900, 14)), columns=[f"c{i}" for i in range(14)])
@@ -191,6 +210,7 @@ def test_one_bad_column_of_many_is_not_averaged_away():
     assert "single columns" in headline
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_scoring_above_real_rows_is_no_merit(cancer):
     # Copies of the rows tested on: better than training on other real rows.
     columns = ["mean radius", "target"]
@@ -242,6 +262,7 @@ def test_a_held_out_table_is_named_where_it_is_at_fault(coded, judge):
         judge(coded, coded, holdout=coded[["label"]])
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_dates_of_arrow_and_wild_targets_are_judged(coded):
     dates = pd.Series(pd.date_range("2020", periods=60))
     real = coded.assign(

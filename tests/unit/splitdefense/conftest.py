@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
+
+from vflsynth.splitdefense.leakage import attacks, semi_supervised
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +33,13 @@ def digits():
     left = [c for i, c in enumerate(images) if i % 8 < 4]
     right = [c for c in images if c not in left]
     return {"left": images[left], "right": images[right]}, y
+
+
+@pytest.fixture(scope="module")
+def short_attacks() -> Iterator[None]:
+    """Have attacks that train by descent take few steps, where no test asks what they find."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attacks, "_MATCHING_STEPS", 30)
+        patch.setattr(attacks, "_FINE_TUNING_STEPS", 20)
+        patch.setattr(semi_supervised, "_STEPS", 20)
+        yield

@@ -36,6 +36,11 @@ from vflsynth.splitdefense.leakage.scores import (
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _short_attacks(short_attacks):
+    """What gradient matching and bottom models completed by descent find is not asked here."""
+
+
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
@@ -375,17 +380,6 @@ def test_report_is_one_page_without_network(fitted, reports, tmp_path):
     assert {measure for _, measure in report.summaries().index} == set(BATCH_MEASURES)
 
 
-def test_party_names_are_escaped():
-    rng = np.random.default_rng(0)
-    X = pd.DataFrame(rng.normal(size=(60, 3)), columns=list("abc"))
-    classifier = SplitNNClassifier(
-        party_columns={"tom & jerry's": list("abc")}, epochs=2, random_state=0
-    ).fit(X, X["a"] > 0)
-    html = leakage_report(classifier).html
-    assert "tom &amp; jerry" in html
-    assert "tom & jerry" not in html
-
-
 def test_report_needs_evidence(tables):
     frames, y = tables
     silent = SplitNNClassifier(active="bank", monitor=False, epochs=1).fit(frames, y, on="id")
@@ -397,18 +391,28 @@ def small_report(labels, **columns):
     rng = np.random.default_rng(0)
     frames = {
         "active": pd.DataFrame({"a": rng.normal(size=len(labels))}),
-        "passive": pd.DataFrame({"b": rng.normal(size=len(labels))}).assign(**columns),
+        "tom & jerry's": pd.DataFrame({"b": rng.normal(size=len(labels))}).assign(**columns),
     }
     classifier = SplitNNClassifier(active="active", epochs=2, random_state=0).fit(frames, labels)
     return leakage_report(classifier)
 
 
-def test_columns_without_variation_are_no_floor():
-    report = small_report(np.arange(60) % 2, b=1.0)
-    frame = report.to_frame()
+@pytest.fixture(scope="module")
+def constant():
+    """The report of a passive party whose only column does not vary."""
+    return small_report(np.arange(60) % 2, b=1.0)
+
+
+def test_party_names_are_escaped(constant):
+    assert "tom &amp; jerry" in constant.html
+    assert "tom & jerry" not in constant.html
+
+
+def test_columns_without_variation_are_no_floor(constant):
+    frame = constant.to_frame()
     assert frame[["value", "baseline", "gain"]].notna().all(axis=None)
     assert "not applicable" not in set(frame["verdict"])
-    assert "Verdict" in report.html
+    assert "Verdict" in constant.html
 
 
 @pytest.mark.filterwarnings("ignore:The number of unique classes")

@@ -53,7 +53,7 @@ def test_model_comes_to_rely_on_the_attacker(digits):
     assert without_it(5.0) < without_it(1.0)
 
 
-def test_report_says_so(tables):
+def test_report_says_so(tables, short_attacks):
     frames, y = tables
     classifier = SplitNNClassifier(malicious={"shop": MaliciousSGD()}, **FAST)
     report = leakage_report(classifier.fit(frames, y, on="id"))
