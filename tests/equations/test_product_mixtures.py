@@ -506,6 +506,12 @@ def model(**privacy):
     return MixtureSynthesizer(privacy=PairwiseTables(**given), n_components=64, random_state=0)
 
 
+@pytest.fixture
+def few_steps(monkeypatch):
+    """Where no test asks how good the fit is."""
+    monkeypatch.setattr(Detail, "n_steps", 30)
+
+
 def test_relations_across_parties_and_missing_values_survive():
     synth = model().fit(frames(), transcript=True)
     table = synth.sample(4_000, random_state=0)
@@ -527,7 +533,7 @@ def test_a_relation_goes_on_within_states():
 
 @pytest.mark.parametrize(("most", "n_states"), [(10_000_000, 32), (600 * 2 * 18, 16), (600, 8)])
 def test_where_noise_is_little_numbers_have_the_states_that_there_are_bytes_for(
-    monkeypatch, most, n_states
+    few_steps, monkeypatch, most, n_states
 ):
     """And codes of knots, not of labels, though there are no more states than labels have."""
     monkeypatch.setattr(method, "_MOST_TAGS", most)
@@ -637,7 +643,7 @@ def published(changes):
         ({"n_records": shares(1e300)}, "says that its histograms have"),
     ],
 )
-def test_what_a_party_must_not_send_is_refused_by_name(changes, says):
+def test_what_a_party_must_not_send_is_refused_by_name(few_steps, changes, says):
     published({})
     with pytest.raises(ProtocolError, match=f"party 'a'.*{says}"):
         published(changes)

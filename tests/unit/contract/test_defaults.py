@@ -40,6 +40,7 @@ def people(n=N):
 
 @pytest.mark.parametrize("estimator", PLAIN, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("contract", [None, Contract()], ids=["alone", "contract"])
+@pytest.mark.usefixtures("quick_contexts")
 def test_nobodys_own_value_comes_out(estimator, contract):
     table = people()
     kinds = {"family": "categorical"}

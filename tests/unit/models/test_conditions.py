@@ -35,9 +35,9 @@ def frames():
 
 
 @pytest.fixture(scope="module")
-def synth(frames):
+def synth(frames, quick_contexts):
     return AutoregressiveSynthesizer(
-        hidden=16, n_features=32, epochs=25, random_state=0, device="cpu", verbose=0
+        hidden=16, n_features=32, epochs=15, random_state=0, device="cpu", verbose=0
     ).fit(frames)
 
 
@@ -61,7 +61,7 @@ def private(frames):
     )
     privacy = DPSGD(noise_multiplier=0.1, delta=1e-4, n_records=900, public_schema=schema)
     return AutoregressiveSynthesizer(
-        protocol="one_message", privacy=privacy, hidden=16, epochs=25, random_state=0, verbose=0
+        protocol="one_message", privacy=privacy, hidden=16, epochs=10, random_state=0, verbose=0
     ).fit({**frames, "two": frames["two"].astype({"d": "Int64"}).assign(gain=gains(900))})
 
 

@@ -55,7 +55,7 @@ def frames():
 
 
 @pytest.fixture(scope="module")
-def synth(frames):
+def synth(frames, quick_contexts):
     return AutoregressiveSynthesizer(
         contract=CONTRACT, hidden=16, n_features=32, epochs=15, random_state=0, device="cpu",
         verbose=0,

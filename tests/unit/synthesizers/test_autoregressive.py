@@ -21,7 +21,7 @@ from vflsynth.exceptions import (
     ProtocolError,
 )
 from vflsynth.mechanisms import MeanEmbedding
-from vflsynth.methods import AutoregressiveMethod
+from vflsynth.methods import AutoregressiveMethod, autoregressive_server
 from vflsynth.methods.autoregressive_party import AutoregressiveParty
 from vflsynth.methods.autoregressive_server import ContextServer, _confusion, _confusion_gradient
 from vflsynth.methods.autoregressive_settings import AutoregressiveSettings
@@ -32,23 +32,39 @@ KEY = "record_id"
 FAST = {"hidden": 8, "n_features": 16, "device": "cpu", "verbose": 0, "random_state": 0}
 PROTOCOLS = ["bounded", "trained", "one_message"]
 
+pytestmark = pytest.mark.usefixtures("quick_contexts")
+
 
 @pytest.fixture(scope="module")
 def frames():
     return make_party_frames(60, 3, random_state=2)
 
 
-SMALL_BATCHES = "vflsynth.methods.autoregressive_server._BATCH_SIZE", 128
+SMALL_CRITICS = {
+    "_BATCH_SIZE": 128,
+    "_CRITIC_HIDDEN": 64,
+    "_CRITIC_OUT": 32,
+    "_LOOK_EVERY": 100,
+    "_PATIENCE": 5,
+}
+"""As patient as users' are: contexts that stop sooner may tell of the wrong feature."""
 
 
 @pytest.fixture
-def small_batches(monkeypatch):
-    """Critics compare fewer records at once, which takes less time."""
-    monkeypatch.setattr(*SMALL_BATCHES)
+def small_critics(monkeypatch):
+    """Contexts that tell what they are to tell: of smaller critics, which takes less time."""
+    for name, value in SMALL_CRITICS.items():
+        monkeypatch.setattr(autoregressive_server, name, value)
 
 
 def make(**changes):
     return AutoregressiveSynthesizer(**FAST | {"epochs": 4} | changes)
+
+
+@pytest.fixture(scope="module")
+def fitted(frames, quick_contexts):
+    """For tests that read it only."""
+    return make().fit(frames, KEY, transcript=True)
 
 
 class StopAfter:
@@ -145,8 +161,8 @@ def test_the_server_sees_features_of_some_records_only(frames, monkeypatch):
     assert contexts.loc["party_2", "contents"] == "bits_per_record = 8; contexts (1, 60, 6)"
 
 
-def test_records_are_encoded_part_by_part_alike(frames, monkeypatch):
-    whole = make().fit(frames, KEY).sample(30, random_state=1)
+def test_records_are_encoded_part_by_part_alike(frames, fitted, monkeypatch):
+    whole = fitted.sample(30, random_state=1)
     monkeypatch.setattr("vflsynth.methods.autoregressive_party.ENCODED_AT_ONCE", 60)
     pd.testing.assert_frame_equal(make().fit(frames, KEY).sample(30, random_state=1), whole)
 
@@ -163,8 +179,8 @@ def test_features_cross_block_by_block(frames, monkeypatch, protocol):
         assert set(crossings(parts, "RelayedFeatures")["messages"]) == {3}
 
 
-def test_many_records_are_decoded_part_by_part_alike(frames, monkeypatch):
-    synth = make().fit(frames, KEY)
+def test_many_records_are_decoded_part_by_part_alike(fitted, monkeypatch):
+    synth = fitted
     monkeypatch.setattr("vflsynth.models.party_model.SAMPLE_BLOCK", 16)
     whole = synth.sample(70, random_state=1)
     monkeypatch.setattr("vflsynth.models.party_model._DECODED", 32)
@@ -220,8 +236,8 @@ def test_contexts_are_bounded_but_for_their_noise(frames):
     assert (clean <= 2 + 1e-3).all()
 
 
-def test_halves_whose_contexts_lay_in_a_cube_are_not_read(frames):
-    half = make().fit(frames, KEY).parties_["party_2"]
+def test_halves_whose_contexts_lay_in_a_cube_are_not_read(fitted):
+    half = fitted.parties_["party_2"]
     content, spans = half.sampler.to_dict(), half.transformer.spans_
     restore = type(half.sampler).restore
     restore(content, half.sampler.tensors(), spans, "cpu")
@@ -337,8 +353,8 @@ def test_parts_that_are_not_finite_end_the_run_by_name(frames, monkeypatch):
 # -- halves --------------------------------------------------------------------------------------
 
 
-def test_a_later_half_says_what_it_needs(frames, tmp_path):
-    synth = make().fit(frames, KEY)
+def test_a_later_half_says_what_it_needs(fitted, tmp_path):
+    synth = fitted
     for name, half in synth.parties_.items():
         half.save(tmp_path / name)
     first, second, third = (PartyModel.load(tmp_path / name) for name in synth.parties_)
@@ -359,19 +375,19 @@ def test_a_later_half_says_what_it_needs(frames, tmp_path):
     )
 
 
-def test_halves_that_wait_for_nobody_known_are_refused(frames):
-    halves = make().fit(frames, KEY).parties_
+def test_halves_that_wait_for_nobody_known_are_refused(fitted):
+    halves = fitted.parties_
     with pytest.raises(ParameterError, match="party_2 wait for halves that are not there"):
         sample_parties({"party_2": halves["party_2"]}, 3, b"secret")
 
 
-def test_a_damaged_half_is_refused(frames, tmp_path):
-    half = make().fit(frames, KEY).parties_["party_2"]
+def test_a_damaged_half_is_refused(fitted, tmp_path, monkeypatch):
+    half = fitted.parties_["party_2"]
     content, tensors = half.sampler.to_dict(), dict(half.sampler.tensors())
     tensors["network.first"] = tensors["network.first"][:, :3]
     with pytest.raises(ValueError, match="too narrow"):
         type(half.sampler).restore(content, tensors, half.transformer.spans_, "cpu")
-    half.sampler.tensors = lambda: tensors
+    monkeypatch.setattr(half.sampler, "tensors", lambda: tensors)
     half.save(tmp_path / "half")
     with pytest.raises(ArtefactError, match="not"):
         PartyModel.load(tmp_path / "half")
@@ -399,11 +415,10 @@ def related():
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_relations_survive_and_values_stay_possible(related, protocol, small_batches):
-    synth = AutoregressiveSynthesizer(
-        protocol=protocol, hidden=48, n_features=256, random_state=1, device="cpu", verbose=0,
-        bits_per_record=16.0,
-    ).fit(related)  # fmt: skip
+def test_relations_survive_and_values_stay_possible(related, protocol, small_critics):
+    synth = make(
+        protocol=protocol, hidden=48, n_features=64, epochs=20, random_state=1, bits_per_record=16.0
+    ).fit(related)
     table, real = synth.sample(4000, random_state=2), pd.concat(related.values(), axis=1)
     assert set(table["income"]) <= set(real["income"]) | set(range(0, 20000, 50))
     assert set(table["when"]) <= set(real["when"])
@@ -416,9 +431,9 @@ def test_relations_survive_and_values_stay_possible(related, protocol, small_bat
     assert table["age"].corr(table["score"]) > 0.5
 
 
-def test_columns_of_one_party_do_not_depend_on_another(related, small_batches):
+def test_columns_of_one_party_do_not_depend_on_another(related):
     """Without contexts there is nothing to learn across parties, which the bits would show."""
-    synth = make(bits_per_record=1e-6, hidden=32, n_features=64, epochs=20).fit(related)
+    synth = make(bits_per_record=1e-6, hidden=32, n_features=64, epochs=8).fit(related)
     table = synth.sample(4000, random_state=2)
     agreement = table["code"] == table["group"].map({"a": 1, "b": 2, "c": 3, "d": 4})
     by_chance = (
@@ -427,8 +442,8 @@ def test_columns_of_one_party_do_not_depend_on_another(related, small_batches):
     assert abs(agreement.mean() - by_chance) < 0.08
 
 
-def test_it_is_better_than_independent_columns_on_held_out_likelihood(related, small_batches):
-    history = make(hidden=32, epochs=15).fit(related).history_["held_out"]
+def test_it_is_better_than_independent_columns_on_held_out_likelihood(related):
+    history = make(hidden=32, epochs=8).fit(related).history_["held_out"]
     assert history.max() > history.iloc[0] + 0.5
 
 
@@ -525,7 +540,7 @@ def settings_of(context_dim, bits, n_features):
     )
 
 
-def test_contexts_tell_what_relates_the_parties_and_not_the_rest(small_batches):
+def test_contexts_tell_what_relates_the_parties_and_not_the_rest(small_critics):
     """One of six features of either party is the other's, too: it gets the bits."""
     rng = np.random.default_rng(0)
     own = rng.normal(size=(2, 2, 2000, 6))
@@ -546,8 +561,9 @@ def test_contexts_tell_what_relates_the_parties_and_not_the_rest(small_batches):
         assert max(told[1:]) < 0.05
 
 
-def test_whoever_receives_decides_what_contexts_tell():
+def test_whoever_receives_decides_what_contexts_tell(small_critics, monkeypatch):
     """Made-up features of 200 known records get a column of all others; the threat notes say so."""
+    monkeypatch.setattr(autoregressive_server, "_BATCH_SIZE", 256)  # of which 26 are known
     rng = np.random.default_rng(0)
     own = rng.normal(size=(2000, 6))
     wanted, known = own[:, 3], slice(0, 200)
@@ -632,7 +648,8 @@ def tiny():
     frames = {"one": pd.DataFrame({"a": a, "b": b}), "two": pd.DataFrame({"c": c, "d": d})}
     transformer = TableTransformer({"b": "integer"}, continuous="ranks", spike_share=None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(*SMALL_BATCHES)
+        for name, value in SMALL_CRITICS.items():
+            patch.setattr(autoregressive_server, name, value)
         return make(epochs=30, bits_per_record=4.0, transformer=transformer).fit(frames), frames
 
 

@@ -1,5 +1,7 @@
 """Records that one party alone has: they train its columns, and nobody else learns of them."""
 
+import functools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +16,10 @@ KEY = "record_id"
 FAST = {"hidden": 8, "n_features": 16, "device": "cpu", "verbose": 0, "random_state": 0}
 PROTOCOLS = ["bounded", "trained", "one_message"]
 
-pytestmark = pytest.mark.filterwarnings("ignore::vflsynth.exceptions.PublishingWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::vflsynth.exceptions.PublishingWarning"),
+    pytest.mark.usefixtures("quick_contexts"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +29,12 @@ def frames():
 
 def make(**changes):
     return AutoregressiveSynthesizer(**FAST | {"epochs": 3} | changes)
+
+
+@pytest.fixture(scope="module")
+def fitted(frames, quick_contexts):
+    """Models with the records that one party alone has, by protocol, for tests that read them."""
+    return functools.cache(lambda protocol: make(protocol=protocol).fit(frames, KEY))
 
 
 def matched(frames):
@@ -40,8 +51,8 @@ def same_half(one, other, party):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_they_change_their_party_in_whatever_order_they_come(frames, protocol):
-    synth = make(protocol=protocol).fit(frames, KEY)
+def test_they_change_their_party_in_whatever_order_they_come(frames, fitted, protocol):
+    synth = fitted(protocol)
     shuffled = {name: frame.sample(frac=1.0, random_state=1) for name, frame in frames.items()}
     ignoring = make(protocol=protocol, unmatched="ignore").fit(frames, KEY)
     without = {name: frame[frame[KEY].isin(matched(frames))] for name, frame in frames.items()}
@@ -94,13 +105,13 @@ def test_a_record_with_a_value_that_no_matched_one_has_is_left_out():
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_stopped_and_resumed_equals_unbroken_and_other_records_are_refused(
-    frames, tmp_path, protocol
+    frames, fitted, tmp_path, protocol
 ):
     class StopAfterTwo:
         def on_epoch_end(self, state):
             return state.epoch == 2
 
-    unbroken, folder = make(protocol=protocol).fit(frames, KEY), tmp_path / "run"
+    unbroken, folder = fitted(protocol), tmp_path / "run"
     make(protocol=protocol).fit(
         frames, KEY, callbacks=[StopAfterTwo()], checkpoint=folder, checkpoint_every=1
     )
