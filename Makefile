@@ -26,8 +26,8 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 demo: $(VENV)/.run  ## two parties' real tables -> one synthetic table and a report (demo-output/)
 	$(ONE) $(BIN)/vflsynth demo --output demo-output
 
-# In three processes: those of a federation mostly wait. In the order of their folders: by number of
-# tests, as files go to processes otherwise, those of few long ones come last.
+# In three processes: those of a federation mostly wait. In the order of `tests/conftest.py`: by
+# number of tests, as files go to processes otherwise, those of few long ones come last.
 test: $(VENV)/.dev  ## the tests that CI runs
 	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m 'not slow and not browser' --ignore=tests/notebooks --ignore=tests/documentation
 

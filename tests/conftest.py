@@ -17,6 +17,31 @@ from vflsynth.networks.column_codes import Detail
 torch.set_num_threads(1)  # tests run in parallel processes, and the networks are small
 
 
+_LONG = (
+    "integration/test_flare",
+    "integration/test_faults",
+    "contract/test_synthesizers",
+    "synthesizers/test_autoregressive",
+    "contract/test_columns",
+    "contract/test_split_classifiers",
+    "statistical/test_auditor",
+    "federation/test_private",
+    "unit/test_cli",
+    "extension/test_extension",
+    "federation/test_faults_of_processes",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files first that take long: one that comes last has a process work alone in the end."""
+
+    def place(item: pytest.Item) -> int:
+        file = item.path.with_suffix("").as_posix()
+        return next((k for k, name in enumerate(_LONG) if file.endswith(name)), len(_LONG))
+
+    items.sort(key=place)
+
+
 @pytest.fixture(autouse=True)
 def _repeatable() -> Iterator[None]:
     """What a test draws from torch's global generator is the same in every run."""
