@@ -113,7 +113,7 @@ class Bins:
         """Return the bin of every value, shape (record,), from 0; the last plus one if missing."""
         numbers = read_numbers(values, self.bounds.origin)
         inside = np.nan_to_num(numbers)
-        if self.bounds.step and self.bounds.decimals:  # some may have more of them
+        if self.bounds.decimals:  # some may have more of them
             inside = self.bounds.from_steps(np.rint(self.bounds.to_steps(inside)))
         inside = np.clip(inside, self.lows[0], self.highs[-1])
         codes = np.searchsorted(self.lows, inside, side="right") - 1

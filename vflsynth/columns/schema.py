@@ -79,8 +79,8 @@ class Bounds:
 
     @property
     def decimals(self) -> int:
-        """Of the step."""
-        return 0 if self.step >= 1 else round(-math.log10(self.step))
+        """Of the step; 0 without one."""
+        return round(-math.log10(self.step)) if 0 < self.step < 1 else 0
 
     @property
     def outermost(self) -> tuple[int, int]:
