@@ -10,11 +10,8 @@ from vflsynth.mechanisms import (
     LatentTree,
     MeanEmbedding,
     PairwiseTables,
-    gs_wgan,
 )
-from vflsynth.methods import autoregressive_server, mean_embedding
-from vflsynth.networks import conditional
-from vflsynth.networks.column_codes import Detail
+from vflsynth.methods import autoregressive_server
 from vflsynth.privacy import PublicSchema
 from vflsynth.synthesizers import (
     AutoregressiveSynthesizer,
@@ -98,14 +95,10 @@ SYNTHESIZERS = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def short():
+def short(short_searches):
     """Take few steps where their number is no parameter."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gs_wgan, "PRETRAINING_STEPS", 10)
-        patch.setattr(mean_embedding, "STEPS_PER_EPOCH", 10)
         patch.setattr(autoregressive_server, "_MAX_STEPS", 20)
-        patch.setattr(conditional, "_STARTING_STEPS", 10)
-        patch.setattr(Detail, "n_steps", 20)
         yield
 
 

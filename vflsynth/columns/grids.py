@@ -23,7 +23,9 @@ NEARLY_ALL = 0.95
 _LARGEST, _SMALLEST = 9, -9
 _PRECISION = 1e-9
 _LOOKED_AT = 20_000
-_SPACINGS = 16.0  # of floats, that a step has at least
+
+SPACINGS = 16.0
+"""Of a type's floats, that a step has at least: each of them is a multiple of less."""
 
 _SECONDS = (86_400, 3_600, 900, 60, 1)
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -77,7 +79,7 @@ class ColumnGrid:
         """
         some = ordered[:: -(-len(ordered) // _LOOKED_AT)]
         lowest, highest = ordered[0].item(), ordered[-1].item()
-        finest = _SPACINGS * max(precision, 2.0**-52) * max(abs(lowest), abs(highest))
+        finest = SPACINGS * max(precision, 2.0**-52) * max(abs(lowest), abs(highest))
         for step, decimals in steps:
             if step < finest and not isinstance(step, int):
                 return None  # every float of this size would be on it

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from vflsynth.columns.arrays import numpy_dtype, read_numbers
-from vflsynth.columns.grids import NEARLY_ALL
+from vflsynth.columns.grids import NEARLY_ALL, SPACINGS
 from vflsynth.columns.schema import Bounds
 from vflsynth.privacy.releases import Grid
 
@@ -28,9 +28,7 @@ MOST_DECIMALS = 6
 _CERTAIN = 3.0
 _VISIBLE = 2.0
 
-# Spacings of its type's numbers that a step has at least: every number is a multiple of less.
-_SPACINGS = 16.0
-_FEWEST_PLACES = 3
+_FEWEST_PLACES = 3  # within the bounds
 
 
 def release_decimals(
@@ -135,4 +133,4 @@ def nearly_all_have(counts: npt.NDArray[np.float64], noise_std: float) -> int | 
 def _most_decimals(dtype: Any, bounds: Bounds) -> float:
     """Return the decimals that not all numbers of a type, within bounds, have anyway."""
     largest = max(abs(float(bounds.low)), abs(float(bounds.high)))
-    return float(-np.log10(_SPACINGS * np.finfo(numpy_dtype(dtype)).eps * largest))
+    return float(-np.log10(SPACINGS * np.finfo(numpy_dtype(dtype)).eps * largest))
