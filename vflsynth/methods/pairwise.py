@@ -19,6 +19,7 @@ from vflsynth.methods.pairwise_server import PairwiseServer
 from vflsynth.methods.products import ASKED, ProductTerms, noisy_products
 from vflsynth.models.samplers import LatentTreeSampler, RowSampler
 from vflsynth.networks.column_codes import CODE_NORM
+from vflsynth.networks.product_mixtures import N_SEARCHES
 from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import SERVER, Channel, Schedule
@@ -62,9 +63,9 @@ class PublishPairs(Algorithm):
         if self._terms is not None:
             self.channel.scatter(_codes_for(book))
             products = noisy_products(self.channel, book, self._terms)
-        start = self._normal("start of the mixture", self.server.start_shape(book))
+        starts = self._normal("starts of the mixture", self.server.starts_shape(book))
         splits = self._normal("splits of the mixture", self.server.splits_shape(book))
-        self.channel.scatter(self.server.publish(tables, book, products, start, splits))
+        self.channel.scatter(self.server.publish(tables, book, products, starts, splits))
 
     def _normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
         return self._streams.normal(name, 0, shape)[0].float().cpu()
@@ -109,6 +110,11 @@ class PairwiseMethod(Method):
         return int(max(self.n_fine, self.parameters.n_labels)) + 1
 
     @property
+    def n_components(self) -> int:
+        """Of the mixture that parties are sent, the mean of several."""
+        return int(N_SEARCHES * self.parameters.n_components)
+
+    @property
     def grid(self) -> Grid | None:
         """Of every party's noise; None if there is no pair of columns."""
         std = self.pairs.pair_std
@@ -146,7 +152,7 @@ class PairwiseMethod(Method):
             self.parameters.n_states,
             self.n_fine,
             self.parameters.n_labels,
-            self.parameters.n_components,
+            self.n_components,
             self.grid,
             self.terms,
             schedule.attempt,
@@ -169,7 +175,7 @@ class PairwiseMethod(Method):
     def multiply_adds(self, settings: PairwiseSettings, widths: Mapping[str, int]) -> float:
         """Return those of a step of the fit."""
         side = self.width * sum(self.n_columns.values())
-        return float(self.parameters.n_components * side**2)
+        return float(self.n_components * side**2)
 
     def samplers(self, party: PairwiseParty, settings: PairwiseSettings) -> list[RowSampler]:
         """Put together what a party was sent and what it keeps: a tree of one latent attribute."""

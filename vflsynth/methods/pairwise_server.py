@@ -15,6 +15,7 @@ from vflsynth.methods.pairwise_party import detail_of
 from vflsynth.methods.received import check_distributions, codes_of, states_of, tables_of
 from vflsynth.networks.column_codes import CODE_NORM, Codes
 from vflsynth.networks.product_mixtures import (
+    N_SEARCHES,
     N_SPLITS,
     ProductMixture,
     StackedCodes,
@@ -39,6 +40,7 @@ class PairwiseServer:
     grid : Grid, optional
         Of every party's noise. Default: there is no pair of columns.
     n_components : int
+        Of each of the mixtures whose mean is taken.
 
     Notes
     -----
@@ -57,9 +59,9 @@ class PairwiseServer:
         self.n_columns, self.width, self.grid = dict(n_columns), width, grid
         self.n_records, self.n_components = n_records, n_components
 
-    def start_shape(self, book: Codebook) -> tuple[int, ...]:
+    def starts_shape(self, book: Codebook) -> tuple[int, ...]:
         """Of the normal numbers by which components differ at first."""
-        return self.n_components, len(book.all), max(map(len, book.all))
+        return N_SEARCHES, self.n_components, len(book.all), max(map(len, book.all))
 
     def splits_shape(self, book: Codebook) -> tuple[int, ...]:
         """Of the normal numbers that take all products apart, several times where noise is much."""
@@ -86,7 +88,7 @@ class PairwiseServer:
         messages: Mapping[str, ColumnTables],
         book: Codebook,
         products: Mapping[Pair, list[list[Floats]]],
-        start: Tensor,
+        starts: Tensor,
         splits: Tensor,
     ) -> dict[str, Mixture]:
         """Put all products together and fit.
@@ -98,7 +100,7 @@ class PairwiseServer:
             From `codebook`.
         products : mapping of pair of parties to list of list of float64 array
             From `vflsynth.methods.products.noisy_products`; empty if there is one party.
-        start : Tensor of `start_shape`
+        starts : Tensor of `starts_shape`
         splits : Tensor of `splits_shape`
             Normal numbers, both.
 
@@ -139,7 +141,7 @@ class PairwiseServer:
             sums / (n_all * CODE_NORM**2),
             variance / (n_all * CODE_NORM**2) ** 2,
             n_all,
-            start,
+            starts,
             splits,
         )
         return {
@@ -163,7 +165,7 @@ class PairwiseServer:
         products: Floats,
         noise: Floats,
         n_records: float,
-        start: Tensor,
+        starts: Tensor,
         splits: Tensor,
     ) -> ProductMixture:
         shares = torch.zeros(len(marginals), max(map(len, marginals)))
@@ -184,7 +186,7 @@ class PairwiseServer:
             torch.tensor(noise).float(),
             torch.tensor(drawn / n_records).float(),
             basis,
-            start[..., : basis.shape[1]],
+            starts[..., : basis.shape[1]],
             splits if detail.is_coarse else splits[:1],
             detail.n_steps,
         )

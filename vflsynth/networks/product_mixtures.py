@@ -18,6 +18,9 @@ _SPREAD = 0.3
 _HOLD = 10.0
 """Weight of an error of a marginal, which histograms tell better than products do."""
 
+N_SEARCHES = 4
+"""From different starts, of which the mean is taken."""
+
 N_SPLITS = 4
 """Of what is fitted, to find out when to stop, where noise is most of it."""
 
@@ -106,6 +109,11 @@ class ProductMixture:
         means = codes.means(self.shares)
         return means.mT @ (self.weights.unsqueeze(-1) * means)
 
+    def mean(self) -> ProductMixture:
+        """Make one of several, shape (mixture, component, ...), that have equal weight."""
+        weights = self.weights.flatten() / len(self.weights)
+        return ProductMixture(weights, self.shares.flatten(0, 1))
+
     def apart(self, columns: Tensor) -> ProductMixture:
         """Make columns independent of all others, with their marginals.
 
@@ -126,7 +134,7 @@ def fit_product_mixture(
     noise: Tensor,
     sampling: Tensor,
     basis: Tensor,
-    start: Tensor,
+    starts: Tensor,
     splits: Tensor,
     n_steps: int,
 ) -> ProductMixture:
@@ -146,7 +154,7 @@ def fit_product_mixture(
     basis : Tensor, shape (column, tilt, state)
         Directions in which a component's log shares differ from the marginals'; see
         `vflsynth.networks.tilts.tilt_basis`.
-    start : Tensor, shape (component, column, tilt)
+    starts : Tensor, shape (search, component, column, tilt)
         Normal numbers by which components differ at first: alike they would stay alike.
     splits : Tensor, shape (split, *products.shape)
         Normal numbers that take the products apart, each time anew.
@@ -156,39 +164,43 @@ def fit_product_mixture(
     Returns
     -------
     ProductMixture
-        One.
+        One, of the components of all searches.
 
     Notes
     -----
+    Where a search ends depends on where it starts: products of two columns do not say what three
+    have together. The mean of mixtures from several starts has less of what is peculiar to one, and
+    is a mixture.
+
     Source of the stop: data fission (Leiner, Duan, Wasserman and Ramdas 2023). With s of a
     product's deviation, noise and sampling, ``x + s z / 2`` and ``x - 2 s z`` err independently. A
     search that sees the former only is judged by the latter after every step; the whole then gets
     as many steps as were best, on average of the splits: beyond these, noise is learned, or which
     records were drawn. One split alone is by chance far off where noise is most of what is seen;
-    where it is not, the average of several stops a little early.
+    where it is not, the average of several stops a little early. Splits have a start each, in turn.
 
     Columns whose relations do not help to predict are then made independent (`without_relations`).
 
     All products of a mixture of K components are one product of matrices, so a step takes
     ``3 K coordinates^2`` multiply-adds however many columns have them. All splits are searched side
-    by side.
+    by side, and then from all starts.
     """
     variance = torch.where(noise > 0.0, noise + sampling, 0.0)
     shift = variance.sqrt() * torch.where(codes.precede(), splits, splits.mT)
     seen, held_out = products + _PART * shift, products - shift / _PART
     precision, least, best, judged = _one_over(variance), math.inf, 0, seen
-    for step, (_, found) in enumerate(
-        _search(marginals, codes, seen, noise, basis, start, n_steps)
-    ):
+    in_turn = starts[torch.arange(len(splits)) % len(starts)]
+    search = _search(marginals, codes, seen, noise, basis, in_turn, n_steps)
+    for step, (_, found) in enumerate(search):
         error = float((precision * (found - held_out).square()).sum(dtype=torch.float64))
         if error < least:
             least, best, judged = error, step, found
     means = codes.means(marginals)
     apart = means.unsqueeze(1) * means
     alone = without_relations(codes, precision, judged - apart, held_out - apart)
-    search = _search(marginals, codes, products[None], noise, basis, start, n_steps)
-    mixture, _ = next(islice(search, best, None))
-    return ProductMixture(mixture.weights[0], mixture.shares[0]).apart(alone)
+    search = _search(marginals, codes, products, noise, basis, starts, n_steps)
+    mixtures, _ = next(islice(search, best, None))
+    return mixtures.mean().apart(alone)
 
 
 def without_relations(
@@ -233,15 +245,14 @@ def _search(
     products: Tensor,
     noise: Tensor,
     basis: Tensor,
-    start: Tensor,
+    starts: Tensor,
     n_steps: int,
 ) -> Iterator[tuple[ProductMixture, Tensor]]:
-    """Yield mixtures and their products after 0, 1, 2, ... steps, one for each of `products`."""
+    """Yield mixtures and their products after 0, 1, 2, ... steps, one for each of `starts`."""
     absent = torch.where(marginals > 0.0, 0.0, -math.inf)
     centre = marginals.clamp_min(1e-6).log() + absent
-    n_replicas, n_components = len(products), len(start)
-    tilts = nn.Parameter(_SPREAD * start.expand(n_replicas, *start.shape))
-    weights = nn.Parameter(torch.zeros(n_replicas, n_components))
+    tilts = nn.Parameter(_SPREAD * starts)
+    weights = nn.Parameter(torch.zeros(starts.shape[:2]))
     parameters = nn.ParameterList([tilts, weights])
     optimiser = FlatAdam(parameters, learning_rate=_LEARNING_RATE, betas=_BETAS)
     precision = _one_over(noise)

@@ -21,9 +21,9 @@ class MixtureSynthesizer(BaseSynthesizer):
     """Mixture of products, fitted to noisy sums of products of all pairs of columns of all parties.
 
     Columns are discretised, products of every two of them are added up with noise, within a party
-    and across parties, and a server fits a mixture to all these sums in which columns are
-    independent given its component. A component is drawn alike by all parties, everything else by
-    each on its own.
+    and across parties, and a server fits mixtures to all these sums in which columns are
+    independent given the component; their mean is the model. A component is drawn alike by all
+    parties, everything else by each on its own.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ class MixtureSynthesizer(BaseSynthesizer):
         Most states of a column of categories; the rarest labels share one, and are drawn alike
         whatever else a record has. Where noise is little, numbers of no more values count as
         categories: rules may be about single ones.
-    n_components : int, default=256
-        Of the mixture.
+    n_components : int, default=128
+        Of each of the four mixtures, searched from different starts, whose mean is the model.
     column_kinds, contract, transformer
         As of `VFLGANSynthesizer`.
     random_state : int, numpy Generator, RandomState or None, default=None
@@ -106,7 +106,7 @@ class MixtureSynthesizer(BaseSynthesizer):
         privacy: PairwiseTables | None = None,
         n_states: int = 8,
         n_labels: int = 16,
-        n_components: int = 256,
+        n_components: int = 128,
         column_kinds: Mapping[Any, str] | None = None,
         contract: Contract | None = None,
         transformer: TableTransformer | None = None,
