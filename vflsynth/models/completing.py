@@ -1,7 +1,8 @@
 """Records of which something is known: how probable they are, and what the rest may be.
 
-Sequential importance sampling through the parties in their order: known columns get their values
-and every draw the probability of these as a weight; the others are drawn from the model.
+Of autoregressive models, sequential importance sampling through the parties in their order: known
+columns get their values and every draw the probability of these as a weight; the others are drawn
+from the model. Of trees of latent attributes draws are exact, and all of a record weigh the same.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from vflsynth.contract import Rule
 from vflsynth.contract.given import Among, modelled_rows, modelled_wanted
 from vflsynth.exceptions import ConditionError, ParameterError
 from vflsynth.models.autoregressive import AutoregressiveSampler
-from vflsynth.models.party_model import PartyModel
+from vflsynth.models.inference import states_given
+from vflsynth.models.party_model import SAMPLE_BLOCK, PartyModel
+from vflsynth.models.samplers import LatentTreeSampler
 from vflsynth.models.satisfying import Demands, Flags, with_fresh_index
 from vflsynth.networks.mixtures import Known
 
@@ -57,8 +60,15 @@ class Draws:
 
 
 def has_likelihood(halves: Mapping[str, PartyModel]) -> bool:
-    """Whether all halves are of an autoregressive model, which can weigh its draws."""
-    return all(isinstance(half.sampler, AutoregressiveSampler) for half in halves.values())
+    """Whether all halves are of a model that says how probable what is known of records is."""
+    return are_trees(halves) or all(
+        isinstance(half.sampler, AutoregressiveSampler) for half in halves.values()
+    )
+
+
+def are_trees(halves: Mapping[str, PartyModel]) -> bool:
+    """Whether all halves are of one tree of latent attributes, whose draws can be exact."""
+    return all(isinstance(half.sampler, LatentTreeSampler) for half in halves.values())
 
 
 def weigh_rows(
@@ -75,7 +85,7 @@ def weigh_rows(
     Parameters
     ----------
     halves : mapping of party name to PartyModel
-        Of one autoregressive model.
+        Of one model that `has_likelihood`.
     known : DataFrame, shape (record, column)
         Any columns of any parties.
     n_draws : int
@@ -134,7 +144,7 @@ def weigh_wanted(
     Parameters
     ----------
     halves : mapping of party name to PartyModel
-        Of one autoregressive model.
+        Of one model that `has_likelihood`.
     demands : Demands
     n : int
         Records.
@@ -142,12 +152,7 @@ def weigh_wanted(
         Draws per record.
     secret : bytes
     """
-    found = {}
-    for name, half in halves.items():
-        wanted = demands.wanted.get(name, {})
-        if half.preparation is not None:
-            wanted = modelled_wanted(half.preparation, wanted, computed_by(demands.rules))
-        found[name] = evidence_of_wanted(half.transformer, wanted)
+    found = _wanted(halves, demands)
     return _in_blocks(
         halves,
         n,
@@ -156,6 +161,45 @@ def weigh_wanted(
         lambda name, rows: found[name],
         lambda rows: demands.judge,
     )
+
+
+def draws_as_wanted(
+    halves: Mapping[str, PartyModel], demands: Demands
+) -> tuple[Callable[[int, bytes], dict[str, pd.DataFrame]], float]:
+    """Make what draws records whose encoded columns may be what is wanted.
+
+    Parameters
+    ----------
+    halves : mapping of party name to PartyModel
+        Of one tree of latent attributes.
+    demands : Demands
+
+    Returns
+    -------
+    draw : callable
+        Number of records and a secret to tables by party.
+    probability : float
+        With which a record of the model is so.
+    """
+    found = _wanted(halves, demands)
+    _, log_probability = _from_trees(halves, 0, 1, b"", 0, found)
+
+    def draw(n: int, secret: bytes) -> dict[str, pd.DataFrame]:
+        rows, _ = _from_trees(halves, n, 1, secret, 0, found)
+        return {name: _decoded(halves[name], own, secret) for name, own in rows.items()}
+
+    return draw, float(log_probability.exp().max())
+
+
+def _wanted(halves: Mapping[str, PartyModel], demands: Demands) -> dict[str, Evidence]:
+    """Say what encoded columns can be where decoded ones are as they are wanted."""
+    found = {}
+    for name, half in halves.items():
+        wanted = demands.wanted.get(name, {})
+        if half.preparation is not None:
+            wanted = modelled_wanted(half.preparation, wanted, computed_by(demands.rules))
+        found[name] = evidence_of_wanted(half.transformer, wanted)
+    return found
 
 
 def computed_by(rules: Iterable[Rule]) -> set[Hashable]:
@@ -200,20 +244,22 @@ def _in_blocks(
     evidence: Callable[[str, slice], Evidence],
     judge: Callable[[slice], Judge] | None = None,
 ) -> Draws:
-    per_block = max(1, _BLOCK // n_draws)
+    # Draws of a tree weigh the same: where none can be refused, one is as good as all.
+    needed = 1 if judge is None and are_trees(halves) else n_draws
+    per_block = max(1, _BLOCK // needed)
     blocks = []
     for number, start in enumerate(range(0, max(1, n), per_block)):
         rows = slice(start, min(n, start + per_block))
         facts = {name: evidence(name, rows) for name in halves}
         own = None if judge is None else judge(rows)
-        blocks.append(_block(halves, rows.stop - start, n_draws, secret, number, facts, own))
+        blocks.append(_block(halves, rows.stop - start, needed, secret, number, facts, own))
     return Draws(
         {
             name: with_fresh_index(pd.concat([block.tables[name] for block in blocks]))
             for name in halves
         },
         np.concatenate([block.log_probability for block in blocks]),
-        np.concatenate([block.effective_sample_size for block in blocks]),
+        np.concatenate([block.effective_sample_size for block in blocks]) * (n_draws // needed),
     )
 
 
@@ -226,23 +272,13 @@ def _block(
     facts: Mapping[str, Evidence],
     judge: Judge | None,
 ) -> Draws:
-    n = n_records * n_draws
-    passed: dict[str, dict[str, Tensor]] = {name: {} for name in halves}
-    drawn: dict[str, Tensor] = {}
-    total = torch.zeros(n, dtype=torch.float64)
-    widths = np.zeros(n_records)
-    for name in sorted(halves, key=lambda own: len(halves[own].after)):
-        sampler = halves[name].sampler
-        assert isinstance(sampler, AutoregressiveSampler)
-        streams = RandomStreams([derive(secret, f"completing {name}")], sampler.device)
-        known = _known(facts[name], n_draws, sampler.device)
-        rows, log_weights = sampler.weigh(passed[name], n, streams, number, known)
-        total += log_weights.cpu()
-        widths = widths + facts[name].log_width
-        drawn[name] = rows
-        for receiver, numbers in sampler.pass_on(rows).items():
-            passed[receiver][name] = numbers
-    weights = total.view(n_records, n_draws).numpy()
+    if are_trees(halves):
+        drawn, logs = _from_trees(halves, n_records, n_draws, secret, number, facts)
+        weights = logs.unsqueeze(1).expand(n_records, n_draws).numpy()
+    else:
+        drawn, logs = _in_order(halves, n_records, n_draws, secret, number, facts)
+        weights = logs.view(n_records, n_draws).numpy()
+    widths = sum(own.log_width for own in facts.values())
     own = derive(secret, f"replacements {number}")
     tables: dict[str, pd.DataFrame] = {}
     if judge is not None:
@@ -271,6 +307,73 @@ def _block(
         largest[:, 0] + np.log(sums / n_draws) - widths,
         np.where(possible, sums**2 / squares, 0.0),
     )
+
+
+def _in_order(
+    halves: Mapping[str, PartyModel],
+    n_records: int,
+    n_draws: int,
+    secret: bytes,
+    number: int,
+    facts: Mapping[str, Evidence],
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Draw party by party from an autoregressive model, with a log weight of each draw."""
+    n = n_records * n_draws
+    passed: dict[str, dict[str, Tensor]] = {name: {} for name in halves}
+    drawn: dict[str, Tensor] = {}
+    total = torch.zeros(n, dtype=torch.float64)
+    for name in sorted(halves, key=lambda own: len(halves[own].after)):
+        sampler = halves[name].sampler
+        assert isinstance(sampler, AutoregressiveSampler)
+        streams = RandomStreams([derive(secret, f"completing {name}")], sampler.device)
+        known = _known(facts[name], n_draws, sampler.device)
+        rows, log_weights = sampler.weigh(passed[name], n, streams, number, known)
+        total += log_weights.cpu()
+        drawn[name] = rows
+        for receiver, numbers in sampler.pass_on(rows).items():
+            passed[receiver][name] = numbers
+    return drawn, total
+
+
+def _from_trees(
+    halves: Mapping[str, PartyModel],
+    n_records: int,
+    n_draws: int,
+    secret: bytes,
+    number: int,
+    facts: Mapping[str, Evidence],
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Draw states, then columns, given all that is known; its log probability is (record or 1,)."""
+    n = n_records * n_draws
+    samplers: dict[str, LatentTreeSampler] = {}
+    evidence: dict[int, Tensor] = {}
+    known = {name: _known(own, 1, torch.device("cpu")) for name, own in facts.items()}
+    for name, half in halves.items():
+        sampler = half.sampler
+        assert isinstance(sampler, LatentTreeSampler)
+        samplers[name] = sampler
+        for node, log in sampler.evidence(known[name]).items():
+            evidence[node] = evidence[node] + log if node in evidence else log
+    tree = next(iter(samplers.values()))
+    streams = RandomStreams([derive(secret, "completing")])
+    levels = _levels(streams, "states", number, (n, tree.latent_dim))
+    states, log_probability = states_given(tree.parents, tree.shares, evidence, levels, n_draws)
+    drawn = {}
+    for name, sampler in samplers.items():
+        streams = RandomStreams([derive(secret, f"completing {name}")])
+        levels = _levels(streams, "cells", number, (n, len(sampler.columns)))
+        drawn[name] = sampler.draw_known(states, levels, known[name], n_draws)
+    return drawn, log_probability
+
+
+def _levels(streams: RandomStreams, name: str, number: int, shape: tuple[int, int]) -> Tensor:
+    """Draw points as rows that nothing is asked of are drawn: even in every dimension."""
+    n, first = shape[0], number * (_BLOCK // SAMPLE_BLOCK)
+    parts = [
+        streams.latin_hypercube(name, first + k, min(SAMPLE_BLOCK, n - start), shape[1])[0]
+        for k, start in enumerate(range(0, max(1, n), SAMPLE_BLOCK))
+    ]
+    return torch.cat(parts)
 
 
 def _decoded(half: PartyModel, rows: Tensor, secret: bytes) -> pd.DataFrame:

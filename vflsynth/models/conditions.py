@@ -6,7 +6,8 @@ post-processing. Values that the caller gives come out as they were given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,20 @@ from vflsynth.columns.wanted import Wanted, wanted_of
 from vflsynth.contract import Cost, Rule, all_rules
 from vflsynth.contract.given import needs_lower
 from vflsynth.exceptions import ConditionError, ParameterError, RuleError
-from vflsynth.models.completing import check_columns, has_likelihood, weigh_rows, weigh_wanted
+from vflsynth.models.completing import (
+    are_trees,
+    check_columns,
+    draws_as_wanted,
+    has_likelihood,
+    weigh_rows,
+    weigh_wanted,
+)
 from vflsynth.models.neighbours import nearest_rows
 from vflsynth.models.party_model import PartyModel, sample_parties
 from vflsynth.models.satisfying import Demands, Tables, draw_until, filled
 
 _WORTH_REJECTING, _MOST_BEFORE = 32, 1024
-"""Draws per record, and more, beyond which an autoregressive model weighs draws instead."""
+"""Draws per record, and more, beyond which a model that has a likelihood weighs draws instead."""
 
 _MOST_DRAWS, _MOST_PER_RECORD = 200_000, 500
 _FEW = 2.0
@@ -73,17 +81,16 @@ def sample_given(
             )
         return complete_rows(halves, conditions, n_draws, secret)
     demands = Demands(_rules(halves), _checked(halves, conditions))
-    weighs = has_likelihood(halves)
+    draw: Callable[[int, bytes], Tables] = partial(sample_parties, halves)
+    weighs, probability = has_likelihood(halves), 1.0
+    if are_trees(halves):
+        draw, probability = draws_as_wanted(halves, demands)
+        weighs = False
     most = _WORTH_REJECTING * n + _MOST_BEFORE if weighs else _MOST_PER_RECORD * n + _MOST_DRAWS
-    found = draw_until(
-        lambda size, own: sample_parties(halves, size, own),
-        demands.judge,
-        n,
-        derive(secret, "rejection"),
-        most=most,
-    )
+    found = draw_until(draw, demands.judge, n, derive(secret, "rejection"), most=most)
     if found.n_accepted >= n:
-        return _with_attrs(found.tables, acceptance_rate=found.rate), demands.cost
+        rate = found.rate * probability
+        return _with_attrs(found.tables, acceptance_rate=rate), demands.cost
     if not weighs:
         raise _too_rare(halves, demands, found.n_accepted, found.n_drawn, n, secret)
     drawn = weigh_wanted(halves, demands, n, n_draws, derive(secret, "weighing"))

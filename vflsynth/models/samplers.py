@@ -16,8 +16,9 @@ from vflsynth.columns import OutputSpan
 from vflsynth.latent_tree import top_down
 from vflsynth.marginals import Marginal, draw_marginals
 from vflsynth.models.calibration import MarginalMap, PlaceOffsets, logit_offsets, places_of
+from vflsynth.models.inference import for_draws
 from vflsynth.networks import Generator, sample_encoded
-from vflsynth.networks.mixtures import pick
+from vflsynth.networks.mixtures import Known, pick
 
 # Generated rows that a calibration looks at, and what the names of its tensors begin with.
 _CALIBRATION_ROWS, _MARGINALS, _PLACES = 1 << 14, "marginals.", "places."
@@ -412,7 +413,7 @@ class LatentTreeSampler(RowSampler):
         shared, states = latent[0].double().cpu(), dict[int, Tensor]()
         for node in self._order:
             table, parent = self.shares[node], self.parents[node]
-            given = table.expand(len(shared), -1) if parent < 0 else table[states[parent]]
+            given = table.unsqueeze(0) if parent < 0 else table[states[parent]]
             states[node] = pick(given, shared[:, node])
         (levels,) = streams.latin_hypercube("cells", index, len(shared), len(self.columns)).cpu()
         parts = [
@@ -421,7 +422,79 @@ class LatentTreeSampler(RowSampler):
         ]
         return torch.cat(parts, dim=1).float()
 
-    def _encode(self, number: int, shares: Tensor, levels: Tensor) -> Tensor:
+    def evidence(self, known: Known) -> dict[int, Tensor]:
+        """Say how probable what is known of records is, by the state of a latent attribute.
+
+        Parameters
+        ----------
+        known : Known
+
+        Returns
+        -------
+        dict of int to Tensor, shape (record or 1, state)
+            Log probabilities given an attribute's states, of attributes of which anything is known.
+        """
+        found: dict[int, Tensor] = {}
+        for number, fits in self._fits(known).items():
+            node = self.latent_of[number]
+            log = (fits @ self.columns[number].mT).log()
+            found[node] = found[node] + log if node in found else log
+        return found
+
+    def draw_known(self, states: Tensor, levels: Tensor, known: Known, n_draws: int) -> Tensor:
+        """Draw encoded rows that go with what is known, given the latent attributes.
+
+        Parameters
+        ----------
+        states : int64 Tensor, shape (draw, latent attribute)
+            Of each record all draws, one after the other.
+        levels : Tensor, shape (draw, column)
+            Uniform.
+        known : Known
+            Of the records, or one for all.
+        n_draws : int
+            Of each record.
+        """
+        fits, parts, numeric = self._fits(known), [], 0
+        for number, table in enumerate(self.columns):
+            shares, within = table[states[:, self.latent_of[number]]], None
+            if number in fits:
+                possible = shares * for_draws(fits[number], n_draws)
+                total = possible.sum(1, keepdim=True)
+                shares = torch.where(total > 0.0, possible / total, shares)
+            if self.bins[number] is not None:
+                ends = known.lower[:, numeric], known.upper[:, numeric]
+                within = [for_draws(end, n_draws) for end in ends]
+                numeric += 1
+            parts.append(self._encode(number, shares, levels[:, number], within))
+        return torch.cat(parts, dim=1).float()
+
+    def _fits(self, known: Known) -> dict[int, Tensor]:
+        """Which share of each cell goes with what is known of a column, (record or 1, cell).
+
+        A number where the column has none counts as the nearest that it has.
+        """
+        found: dict[int, Tensor] = {}
+        numeric = 0
+        for number, (ends, allowed) in enumerate(zip(self.bins, known.allowed, strict=True)):
+            if ends is None:
+                if allowed is not None:
+                    found[number] = allowed.double()
+                continue
+            lower, upper = (end[:, numeric, None] for end in (known.lower, known.upper))
+            numeric += 1
+            if allowed is None and not bool((lower.isfinite() | upper.isfinite()).any()):
+                continue
+            there = (self.columns[number] > 0.0).any(0)[: ends.shape[1]]
+            fits = _within_bins(ends, lower, upper, there)
+            if allowed is not None:
+                fits = torch.cat([fits * allowed[:, :1], allowed[:, 1:].double()], 1)
+            found[number] = fits
+        return found
+
+    def _encode(
+        self, number: int, shares: Tensor, levels: Tensor, within: Sequence[Tensor] | None = None
+    ) -> Tensor:
         """Write cells as the party's transformer encodes them, numbers at a place in their bin."""
         ends, gated, cells = self.bins[number], self.gated[number], pick(shares, levels)
         if ends is None:
@@ -429,6 +502,9 @@ class LatentTreeSampler(RowSampler):
         places = _places_within(shares, cells, levels)
         missing = (cells == ends.shape[1]).double().unsqueeze(1)
         lows, highs = ends[:, cells.clamp_max(ends.shape[1] - 1)]
+        if within is not None:
+            lower, upper = within
+            lows, highs = lower.clamp(lows, highs), upper.clamp(lows, highs)
         value = torch.lerp(lows, highs, places).unsqueeze(1) * (1.0 - missing)
         return torch.cat([value, 1.0 - missing, missing], 1) if gated else value
 
@@ -463,6 +539,27 @@ class LatentTreeSampler(RowSampler):
             [tensors.get(f"bins.{number}") for number in range(len(content["gated"]))],
             content["gated"],
         )
+
+
+def _within_bins(ends: Tensor, lower: Tensor, upper: Tensor, there: Tensor) -> Tensor:
+    """Which share of each bin lies in an interval, shape (record, bin).
+
+    Parameters
+    ----------
+    ends : Tensor, shape (2, bin)
+        The same number twice: a single value.
+    lower, upper : Tensor, shape (record, 1)
+    there : bool Tensor, shape (bin,)
+        Bins that have anything; where none of these does, the nearest one counts.
+    """
+    lows, highs = ends
+    common = torch.minimum(upper, highs) - torch.maximum(lower, lows)
+    width = highs - lows
+    shares = torch.where(width > 0.0, common.clamp_min(0.0) / width, (common >= 0.0).double())
+    shares = shares.clamp_max(1.0) * there
+    nearest = torch.where(there, common, -torch.inf).argmax(1)
+    alone = torch.nn.functional.one_hot(nearest, len(lows)).double()
+    return torch.where(shares.sum(1, keepdim=True) > 0.0, shares, alone)
 
 
 def _places_within(shares: Tensor, states: Tensor, levels: Tensor) -> Tensor:

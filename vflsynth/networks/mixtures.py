@@ -37,10 +37,22 @@ def mixture_log_density(mixture: Tensor, values: Tensor) -> Tensor:
 
 
 def pick(shares: Tensor, places: Tensor) -> Tensor:
-    """Choose the state that a place in the unit interval stands for, per row of (row, state)."""
+    """Choose the states that places in the unit interval stand for.
+
+    Parameters
+    ----------
+    shares : Tensor, shape (row or 1, state)
+    places : Tensor, shape (row,)
+
+    Returns
+    -------
+    int64 Tensor, shape (row,)
+    """
     # Not beyond the last state that has any share, whatever rounding does.
     last = shares.shape[1] - 1 - (shares.flip(1) > 0.0).float().argmax(1)
-    return torch.minimum((shares.cumsum(1) <= places.unsqueeze(1)).sum(1), last)
+    levels = places.unsqueeze(int(len(shares) != 1)).contiguous()
+    found = torch.searchsorted(shares.cumsum(1), levels, right=True).flatten()
+    return torch.minimum(found, last)
 
 
 @dataclass(frozen=True, slots=True)

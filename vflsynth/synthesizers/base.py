@@ -311,10 +311,12 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             Columns of any party to what they must be: a value (None if missing), a list of values,
             or `vflsynth.Range`. A frame of n partly filled rows gives one record for each, see
             `complete`. Records are drawn from the model given the conditions: draws that do not
-            satisfy them are thrown away, which is exact (``.attrs["acceptance_rate"]``); where too
-            few would be left, an `AutoregressiveSynthesizer` weighs draws, by sequential importance
-            sampling (``.attrs["effective_sample_size"]``, per record; exact if the columns come
-            first in its order), and all others raise `ConditionError`. Rules of the contract hold
+            satisfy them are thrown away, which is exact (``.attrs["acceptance_rate"]``, the share
+            of the model's records that do); where too few would be left, an
+            `AutoregressiveSynthesizer` weighs draws, by sequential importance sampling
+            (``.attrs["effective_sample_size"]``, per record; exact if the columns come first in its
+            order), and others raise `ConditionError`. A `MixtureSynthesizer` and a
+            `DPLTSynthesizer` draw given the conditions at once, which is exact, too. Rules of the contract hold
             in these records, too; what that cost, `rule_cost` tells. With a guarantee for the
             synthetic data this is post-processing: it costs nothing. What a frame gives comes out
             as it was given, and no guarantee is about that.
@@ -386,8 +388,9 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         Notes
         -----
         An `AutoregressiveSynthesizer` weighs draws by the probability of what is given, which is
-        exact where that comes before what is drawn, and in the limit of many draws. Of all others
-        at least 20,000 records are drawn and resampled: categories agree with those given, and
+        exact where that comes before what is drawn, and in the limit of many draws. Draws of a
+        `MixtureSynthesizer` or a `DPLTSynthesizer` are exact, but that numbers where it has none
+        count as the nearest that it has. Of all others at least 20,000 records are drawn and resampled: categories agree with those given, and
         numbers are near (a Gaussian kernel on ranks, a twentieth of the records wide).
 
         Privacy: post-processing of the model. What is given is not protected by it.

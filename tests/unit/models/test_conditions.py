@@ -6,7 +6,9 @@ import pytest
 
 from vflsynth import (
     AutoregressiveSynthesizer,
+    DPLTSynthesizer,
     IndependentSynthesizer,
+    MixtureSynthesizer,
     Range,
 )
 from vflsynth.cli.main import main
@@ -14,7 +16,7 @@ from vflsynth.columns.evidence import _scores_of as scores_of
 from vflsynth.columns.evidence import evidence_of_wanted
 from vflsynth.columns.wanted import wanted_of
 from vflsynth.exceptions import ColumnKindError, ConditionError, ParameterError, PartyDataError
-from vflsynth.mechanisms import DPSGD
+from vflsynth.mechanisms import DPSGD, LatentTree, PairwiseTables
 from vflsynth.models.satisfying import draw_until
 from vflsynth.privacy import PublicSchema
 
@@ -46,23 +48,42 @@ def independent(frames):
     return IndependentSynthesizer(random_state=0).fit(frames)
 
 
+SCHEMA = PublicSchema(
+    bounds={
+        "b": (0, 29),
+        "d": (0, 160),
+        "when": ("2024-01-01", "2024-02-29"),
+        "free": (-4.0, 4.0),
+        "gain": (0.0, 1e4),
+    },
+    categories={"a": list("wxyz"), "c": list("wxyz")},
+    dtypes="given",
+)
+
+
 @pytest.fixture(scope="module")
-def private(frames):
-    schema = PublicSchema(
-        bounds={
-            "b": (0, 29),
-            "d": (0, 160),
-            "when": ("2024-01-01", "2024-02-29"),
-            "free": (-4.0, 4.0),
-            "gain": (0.0, 1e4),
-        },
-        categories={"a": list("wxyz"), "c": list("wxyz")},
-        dtypes="given",
-    )
-    privacy = DPSGD(noise_multiplier=0.1, delta=1e-4, n_records=900, public_schema=schema)
+def private_frames(frames):
+    return {**frames, "two": frames["two"].astype({"d": "Int64"}).assign(gain=gains(900))}
+
+
+@pytest.fixture(scope="module")
+def private(private_frames):
+    privacy = DPSGD(noise_multiplier=0.1, delta=1e-4, n_records=900, public_schema=SCHEMA)
     return AutoregressiveSynthesizer(
         protocol="one_message", privacy=privacy, hidden=16, epochs=10, random_state=0, verbose=0
-    ).fit({**frames, "two": frames["two"].astype({"d": "Int64"}).assign(gain=gains(900))})
+    ).fit(private_frames)
+
+
+@pytest.fixture(scope="module")
+def mixture(private_frames):
+    privacy = PairwiseTables(epsilon=1e4, delta=1e-4, public_schema=SCHEMA)
+    return MixtureSynthesizer(privacy=privacy, n_components=8, random_state=0).fit(private_frames)
+
+
+@pytest.fixture(scope="module")
+def tree(private_frames):
+    privacy = LatentTree(epsilon=1e4, delta=1e-4, public_schema=SCHEMA)
+    return DPLTSynthesizer(privacy=privacy, random_state=0).fit(private_frames)
 
 
 def gains(n):
@@ -87,7 +108,7 @@ OFTEN_ENOUGH = [one for one in CONDITIONS if one[0] != {"d": [10.0, 75.0]}]
 
 @pytest.mark.parametrize(
     ("kind", "conditions", "holds"),
-    [(kind, *one) for kind in ("synth", "independent") for one in CONDITIONS]
+    [(kind, *one) for kind in ("synth", "independent", "mixture", "tree") for one in CONDITIONS]
     + [("private", *one) for one in OFTEN_ENOUGH],
 )
 def test_all_records_satisfy_the_conditions(kind, conditions, holds, request):
@@ -120,6 +141,46 @@ def test_weighing_agrees_with_throwing_away(synth, monkeypatch, conditions, hold
         one, other = (t[column].value_counts(normalize=True) for t in (exact, weighed))
         assert one.sub(other, fill_value=0).abs().sum() / 2 < 0.06, column
     assert abs(exact["b"].mean() - weighed["b"].mean()) < 1.0
+
+
+@pytest.mark.parametrize("kind", ["mixture", "tree"])
+@pytest.mark.parametrize(("conditions", "holds"), CONDITIONS)
+def test_trees_draw_as_throwing_away_does(kind, conditions, holds, request, monkeypatch):
+    model = request.getfixturevalue(kind)
+    exact = model.sample(3000, conditions=conditions, random_state=1)
+    assert len(exact) == 3000
+    monkeypatch.setattr("vflsynth.models.conditions.are_trees", lambda halves: False)
+    monkeypatch.setattr("vflsynth.models.conditions.has_likelihood", lambda halves: False)
+    thrown = model.sample(3000, conditions=conditions, random_state=2)
+    for column in "ac":
+        one, other = (t[column].value_counts(normalize=True) for t in (exact, thrown))
+        assert one.sub(other, fill_value=0).abs().sum() / 2 < 0.06, column
+    for column in ("b", "d", "free"):
+        one, other = (t[column].astype(float).dropna() for t in (exact, thrown))
+        assert len(one) == len(other) == 0 or abs(one.mean() - other.mean()) < 0.1 * other.std()
+    rates = [t.attrs["acceptance_rate"] for t in (exact, thrown)]
+    assert rates[0] == pytest.approx(rates[1], rel=0.2)  # of 3000 draws or more
+
+
+@pytest.mark.parametrize("kind", ["mixture", "tree"])
+def test_whole_records_of_one_party_are_completed_by_trees(kind, request, private_frames):
+    """All of them, those of records, too, with numbers where the model has none."""
+    model = request.getfixturevalue(kind)
+    drawn = model.sample(4000, random_state=1).dropna()
+    lacking = drawn[private_frames["two"].columns]
+    table = model.complete(lacking, random_state=0)
+    pd.testing.assert_frame_equal(table[lacking.columns.tolist()], lacking)
+    assert set(table.attrs["effective_sample_size"]) == {64.0}
+    found, expected = (t["b"].corr(t["d"].astype(float)) for t in (table, drawn))
+    assert found == pytest.approx(expected, abs=0.05)
+    found, expected = ((t["a"] == t["c"]).mean() for t in (table, drawn))
+    assert found == pytest.approx(expected, abs=0.05)
+    records = private_frames["two"].dropna()
+    table = model.complete(records, random_state=0)
+    pd.testing.assert_frame_equal(table[records.columns.tolist()], records)
+    beyond = pd.DataFrame({"d": [-1e6, 1e6], "gain": [-1.0, 9_999.0]})
+    table = model.complete(beyond, random_state=0)
+    pd.testing.assert_frame_equal(table[["d", "gain"]], beyond.astype({"d": "Int64"}))
 
 
 def test_what_is_rare_is_weighed_and_comes_out(synth):
@@ -197,15 +258,15 @@ def test_a_sampler_without_likelihood_says_that_it_cannot(independent, monkeypat
         independent.sample(3, conditions={"a": "w", "free": 0.123})
 
 
-@pytest.mark.parametrize("kind", ["synth", "independent"])
-def test_partly_filled_rows_are_completed(kind, frames, request):
+@pytest.mark.parametrize("kind", ["synth", "independent", "mixture", "tree"])
+def test_partly_filled_rows_are_completed(kind, request):
     model = request.getfixturevalue(kind)
     rows = pd.DataFrame(
         {"a": ["w", None, "y"], "b": [3, 20, np.nan], "d": [np.nan, 100.0, 35.0]}, index=[7, 8, 9]
     )
     table = model.complete(rows, random_state=0)
     assert table.index.tolist() == [7, 8, 9]
-    assert table.columns.tolist() == [c for frame in frames.values() for c in frame]
+    assert table.columns.tolist() == model.sample(1).columns.tolist()
     assert table[["a", "b", "d"]].notna().all(axis=None)
     assert table.loc[7, ["a", "b"]].tolist() == ["w", 3]
     assert table.loc[8, ["b", "d"]].tolist() == [20, 100.0]
@@ -215,7 +276,7 @@ def test_partly_filled_rows_are_completed(kind, frames, request):
     assert len(again["two"].attrs["effective_sample_size"]) == 3
 
 
-@pytest.mark.parametrize("kind", ["synth", "private"])
+@pytest.mark.parametrize("kind", ["synth", "private", "mixture", "tree"])
 def test_numbers_that_may_lie_anywhere_are_kept(kind, frames, request):
     rows = frames["two"][["free"]].head(200)
     table = request.getfixturevalue(kind).complete(rows, random_state=0)
@@ -296,7 +357,7 @@ def test_resampling_finds_nothing_that_is_not_there(independent):
         independent.complete(pd.DataFrame({"a": ["w", "w"], "b": [3, 4000]}))
 
 
-@pytest.mark.parametrize("kind", ["private", "synth", "independent"])
+@pytest.mark.parametrize("kind", ["private", "synth", "independent", "mixture"])
 @pytest.mark.parametrize("given", [{"b": [2.5]}, {"b": ["two"]}, {"when": ["some day"]}])
 def test_what_a_column_cannot_hold_is_refused(kind, given, request):
     with pytest.raises(PartyDataError, match=f"column '{next(iter(given))}'"):

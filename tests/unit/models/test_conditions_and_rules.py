@@ -9,27 +9,53 @@ from vflsynth import (
     ColumnContract,
     Contract,
     IndependentSynthesizer,
+    MixtureSynthesizer,
     PartyContract,
     Range,
 )
 from vflsynth.cli.main import main
 from vflsynth.contract import FixedCombinations
 from vflsynth.exceptions import ColumnKindError, ConditionError, ParameterError, RuleError
+from vflsynth.mechanisms import PairwiseTables
+from vflsynth.privacy import PublicSchema
 
-CONTRACT = Contract(
-    {
-        "lab": PartyContract(
-            {
-                "mail": ColumnContract(role="identifier", replacement="surrogate"),
-                "case": ColumnContract(role="identifier", replacement="pseudonym"),
-                "dose": ColumnContract(decimals=1),
-            },
-            ["came <= left", FixedCombinations(("grade", "score"))],
-        ),
-        "clinic": PartyContract(rules=["total == net + tax"]),
+GRADES = (("mild", 1), ("fair", 2), ("bad", 3))
+PUBLIC = {
+    "lab": {
+        "came": ColumnContract(bounds=("2024-01-01", "2024-12-31")),
+        "left": ColumnContract(bounds=("2024-01-01", "2025-01-31")),
+        "dose": ColumnContract(decimals=1, bounds=(0, 40)),
     },
-    rules=['grade == "mild" => net >= 20', "tax <= score * 9"],
-)
+    "clinic": {
+        "net": ColumnContract(bounds=(0, 100)),
+        "tax": ColumnContract(bounds=(0, 10)),
+        "total": ColumnContract(bounds=(0, 110)),
+    },
+}
+
+
+def contract(public=None):
+    """Under privacy with what is public, and with rules against noise that looks like missing."""
+    given = public or {"lab": {"dose": ColumnContract(decimals=1)}, "clinic": {}}
+    replacement = "pseudonym" if public else "surrogate"
+    identifiers = {
+        "mail": ColumnContract(role="identifier", replacement=replacement),
+        "case": ColumnContract(role="identifier", replacement="pseudonym"),
+    }
+    lab = ["came <= left", FixedCombinations(("grade", "score"), GRADES if public else None)]
+    clinic = ["total == net + tax"]
+    if public:
+        lab, clinic = [*lab, "not missing(came)"], [*clinic, "not missing(net)", "not missing(tax)"]
+    return Contract(
+        {
+            "lab": PartyContract(given["lab"] | identifiers, lab),
+            "clinic": PartyContract(given["clinic"], clinic),
+        },
+        rules=['grade == "mild" => net >= 20', "tax <= score * 9"],
+    )
+
+
+CONTRACT = contract()
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +89,15 @@ def synth(frames, quick_contexts):
 
 
 @pytest.fixture(scope="module")
+def mixture(frames):
+    public = PublicSchema(dtypes="given")
+    privacy = PairwiseTables(epsilon=1e4, delta=1e-4, public_schema=public)
+    return MixtureSynthesizer(
+        privacy=privacy, contract=contract(PUBLIC), n_components=8, random_state=0
+    ).fit(frames)
+
+
+@pytest.fixture(scope="module")
 def independent(frames):
     return IndependentSynthesizer(contract=CONTRACT, random_state=0).fit(frames)
 
@@ -87,7 +122,7 @@ CONDITIONS = [
 
 
 @pytest.mark.parametrize(("conditions", "holds"), CONDITIONS)
-@pytest.mark.parametrize("kind", ["synth", "independent"])
+@pytest.mark.parametrize("kind", ["synth", "independent", "mixture"])
 def test_rules_and_conditions_hold_in_all_records(kind, conditions, holds, request, frames):
     model = request.getfixturevalue(kind)
     table = model.sample(100, conditions=conditions, random_state=1)
@@ -134,7 +169,7 @@ PARTLY = pd.DataFrame(
 )
 
 
-@pytest.mark.parametrize("kind", ["synth", "independent"])
+@pytest.mark.parametrize("kind", ["synth", "independent", "mixture"])
 @pytest.mark.parametrize("rows", [PARTLY, PARTLY.iloc[[0, 1, 3]], PARTLY[["net"]]])
 def test_completed_records_keep_what_is_given_and_the_rules(kind, rows, request, frames):
     model = request.getfixturevalue(kind)
@@ -157,7 +192,7 @@ def test_a_known_part_of_a_combination_decides_the_rest(synth):
     assert min(table.attrs["effective_sample_size"]) > 10  # hardly any draw was wasted
 
 
-@pytest.mark.parametrize("kind", ["synth", "independent"])
+@pytest.mark.parametrize("kind", ["synth", "independent", "mixture"])
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
