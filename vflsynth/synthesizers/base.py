@@ -316,10 +316,10 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             `AutoregressiveSynthesizer` weighs draws, by sequential importance sampling
             (``.attrs["effective_sample_size"]``, per record; exact if the columns come first in its
             order), and others raise `ConditionError`. A `MixtureSynthesizer` and a
-            `DPLTSynthesizer` draw given the conditions at once, which is exact, too. Rules of the contract hold
-            in these records, too; what that cost, `rule_cost` tells. With a guarantee for the
-            synthetic data this is post-processing: it costs nothing. What a frame gives comes out
-            as it was given, and no guarantee is about that.
+            `DPLTSynthesizer` draw given the conditions at once, which is exact, too. Rules of the
+            contract hold in these records, too; what that cost, `rule_cost` tells. With a guarantee
+            for the synthetic data this is post-processing: it costs nothing. What a frame gives
+            comes out as it was given, and no guarantee is about that.
         random_state : int, numpy Generator, RandomState or None, default=None
             None continues the sequence that `fit`'s ``random_state`` started: two calls return
             different records, and the same calls after the same fit return the same.
@@ -390,8 +390,9 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         An `AutoregressiveSynthesizer` weighs draws by the probability of what is given, which is
         exact where that comes before what is drawn, and in the limit of many draws. Draws of a
         `MixtureSynthesizer` or a `DPLTSynthesizer` are exact, but that numbers where it has none
-        count as the nearest that it has. Of all others at least 20,000 records are drawn and resampled: categories agree with those given, and
-        numbers are near (a Gaussian kernel on ranks, a twentieth of the records wide).
+        count as the nearest that it has. Of all others at least 20,000 records are drawn and
+        resampled: categories agree with those given, and numbers are near (a Gaussian kernel on
+        ranks, a twentieth of the records wide).
 
         Privacy: post-processing of the model. What is given is not protected by it.
         """
