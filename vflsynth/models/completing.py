@@ -355,23 +355,21 @@ def _from_trees(
         for node, log in sampler.evidence(known[name]).items():
             evidence[node] = evidence[node] + log if node in evidence else log
     tree = next(iter(samplers.values()))
-    streams = RandomStreams([derive(secret, "completing")])
-    levels = _levels(streams, "states", number, (n, tree.latent_dim))
+    levels = _levels(derive(secret, f"states {number}"), n, tree.latent_dim)
     states, log_probability = states_given(tree.parents, tree.shares, evidence, levels, n_draws)
     drawn = {}
     for name, sampler in samplers.items():
-        streams = RandomStreams([derive(secret, f"completing {name}")])
-        levels = _levels(streams, "cells", number, (n, len(sampler.columns)))
+        levels = _levels(derive(secret, f"cells {number} {name}"), n, len(sampler.columns))
         drawn[name] = sampler.draw_known(states, levels, known[name], n_draws)
     return drawn, log_probability
 
 
-def _levels(streams: RandomStreams, name: str, number: int, shape: tuple[int, int]) -> Tensor:
+def _levels(secret: bytes, n: int, n_dimensions: int) -> Tensor:
     """Draw points as rows that nothing is asked of are drawn: even in every dimension."""
-    n, first = shape[0], number * (_BLOCK // SAMPLE_BLOCK)
+    streams = RandomStreams([secret])
     parts = [
-        streams.latin_hypercube(name, first + k, min(SAMPLE_BLOCK, n - start), shape[1])[0]
-        for k, start in enumerate(range(0, max(1, n), SAMPLE_BLOCK))
+        streams.latin_hypercube("levels", block, min(SAMPLE_BLOCK, n - start), n_dimensions)[0]
+        for block, start in enumerate(range(0, max(1, n), SAMPLE_BLOCK))
     ]
     return torch.cat(parts)
 
