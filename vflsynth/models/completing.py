@@ -188,7 +188,7 @@ def draws_as_wanted(
         rows, _ = _from_trees(halves, n, 1, secret, 0, found)
         return {name: _decoded(halves[name], own, secret) for name, own in rows.items()}
 
-    return draw, float(log_probability.exp().max())
+    return draw, log_probability.exp().item()
 
 
 def _wanted(halves: Mapping[str, PartyModel], demands: Demands) -> dict[str, Evidence]:
