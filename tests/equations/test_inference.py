@@ -48,7 +48,7 @@ def test_states_are_drawn_given_what_is_known(parents, known):
         for node in known
     }
     levels = torch.rand((2 * n_draws, len(SIZES)), generator=draw, dtype=torch.float64)
-    states, log_probability = states_given(parents, shares, evidence, levels, n_draws)
+    states, log_probability = states_given(parents, shares, evidence.items(), levels, n_draws)
     for record, own in enumerate(states.split(n_draws)):
         expected = joint(parents, shares, evidence, record)
         found = log_probability[record % len(log_probability)]
@@ -60,7 +60,7 @@ def test_states_are_drawn_given_what_is_known(parents, known):
 
 def test_what_cannot_be_has_no_probability():
     shares = [torch.tensor([0.5, 0.5]).double(), torch.tensor([[1.0, 0.0], [0.3, 0.7]]).double()]
-    certain = {1: torch.tensor([[-math.inf, 0.0], [-math.inf, -math.inf]]).double()}
+    certain = [(1, torch.tensor([[-math.inf, 0.0], [-math.inf, -math.inf]]).double())]
     states, log_probability = states_given((-1, 0), shares, certain, torch.rand(2, 2).double(), 1)
     assert states[0].tolist() == [1, 1]
     assert log_probability.exp().tolist() == [pytest.approx(0.35), 0.0]
@@ -105,13 +105,15 @@ def known_as(lower, upper, value, missing, label):
     ],
 )
 def test_evidence_is_the_share_of_cells_that_goes_with_what_is_known(known, likelihood):
-    (log,) = sampler().evidence(known).values()
-    torch.testing.assert_close(log.exp(), torch.tensor([likelihood]).double())
+    own = sampler()
+    nodes, logs = zip(*own.evidence(own.fits(known)), strict=True)
+    assert set(nodes) == {0}
+    torch.testing.assert_close(sum(logs).exp(), torch.tensor([likelihood]).double())
 
 
 def test_nothing_known_is_no_evidence():
     nothing = known_as(-math.inf, math.inf, None, None, None)
-    assert sampler().evidence(nothing) == {}
+    assert sampler().fits(nothing) == {}
 
 
 def test_columns_are_drawn_within_what_is_known():
@@ -119,7 +121,7 @@ def test_columns_are_drawn_within_what_is_known():
     levels = RandomStreams([b"s"]).uniform("levels", 0, (n, 2))[0].double()
     states = torch.zeros(n, 1, dtype=torch.int64)
     known = known_as(0.5, 2.0, True, False, [True, True])
-    rows = own.draw_known(states, levels, known, n)
+    rows = own.draw_known(states, levels, own.fits(known), n)
     number, there = rows[:, 0], rows[:, 1:3]
     assert torch.equal(there, torch.tensor([1.0, 0.0]).expand(n, 2))
     assert 0.5 <= float(number.min()) < 0.51

@@ -346,21 +346,21 @@ def _from_trees(
     """Draw states, then columns, given all that is known; its log probability is (record or 1,)."""
     n = n_records * n_draws
     samplers: dict[str, LatentTreeSampler] = {}
-    evidence: dict[int, Tensor] = {}
-    known = {name: _known(own, 1, torch.device("cpu")) for name, own in facts.items()}
     for name, half in halves.items():
-        sampler = half.sampler
-        assert isinstance(sampler, LatentTreeSampler)
-        samplers[name] = sampler
-        for node, log in sampler.evidence(known[name]).items():
-            evidence[node] = evidence[node] + log if node in evidence else log
+        assert isinstance(half.sampler, LatentTreeSampler)
+        samplers[name] = half.sampler
+    fits = {
+        name: sampler.fits(_known(facts[name], 1, sampler.device))
+        for name, sampler in samplers.items()
+    }
+    evidence = [one for name, sampler in samplers.items() for one in sampler.evidence(fits[name])]
     tree = next(iter(samplers.values()))
     levels = _levels(derive(secret, f"states {number}"), n, tree.latent_dim)
     states, log_probability = states_given(tree.parents, tree.shares, evidence, levels, n_draws)
     drawn = {}
     for name, sampler in samplers.items():
         levels = _levels(derive(secret, f"cells {number} {name}"), n, len(sampler.columns))
-        drawn[name] = sampler.draw_known(states, levels, known[name], n_draws)
+        drawn[name] = sampler.draw_known(states, levels, fits[name], n_draws)
     return drawn, log_probability
 
 

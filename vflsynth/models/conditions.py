@@ -33,7 +33,7 @@ from vflsynth.models.party_model import PartyModel, sample_parties
 from vflsynth.models.satisfying import Demands, Tables, draw_until, filled
 
 _WORTH_REJECTING, _MOST_BEFORE = 32, 1024
-"""Draws per record, and more, beyond which a model that has a likelihood weighs draws instead."""
+"""Draws per record, and more, beyond which an autoregressive model weighs draws instead."""
 
 _MOST_DRAWS, _MOST_PER_RECORD = 200_000, 500
 _FEW = 2.0

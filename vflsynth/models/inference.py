@@ -6,7 +6,7 @@ draws have the tree's distribution given what is known, and all weigh the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from vflsynth.networks.mixtures import pick
 def states_given(
     parents: Sequence[int],
     shares: Sequence[Tensor],
-    evidence: Mapping[int, Tensor],
+    evidence: Iterable[tuple[int, Tensor]],
     levels: Tensor,
     n_draws: int,
 ) -> tuple[Tensor, Tensor]:
@@ -30,8 +30,8 @@ def states_given(
         -1 for the root.
     shares : sequence of Tensor
         Of the root, shape (state,); of others given the parent, (parent state, state).
-    evidence : mapping of int to Tensor, shape (record or 1, state)
-        Log probability of what is known given an attribute's states; a sum over all its columns.
+    evidence : iterable of (int, Tensor of shape (record or 1, state))
+        Attributes, and log probabilities of what is known given their states, which are added up.
     levels : Tensor, shape (draw, latent attribute)
         Uniform; of each record all draws, one after the other.
     n_draws : int
@@ -45,8 +45,9 @@ def states_given(
         Of what is known of a record.
     """
     order = top_down(parents)
-    nothing = [torch.zeros(1, table.shape[-1], dtype=torch.float64) for table in shares]
-    up = [nothing[node] + evidence.get(node, 0.0) for node in range(len(shares))]
+    up = [torch.zeros(1, table.shape[-1], dtype=torch.float64) for table in shares]
+    for node, log in evidence:
+        up[node] = up[node] + log
     for node in reversed(order[1:]):
         up[parents[node]] = up[parents[node]] + _log_mean(up[node], shares[node].mT)
     root = order[0]

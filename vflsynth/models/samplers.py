@@ -349,6 +349,22 @@ class MarginalSampler(RowSampler):
         return cls(marginals, None if loadings is None else loadings.cpu(), width=content["width"])
 
 
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Which part of a column's cells goes with what is known of it.
+
+    Parameters
+    ----------
+    cells : Tensor, shape (record or 1, cell)
+        Shares of each cell.
+    within : (Tensor, Tensor), optional
+        Between which encoded numbers a number lies, shape (record or 1,). Default: categories.
+    """
+
+    cells: Tensor
+    within: tuple[Tensor, Tensor] | None = None
+
+
 class LatentTreeSampler(RowSampler):
     """A tree of latent attributes that all parties draw alike, and own columns given them.
 
@@ -422,8 +438,8 @@ class LatentTreeSampler(RowSampler):
         ]
         return torch.cat(parts, dim=1).float()
 
-    def evidence(self, known: Known) -> dict[int, Tensor]:
-        """Say how probable what is known of records is, by the state of a latent attribute.
+    def fits(self, known: Known) -> dict[int, Fit]:
+        """Compare cells with what is known, of columns of which anything is.
 
         Parameters
         ----------
@@ -431,17 +447,47 @@ class LatentTreeSampler(RowSampler):
 
         Returns
         -------
-        dict of int to Tensor, shape (record or 1, state)
-            Log probabilities given an attribute's states, of attributes of which anything is known.
+        dict of int to Fit
+            By the position of the column. A number where it has none counts as the nearest.
         """
-        found: dict[int, Tensor] = {}
-        for number, fits in self._fits(known).items():
-            node = self.latent_of[number]
-            log = (fits @ self.columns[number].mT).log()
-            found[node] = found[node] + log if node in found else log
+        found: dict[int, Fit] = {}
+        numeric = 0
+        for number, (ends, allowed) in enumerate(zip(self.bins, known.allowed, strict=True)):
+            if ends is None:
+                if allowed is not None:
+                    found[number] = Fit(allowed.double())
+                continue
+            lower, upper = (end[:, numeric] for end in (known.lower, known.upper))
+            numeric += 1
+            if allowed is None and not bool((lower.isfinite() | upper.isfinite()).any()):
+                continue
+            there = (self.columns[number] > 0.0).any(0)[: ends.shape[1]]
+            cells = _within_bins(ends, lower.unsqueeze(1), upper.unsqueeze(1), there)
+            if allowed is not None:
+                cells = torch.cat([cells * allowed[:, :1], allowed[:, 1:].double()], 1)
+            found[number] = Fit(cells, (lower, upper))
         return found
 
-    def draw_known(self, states: Tensor, levels: Tensor, known: Known, n_draws: int) -> Tensor:
+    def evidence(self, fits: Mapping[int, Fit]) -> list[tuple[int, Tensor]]:
+        """Return latent attributes, and log probabilities of a column's cells that fit, by state.
+
+        Parameters
+        ----------
+        fits : mapping of int to Fit
+
+        Returns
+        -------
+        list of (int, Tensor of shape (record or 1, state))
+            One for each column of which anything is known.
+        """
+        return [
+            (self.latent_of[number], (fit.cells @ self.columns[number].mT).log())
+            for number, fit in fits.items()
+        ]
+
+    def draw_known(
+        self, states: Tensor, levels: Tensor, fits: Mapping[int, Fit], n_draws: int
+    ) -> Tensor:
         """Draw encoded rows that go with what is known, given the latent attributes.
 
         Parameters
@@ -450,47 +496,22 @@ class LatentTreeSampler(RowSampler):
             Of each record all draws, one after the other.
         levels : Tensor, shape (draw, column)
             Uniform.
-        known : Known
+        fits : mapping of int to Fit
             Of the records, or one for all.
         n_draws : int
             Of each record.
         """
-        fits, parts, numeric = self._fits(known), [], 0
+        parts = []
         for number, table in enumerate(self.columns):
             shares, within = table[states[:, self.latent_of[number]]], None
-            if number in fits:
-                possible = shares * for_draws(fits[number], n_draws)
+            if (fit := fits.get(number)) is not None:
+                possible = shares * for_draws(fit.cells, n_draws)
                 total = possible.sum(1, keepdim=True)
                 shares = torch.where(total > 0.0, possible / total, shares)
-            if self.bins[number] is not None:
-                ends = known.lower[:, numeric], known.upper[:, numeric]
-                within = [for_draws(end, n_draws) for end in ends]
-                numeric += 1
+                if fit.within is not None:
+                    within = [for_draws(end, n_draws) for end in fit.within]
             parts.append(self._encode(number, shares, levels[:, number], within))
         return torch.cat(parts, dim=1).float()
-
-    def _fits(self, known: Known) -> dict[int, Tensor]:
-        """Which share of each cell goes with what is known of a column, (record or 1, cell).
-
-        A number where the column has none counts as the nearest that it has.
-        """
-        found: dict[int, Tensor] = {}
-        numeric = 0
-        for number, (ends, allowed) in enumerate(zip(self.bins, known.allowed, strict=True)):
-            if ends is None:
-                if allowed is not None:
-                    found[number] = allowed.double()
-                continue
-            lower, upper = (end[:, numeric, None] for end in (known.lower, known.upper))
-            numeric += 1
-            if allowed is None and not bool((lower.isfinite() | upper.isfinite()).any()):
-                continue
-            there = (self.columns[number] > 0.0).any(0)[: ends.shape[1]]
-            fits = _within_bins(ends, lower, upper, there)
-            if allowed is not None:
-                fits = torch.cat([fits * allowed[:, :1], allowed[:, 1:].double()], 1)
-            found[number] = fits
-        return found
 
     def _encode(
         self, number: int, shares: Tensor, levels: Tensor, within: Sequence[Tensor] | None = None
