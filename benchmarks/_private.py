@@ -100,6 +100,13 @@ AIM_LIMITS: dict[str, dict[str, float]] = {
 """MiB, and iterations per round. The second are the package's own."""
 
 _MARGINALS = Path(__file__).parent / "external" / "marginals.py"
+_MARGINALS_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),  # large arrays are made and freed a thousand times
+    "MALLOC_TRIM_THRESHOLD_": str(2**33),
+    "MALLOC_TOP_PAD_": str(2**28),
+}
 
 
 @dataclass(frozen=True)
@@ -350,7 +357,7 @@ def _marginals(table: BenchmarkTable, method: str, epsilon: float, seed: int) ->
         command = [python, _MARGINALS, method.removesuffix("_full"), real, output]
         command += ["--rho", (1.0 - PREPROCESSING_SHARE) * rho, "--delta", delta, "--seed", seed]
         command += ["--limits", json.dumps(limits)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        environment = os.environ | _MARGINALS_ENVIRONMENT
         subprocess.run(list(map(str, command)), check=True, env=environment)
         with np.load(output) as content:
             codes, seconds = content["codes"], float(content["seconds"])
