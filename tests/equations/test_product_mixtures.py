@@ -19,9 +19,12 @@ from vflsynth.methods.pairwise_server import PairwiseServer
 from vflsynth.methods.products import ProductTerms
 from vflsynth.networks.column_codes import CODE_NORM, Detail, column_code
 from vflsynth.networks.product_mixtures import (
+    Evidence,
     ProductMixture,
     StackedCodes,
     fit_product_mixture,
+    related_pairs,
+    surely_related,
     without_relations,
 )
 from vflsynth.networks.tilts import (
@@ -105,33 +108,41 @@ def test_columns_apart_keep_their_marginals_and_no_relation():
         torch.testing.assert_close(after[other, :, 1], torch.outer(own[other], own[1]))
 
 
+def planted(seed, n_splits, related):
+    """Found and held-out products of five columns, of which only some are truly related."""
+    draw = torch.Generator().manual_seed(seed)
+    sizes, n = (2, 1, 3, 1, 2), 9
+    codes = StackedCodes.of([torch.ones(2, size) for size in sizes])
+    precision = torch.rand((n, n), generator=draw)
+    precision = (precision + precision.T) * (codes.columns[:, None] != codes.columns)
+    found, chance = torch.randn((2, n_splits, n, n), generator=draw)
+    found = found + found.mT
+    true = related[codes.columns][:, codes.columns]
+    return codes, precision, found, true * found + 2.0 * (chance + chance.mT)
+
+
+def lost_squares(codes, precision, found, held_out, kept):
+    """Squares that are left, of every pair once, and what the explained part has of them."""
+    left, explained, columns = 0.0, 0.0, codes.columns.tolist()
+    for split in range(len(found)):
+        for i, j in combinations(range(len(columns)), 2):
+            expected = float(found[split, i, j]) * kept(columns[i], columns[j])
+            left += float(precision[i, j]) * (float(held_out[split, i, j]) - expected) ** 2
+            explained += float(precision[i, j]) * expected**2
+    return left / len(found), explained / len(found)
+
+
 @pytest.mark.parametrize("n_splits", [1, 4])
 @pytest.mark.parametrize("seed", range(5))
 def test_columns_without_relations_are_those_that_held_out_products_are_better_without(
     n_splits, seed
 ):
     """Against sums over pairs of columns, one column less at a time."""
-    draw = torch.Generator().manual_seed(seed)
-    sizes, n = (2, 1, 3, 1, 2), 9
-    codes = StackedCodes.of([torch.ones(2, size) for size in sizes])
-    columns = codes.columns.numpy()
-    precision = torch.rand((n, n), generator=draw)
-    precision = (precision + precision.T) * (codes.columns[:, None] != codes.columns)
-    found, chance = torch.randn((2, n_splits, n, n), generator=draw)
-    related = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0])[codes.columns]
-    found = found + found.mT
-    held_out = torch.outer(related, related) * found + 2.0 * (chance + chance.mT)
+    related = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0])
+    codes, *products = planted(seed, n_splits, torch.outer(related, related))
 
     def lost(kept):
-        """Squares that are left, of every pair once, and what the explained part has of them."""
-        left = explained = 0.0
-        for split in range(n_splits):
-            for i, j in combinations(range(n), 2):
-                both = columns[i] in kept and columns[j] in kept
-                expected = float(found[split, i, j]) * both
-                left += float(precision[i, j]) * (float(held_out[split, i, j]) - expected) ** 2
-                explained += float(precision[i, j]) * expected**2
-        return left / n_splits, explained / n_splits
+        return lost_squares(codes, *products, lambda a, b: a in kept and b in kept)
 
     kept = [*range(5)]
     while True:
@@ -146,8 +157,57 @@ def test_columns_without_relations_are_those_that_held_out_products_are_better_w
         if worst is None or gains[worst] <= 1.0:
             break
         kept.remove(worst)
-    alone = without_relations(codes, precision, found, held_out)
+    nobody = torch.zeros((5, 5), dtype=torch.bool)
+    alone = without_relations(Evidence.of(codes, *products), nobody)
     assert np.flatnonzero(~alone).tolist() == kept
+
+
+@pytest.mark.parametrize("n_splits", [1, 4])
+@pytest.mark.parametrize("seed", range(8))
+def test_groups_are_related_if_held_out_products_are_better_with_that(n_splits, seed):
+    """Against sums over pairs of columns, without the relations of every two groups in turn."""
+    groups = torch.tensor([0, 1, 1, 2, 0])
+    true = torch.tensor([[1.0, 0.3, 0.0], [0.3, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    codes, *products = planted(seed, n_splits, true[groups][:, groups])
+    found = related_pairs(Evidence.of(codes, *products), groups)
+    assert torch.equal(found, found.T)
+    assert found[groups.unsqueeze(1) == groups].all()
+    for one, other in combinations(range(3), 2):
+        apart = {(a, b) for a, b in np.ndindex(5, 5) if {*groups[[a, b]].tolist()} == {one, other}}
+        assert len(apart) > 0
+        whole, _ = lost_squares(codes, *products, lambda a, b: True)
+        without, _ = lost_squares(codes, *products, lambda a, b, apart=apart: (a, b) not in apart)
+        assert {bool(found[a, b]) for a, b in apart} == {whole <= without}
+
+
+def test_a_column_that_is_surely_related_stays_whatever_the_noise_of_its_other_relations():
+    found, shown = torch.full((2, 6, 6), 40.0, dtype=torch.float64)
+    shown[:] = 0.0
+    sure = torch.zeros((6, 6), dtype=torch.bool)
+    assert without_relations(Evidence(found, shown, 2.0), sure).all()
+    sure[3, 5] = sure[5, 3] = True
+    alone = without_relations(Evidence(found, shown, 2.0), sure)
+    assert np.flatnonzero(~alone).tolist() == [3, 5]
+
+
+def test_chance_makes_any_pair_sure_in_one_of_a_hundred_tables_and_signal_in_all():
+    """2,000 tables of noise, with 3 x 2, 3 x 4 or 2 x 4 products a pair."""
+    draw = torch.Generator().manual_seed(0)
+    codes = StackedCodes.of([torch.ones(2, size) for size in (3, 2, 4)])
+    known = codes.columns[:, None] != codes.columns
+    precision = known / 0.04
+    one_of = 0
+    for _ in range(2_000):
+        noise = 0.2 * torch.randn(known.shape, generator=draw)
+        noise = torch.where(codes.precede(), noise, noise.mT) * known
+        sure = surely_related(codes, precision, noise)
+        assert torch.equal(sure, sure.T)
+        assert not sure.diagonal().any()
+        one_of += bool(sure.any())
+    assert 8 <= one_of <= 33  # 20 expected, deviation 4.4
+    signal = torch.zeros(known.shape)
+    signal[codes.columns == 0, 3] = signal[3, codes.columns == 0] = 2.0
+    assert surely_related(codes, precision, noise + signal).nonzero().tolist() == [[0, 1], [1, 0]]
 
 
 def test_codes_of_labels_are_corners_of_a_simplex():
@@ -431,7 +491,7 @@ def test_one_state_of_numbers_has_nothing_to_continue():
     assert torch.equal(within_states(weights, part, weights @ part, cells, GATED, 2), part @ cells)
 
 
-def fitted(tables, marginals, noise, sampling=0.0, n_starts=2, seed=1):
+def fitted(tables, marginals, noise, sampling=0.0, n_starts=2, seed=1, groups=None):
     draw = torch.Generator().manual_seed(seed)
     starts = torch.randn((n_starts, 32, *marginals.shape), generator=draw)
     splits = torch.randn((4, 12, 12), generator=draw)
@@ -439,8 +499,9 @@ def fitted(tables, marginals, noise, sampling=0.0, n_starts=2, seed=1):
     noise = noise.view(12, 12)
     drawn = sampling * (noise > 0.0)
     products = tables.view(12, 12)
+    groups = torch.zeros(len(marginals), dtype=torch.int64) if groups is None else groups
     return fit_product_mixture(
-        marginals, ONE_HOT, products, noise, drawn, basis, starts, splits, 600
+        marginals, ONE_HOT, products, noise, drawn, basis, starts, splits, groups, 600
     )
 
 
@@ -454,9 +515,29 @@ def known_cells(sizes=SIZES):
     return known
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_whose_relations_are_noise_are_independent_in_the_fit(seed):
+    """Those of a group's own columns stay: 1 and 2 are related, and 0 is of another party."""
+    truth, known = mixture(seed=3).apart(torch.tensor([True, False, False])), known_cells()
+    draw = torch.Generator().manual_seed(seed)
+    chance = 0.002 * torch.randn((3, 4, 3, 4), generator=draw)
+    noisy = tables_of(truth) + (chance + chance.permute(2, 3, 0, 1)) / math.sqrt(2.0) * known
+    found, pairs = fitted(
+        noisy, truth.marginals(), 4e-6 * known, seed=seed, groups=torch.tensor([0, 1, 1])
+    )
+    assert pairs.tolist() == [[True, False, False], [False, True, True], [False, True, True]]
+    tables, own = tables_of(found), found.marginals()
+    for other in (1, 2):
+        assert float((tables[0, :, other] - torch.outer(own[0], own[other])).abs().max()) < 2e-3
+    apart = torch.outer(own[1], own[2])
+    assert float((tables[1, :, 2] - apart).norm()) > 0.7 * float(
+        (tables_of(truth)[1, :, 2] - apart).norm()
+    )
+
+
 def test_a_fit_finds_tables_that_are_known_exactly():
     truth, known = mixture(), known_cells()
-    found = fitted(tables_of(truth), truth.marginals(), 1e-8 * known)
+    found, _ = fitted(tables_of(truth), truth.marginals(), 1e-8 * known)
     assert float(((tables_of(found) - tables_of(truth)) * known).abs().max()) < 2e-3
     assert (found.shares[:, 0, 3] == 0.0).all()  # a state that the column has not got
     torch.testing.assert_close(found.shares.sum(-1), torch.ones(64, 3))
@@ -485,7 +566,7 @@ def test_what_three_columns_have_together_depends_less_on_several_starts_than_on
 
     def spread(n_starts):
         found = [
-            fitted(noisy, truth.marginals(), noise, n_starts=n_starts, seed=seed)
+            fitted(noisy, truth.marginals(), noise, n_starts=n_starts, seed=seed)[0]
             for seed in range(4)
         ]
         return float(torch.stack([together(one) for one in found]).var(0).sum())
@@ -496,7 +577,7 @@ def test_what_three_columns_have_together_depends_less_on_several_starts_than_on
 def learned(seen, truth, noise, sampling=0.0):
     """By how much tables that were fitted are off; one search may stop late by chance."""
     known = known_cells()
-    fits = [fitted(seen, truth.marginals(), noise, sampling, seed=seed) for seed in range(4)]
+    fits = [fitted(seen, truth.marginals(), noise, sampling, seed=seed)[0] for seed in range(4)]
     errors = [((tables_of(found) - tables_of(truth)) * known).norm() for found in fits]
     return float(torch.stack(errors).mean())
 

@@ -18,8 +18,9 @@ from vflsynth import (
     WGANGPSynthesizer,
 )
 from vflsynth.columns import PublicSchema
-from vflsynth.exceptions import NoPrivacyWarning
+from vflsynth.exceptions import NoPrivacyWarning, PublishingWarning
 from vflsynth.mechanisms import DPSGD, FirstLayer, LatentTree, MeanEmbedding, PairwiseTables
+from vflsynth.networks import product_mixtures
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -93,3 +94,17 @@ def test_noise_alone_does_not_warn():
     model.privacy.set_params(noise_multiplier=2000.0)
     for _ in range(5):
         model.fit(frames)
+
+
+def test_parties_whose_relations_are_noise_are_named_where_fit_was_called(monkeypatch):
+    """Which is decided by noise, and so is decided here."""
+    own = lambda evidence, groups: groups.unsqueeze(1) == groups  # noqa: E731
+    monkeypatch.setattr(product_mixtures, "related_pairs", own)
+    draw = np.random.default_rng(0)
+    frames = {party: pd.DataFrame({f"of_{party}": draw.integers(0, 4, 400)}) for party in "ab"}
+    schema = PublicSchema({"of_a": (0, 3), "of_b": (0, 3)}, dtypes="given")
+    privacy = PairwiseTables(epsilon=0.1, delta=1e-4, public_schema=schema)
+    with pytest.warns(PublishingWarning, match="no relation of columns of 'a' and 'b'") as told:
+        MixtureSynthesizer(privacy=privacy, random_state=0).fit(frames)
+    told = [warning for warning in told if "no relation" in str(warning.message)]
+    assert [warning.filename for warning in told] == [__file__]

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsynth.exceptions import ProtocolError
+from vflsynth._warnings import warn_user
+from vflsynth.exceptions import ProtocolError, PublishingWarning
 from vflsynth.methods.pairwise_party import detail_of
 from vflsynth.methods.received import check_distributions, codes_of, states_of, tables_of
 from vflsynth.networks.column_codes import CODE_NORM, Codes
@@ -112,6 +113,11 @@ class PairwiseServer:
         ------
         ProtocolError
             If a party sent what it must not, naming it.
+
+        Warns
+        -----
+        PublishingWarning
+            If nothing shows that the columns of two parties are related.
         """
         names = sorted(messages)
         sizes = {name: [len(code) for code in book.codes[name]] for name in names}
@@ -134,7 +140,7 @@ class PairwiseServer:
             for a, b in np.ndindex(len(tables), len(tables[0])):
                 put(first[one] + a, first[other] + b, tables[a][b], 2.0 * noise)
         n_all = fmean(n_records.values())
-        mixture = self._fit(
+        mixture, pairs = self._fit(
             [own for name in names for own in marginals[name]],
             book.all,
             [kind for name in names for kind in kinds[name]],
@@ -143,7 +149,16 @@ class PairwiseServer:
             n_all,
             starts,
             splits,
+            torch.tensor([i for i, name in enumerate(names) for _ in sizes[name]]),
         )
+        columns = {name: slice(first[name], first[name] + len(sizes[name])) for name in names}
+        for one, other in combinations(names, 2):
+            if not bool(pairs[columns[one], columns[other]].any()):
+                warn_user(
+                    f"no relation of columns of {one!r} and {other!r} is more than noise at this "
+                    "epsilon: their parts of a synthetic record are independent",
+                    PublishingWarning,
+                )
         return {
             name: Mixture(
                 SERVER,
@@ -167,7 +182,8 @@ class PairwiseServer:
         n_records: float,
         starts: Tensor,
         splits: Tensor,
-    ) -> ProductMixture:
+        groups: Tensor,
+    ) -> tuple[ProductMixture, Tensor]:
         shares = torch.zeros(len(marginals), max(map(len, marginals)))
         for column, own in zip(shares, marginals, strict=True):
             column[: len(own)] = torch.tensor(own)
@@ -188,6 +204,7 @@ class PairwiseServer:
             basis,
             starts[..., : basis.shape[1]],
             splits if detail.is_coarse else splits[:1],
+            groups,
             detail.n_steps,
         )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import combinations, islice
 
 import torch
+from scipy.stats import chi2
 from torch import Tensor, nn
 
 from vflsynth.networks.adam import FlatAdam
@@ -26,6 +27,15 @@ N_SPLITS = 4
 
 _PART = 0.5
 """Of a product's deviation, added to what is fitted; the less, the worse the judge sees."""
+
+_CHANCE = 0.01
+"""Of a table of independent columns, that any two are called surely related."""
+
+_OUT_OF_SIGHT = 0.1
+"""Weight of independence, of pairs that a search does not look at yet."""
+
+_CLEARLY = 2.0
+"""Deviations of what noise does, by which a search in stages has to predict better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,11 @@ class StackedCodes:
         means: Tensor = torch.einsum("...cs,csi->...ci", shares, self.padded)
         return means.flatten(-2)[..., self.there]
 
+    def apart(self, marginals: Tensor) -> Tensor:
+        """Return mean products of independent columns' codes, of shares (column, state)."""
+        means = self.means(marginals)
+        return means.unsqueeze(1) * means
+
     @property
     def columns(self) -> Tensor:
         """The column of every stacked coordinate, int64, shape (stacked coordinate,)."""
@@ -67,6 +82,10 @@ class StackedCodes:
     def precede(self) -> Tensor:
         """Say of every two stacked coordinates whether the first one's column is the earlier."""
         return self.columns[:, None] < self.columns
+
+    def spread(self, pairs: Tensor) -> Tensor:
+        """Give every two stacked coordinates what their columns have, of shape (column, column)."""
+        return pairs[self.columns][:, self.columns]
 
     def sums(self, products: Tensor) -> Tensor:
         """Add up over both columns' coordinates, to shape (column, column)."""
@@ -127,6 +146,68 @@ class ProductMixture:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What speaks for relations, of every two columns: their products' distances from independence.
+
+    Parameters
+    ----------
+    found : float64 Tensor, shape (column, column)
+        Squares of what was fitted, each over the variance of its error.
+    shown : float64 Tensor, shape (column, column)
+        The same, fitted times held out: like `found` if all is true, about 0 if all is noise.
+    variance : float
+        Of what was held out, over that of the error.
+    """
+
+    found: Tensor
+    shown: Tensor
+    variance: float
+
+    @classmethod
+    def of(
+        cls, codes: StackedCodes, precision: Tensor, found: Tensor, held_out: Tensor
+    ) -> Evidence:
+        """Add up.
+
+        Parameters
+        ----------
+        codes : StackedCodes
+        precision : Tensor, shape (stacked coordinate, stacked coordinate)
+            Of products, 0 for those that are not known.
+        found, held_out : Tensor, shape (split, stacked coordinate, stacked coordinate)
+            By how much products differ from those of independent columns, or of another model.
+        """
+        own, shown = (
+            codes.sums((precision * found * other).mean(0)).double() for other in (found, held_out)
+        )
+        # The mean of what was held out has the products' errors, and a share of the splits'.
+        return cls(own, shown, 1.0 + 1.0 / (_PART**2 * len(held_out)))
+
+    def among(self, pairs: Tensor) -> Evidence:
+        """Forget all but some pairs; a bool Tensor of shape (column, column)."""
+        return Evidence(self.found * pairs, self.shown * pairs, self.variance)
+
+    def harm(self, pairs: Tensor) -> float:
+        """Return how much better what was held out is predicted without what was found.
+
+        Parameters
+        ----------
+        pairs : bool Tensor, shape (column, column)
+            Of which.
+
+        Returns
+        -------
+        float
+            By how many deviations of what noise does to that; 0 if nothing was found.
+        """
+        own = self.among(pairs)
+        found = float(own.found.sum())
+        if found <= 0.0:
+            return 0.0
+        return (found - 2.0 * float(own.shown.sum())) / math.sqrt(4.0 * self.variance * found)
+
+
 def fit_product_mixture(
     marginals: Tensor,
     codes: StackedCodes,
@@ -136,8 +217,9 @@ def fit_product_mixture(
     basis: Tensor,
     starts: Tensor,
     splits: Tensor,
+    groups: Tensor,
     n_steps: int,
-) -> ProductMixture:
+) -> tuple[ProductMixture, Tensor]:
     """Fit to mean products by weighted least squares, for as long as it predicts better.
 
     Parameters
@@ -158,13 +240,17 @@ def fit_product_mixture(
         Normal numbers by which components differ at first: alike they would stay alike.
     splits : Tensor, shape (split, *products.shape)
         Normal numbers that take the products apart, each time anew.
+    groups : int64 Tensor, shape (column,)
+        Numbers, from 0, of the parties that have the columns.
     n_steps : int
         Of Adam, at most.
 
     Returns
     -------
-    ProductMixture
+    mixture : ProductMixture
         One, of the components of all searches.
+    pairs : bool Tensor, shape (column, column)
+        False for columns of two groups that have no relation which is more than noise.
 
     Notes
     -----
@@ -179,7 +265,13 @@ def fit_product_mixture(
     records were drawn. One split alone is by chance far off where noise is most of what is seen;
     where it is not, the average of several stops a little early. Splits have a start each, in turn.
 
-    Columns whose relations do not help to predict are then made independent (`without_relations`).
+    One stop for all products comes too soon for a few relations that no noise explains among many
+    that are nothing but noise. If there are such (`surely_related`), a second search sees only them
+    at first, and then all products, with a stop each; it is taken if it predicts better by more
+    than chance does.
+
+    Relations that do not help to predict are dropped: of two groups, whose products are then those
+    of independent columns (`related_pairs`), and of single columns (`without_relations`).
 
     All products of a mixture of K components are one product of matrices, so a step takes
     ``3 K coordinates^2`` multiply-adds however many columns have them. All splits are searched side
@@ -187,88 +279,181 @@ def fit_product_mixture(
     """
     variance = torch.where(noise > 0.0, noise + sampling, 0.0)
     shift = variance.sqrt() * torch.where(codes.precede(), splits, splits.mT)
-    seen, held_out = products + _PART * shift, products - shift / _PART
-    precision, least, best, judged = _one_over(variance), math.inf, 0, seen
+    held_out, precision = products - shift / _PART, _one_over(variance)
+    apart = codes.apart(marginals)
+    sure = surely_related(codes, precision, products - apart)
     in_turn = starts[torch.arange(len(splits)) % len(starts)]
-    search = _search(marginals, codes, seen, noise, basis, in_turn, n_steps)
-    for step, (_, found) in enumerate(search):
-        error = float((precision * (found - held_out).square()).sum(dtype=torch.float64))
-        if error < least:
-            least, best, judged = error, step, found
-    means = codes.means(marginals)
-    apart = means.unsqueeze(1) * means
-    alone = without_relations(codes, precision, judged - apart, held_out - apart)
-    search = _search(marginals, codes, products, noise, basis, starts, n_steps)
-    mixtures, _ = next(islice(search, best, None))
-    return mixtures.mean().apart(alone)
+
+    def search(of: Tensor, tilts: Tensor, stages: Sequence[Tensor]) -> _Search:
+        return _Search(marginals, codes, of, _one_over(noise), basis, tilts, stages, n_steps)
+
+    everything = torch.ones_like(sure)
+    plain = search(products + _PART * shift, in_turn, [everything])
+    stops, judged = plain.stopped(held_out, precision)
+    evidence = Evidence.of(codes, precision, judged - apart, held_out - apart).among(~sure)
+    pairs = related_pairs(evidence, groups) | sure
+    products = torch.where(codes.spread(pairs), products, apart)
+    stages = [everything]
+    if bool(sure.any()) and not bool((codes.spread(sure) | (noise == 0.0)).all()):
+        seen = torch.where(codes.spread(pairs), products + _PART * shift, apart)
+        staged, found = search(seen, in_turn, [sure, everything]).stopped(held_out, precision)
+        instead = Evidence.of(codes, precision, judged - found, held_out - found)
+        if instead.harm(everything.triu()) > _CLEARLY:
+            stops, judged, stages = staged, found, [sure, everything]
+    evidence = Evidence.of(codes, precision, judged - apart, held_out - apart).among(pairs)
+    mixture = search(products, starts, stages).after(stops).mean()
+    return mixture.apart(without_relations(evidence, sure)), pairs
 
 
-def without_relations(
-    codes: StackedCodes, precision: Tensor, found: Tensor, held_out: Tensor
-) -> Tensor:
-    """Find columns that depend on no other, so that what was fitted to them is noise.
+def surely_related(codes: StackedCodes, precision: Tensor, distances: Tensor) -> Tensor:
+    """Find pairs of columns of which no noise explains how far from independent they are.
 
     Parameters
     ----------
     codes : StackedCodes
     precision : Tensor, shape (stacked coordinate, stacked coordinate)
         Of products, 0 for those that are not known.
-    found, held_out : Tensor, shape (split, stacked coordinate, stacked coordinate)
-        By how much products differ from those of independent columns.
+    distances : Tensor, shaped like `precision`
+        From the products of independent columns.
+
+    Returns
+    -------
+    bool Tensor, shape (column, column)
+        By a chi-squared test of each pair; of independent columns any pair is found in one of a
+        hundred tables.
+    """
+    squares = codes.sums(precision * distances.square()).double()
+    known = codes.sums((precision > 0.0).float()).double()
+    n_pairs = max(1.0, float((known > 0.0).sum()) / 2.0)
+    chances = torch.tensor(chi2.sf(squares.numpy(), known.clamp_min(1.0).numpy()))
+    return (known > 0.0) & (chances * n_pairs < _CHANCE)
+
+
+def related_pairs(evidence: Evidence, groups: Tensor) -> Tensor:
+    """Find groups of columns whose relations with each other are more than noise.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Of pairs that are not surely related.
+    groups : int64 Tensor, shape (column,)
+        Numbers from 0.
+
+    Returns
+    -------
+    bool Tensor, shape (column, column)
+        False for the columns of two groups without whose relations the squares of what was held
+        out and is not found are less. True for two columns of one group.
+
+    Notes
+    -----
+    Single columns cannot say so: those that chance relates stay, and noise is all there is.
+    """
+    pairs = torch.ones_like(evidence.found, dtype=torch.bool)
+    for one, other in combinations(range(int(groups.max()) + 1), 2):
+        between = (groups == one).unsqueeze(1) & (groups == other)
+        if evidence.harm(between) > 0.0:
+            pairs &= ~(between | between.mT)
+    return pairs
+
+
+def without_relations(evidence: Evidence, sure: Tensor) -> Tensor:
+    """Find columns that depend on no other, so that what was fitted to them is noise.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    sure : bool Tensor, shape (column, column)
+        Columns that are surely related.
 
     Returns
     -------
     bool Tensor, shape (column,)
         Columns without whose relations the squares of what was held out and is not found are less,
-        by more than the deviation that noise gives to that difference. One by one, each
-        time the column of which it is clearest.
+        by more than the deviation that noise gives to that difference, and none of whose relations
+        is sure. One by one, each time the column of which it is clearest.
     """
-    both, own = (
-        codes.sums((precision * found * other).mean(0)).double() for other in (held_out, found)
-    )
-    # The mean of what was held out has the products' errors, and a share of those of the splits.
-    variance = 1.0 + 1.0 / (_PART**2 * len(held_out))
-    related = torch.ones(len(own), dtype=torch.float64)
+    columns, kept = torch.eye(len(sure), dtype=torch.bool), sure.any(1)
+    related = torch.ones(len(sure), dtype=torch.bool)
     while True:
-        known = own @ related
-        gain = known - 2.0 * both @ related
-        clear = gain > (4.0 * variance * known).sqrt()
-        candidates = torch.where(clear & (related > 0.0), gain / known.sqrt(), -math.inf)
-        if not bool(candidates.max() > 0.0):
-            return related == 0.0
-        related[candidates.argmax()] = 0.0
+        left = evidence.among(related.unsqueeze(1) & related)
+        harms = torch.tensor([left.harm(column.unsqueeze(1)) for column in columns])
+        harms = torch.where(kept, 0.0, harms)
+        if not bool(harms.max() > 1.0):
+            return ~related
+        related[harms.argmax()] = False
 
 
-def _search(
-    marginals: Tensor,
-    codes: StackedCodes,
-    products: Tensor,
-    noise: Tensor,
-    basis: Tensor,
-    starts: Tensor,
-    n_steps: int,
-) -> Iterator[tuple[ProductMixture, Tensor]]:
-    """Yield mixtures and their products after 0, 1, 2, ... steps, one for each of `starts`."""
-    absent = torch.where(marginals > 0.0, 0.0, -math.inf)
-    centre = marginals.clamp_min(1e-6).log() + absent
-    tilts = nn.Parameter(_SPREAD * starts)
-    weights = nn.Parameter(torch.zeros(starts.shape[:2]))
-    parameters = nn.ParameterList([tilts, weights])
-    optimiser = FlatAdam(parameters, learning_rate=_LEARNING_RATE, betas=_BETAS)
-    precision = _one_over(noise)
-    n_products = max(1.0, float((noise > 0.0).sum()))
-    for step in range(n_steps + 1):
-        logits = centre + torch.einsum("rkcj,cjs->rkcs", tilts, basis)
-        mixture = ProductMixture(weights.softmax(-1), logits.softmax(-1))
-        found = mixture.products(codes)
-        yield ProductMixture(mixture.weights.detach(), mixture.shares.detach()), found.detach()
-        falling = 0.5 * (1.0 + math.cos(math.pi * step / n_steps))
-        optimiser.learning_rate = _LEARNING_RATE * (_FINAL_RATE + (1.0 - _FINAL_RATE) * falling)
-        loss = (precision * (found - products).square()).sum()
-        drift = precision.max() * (mixture.marginals() - marginals).square().sum()
-        total = (loss + _HOLD * drift) / n_products
-        optimiser.set_gradient(torch.autograd.grad(total, [tilts, weights]))
-        optimiser.step()
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Mixtures that come closer to products step by step, from one or more starts.
+
+    Parameters
+    ----------
+    stages : sequence of bool Tensor, shape (column, column)
+        Pairs of columns whose products are looked at, first and then. Others are held where they
+        are of independent columns, less strongly.
+    """
+
+    marginals: Tensor
+    codes: StackedCodes
+    products: Tensor
+    precision: Tensor
+    basis: Tensor
+    starts: Tensor
+    stages: Sequence[Tensor]
+    n_steps: int
+
+    def stopped(self, held_out: Tensor, precision: Tensor) -> tuple[list[int], Tensor]:
+        """Return the steps of each stage that predict best, and what products they end with."""
+        stops, state = [], self._start()
+        for stage in self.stages:
+            least = math.inf
+            for step, (_, found, now) in enumerate(self._steps(stage, state)):
+                error = float((precision * (found - held_out).square()).sum(dtype=torch.float64))
+                if error < least:
+                    least, best, judged, kept = error, step, found, now
+            stops.append(best)
+            state = kept
+        return stops, judged
+
+    def after(self, stops: Sequence[int]) -> ProductMixture:
+        """Return the mixtures after so many steps of each stage."""
+        state = self._start()
+        for stage, stop in zip(self.stages, stops, strict=True):
+            mixture, _, state = next(islice(self._steps(stage, state), stop, None))
+        return mixture
+
+    def _start(self) -> tuple[Tensor, Tensor]:
+        return _SPREAD * self.starts, torch.zeros(self.starts.shape[:2])
+
+    def _steps(
+        self, pairs: Tensor, state: tuple[Tensor, Tensor]
+    ) -> Iterator[tuple[ProductMixture, Tensor, tuple[Tensor, Tensor]]]:
+        """Yield mixtures, their products and parameters after 0, 1, 2, ... steps."""
+        absent = torch.where(self.marginals > 0.0, 0.0, -math.inf)
+        centre = self.marginals.clamp_min(1e-6).log() + absent
+        tilts, weights = (nn.Parameter(own.clone()) for own in state)
+        optimiser = FlatAdam(
+            nn.ParameterList([tilts, weights]), learning_rate=_LEARNING_RATE, betas=_BETAS
+        )
+        in_sight = self.codes.spread(pairs)
+        products = torch.where(in_sight, self.products, self.codes.apart(self.marginals))
+        precision = self.precision * torch.where(in_sight, 1.0, _OUT_OF_SIGHT)
+        n_products = max(1.0, float((self.precision > 0.0).sum()))
+        for step in range(self.n_steps + 1):
+            logits = centre + torch.einsum("rkcj,cjs->rkcs", tilts, self.basis)
+            mixture = ProductMixture(weights.softmax(-1), logits.softmax(-1))
+            found = mixture.products(self.codes)
+            now = ProductMixture(mixture.weights.detach(), mixture.shares.detach())
+            yield now, found.detach(), (tilts.detach().clone(), weights.detach().clone())
+            falling = 0.5 * (1.0 + math.cos(math.pi * step / self.n_steps))
+            optimiser.learning_rate = _LEARNING_RATE * (_FINAL_RATE + (1.0 - _FINAL_RATE) * falling)
+            loss = (precision * (found - products).square()).sum()
+            drift = self.precision.max() * (mixture.marginals() - self.marginals).square().sum()
+            total = (loss + _HOLD * drift) / n_products
+            optimiser.set_gradient(torch.autograd.grad(total, [tilts, weights]))
+            optimiser.step()
 
 
 def _one_over(variance: Tensor) -> Tensor:
