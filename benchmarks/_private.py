@@ -99,8 +99,8 @@ AIM_LIMITS: dict[str, dict[str, float]] = {
 }
 """MiB, and iterations per round. The second are the package's own."""
 
-_MARGINALS = Path(__file__).parent / "external" / "marginals.py"
-_MARGINALS_ENVIRONMENT = {
+MARGINALS = Path(__file__).parent / "external" / "marginals.py"
+_MARGINALS_VARIABLES = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "MALLOC_MMAP_THRESHOLD_": str(2**25),  # large arrays are made and freed a thousand times
@@ -333,11 +333,16 @@ def _fitted(
     )
 
 
-def _marginals(table: BenchmarkTable, method: str, epsilon: float, seed: int) -> Release:
-    requirements = _MARGINALS.with_name("marginals-requirements.txt")
-    python = prepare_environment("marginals", requirements)
-    frame, delta = table.joined(), DELTAS[table.name]
-    rho = _rho_of(epsilon, delta)
+def marginals_environment() -> tuple[Path, dict[str, str]]:
+    """Return the interpreter that has MST and AIM, made on first use, and its variables."""
+    python = prepare_environment("marginals", MARGINALS.with_name("marginals-requirements.txt"))
+    return python, os.environ | _MARGINALS_VARIABLES
+
+
+def release_cells(table: BenchmarkTable, epsilon: float) -> dict[str, Cells]:
+    """Divide the columns of the joined table for MST and AIM, for a share of the budget."""
+    frame = table.joined()
+    rho = _rho_of(epsilon, DELTAS[table.name])
     histograms = release_divided_histograms(
         frame,
         schema_of(table),
@@ -345,19 +350,29 @@ def _marginals(table: BenchmarkTable, method: str, epsilon: float, seed: int) ->
         noise_std=histogram_sensitivity(frame.shape[1], NeighbouringRelation.ADD_OR_REMOVE_ONE)
         / math.sqrt(2.0 * PREPROCESSING_SHARE * rho),
     )
-    cells = {name: _even(histogram) for name, histogram in histograms.items()}
+    return {name: _even(histogram) for name, histogram in histograms.items()}
+
+
+def save_codes(path: Path, frame: pd.DataFrame, cells: Mapping[str, Cells]) -> None:
+    """Write the joined table as MST and AIM read it."""
+    np.savez(
+        path,
+        codes=np.stack([cell_codes(frame[c], cells[c]) for c in frame], axis=1),
+        sizes=[n_cells(cells[c]) for c in frame],
+    )
+
+
+def _marginals(table: BenchmarkTable, method: str, epsilon: float, seed: int) -> Release:
+    python, environment = marginals_environment()
+    frame, delta = table.joined(), DELTAS[table.name]
+    rho, cells = _rho_of(epsilon, delta), release_cells(table, epsilon)
     limits = AIM_LIMITS.get(method, {})
     with tempfile.TemporaryDirectory() as folder:
         real, output = Path(folder) / "real.npz", Path(folder) / "synthetic.npz"
-        np.savez(
-            real,
-            codes=np.stack([cell_codes(frame[c], cells[c]) for c in frame], axis=1),
-            sizes=[n_cells(cells[c]) for c in frame],
-        )
-        command = [python, _MARGINALS, method.removesuffix("_full"), real, output]
+        save_codes(real, frame, cells)
+        command = [python, MARGINALS, method.removesuffix("_full"), real, output]
         command += ["--rho", (1.0 - PREPROCESSING_SHARE) * rho, "--delta", delta, "--seed", seed]
         command += ["--limits", json.dumps(limits)]
-        environment = os.environ | _MARGINALS_ENVIRONMENT
         subprocess.run(list(map(str, command)), check=True, env=environment)
         with np.load(output) as content:
             codes, seconds = content["codes"], float(content["seconds"])

@@ -46,6 +46,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "orders": ("data", "protocol", "parties", "columns", "seed"),
     "penalties": ("settings", "gradient_penalty", "seed"),
     "reconstruction": ("view",),
+    "rival_inference": ("data", "pairs"),
     "sampling": ("method",),
     "scale": ("data", "method", "rows", "seed"),
     "secure_sums": ("sum", "records", "parties"),

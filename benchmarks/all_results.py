@@ -159,6 +159,21 @@ def engine() -> str:
     return "\n".join(lines)
 
 
+def rival_inference() -> str:
+    """Print what AIM's inference costs, theirs and ours."""
+    lines = [
+        f"{'':<22}{'pairs':>6}{'MiB':>8}{'s, theirs':>11}{'s, ours':>9}{'ratio':>7}"
+        f"{'most that a cell differs':>26}"
+    ]
+    for row in rows("rival_inference"):
+        theirs, ours = row["seconds, theirs"], row["seconds, ours"]
+        lines.append(
+            f"{row['data']:<22}{row['pairs']:>6}{row['mebibytes']:>8.3f}{theirs:>11.2f}{ours:>9.2f}"
+            f"{theirs / ours:>7.1f}{row['records of the worst cell']:>18.0e} records"
+        )
+    return "\n".join(lines)
+
+
 def matching() -> str:
     """Print what it costs to match records."""
     lines = [
@@ -472,6 +487,7 @@ SECTIONS: tuple[Section, ...] = (
         _of_scale,
         lambda: show("scale", "--show"),
     ),
+    ("AIM's inference", only("rival_inference"), rival_inference),
     ("Sampling", only("sampling --rows 200000"), sampling),
     ("Parties in processes of their own", only("engine --epochs 40"), engine),
     (

@@ -10,9 +10,9 @@ from vflsynth.columns import PublicSchema
 from vflsynth.mechanisms import PairwiseTables
 
 
-def test_one_relation_across_parties_among_275_pairs_of_noise_is_published():
-    """85 % have the same answer twice. One stop for all products left .39 to .76 of it."""
-    n, n_columns, draw = 2_000, 12, np.random.default_rng(0)
+def test_one_relation_across_parties_among_495_pairs_of_noise_is_published():
+    """85 % have the same answer twice. One stop for all products left .31 to .35 of them."""
+    n, n_columns, draw = 2_000, 16, np.random.default_rng(0)
     frames = {
         party: pd.DataFrame({f"{party}{i}": draw.integers(0, 4, n) for i in range(n_columns)})
         for party in "ab"
@@ -24,6 +24,6 @@ def test_one_relation_across_parties_among_275_pairs_of_noise_is_published():
     privacy = PairwiseTables(epsilon=5.0, delta=1e-4, public_schema=schema)
     sample = MixtureSynthesizer(privacy=privacy, random_state=0).fit(frames).sample(4_000)
     same = sample["a3"] == sample["b7"]
-    assert 0.78 < same.mean() < 0.92  # .82 to .87 in twelve fits; deviation of the sample .006
+    assert 0.65 < same.mean() < 0.97  # .82 to .88 in six fits
     for column in sample.columns.drop(["a3", "b7"]):
         assert (sample["a3"] == sample[column]).mean() < 0.32
