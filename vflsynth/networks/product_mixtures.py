@@ -266,9 +266,9 @@ def fit_product_mixture(
     where it is not, the average of several stops a little early. Splits have a start each, in turn.
 
     One stop for all products comes too soon for a few relations that no noise explains among many
-    that are nothing but noise. If there are such (`surely_related`), a second search sees only them
-    at first, and then all products, with a stop each; it is taken if it predicts better by more
-    than chance does.
+    that are nothing but noise. If there are such (`surely_related`, by all that is known: they are
+    far above noise), a second search sees only them at first, and then all products, with a stop
+    each; it is taken if it predicts better by more than chance does.
 
     Relations that do not help to predict are dropped: of two groups, whose products are then those
     of independent columns (`related_pairs`), and of single columns (`without_relations`).
@@ -406,9 +406,9 @@ class _Search:
 
     def stopped(self, held_out: Tensor, precision: Tensor) -> tuple[list[int], Tensor]:
         """Return the steps of each stage that predict best, and what products they end with."""
-        stops, state = [], self._start()
+        stops, state, judged = [], self._start(), held_out
         for stage in self.stages:
-            least = math.inf
+            least, best, kept = math.inf, 0, state
             for step, (_, found, now) in enumerate(self._steps(stage, state)):
                 error = float((precision * (found - held_out).square()).sum(dtype=torch.float64))
                 if error < least:
