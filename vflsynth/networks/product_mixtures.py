@@ -201,11 +201,15 @@ class Evidence:
         float
             By how many deviations of what noise does to that; 0 if nothing was found.
         """
-        own = self.among(pairs)
-        found = float(own.found.sum())
-        if found <= 0.0:
-            return 0.0
-        return (found - 2.0 * float(own.shown.sum())) / math.sqrt(4.0 * self.variance * found)
+        return float(self._harm((self.found * pairs).sum(), (self.shown * pairs).sum()))
+
+    def harm_of_columns(self) -> Tensor:
+        """Return the `harm` of each column's relations, shape (column,)."""
+        return self._harm(self.found.sum(1), self.shown.sum(1))
+
+    def _harm(self, found: Tensor, shown: Tensor) -> Tensor:
+        deviations = (found - 2.0 * shown) / (4.0 * self.variance * found).sqrt()
+        return torch.where(found > 0.0, deviations, 0.0)
 
 
 def fit_product_mixture(
@@ -373,12 +377,10 @@ def without_relations(evidence: Evidence, sure: Tensor) -> Tensor:
         by more than the deviation that noise gives to that difference, and none of whose relations
         is sure. One by one, each time the column of which it is clearest.
     """
-    columns, kept = torch.eye(len(sure), dtype=torch.bool), sure.any(1)
-    related = torch.ones(len(sure), dtype=torch.bool)
+    related, kept = torch.ones(len(sure), dtype=torch.bool), sure.any(1)
     while True:
         left = evidence.among(related.unsqueeze(1) & related)
-        harms = torch.tensor([left.harm(column.unsqueeze(1)) for column in columns])
-        harms = torch.where(kept, 0.0, harms)
+        harms = torch.where(kept, 0.0, left.harm_of_columns())
         if not bool(harms.max() > 1.0):
             return ~related
         related[harms.argmax()] = False
