@@ -2,9 +2,9 @@
 
 The package keeps a dense log potential per clique and calls thirty functions of Python for each of
 its messages. A potential is a sum of the measured tables' own, though, so here these tables are all
-that is kept, cliques are products of their exponentials, and what has to be added up over which
-axes is planned once per tree. Steps, line search, warm starts and results are the package's:
-`TreeInference.estimate` compares each model with its belief propagation.
+that is kept, cliques are their sums, and what has to be added up over which axes is planned once
+per tree. Steps, line search, warm starts and results are the package's:
+`TreeInference` compares each model with its belief propagation.
 """
 
 from __future__ import annotations
