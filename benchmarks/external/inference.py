@@ -1,141 +1,170 @@
-"""What AIM's package does in its innermost loop, in less time: mirror descent on a junction tree.
+"""What AIM's package does in its innermost loop, in less time: mirror descent on a graph of tables.
 
-The package keeps a dense log potential per clique and calls thirty functions of Python for each of
-its messages. A potential is a sum of the measured tables' own, though, so here these tables are all
-that is kept, cliques are their sums, and what has to be added up over which axes is planned once
-per tree. Steps, line search, warm starts and results are the package's:
-`TreeInference` compares each model with its belief propagation.
+The package keeps a dense log potential per clique of a junction tree and sends messages between
+them. What it measures has one or two columns, though, so potentials are sums of such tables. Here
+columns are summed out one after another in the package's order, as products of matrices whose
+cells multiply small tables, so that no array over a whole clique is made; the way back gives the
+tables' marginals. Steps, line search, warm starts and results are the package's: `TreeInference`
+compares each model with its belief propagation.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import networkx as nx
 import numpy as np
 from dpmm.models.base.mbi import CliqueVector, Factor, FactoredInference, GraphicalModel
 
 Names = tuple[str, ...]
 Tables = dict[Names, np.ndarray]
 
-_NARROW = 16
-"""Rows shorter than that are added up as a product of matrices, which has no loop per row."""
 
-
-@cache
-def _adder(length: int, after: int) -> np.ndarray:
-    """Return the matrix that adds up blocks of numbers."""
-    return np.tile(np.eye(after), (length, 1))
-
-
-def _added_up(array: np.ndarray, axis: int) -> np.ndarray:
-    """Sum over one axis, which stays with length 1."""
-    shape = array.shape
-    before, length, after = (
-        math.prod(shape[:axis]),
-        shape[axis],
-        math.prod(shape[axis + 1 :]),
-    )
-    if before > 1 and after < _NARROW:
-        added = array.reshape(before, -1) @ _adder(length, after)
-    else:
-        added = np.add.reduce(array.reshape(before, length, after), 1)
-    return added.reshape(*shape[:axis], 1, *shape[axis + 1 :])
-
-
-@dataclass
-class _Node:
-    """A table that is summed from a wider one of a clique, and added to it.
+class _Product:
+    """Tables that are multiplied, and what an array sums to over each one's columns.
 
     Parameters
     ----------
     names : tuple of str
-    wanted : bool
-        Or a step on the way to others.
-    parts : list of (axis that is summed, narrower table)
+        What the product is over, in this order.
+    tables : list of tuple of str
+    lengths : mapping of str to int
     """
 
-    names: Names
-    wanted: bool = False
-    parts: list[tuple[int, _Node]] = field(default_factory=list)
+    def __init__(self, names: Names, tables: list[Names], lengths: Mapping[str, int]) -> None:
+        self.shape = [lengths[name] for name in names]
+        self._forth, self._back = [], []
+        for table in tables:
+            kept = [name for name in names if name in table]
+            lacking = tuple(axis for axis, name in enumerate(names) if name not in table)
+            shape = [lengths[name] if name in table else 1 for name in names]
+            self._forth.append(([table.index(name) for name in kept], shape))
+            self._back.append((lacking, [kept.index(name) for name in table]))
+
+    def multiplied(self, tables: list[np.ndarray]) -> np.ndarray:
+        """Multiply the tables."""
+        product = np.ones([1] * len(self.shape))
+        for table, (axes, shape) in zip(tables, self._forth):
+            product = product * table.transpose(axes).reshape(shape)
+        return np.broadcast_to(product, self.shape)
+
+    def sums(self, array: np.ndarray) -> Iterator[np.ndarray]:
+        """Sum an array over the product's columns to each table's."""
+        array = array.reshape(self.shape)
+        for lacking, axes in self._back:
+            yield np.add.reduce(array, lacking).transpose(axes)
 
 
-class _Clique:
-    """A clique's order of axes, and what is summed from it.
+class _Elimination:
+    """One column summed out of all tables that have it.
 
-    Axes are sorted by length, so that rows are long; all tables have this order.
+    They are multiplied in two groups, and these as matrices, so that the array over all columns
+    of all of them is never made.
+
+    Parameters
+    ----------
+    name : str
+    tables : dict of int to tuple of str
+        What has the column, by its place among all tables and messages.
+    lengths : mapping of str to int
     """
 
-    def __init__(self, names: Names, shape: tuple[int, ...], tables: Iterable[Names]) -> None:
-        self.names, self.shape = names, shape
-        self._lengths = dict(zip(names, shape))
-        self._spreads: dict[Names, list[int]] = {}
-        self._root = self._plan(names, list(dict.fromkeys(tables)))
+    def __init__(self, name: str, tables: Mapping[int, Names], lengths: Mapping[str, int]) -> None:
+        def cells(names: Iterable[str]) -> int:
+            return math.prod(lengths[name] for name in names)
 
-    def _plan(self, names: Names, tables: list[Names]) -> _Node:
-        node = _Node(names, names in tables)
-        tables = [table for table in tables if table != names]
-        while tables:
-            lacking = {name: sum(name not in table for table in tables) for name in names}
-            axis = max(lacking, key=lambda name: lacking[name])
-            part = [table for table in tables if axis not in table]
-            tables = [table for table in tables if axis in table]
-            rest = tuple(name for name in names if name != axis)
-            node.parts.append((self.names.index(axis), self._plan(rest, part)))
-        return node
+        def others(group: Iterable[int]) -> list[str]:
+            return list(dict.fromkeys(n for i in group for n in tables[i] if n != name))
 
-    def spread(self, table: np.ndarray, names: Names) -> np.ndarray:
-        """Give a table this clique's axes, of length 1 where it has none."""
-        if names not in self._spreads:
-            self._spreads[names] = [
-                self._lengths[name] if name in names else 1 for name in self.names
-            ]
-        return table.reshape(self._spreads[names])
+        def work(group: tuple[int, ...]) -> int:
+            rest = [i for i in tables if i not in group]
+            return sum(len(g) * cells([name, *others(g)]) for g in (group, rest))
 
-    def total(self, tables: Mapping[Names, np.ndarray]) -> np.ndarray:
-        """Add tables to a new array over all axes."""
-        total = self._added(self._root, tables)
-        if not self._root.parts or total.shape != self.shape:
-            total = np.broadcast_to(total, self.shape).copy()
-        return total
+        groups = [g for n in range(1, len(tables) + 1) for g in itertools.combinations(tables, n)]
+        first = min(groups, key=work)
+        second = tuple(i for i in tables if i not in first)
+        common = [n for n in others(first) if n in others(second)]
+        rows = [n for n in others(first) if n not in common]
+        columns = [n for n in others(second) if n not in common]
+        self.message = (*common, *rows, *columns)
+        self._groups = first, second
+        self._products = (
+            _Product((*common, *rows, name), [tables[i] for i in first], lengths),
+            _Product((*common, name, *columns), [tables[i] for i in second], lengths),
+        )
+        self._matrices = (
+            (cells(common), cells(rows), lengths[name]),
+            (cells(common), lengths[name], cells(columns)),
+        )
+        self._shape = [lengths[n] for n in self.message]
 
-    def _added(self, node: _Node, tables: Mapping[Names, np.ndarray]) -> np.ndarray:
-        total = self.spread(tables[node.names], node.names) if node.wanted else None
-        for _, part in node.parts:
-            other = self._added(part, tables)
-            total = other if total is None else total + other
-        return np.zeros([1] * len(self.names)) if total is None else total
+    def summed(self, found: list[np.ndarray]) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+        """Return the message, and what it was computed from."""
+        first, second = (
+            product.multiplied([found[i] for i in group]).reshape(shape)
+            for group, product, shape in zip(self._groups, self._products, self._matrices)
+        )
+        summed = first @ second
+        return summed.reshape(self._shape), (first, second, summed)
 
-    def highest(self, array: np.ndarray, names: Names) -> np.ndarray:
-        """Return the maxima over the axes that a table has not got, which stay with length 1."""
-        for axis, name in enumerate(self.names):
-            if name not in names:
-                array = np.maximum.reduce(array, axis, keepdims=True)
-        return array
+    def shared(
+        self, wanted: np.ndarray, parts: tuple[np.ndarray, ...]
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield each table's place and marginal, given the message's."""
+        first, second, summed = parts
+        share = np.zeros_like(summed)
+        np.divide(wanted.reshape(summed.shape), summed, out=share, where=summed > 0.0)
+        joints = (
+            first * (share @ second.transpose(0, 2, 1)),
+            second * (first.transpose(0, 2, 1) @ share),
+        )
+        for group, product, joint in zip(self._groups, self._products, joints):
+            yield from zip(group, product.sums(joint))
 
-    def sums(self, array: np.ndarray) -> Tables:
-        """Sum an array over all axes to all tables."""
-        found: Tables = {}
-        self._sum(self._root, array, found)
-        return found
 
-    def _sum(self, node: _Node, array: np.ndarray, found: Tables) -> None:
-        if node.wanted:
-            found[node.names] = array.reshape([self._lengths[name] for name in node.names])
-        for axis, part in node.parts:
-            self._sum(part, _added_up(array, axis), found)
+class _Sums:
+    """The order in which columns are summed out of tables, and back.
 
-    def summed(self, array: np.ndarray, names: Names) -> np.ndarray:
-        """Sum an array over all axes to one table."""
-        for axis, name in enumerate(self.names):
-            if name not in names:
-                array = _added_up(array, axis)
-        return array.reshape([self._lengths[name] for name in self.names if name in names])
+    Parameters
+    ----------
+    tables : iterable of tuple of str
+    lengths : mapping of str to int
+    """
+
+    def __init__(self, tables: Iterable[Names], lengths: Mapping[str, int]) -> None:
+        self._tables = list(tables)
+        self._eliminations = []
+        left = dict(enumerate(self._tables))
+        for name, _ in _eliminated(lengths, self._tables):
+            elimination = _Elimination(
+                name, {i: names for i, names in left.items() if name in names}, lengths
+            )
+            left = {i: names for i, names in left.items() if name not in names}
+            left[len(self._tables) + len(self._eliminations)] = elimination.message
+            self._eliminations.append(elimination)
+
+    def marginals(self, tables: Tables, total: float) -> Tables:
+        """Return the marginals of the product of exponentials, which sums to a total.
+
+        Messages and tables are scaled to a maximum of 1: what is below 1e-308 of it is zero.
+        """
+        found = [np.exp(tables[names] - tables[names].max()) for names in self._tables]
+        parts = []
+        for elimination in self._eliminations:
+            message, part = elimination.summed(found)
+            found.append(message / message.max())
+            parts.append(part)
+        wanted: list[np.ndarray] = [np.array(total)] * len(found)
+        for k in reversed(range(len(parts))):
+            place = len(self._tables) + k
+            for i, marginal in self._eliminations[k].shared(wanted[place], parts[k]):
+                wanted[i] = marginal
+        return dict(zip(self._tables, wanted))
 
 
 @dataclass(frozen=True)
@@ -176,11 +205,11 @@ class TreeInference(FactoredInference):
     ) -> float:
         """Fit as the package does, by steps whose length is searched."""
         self._setup(measurements, total)
-        self._lay_out_tree()
+        self.model.__class__ = TreeModel
         self._measured = self._merge_measurements()
         self._place_tables()
         tables = {names: part.copy() for names, part in self._tables.items()}
-        found = self._propagate(tables)
+        found = self._sums.marginals(tables, self.model.total)
         loss, gradient = self._loss(found)
         alpha = 1.0 / self.model.total**2
         for _ in range(self.iters if loss > 0.0 else 0):
@@ -188,39 +217,17 @@ class TreeInference(FactoredInference):
             alpha *= 2.0
             for _ in range(25):
                 tables = old | {names: old[names] - alpha * slope[names] for names in slope}
-                found = self._propagate(tables)
+                found = self._sums.marginals(tables, self.model.total)
                 loss, gradient = self._loss(found)
                 gained = sum(np.vdot(slope[n], was[n] - found[n]) for n in slope)
                 if old_loss - loss >= 0.5 * alpha * gained:
                     break
                 alpha *= 0.5
-        self._finish(tables)
+        self._finish(tables, found)
         return loss
 
     def _order(self, names: Iterable[str]) -> Names:
-        attrs = self.domain.attrs
-        return tuple(sorted(names, key=lambda name: (self.domain[name], attrs.index(name))))
-
-    def _lay_out_tree(self) -> None:
-        """Hang the tree on its largest clique, whose array is summed once less."""
-        domain, model = self.domain, self.model
-        model.__class__ = TreeModel
-        at = {clique: i for i, clique in enumerate(model.cliques)}
-        root = max(model.cliques, key=domain.size)
-        tree = model.junction_tree.tree
-        self._parents: list[int | None] = [None] * len(at)
-        self._downwards = [at[root]]
-        for parent, child in nx.bfs_edges(tree, root):
-            self._parents[at[child]] = at[parent]
-            self._downwards.append(at[child])
-        self._separators = [
-            () if parent is None else self._order(set(clique) & set(model.cliques[parent]))
-            for clique, parent in zip(model.cliques, self._parents)
-        ]
-        self._children = [
-            [child for child, parent in enumerate(self._parents) if parent == i]
-            for i in range(len(at))
-        ]
+        return tuple(sorted(names, key=self.domain.attrs.index))
 
     def _merge_measurements(self) -> dict[Names, _Measured]:
         grouped = defaultdict(list)
@@ -242,9 +249,8 @@ class TreeInference(FactoredInference):
         return measured
 
     def _place_tables(self) -> None:
-        """Put every table into one clique; those of before start where they ended."""
-        domain, model = self.domain, self.model
-        at = {clique: i for i, clique in enumerate(model.cliques)}
+        """Put every table into a clique; those of before start where they ended."""
+        domain, cliques = self.domain, self.model.cliques
         self._owners = {
             self._order(names): clique
             for clique, group in self.groups.items()
@@ -253,62 +259,16 @@ class TreeInference(FactoredInference):
         # The package adds old potentials to the first clique that has theirs, or drops them.
         parts: dict[tuple[Names, Names], np.ndarray] = {}
         for (clique, names), part in getattr(self, "_parts", {}).items():
-            wider = next((c for c in model.cliques if set(clique) <= set(c)), None)
+            wider = next((c for c in cliques if set(clique) <= set(c)), None)
             if self.warm_start and wider is not None:
                 parts[wider, names] = parts.get((wider, names), 0.0) + part
         self._parts = parts
-        self._tables = {
-            names: np.zeros([domain[name] for name in names])
-            for names in {*self._owners, *(names for _, names in parts)}
-        }
-        held = defaultdict(list)
-        homes = {names: at[clique] for names, clique in self._owners.items()}
-        for (clique, names), part in parts.items():
+        homes = {names: clique for clique, names in parts} | self._owners
+        self._homes = dict(sorted(homes.items()))
+        self._tables = {names: np.zeros([domain[name] for name in names]) for names in self._homes}
+        for (_, names), part in parts.items():
             self._tables[names] = self._tables[names] + part
-            homes.setdefault(names, at[clique])
-        for names, home in homes.items():
-            held[home].append(names)
-        self._held = [held[i] for i in range(len(at))]
-        self._cliques = [
-            _Clique(
-                self._order(clique),
-                tuple(domain[name] for name in self._order(clique)),
-                [*self._held[i], *(self._separators[child] for child in self._children[i])],
-            )
-            for i, clique in enumerate(model.cliques)
-        ]
-
-    def _propagate(self, tables: Tables, beliefs: list | None = None) -> Tables:
-        """Return the marginals of tables; keep the cliques' own, if asked to."""
-        n_cliques = len(self._cliques)
-        arrays, messages, sent, wanted = ([None] * n_cliques for _ in range(4))
-        for i in reversed(self._downwards):
-            clique = self._cliques[i]
-            own = {names: tables[names] for names in self._held[i]}
-            for child in self._children[i]:
-                names = self._separators[child]
-                own[names] = own[names] + messages[child] if names in own else messages[child]
-            array = clique.total(own)
-            highest = clique.highest(array, self._separators[i])
-            array -= highest
-            arrays[i] = np.exp(array, out=array)
-            sent[i] = clique.summed(array, self._separators[i])  # at least 1, everywhere
-            messages[i] = np.log(sent[i]) + highest.reshape(sent[i].shape)
-        found: Tables = {}
-        for i in self._downwards:
-            clique, array = self._cliques[i], arrays[i]
-            above = self.model.total if wanted[i] is None else wanted[i]
-            array *= clique.spread(above / sent[i], self._separators[i])
-            sums = clique.sums(array)
-            for names in self._held[i]:
-                found[names] = sums[names]
-            for child in self._children[i]:
-                wanted[child] = sums[self._separators[child]]
-            if beliefs is None:
-                arrays[i] = None
-        if beliefs is not None:
-            beliefs.extend(arrays)
-        return found
+        self._sums = _Sums(self._tables, domain.config)
 
     def _loss(self, found: Tables) -> tuple[float, Tables]:
         loss, gradient = 0.0, {}
@@ -318,89 +278,107 @@ class TreeInference(FactoredInference):
             loss += 0.5 * float(np.vdot(gradient[names], error)) + measured.rest
         return loss, gradient
 
-    def _finish(self, tables: Tables) -> None:
+    def _finish(self, tables: Tables, found: Tables) -> None:
         """Hand over potentials, marginals and two-way tables in the package's form."""
         model, domain = self.model, self.domain
         for names, clique in self._owners.items():
             key = (clique, names)
             change = tables[names] - self._tables[names]
             self._parts[key] = self._parts.get(key, 0.0) + change
-        beliefs: list = []
-        self._propagate(tables, beliefs)
-        marginals, potentials = {}, {}
-        for i, clique in enumerate(model.cliques):
-            own = self._cliques[i]
-            axes = [own.names.index(name) for name in clique]
-            potential = np.zeros(own.shape)
-            for names in self._held[i]:
-                potential += own.spread(tables[names], names)
-            potentials[clique] = Factor(domain.project(clique), potential.transpose(axes).copy())
-            marginals[clique] = Factor(domain.project(clique), beliefs[i].transpose(axes).copy())
-        model.potentials, model.marginals = CliqueVector(potentials), CliqueVector(marginals)
-        theirs = model.belief_propagation(model.potentials)
+        potentials = {clique: Factor.zeros(domain.project(clique)) for clique in model.cliques}
+        for names, clique in self._homes.items():
+            potentials[clique] += Factor(domain.project(names), tables[names])
+        model.potentials = CliqueVector(potentials)
+        model.marginals = model.belief_propagation(model.potentials)
         self.deviation_ = max(
-            float(np.abs(theirs[c].values - marginals[c].values).max()) / model.total
-            for c in model.cliques
+            float(np.abs(model.marginals[clique].project(names).values - found[names]).max())
+            / model.total
+            for names, clique in self._homes.items()
         )
         if not self.deviation_ < 1e-6:
             raise ArithmeticError(f"a marginal is wrong by {self.deviation_:.1e} of the records")
-        model.pairs = self._two_way(beliefs)
+        model.pairs = _TwoWay(model).tables
 
-    def _two_way(self, beliefs: list) -> Tables:
-        """Return the marginals of every two columns that are in no common clique."""
-        model = self.model
-        cliques = [set(clique.names) for clique in self._cliques]
-        at = {clique: i for i, clique in enumerate(model.cliques)}
-        neighbours = [
-            [at[other] for other in model.junction_tree.tree.neighbors(clique)]
-            for clique in model.cliques
-        ]
-        found: Tables = {}
-        for i, clique in enumerate(self._cliques):
-            for j in neighbours[i]:
-                between = self._order(cliques[i] & cliques[j])
-                for name in clique.names:
-                    if name in between:
-                        continue
-                    joint = clique.summed(beliefs[i], self._order({name, *between}))
-                    joint = np.moveaxis(joint, self._order({name, *between}).index(name), 0)
-                    self._walk(name, joint, between, i, j, beliefs, neighbours, found)
-        return found
 
-    def _walk(
-        self,
-        name: str,
-        joint: np.ndarray,
-        between: Names,
-        i: int,
-        j: int,
-        beliefs: list,
-        neighbours: list[list[int]],
-        found: Tables,
-    ) -> None:
-        """Go from clique i to j and further, with the table of a column and what is between."""
-        clique = self._cliques[j]
-        own = clique.summed(beliefs[j], between)
+class _TwoWay:
+    """The marginals of every two columns, along the junction tree.
+
+    Attributes
+    ----------
+    tables : dict of (str, str) to ndarray
+        In one order or both.
+    """
+
+    def __init__(self, model: GraphicalModel) -> None:
+        self._beliefs = model.marginals
+        self._neighbours = {c: list(model.junction_tree.tree.neighbors(c)) for c in model.cliques}
+        self._summed = cache(lambda clique, names: self._beliefs[clique].project(names).values)
+        self.tables: Tables = {}
+        for clique in model.cliques:
+            for pair in itertools.combinations(clique, 2):
+                self.tables[pair] = self._summed(clique, pair)
+        for clique, neighbours in self._neighbours.items():
+            for neighbour in neighbours:
+                between = _common(clique, neighbour)
+                for name in set(clique) - set(between):
+                    joint = self._summed(clique, (name, *between))
+                    self._walk(name, joint, clique, neighbour)
+
+    def _walk(self, name: str, joint: np.ndarray, clique: Names, neighbour: Names) -> None:
+        """Go on to a neighbour, with the marginal of a column and what is between."""
+        between = _common(clique, neighbour)
+        own = self._summed(neighbour, between)
         given = np.zeros_like(joint)
         np.divide(joint, own, out=given, where=own > 0.0)
-        for other in clique.names:
-            if other not in between and (other, name) not in found:
-                found[name, other] = self._passed(given, between, j, (other,), beliefs)
-        for k in neighbours[j]:
-            if k != i:
-                further = self._order(set(clique.names) & set(self._cliques[k].names))
-                table = self._passed(given, between, j, further, beliefs)
-                self._walk(name, table, further, j, k, beliefs, neighbours, found)
+        for other in neighbour:
+            if other not in between and (other, name) not in self.tables:
+                self.tables[name, other] = self._passed(given, between, neighbour, (other,))
+        for further in self._neighbours[neighbour]:
+            if further != clique:
+                names = _common(neighbour, further)
+                self._walk(name, self._passed(given, between, neighbour, names), neighbour, further)
 
     def _passed(
-        self, given: np.ndarray, between: Names, j: int, further: Names, beliefs: list
+        self, given: np.ndarray, between: Names, clique: Names, further: Names
     ) -> np.ndarray:
-        """Multiply p(column | between) by what clique j has of it and of further columns."""
-        both = self._order({*between, *further})
-        table = self._cliques[j].summed(beliefs[j], both)
-        letters = {name: chr(ord("b") + i) for i, name in enumerate(both)}
-        spelt = ["".join(letters[n] for n in names) for names in (between, both, further)]
-        return np.einsum(f"a{spelt[0]},{spelt[1]}->a{spelt[2]}", given, table, optimize=True)
+        """Multiply p(column | between) by what a clique has of it and of further columns."""
+        stays, goes = (tuple(n for n in between if (n in further) is x) for x in (True, False))
+        comes = tuple(name for name in further if name not in between)
+        axes = [1 + between.index(name) for name in stays + goes]
+        given = given.transpose([*axes[: len(stays)], 0, *axes[len(stays) :]])
+        table = self._summed(clique, stays + goes + comes)
+        both = table.shape[: len(stays)]
+        passed = given.reshape(*both, given.shape[len(stays)], -1) @ table.reshape(
+            *both, -1, math.prod(table.shape[len(stays + goes) :])
+        )
+        passed = passed.reshape(*passed.shape[:-1], *table.shape[len(stays + goes) :])
+        order = stays + comes
+        return np.moveaxis(passed, len(stays), 0).transpose(
+            0, *(1 + order.index(name) for name in further)
+        )
+
+
+def _common(clique: Names, other: Names) -> Names:
+    return tuple(name for name in sorted(clique) if name in other)
+
+
+def _eliminated(lengths: Mapping[str, int], tables: Iterable[Names]) -> Iterator[tuple[str, Names]]:
+    """Yield columns in the package's order, and what is over them and all they then touch."""
+    names = list(lengths)
+    bits = {name: 1 << i for i, name in enumerate(names)}
+    sets = {sum(bits[name] for name in table) for table in tables}
+
+    @cache
+    def cells(members: int) -> int:
+        return math.prod(n for i, n in enumerate(lengths.values()) if members >> i & 1)
+
+    while bits:
+        unions = {name: _union(bit, sets) for name, bit in bits.items()}
+        name = min(bits, key=lambda name: cells(unions[name]))
+        bit = bits.pop(name)
+        clique = unions[name] | bit
+        sets = {members for members in sets if not members & bit} | {clique & ~bit}
+        yield name, tuple(n for i, n in enumerate(names) if clique >> i & 1)
 
 
 def model_size(domain: Any, cliques: list[Names]) -> float:
@@ -408,27 +386,13 @@ def model_size(domain: Any, cliques: list[Names]) -> float:
 
     The package's ``hypothetical_model_size`` makes the whole model to find out.
     """
-    bits = {name: 1 << i for i, name in enumerate(domain.attrs)}
-    lengths = [domain[name] for name in domain.attrs]
-    sets = {sum(bits[name] for name in clique) for clique in cliques}
-
-    @cache
-    def cells(members: int) -> int:
-        return math.prod(n for i, n in enumerate(lengths) if members >> i & 1)
-
-    left, eliminated = list(bits.values()), []
-    while left:
-        unions = {bit: _union(bit, sets) for bit in left}
-        bit = min(left, key=lambda bit: cells(unions[bit]))
-        eliminated.append(unions[bit] | bit)
-        left.remove(bit)
-        sets = {members for members in sets if not members & bit} | {unions[bit] & ~bit}
+    eliminated = [set(clique) for _, clique in _eliminated(domain.config, cliques)]
     largest = [
-        members
-        for i, members in enumerate(eliminated)
-        if not any(members & ~other == 0 for j, other in enumerate(eliminated) if j < i)
+        clique
+        for i, clique in enumerate(eliminated)
+        if not any(clique <= other for other in eliminated[:i])
     ]
-    return sum(map(cells, largest)) * 8 / 2**20
+    return sum(math.prod(domain[name] for name in clique) for clique in largest) * 8 / 2**20
 
 
 def _union(bit: int, sets: Iterable[int]) -> int:

@@ -1,7 +1,7 @@
 """Fit MST or AIM to one coded table and write a synthetic one. Runs in its own environment.
 
 Started by ``benchmarks/_private.py``; knows nothing of vflsynth. The package's innermost loop is
-replaced by the same one in a fifth to a thirteenth of the time (``inference.py``).
+replaced by the same one in less time (``inference.py``).
 """
 
 from __future__ import annotations
