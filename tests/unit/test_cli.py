@@ -34,8 +34,8 @@ pytestmark = pytest.mark.usefixtures("short_searches", "few_trees")
 
 SMALL = ["--set", "generator_hidden=[8]", "--set", "first_part=[8]", "--seed", "3", "--quiet"]
 COMMANDS = (
-    "fit", "sample", "evaluate", "audit", "release", "verify", "inspect", "account", "methods",
-    "mechanisms", "parties", "demo",
+    "fit", "sample", "complete", "evaluate", "audit", "release", "verify", "inspect", "account",
+    "methods", "mechanisms", "parties", "demo",
 )  # fmt: skip
 
 
@@ -680,6 +680,70 @@ def test_halves_sampled_apart_are_the_whole(folder):
         assert main(["sample", str(folder / path), *seed, *output]) == 0
     whole, *halves = (read_table(folder / f"sampled-{name}.parquet") for name in models)
     pd.testing.assert_frame_equal(pd.concat(halves, axis=1), whole)
+
+
+# complete
+
+
+def test_complete_keeps_what_is_there_and_draws_the_rest(folder, capsys):
+    """From csv, with empty cells of all kinds: whole numbers, floats, dates, labels."""
+    assert main(["sample", str(folder / "model"), "-n", "40", "--keys", "-q",
+                 "-o", str(folder / "drawn.parquet")]) == 0  # fmt: skip
+    drawn = read_table(folder / "drawn.parquet")
+    known = drawn.drop(columns="marker").astype({"count": "Int64"})
+    known.loc[::3, "count"] = pd.NA
+    known.loc[1::4, "visit"] = pd.NaT
+    known.loc[2::5, "diagnosis"] = None
+    write_table(known, folder / "known.csv")
+    command = ["complete", str(folder / "model"), str(folder / "known.csv"), "--on", "id"]
+    assert main([*command, "-o", str(folder / "completed.parquet")]) == 0
+    assert "effective draws per record" in capsys.readouterr().err
+    completed = read_table(folder / "completed.parquet")
+    assert list(completed) == ["id", "marker", "count", "visit", "diagnosis"]
+    pd.testing.assert_series_equal(completed.dtypes, drawn.dtypes[list(completed)])
+    assert not completed.isna().any(axis=None)
+    given = known.notna()
+    for name in known:
+        kept = completed.loc[given[name], name] == drawn.loc[given[name], name]
+        assert kept.all()
+
+
+def test_complete_prints_the_same_records_for_the_same_seed(folder, tmp_path, capsys):
+    write_table(pd.DataFrame({"diagnosis": ["ill", "well", None] * 5}), tmp_path / "known.csv")
+
+    def complete(*options):
+        command = ["complete", str(folder / "model"), str(tmp_path / "known.csv"), "-q"]
+        assert main([*command, *options]) == 0
+        return capsys.readouterr().out
+
+    assert complete().splitlines()[0] == '"marker","count","visit","diagnosis"'
+    assert complete() == complete()
+    assert complete("--seed", "1") == complete("--seed", "1") != complete("--seed", "2")
+
+
+@pytest.mark.parametrize(
+    ("known", "options", "code", "message"),
+    [
+        ({"height": [1.0]}, [], 2, "height"),
+        ({"diagnosis": ["sad"]}, [], 3, "column 'diagnosis': 1 rows hold values"),
+        ({"diagnosis": ["ill"]}, ["--on", "id"], 2, "has no such column"),
+        ({"diagnosis": ["ill"]}, ["--on", "diagnosis"], 2, "the model draws this column"),
+        ({"diagnosis": ["ill"]}, ["--draws", "0"], 2, "n_draws"),
+        ({"diagnosis": ["ill"]}, ["-o", "known.csv"], 2, "would be lost"),
+    ],
+)
+def test_complete_refuses(folder, tmp_path, monkeypatch, capsys, known, options, code, message):
+    monkeypatch.chdir(tmp_path)
+    write_table(pd.DataFrame(known), tmp_path / "known.csv")
+    assert main(["complete", str(folder / "model"), "known.csv", *options]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_complete_refuses_a_half(folder, tmp_path, capsys):
+    write_table(pd.DataFrame({"diagnosis": ["ill"]}), tmp_path / "known.csv")
+    half = str(folder / "halves" / "clinic")
+    assert main(["complete", half, str(tmp_path / "known.csv")]) == 2
+    assert "one party's half" in capsys.readouterr().err
 
 
 # evaluate

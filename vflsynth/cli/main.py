@@ -18,6 +18,7 @@ from vflsynth import __version__
 from vflsynth.cli import (
     account,
     audit,
+    complete,
     demo,
     doctor,
     evaluate,
@@ -46,6 +47,7 @@ One synthetic table from several organisations' columns about the same people, w
 
   vflsynth fit lab=lab.csv clinic=clinic.parquet --on patient_id --output model
   vflsynth sample model -n 5000 -o synthetic.parquet
+  vflsynth complete model clinic.csv --on patient_id -o completed.parquet
   vflsynth evaluate --real lab=lab.csv clinic=clinic.parquet --on patient_id \\
       --synthetic synthetic.parquet --target diagnosis -o report.html
   vflsynth audit model --real lab=lab.csv clinic=clinic.parquet --on patient_id -o audit.html
@@ -78,6 +80,7 @@ exit codes:
 _COMMANDS = (
     fit,
     sample,
+    complete,
     evaluate,
     audit,
     release,

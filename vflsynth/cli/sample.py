@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import shutil
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +11,12 @@ import pandas as pd
 
 from vflsynth._random import secret_from
 from vflsynth.cli.conditions import condition_of
-from vflsynth.cli.console import say
 from vflsynth.cli.models import open_model
 from vflsynth.cli.numbers import count
+from vflsynth.cli.records import print_table, say_rule_cost, write
 from vflsynth.cli.targets import add_passed, check_file
 from vflsynth.exceptions import ParameterError
-from vflsynth.frames import infers_types, write_table
+from vflsynth.frames import infers_types
 from vflsynth.models import PartyModel, draw_with_files
 from vflsynth.synthesizers import BaseSynthesizer
 
@@ -98,8 +95,8 @@ def run(options: argparse.Namespace) -> int:
             random_state=options.seed,
         )
         for name, part in parts.items():
-            _write(part, options.by_party / f"{name}.parquet")
-        _say_cost(model)
+            write(part, options.by_party / f"{name}.parquet")
+        say_rule_cost(model)
         return 0
     if isinstance(model, PartyModel):
         table = _sample_half(model, options)
@@ -107,11 +104,11 @@ def run(options: argparse.Namespace) -> int:
         table = model.sample(
             options.n, keys=options.keys, conditions=conditions, random_state=options.seed
         )
-        _say_cost(model)
+        say_rule_cost(model)
     if options.output is None:
-        _print(table)
+        print_table(table)
     else:
-        _write(table, options.output)
+        write(table, options.output)
     return 0
 
 
@@ -132,12 +129,6 @@ def _conditions(
     return dict(condition_of(text, columns) for text in options.where)
 
 
-def _say_cost(model: BaseSynthesizer) -> None:
-    """Say what the rules of a contract cost, if there are any."""
-    if (cost := model.rule_cost()) is not None:
-        logger.info("%s", cost)
-
-
 def _sample_half(half: PartyModel, options: argparse.Namespace) -> pd.DataFrame:
     if options.seed is None:
         logger.info(
@@ -146,21 +137,3 @@ def _sample_half(half: PartyModel, options: argparse.Namespace) -> pd.DataFrame:
         )
     table = draw_with_files(half, options.n, secret_from(options.seed), options.passed)
     return half.add_keys(table) if options.keys else table
-
-
-def _print(table: pd.DataFrame) -> None:
-    """Write the bytes to standard output that a file would hold."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "sample.csv"
-        write_table(table, file)
-        sys.stdout.flush()
-        with file.open("rb") as written:
-            shutil.copyfileobj(written, sys.stdout.buffer)
-
-
-def _write(table: pd.DataFrame, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        logger.info("replacing %s", path)
-    write_table(table, path)
-    say(f"{path}: {len(table):,} rows, {len(table.columns)} columns")

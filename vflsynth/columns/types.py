@@ -57,7 +57,7 @@ def with_public_types(
     }
     missing = [label for label, dtype in stated.items() if dtype is None]
     if missing:
-        proposed = {label: _proposal(frame[label].dtype) for label in missing}
+        proposed = {label: type_with_blanks(frame[label].dtype) for label in missing}
         raise PartyDataError(
             f"the public schema does not say of which types the columns {missing} are, and types "
             "that were inferred from the records are not public: one blank can change them",
@@ -91,8 +91,14 @@ def _public_index(index: pd.Index, schema: PublicSchema) -> pd.Index:
     return found
 
 
-def _proposal(dtype: Any) -> Hashable:
-    """Type that also holds blanks."""
+def type_with_blanks(dtype: Any) -> Hashable:
+    """Return the type of a column that may also hold blanks.
+
+    Examples
+    --------
+    >>> type_with_blanks(pd.Series([1, 2]).dtype)
+    'Int64'
+    """
     if isinstance(dtype, pd.CategoricalDtype):
         return "category"
     if pd.api.types.is_string_dtype(dtype) or pd.api.types.is_object_dtype(dtype):

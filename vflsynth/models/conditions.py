@@ -19,7 +19,7 @@ from vflsynth._warnings import warn_user
 from vflsynth.columns.wanted import Wanted, wanted_of
 from vflsynth.contract import Cost, Rule, all_rules
 from vflsynth.contract.given import needs_lower
-from vflsynth.exceptions import ConditionError, ParameterError, RuleError
+from vflsynth.exceptions import ConditionError, ParameterError, RuleError, UnseenValueError
 from vflsynth.models.completing import (
     are_trees,
     check_columns,
@@ -141,6 +141,7 @@ def complete_rows(
     else:
         tables, sizes = nearest_rows(halves, known, n_draws, secret, demands)
     if (lost := np.flatnonzero(sizes == 0.0)).size:
+        _check_labels(halves, known.iloc[lost])
         keeps = ", and keeps all rules of the contract" if demands.rules else ""
         raise ConditionError(
             f"no draw of the model goes with what is given of {lost.size} records{keeps}",
@@ -166,6 +167,23 @@ def _check_given(rules: Iterable[Rule], known: pd.DataFrame) -> None:
                 f"what is given of {broken.size} records breaks the rule {rule.title!r}. Fix: "
                 f"correct it, for example in rows {rows.index[broken[:5]].tolist()}"
             )
+
+
+def _check_labels(halves: Mapping[str, PartyModel], known: pd.DataFrame) -> None:
+    """Name the column in which rows that no draw resembles have what the model never draws."""
+    for party, half in halves.items():
+        for label, domain in half.domains.items():
+            if domain.labels is None or label not in known:
+                continue
+            column = known[label]
+            if (unseen := np.asarray(column.notna() & ~column.isin(list(domain.labels)))).any():
+                raise UnseenValueError(
+                    f"{unseen.sum()} rows hold values that the model does not know",
+                    fix="leave these cells empty, or give values as sampled records have them",
+                    party=party,
+                    column=label,
+                    rows=known.index[unseen][:5].tolist(),
+                )
 
 
 def _checked(

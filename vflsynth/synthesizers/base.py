@@ -366,6 +366,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         n_draws : int, default=64
             Draws per record, one of which is chosen by its weight.
         random_state : int, numpy Generator, RandomState or None, default=None
+            As in `sample`.
 
         Returns
         -------
@@ -398,7 +399,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "parties_")
         check_parameters("complete", {"n_draws": n_draws}, {"n_draws": Number(1, whole=True)})
-        secret = secret_from(random_state)
+        secret = self._next_secret(random_state)
         parts, self._cost = complete_rows(self.parties_, frame, n_draws, secret)
         return pd.concat(list(parts.values()), axis=1).set_index(frame.index)
 

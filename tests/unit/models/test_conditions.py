@@ -364,6 +364,22 @@ def test_what_a_column_cannot_hold_is_refused(kind, given, request):
         request.getfixturevalue(kind).complete(pd.DataFrame(given), random_state=0)
 
 
+@pytest.mark.parametrize("kind", ["private", "synth", "independent", "mixture", "tree"])
+def test_a_label_that_no_record_has_is_named(kind, request):
+    given = pd.DataFrame({"b": [3, 4, 5], "c": ["w", "q", None]})
+    with pytest.raises(PartyDataError, match=r"party 'two', column 'c'.* 1 rows .*in rows 1"):
+        request.getfixturevalue(kind).complete(given, random_state=0)
+
+
+def test_completing_twice_continues_the_sequence_of_fit(frames):
+    model = IndependentSynthesizer(random_state=0).fit(frames)
+    again = IndependentSynthesizer(random_state=0).fit(frames)
+    given = pd.DataFrame({"a": ["w"] * 20})
+    first, second = model.complete(given), model.complete(given)
+    pd.testing.assert_frame_equal(first, again.complete(given))
+    assert not first.equals(second)
+
+
 def test_draws_stop_when_there_are_enough_or_too_many():
     calls = []
 

@@ -1,0 +1,116 @@
+"""``vflsynth complete``: a saved model, a partly filled table -> the table with what it lacks."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vflsynth.cli.models import open_model
+from vflsynth.cli.numbers import count
+from vflsynth.cli.records import print_table, say_rule_cost, write
+from vflsynth.cli.tables import label, read
+from vflsynth.cli.targets import check_file
+from vflsynth.columns.types import type_with_blanks
+from vflsynth.exceptions import ParameterError
+from vflsynth.frames import infers_types
+from vflsynth.models import PartyModel
+
+logger = logging.getLogger("vflsynth")
+
+SUMMARY = "draw what a table lacks: columns, and missing cells"
+DESCRIPTION = """\
+Draw what a table lacks from a saved model: columns of any party, and missing cells.
+
+One record is drawn for each row of the table. What it holds comes out as it is, in the model's
+types. Without --output, the records are written to standard output as csv.
+"""
+EPILOG = """\
+examples:
+  vflsynth complete model clinic.csv --on patient_id -o completed.parquet
+  vflsynth complete model partly.parquet --draws 256 --seed 7 -o completed.csv
+
+If the table holds real records, so does the result, and no guarantee of privacy is about them.
+
+Without --seed, every call gives the same records, the first of the model's own sequence.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("model", metavar="MODEL", type=Path, help="saved by 'vflsynth fit'")
+    parser.add_argument(
+        "table", metavar="FILE", type=Path, help="some of the model's columns; cells may be empty"
+    )
+    parser.add_argument(
+        "--on", metavar="KEY", help="column that names the records: it is kept, and not modelled"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=".csv or .parquet")
+    parser.add_argument(
+        "--draws",
+        type=count,
+        default=64,
+        metavar="N",
+        help="draws per record, one of which is chosen by its weight (default: 64)",
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="other records; same seed, same records"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Complete and write."""
+    if options.output is not None:
+        infers_types(options.output)  # an unknown kind of file is an error
+        check_file("--output", options.output, [options.table])
+    model = open_model(options.model)
+    if isinstance(model, PartyModel):
+        raise ParameterError(
+            f"{options.model} is one party's half, and knows no other party's columns. "
+            "Fix: complete with the whole model"
+        )
+    dtypes = {
+        column: _written(domain.dtype)
+        for half in model.parties_.values()
+        for column, domain in half.domains.items()
+    }
+    known = read(options.table, dtypes=dtypes)
+    keys = _taken_out(known, options.on, dtypes)
+    table = model.complete(known, n_draws=options.draws, random_state=options.seed)
+    sizes = np.asarray(table.attrs["effective_sample_size"])
+    if sizes.size:
+        logger.info("effective draws per record: %.1f, median %.1f", sizes.min(), np.median(sizes))
+    say_rule_cost(model)
+    table = pd.concat([*keys, table], axis=1)
+    if options.output is None:
+        print_table(table)
+    else:
+        write(table, options.output)
+    return 0
+
+
+def _written(dtype: Any) -> Hashable:
+    """Type of a column's cells in a file without types, some of which are empty."""
+    is_category = isinstance(dtype, pd.CategoricalDtype)
+    return type_with_blanks(dtype.categories.dtype if is_category else dtype)
+
+
+def _taken_out(
+    known: pd.DataFrame, on: str | None, modelled: Iterable[Hashable]
+) -> list[pd.Series]:
+    """Take the key column out of a table."""
+    if on is None:
+        return []
+    key = label([known], on)
+    if key not in known:
+        raise ParameterError(f"--on {on}: the table has no such column")
+    if key in modelled:
+        raise ParameterError(f"--on {on}: the model draws this column; leave --on out")
+    taken = known[key]
+    del known[key]
+    return [taken]

@@ -1,0 +1,42 @@
+"""Drawn records: written to a file, or to standard output."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+
+from vflsynth.cli.console import say
+from vflsynth.frames import write_table
+from vflsynth.synthesizers import BaseSynthesizer
+
+logger = logging.getLogger("vflsynth")
+
+
+def write(table: pd.DataFrame, path: Path) -> None:
+    """Write records to a file, and say so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        logger.info("replacing %s", path)
+    write_table(table, path)
+    say(f"{path}: {len(table):,} rows, {len(table.columns)} columns")
+
+
+def print_table(table: pd.DataFrame) -> None:
+    """Write the bytes to standard output that a csv file would hold."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sample.csv"
+        write_table(table, file)
+        sys.stdout.flush()
+        with file.open("rb") as written:
+            shutil.copyfileobj(written, sys.stdout.buffer)
+
+
+def say_rule_cost(model: BaseSynthesizer) -> None:
+    """Say what the rules of a contract cost, if there are any."""
+    if (cost := model.rule_cost()) is not None:
+        logger.info("%s", cost)
