@@ -81,13 +81,7 @@ class _Elimination:
         def others(group: Iterable[int]) -> list[str]:
             return list(dict.fromkeys(n for i in group for n in tables[i] if n != name))
 
-        def work(group: tuple[int, ...]) -> int:
-            rest = [i for i in tables if i not in group]
-            return sum(len(g) * cells([name, *others(g)]) for g in (group, rest))
-
-        groups = [g for n in range(1, len(tables) + 1) for g in itertools.combinations(tables, n)]
-        first = min(groups, key=work)
-        second = tuple(i for i in tables if i not in first)
+        first, second = _two_groups(name, tables, lengths)
         common = [n for n in others(first) if n in others(second)]
         rows = [n for n in others(first) if n not in common]
         columns = [n for n in others(second) if n not in common]
@@ -125,6 +119,24 @@ class _Elimination:
         )
         for group, product, joint in zip(self._groups, self._products, joints):
             yield from zip(group, product.sums(joint))
+
+
+def _two_groups(
+    name: str, tables: Mapping[int, Names], lengths: Mapping[str, int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Part tables that have a column, so that few cells are multiplied; the second may be empty."""
+    sets = {i: frozenset(names) for i, names in tables.items()}
+    wide = [s for s in dict.fromkeys(sets.values()) if not any(s < t for t in sets.values())]
+
+    def work(group: tuple[frozenset[str], ...]) -> int:
+        rest = [s for s in wide if s not in group]
+        both = (frozenset({name}).union(*g) for g in (group, rest))
+        return sum(len(g) * math.prod(lengths[n] for n in s) for g, s in zip((group, rest), both))
+
+    groups = (g for n in range(1, len(wide) + 1) for g in itertools.combinations(wide, n))
+    best = min(groups, key=work)
+    first = tuple(i for i, s in sets.items() if any(s <= t for t in best))
+    return first, tuple(i for i in tables if i not in first)
 
 
 class _Sums:
