@@ -247,9 +247,20 @@ class PartyRun(Participant):
         return self.party.answer(kind, step)
 
     def take(self, message: Message) -> None:
-        """Act on a message from the server."""
+        """Act on a message from the server.
+
+        Raises
+        ------
+        ProtocolError
+            If nothing takes it, or not before the networks are built.
+        """
         if type(message) in self._by_message:
             super().take(message)
+        elif self.settings is None:
+            raise ProtocolError(
+                f"the server sent {type(message).__name__} before party {self.name!r} was told to "
+                "build its networks"
+            )
         else:
             self.party.take(message)
 

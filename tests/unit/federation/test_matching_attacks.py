@@ -28,6 +28,7 @@ from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import (
     BlindedKeys,
     CommonPositions,
+    DiscriminatorGradients,
     EncodedSize,
     EncodedSizes,
     Hello,
@@ -404,6 +405,18 @@ def test_what_comes_once_is_taken_once(make_trial):
             return encode(replace(reply, messages=(*reply.messages, *once)))
 
     refused(make_trial().run(Repeating), "the server sent Terms twice", ProtocolError)
+
+
+def test_gradients_before_there_are_networks_are_refused_by_name(make_trial):
+    class Early(Direct):
+        def exchange(self, data, timeout):
+            reply = decode(super().exchange(data, timeout), 1 << 28)
+            gradients = DiscriminatorGradients(SERVER, VICTIM, 0, torch.zeros(1, 4, 2))
+            told = self._name == VICTIM and any(isinstance(m, Terms) for m in reply.messages)
+            return encode(replace(reply, messages=(*reply.messages, *[gradients][:told])))
+
+    words = "DiscriminatorGradients before party 'party_1' was told to build its networks"
+    refused(make_trial().run(Early), words, ProtocolError)
 
 
 # -- a party that has the secret, and deviates ----------------------------------------------------
