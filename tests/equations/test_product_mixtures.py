@@ -237,6 +237,20 @@ def test_codes_of_numbers_are_their_scores_and_squares(kind):
         assert code[n_ordered, 2] > 0
 
 
+def test_a_state_that_hardly_any_record_has_does_not_make_all_other_codes_alike():
+    """As below the lowest number, where a public bound is lower: before, all others were near."""
+    shares = np.array([1e-6, 0.27, 0.1, 0.13, 0.1, 0.16, 0.14, 0.1])
+    for noise in (0.01, 1.0):
+        code = column_code(shares / shares.sum(), ORDERED, Detail(noise))
+        usual = column_code(shares[1:] / shares[1:].sum(), ORDERED, Detail(noise))
+
+        def spread(code, of):
+            return np.linalg.norm(code - np.average(code, axis=0, weights=of), axis=1)
+
+        far, as_usual = spread(code, shares)[1:].mean(), spread(usual, shares[1:]).mean()
+        assert far > 0.6 * as_usual
+
+
 @pytest.mark.parametrize("kind", [ORDERED, GATED])
 def test_where_noise_is_little_few_numbers_have_the_codes_of_labels(kind):
     shares = np.full(4, 0.25)

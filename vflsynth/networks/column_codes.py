@@ -33,8 +33,8 @@ _WEIGHTS = np.array([1.0, 0.6])
 _N_KNOTS = 4
 """Of a number where noise is little: most coordinates of its code."""
 
-_FIRST_KNOT = NormalDist().inv_cdf(0.02)
-"""Normal score; the last one is as far above the middle."""
+_FURTHEST = NormalDist().inv_cdf(0.98)
+"""Normal score that codes tell apart from no higher one; that of the last knot."""
 
 _SHORTEST = 1e-9
 """Of what is made as long as all others; but for a single state nothing is shorter."""
@@ -95,6 +95,9 @@ def column_code(shares: Floats, kind: int, detail: Detail) -> Codes:
 
     Numbers have the coordinates that components can differ in, normal score and square, around the
     middle of their range. What is taken out of a product by that is known from the marginals.
+    Scores stop at those of 96 % of the records: a state at an end that hardly any record has, such
+    as what a public bound allows below the lowest number, would be the longest by far, and leave
+    all others codes that are nearly equal.
 
     Where noise is little, scores do not tell which label goes with which number. Numbers of few
     values then count as labels altogether, and those of more have the weights of linear
@@ -114,7 +117,7 @@ def column_code(shares: Floats, kind: int, detail: Detail) -> Codes:
         code = _simplex(_beside(weights, len(shares)))
     else:
         ordered = torch.tensor(shares[:n_ordered] / shares[:n_ordered].sum())
-        found = score_polynomials(ordered, len(_WEIGHTS)).numpy().T
+        found = score_polynomials(ordered, len(_WEIGHTS), _FURTHEST).numpy().T
         code = _beside(found * _WEIGHTS[: found.shape[1]], len(shares))
         if not detail.is_coarse:
             code -= (code.max(0) + code.min(0)) / 2.0 if code.size else 0.0
@@ -150,7 +153,7 @@ def _knot_weights(shares: Floats) -> Floats:
     if len(shares) <= _N_KNOTS:
         return np.eye(len(shares))
     scores = normal_scores(torch.tensor(shares / shares.sum())).numpy()
-    first, last = max(_FIRST_KNOT, scores[0]), min(-_FIRST_KNOT, scores[-1])
+    first, last = max(-_FURTHEST, scores[0]), min(_FURTHEST, scores[-1])
     knots = np.linspace(first, last, _N_KNOTS)
     weights = np.stack([np.interp(scores, knots, knot) for knot in np.eye(_N_KNOTS)], 1)
     near: Floats = weights[:, weights.max(0) > 0.0]

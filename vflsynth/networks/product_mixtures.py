@@ -302,7 +302,7 @@ def fit_product_mixture(
         seen = torch.where(codes.spread(pairs), products + _PART * shift, apart)
         staged, found = search(seen, in_turn, [sure, everything]).stopped(held_out, precision)
         instead = Evidence.of(codes, precision, judged - found, held_out - found)
-        if instead.harm(everything.triu()) > _CLEARLY:
+        if instead.harm(pairs.triu()) > _CLEARLY:
             stops, judged, stages = staged, found, [sure, everything]
     evidence = Evidence.of(codes, precision, judged - apart, held_out - apart).among(pairs)
     mixture = search(products, starts, stages).after(stops).mean()

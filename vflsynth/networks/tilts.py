@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -115,7 +116,7 @@ def within_states(
     return found
 
 
-def score_polynomials(shares: Tensor, most: int) -> Tensor:
+def score_polynomials(shares: Tensor, most: int, furthest: float = math.inf) -> Tensor:
     """Return orthonormal polynomials of normal scores, shape (degree, state), by Gram-Schmidt.
 
     Parameters
@@ -124,8 +125,10 @@ def score_polynomials(shares: Tensor, most: int) -> Tensor:
         Of ordered states, adding up to 1: the weights of the inner product.
     most : int
         Highest degree; of n states there are n - 1.
+    furthest : float, default=inf
+        Scores are at most as far from 0.
     """
-    scores = normal_scores(shares)
+    scores = normal_scores(shares).clamp(-furthest, furthest)
     found = [torch.ones_like(scores)]
     for degree in range(1, min(most, len(shares) - 1) + 1):
         new = scores**degree
