@@ -130,8 +130,7 @@ def _two_groups(
 
     def work(group: tuple[frozenset[str], ...]) -> int:
         rest = [s for s in wide if s not in group]
-        both = (frozenset({name}).union(*g) for g in (group, rest))
-        return sum(len(g) * math.prod(lengths[n] for n in s) for g, s in zip((group, rest), both))
+        return sum(len(g) * math.prod(lengths[n] for n in {name}.union(*g)) for g in (group, rest))
 
     groups = (g for n in range(1, len(wide) + 1) for g in itertools.combinations(wide, n))
     best = min(groups, key=work)

@@ -414,7 +414,8 @@ class _Search:
             for step, (_, found, now) in enumerate(self._steps(stage, state)):
                 error = float((precision * (found - held_out).square()).sum(dtype=torch.float64))
                 if error < least:
-                    least, best, judged, kept = error, step, found, now
+                    least, best, judged = error, step, found
+                    kept = now[0].clone(), now[1].clone()
             stops.append(best)
             state = kept
         return stops, judged
@@ -432,7 +433,10 @@ class _Search:
     def _steps(
         self, pairs: Tensor, state: tuple[Tensor, Tensor]
     ) -> Iterator[tuple[ProductMixture, Tensor, tuple[Tensor, Tensor]]]:
-        """Yield mixtures, their products and parameters after 0, 1, 2, ... steps."""
+        """Yield mixtures, their products and parameters after 0, 1, 2, ... steps.
+
+        Parameters are those that the next step changes.
+        """
         absent = torch.where(self.marginals > 0.0, 0.0, -math.inf)
         centre = self.marginals.clamp_min(1e-6).log() + absent
         tilts, weights = (nn.Parameter(own.clone()) for own in state)
@@ -448,7 +452,7 @@ class _Search:
             mixture = ProductMixture(weights.softmax(-1), logits.softmax(-1))
             found = mixture.products(self.codes)
             now = ProductMixture(mixture.weights.detach(), mixture.shares.detach())
-            yield now, found.detach(), (tilts.detach().clone(), weights.detach().clone())
+            yield now, found.detach(), (tilts.detach(), weights.detach())
             falling = 0.5 * (1.0 + math.cos(math.pi * step / self.n_steps))
             optimiser.learning_rate = _LEARNING_RATE * (_FINAL_RATE + (1.0 - _FINAL_RATE) * falling)
             loss = (precision * (found - products).square()).sum()
