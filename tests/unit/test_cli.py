@@ -708,6 +708,20 @@ def test_complete_keeps_what_is_there_and_draws_the_rest(folder, capsys):
         assert kept.all()
 
 
+@pytest.mark.filterwarnings("default:text was read as numbers")
+def test_complete_reads_numbers_as_in_any_table(folder, tmp_path, capsys):
+    """Semicolons and decimal commas; what is no number is named with its party."""
+    command = ["complete", str(folder / "model"), str(tmp_path / "known.csv"), "-q"]
+    (tmp_path / "known.csv").write_text("marker;diagnosis\n0,25;ill\n;well\n")
+    assert main(command) == 0
+    result, messages = capsys.readouterr()
+    assert result.splitlines()[1].startswith("0.25,")
+    assert "text was read as numbers with a decimal comma: 'marker'" in messages
+    (tmp_path / "known.csv").write_text("marker,diagnosis\nhigh,ill\n")
+    assert main(command) == 3
+    assert "party 'lab', column 'marker'" in capsys.readouterr().err
+
+
 def test_complete_prints_the_same_records_for_the_same_seed(folder, tmp_path, capsys):
     write_table(pd.DataFrame({"diagnosis": ["ill", "well", None] * 5}), tmp_path / "known.csv")
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from vflsynth.cli.models import open_model
+from vflsynth.cli.models import domains_of, open_model
 from vflsynth.cli.numbers import count
-from vflsynth.cli.records import print_table, say_rule_cost, write
+from vflsynth.cli.records import say_rule_cost, write_or_print
 from vflsynth.cli.tables import label, read
 from vflsynth.cli.targets import check_file
 from vflsynth.columns.types import type_with_blanks
+from vflsynth.columns.wanted import Domain
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types
 from vflsynth.models import PartyModel
@@ -74,30 +75,30 @@ def run(options: argparse.Namespace) -> int:
             f"{options.model} is one party's half, and knows no other party's columns. "
             "Fix: complete with the whole model"
         )
-    dtypes = {
-        column: _written(domain.dtype)
-        for half in model.parties_.values()
-        for column, domain in half.domains.items()
-    }
-    known = read(options.table, dtypes=dtypes)
-    keys = _taken_out(known, options.on, dtypes)
+    domains = domains_of(model)
+    known = read(options.table, dtypes=_stated(domains))
+    keys = _taken_out(known, options.on, domains)
     table = model.complete(known, n_draws=options.draws, random_state=options.seed)
     sizes = np.asarray(table.attrs["effective_sample_size"])
     if sizes.size:
         logger.info("effective draws per record: %.1f, median %.1f", sizes.min(), np.median(sizes))
     say_rule_cost(model)
     table = pd.concat([*keys, table], axis=1)
-    if options.output is None:
-        print_table(table)
-    else:
-        write(table, options.output)
+    write_or_print(table, options.output)
     return 0
 
 
-def _written(dtype: Any) -> Hashable:
-    """Type of a column's cells in a file without types, some of which are empty."""
-    is_category = isinstance(dtype, pd.CategoricalDtype)
-    return type_with_blanks(dtype.categories.dtype if is_category else dtype)
+def _stated(domains: Mapping[Any, Domain]) -> dict[Any, Hashable]:
+    """Types of cells that a file without types does not tell: numbers are read as in any table."""
+    cells = {
+        column: of.categories.dtype if isinstance(of, pd.CategoricalDtype) else of
+        for column, of in ((column, domain.dtype) for column, domain in domains.items())
+    }
+    return {
+        column: type_with_blanks(dtype)
+        for column, dtype in cells.items()
+        if not pd.api.types.is_numeric_dtype(dtype)
+    }
 
 
 def _taken_out(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from vflsynth.columns.wanted import Domain
 from vflsynth.exceptions import ArtefactError
 from vflsynth.loading import load
 from vflsynth.models import PartyModel
@@ -22,3 +24,12 @@ def open_model(path: Path) -> BaseSynthesizer | PartyModel:
     if isinstance(found, BaseSynthesizer | PartyModel):
         return found
     raise ArtefactError(f"{path} is a saved {type(found).__name__}, which draws no records")
+
+
+def domains_of(model: BaseSynthesizer) -> dict[Any, Domain]:
+    """Return what all parties' columns can be."""
+    return {
+        column: domain
+        for half in model.parties_.values()
+        for column, domain in half.domains.items()
+    }

@@ -26,8 +26,11 @@ def write(table: pd.DataFrame, path: Path) -> None:
     say(f"{path}: {len(table):,} rows, {len(table.columns)} columns")
 
 
-def print_table(table: pd.DataFrame) -> None:
-    """Write the bytes to standard output that a csv file would hold."""
+def write_or_print(table: pd.DataFrame, path: Path | None) -> None:
+    """Write records to a file, or to standard output the bytes that a csv file would hold."""
+    if path is not None:
+        write(table, path)
+        return
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sample.csv"
         write_table(table, file)

@@ -11,9 +11,9 @@ import pandas as pd
 
 from vflsynth._random import secret_from
 from vflsynth.cli.conditions import condition_of
-from vflsynth.cli.models import open_model
+from vflsynth.cli.models import domains_of, open_model
 from vflsynth.cli.numbers import count
-from vflsynth.cli.records import print_table, say_rule_cost, write
+from vflsynth.cli.records import say_rule_cost, write, write_or_print
 from vflsynth.cli.targets import add_passed, check_file
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types
@@ -105,10 +105,7 @@ def run(options: argparse.Namespace) -> int:
             options.n, keys=options.keys, conditions=conditions, random_state=options.seed
         )
         say_rule_cost(model)
-    if options.output is None:
-        print_table(table)
-    else:
-        write(table, options.output)
+    write_or_print(table, options.output)
     return 0
 
 
@@ -123,9 +120,7 @@ def _conditions(
             f"{options.model} is one party's half: --where would choose among its rows alone, "
             "which then belong to no other party's. Fix: sample from the whole model"
         )
-    columns = {
-        label: domain for half in model.parties_.values() for label, domain in half.domains.items()
-    }
+    columns = domains_of(model)
     return dict(condition_of(text, columns) for text in options.where)
 
 
