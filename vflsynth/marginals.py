@@ -17,8 +17,9 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from vflsynth.columns import OutputSpan
+from vflsynth.columns.encoders.base import Encoder
+from vflsynth.columns.encoders.quantile import NormalScores
 from vflsynth.columns.levels import TwoPartCode
-from vflsynth.columns.scaling import NormalScores
 
 Floats = npt.NDArray[np.float64]
 
@@ -84,7 +85,7 @@ class Marginal:
             ordinary = block[:, 0] > 0.5
         quantiles = None
         if value is not None:
-            quantiles = NormalScores.fit(np.sort(matrix[ordinary, value].astype(np.float64)))
+            quantiles = NormalScores().fit(np.sort(matrix[ordinary, value].astype(np.float64)))
         return cls(value, None if state is None else state.start, shares, quantiles)
 
     def scores(self, matrix: npt.NDArray[np.float32]) -> Floats:
@@ -150,9 +151,17 @@ class Marginal:
             content["value"],
             content["first_state"],
             list(content["probabilities"]),
-            None if quantiles is None else NormalScores(**quantiles),
+            None if quantiles is None else _normal_scores(quantiles),
             None if sizes is None else TwoPartCode(tuple(sizes)),
         )
+
+
+def _normal_scores(content: Mapping[str, Any]) -> NormalScores:
+    encoder = Encoder.from_dict(content)
+    if not isinstance(encoder, NormalScores):
+        raise ValueError("quantiles are normal scores")
+    encoder.check_learned()
+    return encoder
 
 
 def fit_marginals(

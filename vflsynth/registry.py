@@ -32,6 +32,7 @@ OWN_MODULES = {
     "classifiers": ("vflsynth.splitdefense",),
     "regressors": ("vflsynth.splitdefense",),
     "column_kinds": ("vflsynth.columns",),
+    "encoders": ("vflsynth.columns",),
     "mechanisms": ("vflsynth.mechanisms",),
     "protections": ("vflsynth.splitdefense",),
     "metrics": ("vflsynth.evaluation",),
@@ -49,6 +50,7 @@ before it is asked for. "parameters" are other objects that a parameter may hold
 
 _SHORT_NAMES = {
     "column_kinds": "kind",
+    "encoders": "name",
     "mechanisms": "name",
     "metrics": "name",
     "statistics": "name",

@@ -32,6 +32,7 @@ from vflsynth.exceptions import (
 )
 from vflsynth.privacy.discovery import Discovery
 from vflsynth.privacy.encoding import PublicEncoding
+from vflsynth.registry import Members
 from vflsynth.testing import column_kind_checks, parametrize_with_checks
 from vflsynth.testing.columns import (
     check_matrix,
@@ -142,7 +143,7 @@ def _zoo() -> dict[str, pd.Series]:
 
 
 ZOO = _zoo()
-SCALINGS = ["auto", "standard", "quantile", "ranks"]
+SCALINGS = sorted(Members("encoders"))
 
 
 def round_trip(frame: pd.DataFrame, **parameters: object) -> TableTransformer:
@@ -262,7 +263,7 @@ def public(
         schema or PublicSchema(dtypes="given"), 16, noise_std, discovery, kinds or {}
     )
     histograms = encoding.histograms("lab", frame, torch.Generator().manual_seed(0))
-    return TableTransformer.from_histograms(frame, histograms, kinds=kinds, party="lab")
+    return TableTransformer.from_histograms(frame, histograms, TableTransformer(kinds), party="lab")
 
 
 def stated(column: pd.Series) -> PublicSchema:

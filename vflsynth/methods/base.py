@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import pandas as pd
 import torch
-from sklearn.base import clone
 from torch import Tensor
 
 from vflsynth._random import RandomStreams, derive
@@ -252,16 +251,19 @@ class Method(ABC):
         if not self.is_private:
             return FromRecords(template)
         check_public(template)
+        privacy: Any = self.privacy
         encoding = PublicEncoding.of(
-            clone(self.privacy).set_params(public_schema=schema),
             self.private_plan.histogram_noise_multiplier,
             columns,
+            relation=privacy.relation,
+            delta=privacy.delta,
+            schema=schema,
+            n_bins=privacy.n_bins,
             kinds=template.kinds,
             spikes=self.models_states,
         )
-        assert self.privacy is not None, "it is private"
-        delta = None if self.privacy.large_delta else self.privacy.delta
-        return FromPublicKnowledge(encoding, delta, self.noise)
+        delta = None if privacy.large_delta else privacy.delta
+        return FromPublicKnowledge(encoding, template, delta, self.noise)
 
     # -- when tables are encoded ------------------------------------------------------------------
 

@@ -170,5 +170,4 @@ def encoded_bins(histogram: NoisyHistogram) -> Tensor | None:
     if not isinstance(histogram.cells, Bins):
         return None
     mean, std = histogram.mean_and_std()
-    ends = np.stack([histogram.cells.lows, histogram.cells.highs])
-    return torch.tensor((ends - mean) / std)
+    return torch.tensor((np.stack([*histogram.bent_bins()]) - mean) / std)

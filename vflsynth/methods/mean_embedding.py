@@ -124,8 +124,13 @@ class MeanEmbeddingMethod(Method):
     def largest_count(self) -> float:
         """Of a published histogram, with all the noise that there is room for."""
         assert self.privacy is not None
-        multiplier = self.embedding.histogram_noise_multiplier
-        noise_std = PublicEncoding.of(self.privacy, multiplier, self.columns).noise_std
+        assert self.privacy.delta is not None, "its check requires one"
+        noise_std = PublicEncoding.of(
+            self.embedding.histogram_noise_multiplier,
+            self.columns,
+            relation=self.privacy.relation,
+            delta=self.privacy.delta,
+        ).noise_std
         assert noise_std is not None, "the mechanism has a round of histograms"
         return largest_count(self.n_records, noise_std)
 

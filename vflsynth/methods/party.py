@@ -94,6 +94,8 @@ class FromPublicKnowledge:
     Parameters
     ----------
     encoding : PublicEncoding
+    template : TableTransformer
+        With the kinds and encoders that users declared.
     delta : float, optional
         Of the run. Default: whatever it is, somebody insists on it.
     noise : torch.Generator, optional
@@ -101,6 +103,7 @@ class FromPublicKnowledge:
     """
 
     encoding: PublicEncoding
+    template: TableTransformer
     delta: float | None = None
     noise: torch.Generator | None = None
 
@@ -115,8 +118,7 @@ class FromPublicKnowledge:
         histograms = self.encoding.histograms(party, matched, self.noise)
         if self.delta is not None and self.encoding.noise_std is not None:
             _warn_of_delta(party, list(histograms.values()), self.delta)
-        kinds = self.encoding.kinds
-        return TableTransformer.from_histograms(matched, histograms, kinds=kinds, party=party)
+        return TableTransformer.from_histograms(matched, histograms, self.template, party=party)
 
 
 def _warn_of_delta(party: str, published: Sequence[NoisyHistogram], delta: float) -> None:

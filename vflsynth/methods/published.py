@@ -29,7 +29,7 @@ def published_histograms(
 ) -> NoisyHistograms:
     """Make a party's message of the histograms that its encoding was made of."""
     histograms = list(transformer.histograms_.values())
-    ends = [h.cells.in_unit_interval() for h in histograms if isinstance(h.cells, Bins)]
+    ends = [h.in_unit_interval() for h in histograms if isinstance(h.cells, Bins)]
     lows, highs = np.concatenate([np.zeros((2, 0)), *map(np.stack, ends)], axis=1)
     return NoisyHistograms(
         party,

@@ -123,7 +123,9 @@ def test_everything_together_spends_the_budget_and_no_more(mechanism, relation):
     assert "9 columns" not in str(plan.ledger)
 
     # What parties add is what the ledger says.
-    encoding = PublicEncoding.of(privacy, plan.histogram_noise_multiplier, COLUMNS)
+    encoding = PublicEncoding.of(
+        plan.histogram_noise_multiplier, COLUMNS, relation=privacy.relation, delta=1e-4
+    )
     stds = {r.released.split(" of ")[0]: r.noise_std for r in releases_in(plan.ledger.event)}
     assert encoding.discovery.noise_std == pytest.approx(stds["ranges or categories"])
     failing = sum(r.failure_probability for r in releases_in(plan.ledger.event))
@@ -305,9 +307,10 @@ def test_nothing_is_released_that_the_noise_was_not_calibrated_for():
     privacy = MeanEmbedding(epsilon=3.0, delta=1e-4)
     frame = pd.DataFrame({"yes": [0, 1] * 20})
     counts = count_columns({"lab": frame}, None, None, {"yes": "boolean"})
-    paid = PublicEncoding.of(privacy, 1.0, counts, kinds={"yes": "boolean"})
+    terms = {"relation": privacy.relation, "delta": privacy.delta}
+    paid = PublicEncoding.of(1.0, counts, kinds={"yes": "boolean"}, **terms)
     assert paid.histograms("lab", frame)["yes"].column == Categories((0, 1))
-    forgotten = PublicEncoding.of(privacy, 1.0, counts)
+    forgotten = PublicEncoding.of(1.0, counts, **terms)
     with pytest.raises(PrivacyBudgetError, match="'lab' would release 1 columns, 1 of which"):
         forgotten.histograms("lab", frame)
     with pytest.raises(PrivacyBudgetError, match="2 columns"):
