@@ -227,7 +227,8 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         return {
             "kind": self.kind,
             "parameters": {
-                name: scalar_to_json(value) for name, value in self._saved_parameters().items()
+                name: self._write_parameter(value)
+                for name, value in self._saved_parameters().items()
             },
             "name": scalar_to_json(self.name_),
             "dtype": dtype_to_json(self.dtype_),
@@ -322,6 +323,10 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
     def _saved_parameters(self) -> dict[str, Any]:
         """Return the parameters that are saved besides what was learned."""
         return dict(self.get_params(deep=False))
+
+    def _write_parameter(self, value: Any) -> Any:
+        """Return a parameter as JSON has it."""
+        return scalar_to_json(value)
 
     @classmethod
     def _read_parameters(cls, content: Mapping[str, Any]) -> Mapping[str, Any]:

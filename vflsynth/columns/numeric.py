@@ -40,6 +40,7 @@ from vflsynth.columns.base import (
     from_one_hot,
     one_hot,
 )
+from vflsynth.columns.codec import scalar_to_json
 from vflsynth.columns.encoders.base import (
     Encoder,
     encoder_from_json,
@@ -413,8 +414,8 @@ class NumericTransformer(ColumnTransformer):
                 rows=np.flatnonzero(unseen)[:5].tolist(),
             )
 
-    def _saved_parameters(self) -> dict[str, Any]:
-        return super()._saved_parameters() | {"encoder": encoder_to_json(self.encoder)}
+    def _write_parameter(self, value: Any) -> Any:
+        return encoder_to_json(value) if isinstance(value, Encoder) else scalar_to_json(value)
 
     @classmethod
     def _read_parameters(cls, content: Mapping[str, Any]) -> dict[str, Any]:
