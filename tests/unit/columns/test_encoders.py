@@ -1,9 +1,14 @@
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import norm, rankdata
 
-from vflsynth.columns import NormalScores, Standardizer
+from vflsynth import DPLTSynthesizer, TableTransformer, VFLGANSynthesizer
+from vflsynth.columns import Bounds, Log, NoisyHistogram, NormalScores, PublicSchema, Standardizer
+from vflsynth.columns.bins import Bins
 from vflsynth.columns.encoders.base import Encoder, encoder_of
+from vflsynth.exceptions import ColumnKindError, ParameterError
+from vflsynth.mechanisms import MeanEmbedding
 from vflsynth.registry import Members
 
 RNG = np.random.default_rng(0)
@@ -78,3 +83,88 @@ def test_impossible_standardizers_are_refused(values: tuple) -> None:
 def test_impossible_normal_scores_are_refused(knots: list, scores: list) -> None:
     with pytest.raises(ValueError, match="rise together"):
         read(NormalScores, knots_=knots, scores_=scores)
+
+
+INCOME = pd.DataFrame(
+    {
+        "income": np.random.default_rng(0).lognormal(10.0, 1.5, 500).round(2),
+        "age": np.random.default_rng(1).integers(18, 90, 500),
+        "job": np.random.default_rng(2).choice(["nurse", "cook"], 500),
+    }
+)
+
+
+def test_one_column_has_its_logarithms_standardised() -> None:
+    table = TableTransformer(encoders={"income": Log()}, continuous="standard").fit(INCOME)
+    bent = np.log1p(INCOME["income"])
+    expected = (bent - bent.mean()) / bent.std(ddof=1)
+    matrix = table.transform(INCOME)
+    np.testing.assert_allclose(matrix[:, 0], expected, rtol=1e-6, atol=1e-6)
+    plain = TableTransformer(continuous="standard").fit(INCOME).transform(INCOME)
+    np.testing.assert_array_equal(matrix[:, 1:], plain[:, 1:])
+    pd.testing.assert_frame_equal(table.inverse_transform(matrix), INCOME)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "UInt32", "float32", "Float64"])
+def test_logarithms_are_those_of_the_numbers_whatever_the_type_counts_from(dtype: str) -> None:
+    numbers = pd.Series([-1000, -50, 0, 50, 100, 5000][1 if dtype != "UInt32" else 2 :]).abs()
+    frame = pd.DataFrame({"x": numbers.astype(dtype)})
+    encoder = Log(linear=10.0)
+    table = TableTransformer({"x": "continuous"}, encoders={"x": encoder}, spike_share=None)
+    scaled = table.fit(frame).transform(frame)[:, 0]
+    bent = np.log1p(numbers / 10.0)
+    np.testing.assert_allclose(scaled, (bent - bent.mean()) / bent.std(ddof=1), rtol=1e-5)
+
+
+def test_published_histograms_tell_the_logarithms_mean_and_standard_deviation() -> None:
+    """Of numbers that are spread evenly along the curve within bins, against a large sample."""
+    counts = np.array([10.0, 40.0, 30.0, 0.0])
+    edges = np.array([0.0, 10.0, 100.0, 5000.0])
+    bins = Bins(Bounds(0, 5000), edges[:-1], edges[1:])
+    histogram = NoisyHistogram(Bounds(0, 5000), counts, 0.0, bins, curve=Log())
+    rng = np.random.default_rng(0)
+    bent = np.log1p(edges)
+    bin_of = rng.choice(3, 400_000, p=counts[:3] / counts.sum())
+    sample = rng.uniform(bent[bin_of], bent[bin_of + 1])
+    mean, std = histogram.mean_and_std()
+    assert mean == pytest.approx(sample.mean(), abs=0.01)
+    assert std == pytest.approx(sample.std(), abs=0.01)
+
+
+@pytest.mark.parametrize("estimator", [VFLGANSynthesizer, DPLTSynthesizer])
+def test_a_private_fit_has_logarithms_of_one_column(estimator: type) -> None:
+    schema = PublicSchema(
+        {"income": (0, 1e6), "age": (0, 120)}, {"job": ["nurse", "cook"]}, dtypes="given"
+    )
+    (mechanism, *_) = [kind for kind in estimator.methods if kind is not None]
+    mechanism = MeanEmbedding if estimator is VFLGANSynthesizer else mechanism
+    few = {"epochs": 1} if estimator is VFLGANSynthesizer else {}
+    synth = estimator(
+        privacy=mechanism(noise_multiplier=1.0, delta=1e-5, public_schema=schema),
+        transformer=TableTransformer(encoders={"income": "log"}),
+        random_state=0,
+        **few,
+    ).fit({"tax": INCOME[["income"]], "clinic": INCOME[["age", "job"]]})
+    encoding = synth.parties_["tax"].transformer
+    histogram = encoding.histograms_["income"]
+    assert histogram.curve == Log()
+    mean, std = histogram.mean_and_std()
+    score = encoding.transform(pd.DataFrame({"income": [50_000.0]}))[0, 0]
+    assert score == pytest.approx((np.log1p(50_000.0) - mean) / std, rel=1e-6)
+    drawn = synth.sample(2000)["income"]
+    assert 0.2 < drawn.median() / INCOME["income"].median() < 5.0
+
+
+@pytest.mark.parametrize(
+    ("encoders", "words"),
+    [
+        ({"job": "log"}, r"column 'job'.*kind 'categorical' have none.*Fix"),
+        ({"wage": "log"}, r"column 'wage'.*no such column.*Fix: use one of"),
+        ({"income": "logs"}, r"encoders\['income'\] must be one of .*'log'.*got 'logs'"),
+        ({"income": Log(-1.0)}, r"Log: linear must be a number > 0, got -1.0"),
+        (["income"], "encoders must map column labels"),
+    ],
+)
+def test_an_encoder_that_cannot_be_is_refused_by_name(encoders: object, words: str) -> None:
+    with pytest.raises((ColumnKindError, ParameterError), match=words):
+        TableTransformer(encoders=encoders).fit(INCOME)

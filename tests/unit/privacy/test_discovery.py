@@ -14,7 +14,8 @@ from scipy.stats import norm
 
 from vflsynth import DPLTSynthesizer, VFLGANSynthesizer, WGANGPSynthesizer
 from vflsynth.columns import Bounds, Categories, column_kind
-from vflsynth.columns.kinds import public_columns
+from vflsynth.columns.base import ColumnTransformer
+from vflsynth.columns.kinds import TRANSFORMERS, public_columns
 from vflsynth.exceptions import (
     ColumnKindError,
     ParameterError,
@@ -300,6 +301,29 @@ def test_kinds_say_what_has_to_be_discovered():
     schema = PublicSchema(dtypes="given", bounds={"code": (0, 99)})
     with pytest.raises(ColumnKindError, match=r"party 'lab', column 'code'.*bounds.*Fix: list"):
         count_columns(table, "id", schema, {"code": "categorical"})
+
+
+def test_a_kind_that_cannot_be_discovered_is_refused_before_anything_is_released(monkeypatch):
+    """Its `public_column` may return None, as that of kinds with labels or ranges may."""
+
+    class Own(ColumnTransformer):
+        kind = "own"
+
+        @classmethod
+        def public_column(cls, name, dtype, listed):
+            return listed
+
+    monkeypatch.setattr("vflsynth.columns.kinds.TRANSFORMERS", {**TRANSFORMERS, "own": Own})
+    table = pd.DataFrame({"age": [30.0, 40.0] * 20, "gene": [1.0, 2.0] * 20})
+    words = r"party 'lab', column 'gene'.*kind 'own'.*Fix: give it public bounds or categories"
+    with pytest.raises(ColumnKindError, match=words):
+        count_columns({"lab": table}, None, None, {"gene": "own"})
+    encoding = PublicEncoding(NOBODY, 16, 1.0, Discovery(1.0, 5.0), {"gene": "own"})
+    released = []
+    monkeypatch.setattr("vflsynth.privacy.encoding.discover_column", released.append)
+    with pytest.raises(ColumnKindError, match=words):
+        encoding.histograms("lab", table)
+    assert not released
 
 
 def test_nothing_is_released_that_the_noise_was_not_calibrated_for():
