@@ -28,11 +28,12 @@ logger = logging.getLogger("vflsynth")
 C = TypeVar("C", bound=type)
 
 OWN_MODULES = {
-    "synthesizers": ("vflsynth.synthesizers",),
+    "synthesizers": ("vflsynth.methods",),
     "classifiers": ("vflsynth.splitdefense",),
     "regressors": ("vflsynth.splitdefense",),
     "column_kinds": ("vflsynth.columns",),
-    "mechanisms": ("vflsynth.mechanisms",),
+    "mechanisms": ("vflsynth.mechanisms", "vflsynth.methods"),
+    "samplers": ("vflsynth.methods",),
     "protections": ("vflsynth.splitdefense",),
     "metrics": ("vflsynth.evaluation",),
     "statistics": ("vflsynth.adversary",),
@@ -50,6 +51,7 @@ before it is asked for. "parameters" are other objects that a parameter may hold
 _SHORT_NAMES = {
     "column_kinds": "kind",
     "mechanisms": "name",
+    "samplers": "kind",
     "metrics": "name",
     "statistics": "name",
     "adversaries": "name",

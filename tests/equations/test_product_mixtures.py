@@ -10,15 +10,14 @@ import pandas as pd
 import pytest
 import torch
 
-from vflsynth import MixtureSynthesizer
+from vflsynth import MixtureSynthesizer, PairwiseTables
 from vflsynth.exceptions import ProtocolError
-from vflsynth.mechanisms import PairwiseTables
-from vflsynth.methods import pairwise as method
-from vflsynth.methods.pairwise_party import PairwiseParty
-from vflsynth.methods.pairwise_server import PairwiseServer
-from vflsynth.methods.products import ProductTerms
-from vflsynth.networks.column_codes import CODE_NORM, Detail, column_code
-from vflsynth.networks.product_mixtures import (
+from vflsynth.learning.products import ProductTerms
+from vflsynth.methods.pairwise import method
+from vflsynth.methods.pairwise.column_codes import CODE_NORM, Detail, column_code
+from vflsynth.methods.pairwise.messages import ColumnTables, StateCodes
+from vflsynth.methods.pairwise.party import PairwiseParty
+from vflsynth.methods.pairwise.product_mixtures import (
     Evidence,
     ProductMixture,
     StackedCodes,
@@ -27,7 +26,8 @@ from vflsynth.networks.product_mixtures import (
     surely_related,
     without_relations,
 )
-from vflsynth.networks.tilts import (
+from vflsynth.methods.pairwise.server import PairwiseServer
+from vflsynth.methods.pairwise.tilts import (
     CATEGORIES,
     GATED,
     ORDERED,
@@ -39,7 +39,6 @@ from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.histograms import product_sensitivity
 from vflsynth.privacy.secure_sums import unit_grid
-from vflsynth.protocol.messages import ColumnTables, StateCodes
 from vflsynth.secure import Arithmetic
 
 SIZES = (3, 4, 2)
