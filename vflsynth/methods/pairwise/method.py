@@ -28,10 +28,7 @@ from vflsynth.protocol import SERVER, Channel, Schedule
 from vflsynth.secure import MOST_STATES, Codebook
 
 _FINER = 4
-"""So many times as many states numbers have where noise is little, if there are bytes for them."""
-
-_MOST_TAGS = 10_000_000
-"""Of the states of other parties' columns, one of 8 bytes for each record, that a party sends."""
+"""So many times as many states numbers have at most where noise is little."""
 
 
 class PublishPairs(Algorithm):
@@ -99,11 +96,8 @@ class PairwiseMethod(Method):
 
     @property
     def n_fine(self) -> int:
-        """Most states of a column of numbers where noise is little: a public number."""
-        n_states, own = self.parameters.n_states, self.n_columns
-        others = sum(own.values()) - min(own.values())
-        tags = _MOST_TAGS // max(1, self.n_records * others) - 2  # and two of what no state is
-        return int(min(max(n_states, tags), _FINER * n_states, MOST_STATES))
+        """Most states of a column of numbers where noise is little, whatever there is: public."""
+        return int(min(_FINER * self.parameters.n_states, MOST_STATES))
 
     @property
     def width(self) -> int:
@@ -153,6 +147,7 @@ class PairwiseMethod(Method):
             self.parameters.n_states,
             self.n_fine,
             self.parameters.n_labels,
+            self.n_columns,
             self.n_components,
             self.grid,
             self.terms,

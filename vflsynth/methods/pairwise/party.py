@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations, islice
 
 import numpy as np
@@ -24,6 +25,9 @@ from vflsynth.privacy.contingency import exact_tables
 from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, answers, takes
 from vflsynth.secure import Codebook
+
+_MOST_TAGS = 10_000_000
+"""Of the states of other parties' columns, one of 8 bytes for each record, that a party sends."""
 
 _SINGLE_VALUES = 0.9
 """Share of a column of few values: noise may have merged rare ones."""
@@ -59,6 +63,7 @@ class PairwiseParty(ProductsParty):
         n_states: int,
         n_fine: int,
         n_labels: int,
+        n_columns: Mapping[str, int],
         n_components: int,
         grid: Grid | None,
         terms: ProductTerms | None,
@@ -72,6 +77,7 @@ class PairwiseParty(ProductsParty):
         n_states, n_fine, n_labels : int
             Most states of a column of numbers, of one where noise is little, and of one of
             categories, missing values not included.
+        n_columns : mapping of party name to int
         n_components : int
             Of the mixture that the server will send.
         grid : Grid, optional
@@ -86,7 +92,9 @@ class PairwiseParty(ProductsParty):
         histograms = list(self.transformer.histograms_.values())
         self._n_records = estimate_n_records(h.counts for h in histograms)
         detail = detail_of(grid, self._n_records)
-        most = n_fine if detail.is_fine else n_states
+        most = n_states
+        if detail.is_fine:
+            most = min(max(n_states, affordable_states(n_columns, self._n_records)), n_fine)
         discrete, codes = discretised(self.matched(), self.transformer.histograms_, most, n_labels)
         self.cells = [column.cells[:, column.encoded] for column in discrete]
         self._sizes = [len(column.cells) for column in discrete]
@@ -196,6 +204,19 @@ class PairwiseParty(ProductsParty):
 def detail_of(grid: Grid | None, n_records: float) -> Detail:
     """Return what codes can tell with the noise of sums of so many records' products."""
     return Detail(0.0 if grid is None else grid.noise_std / (n_records * CODE_NORM**2))
+
+
+def affordable_states(n_columns: Mapping[str, int], n_records: float) -> int:
+    """Return how many states a column may have for messages to stay small.
+
+    Parameters
+    ----------
+    n_columns : mapping of party name to int
+    n_records : float
+        By published histograms: states are in the saved model, and the true number must not be.
+    """
+    others = sum(n_columns.values()) - min(n_columns.values())
+    return int(_MOST_TAGS / max(1.0, n_records * others)) - 2  # and two of what no state is
 
 
 def state_shares(column: DiscreteColumn, cells: Floats, missing: float) -> Floats:
