@@ -40,6 +40,7 @@ from vflsynth.frames import AlignmentReport, check_party_frames
 from vflsynth.learning import Method
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
 from vflsynth.methods.combinations import check_combination
+from vflsynth.methods.parameters import document, rules_of
 from vflsynth.models import PartyModel, complete_rows, sample_given, sample_parties
 from vflsynth.parameters import parameters_from_json, parameters_to_json
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
@@ -95,6 +96,10 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     interrupted_: bool
     transcript_: pd.DataFrame | None
     privacy_ledger_: PrivacyLedger | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        document(cls)
 
     # -- fitting ---------------------------------------------------------------------------------
 
@@ -152,7 +157,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         ParameterError
             If a parameter is out of range, or does not go with another.
         """
-        check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
+        rules = rules_of(type(self), self._rules)
+        check_parameters(type(self).__name__, self.get_params(deep=False), rules)
         check_combination(self)
         kind, privacy = None if self.privacy is None else type(self.privacy), self.privacy
         if self.contract is not None and isinstance(privacy, HistogramMechanism):

@@ -75,51 +75,29 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     weight_average : float, default=0.998
         Decay per step of an exponential average of the weights, which is what is looked at and
         kept. 0 uses the weights themselves.
-    column_kinds : mapping, optional
-        Column label to kind, over all parties. Default: inferred.
-    contract : Contract, optional
-        What is modelled, what may come out and which rules hold in every sampled row, see
-        `vflsynth.contract`.
+    {column_kinds, contract}
     transformer : TableTransformer, optional
         Cloned for every party. Default: numbers by ranks (`vflsynth.columns.scaling.Ranks`); values
         of at least 300 records and one in a hundred, and all values of columns that have at most
         60 and 300 records for each on average, are states.
-    device : str, default="auto"
-        "auto" takes a GPU when there is one; else a torch device.
-    random_state : int, numpy Generator, RandomState or None, default=None
-        Seeds everything; on one CPU the same integer gives the same bytes.
-    verbose : int, default=1
-        0 shows no progress bar.
+    {device, random_state, verbose}
     privacy : Mechanism, optional
-        Differential privacy (Notes): `DPSGD` of `vflsynth.mechanisms`, with
-        ``protocol="one_message"``. Nothing is held out then: `dropout`, `patience`,
-        `bits_per_record` and `context_dim` have no effect and are refused if they are not the
-        default.
+        Differential privacy (Notes): `DPSGD`, with ``protocol="one_message"``. Nothing is held
+        out then.
+        {no effect}
 
     Attributes
     ----------
     parties_ : dict of str to PartyModel
         Each party's half of the model. A later party's half draws given what the halves of earlier
         ones pass on of their synthetic rows, see `PartyModel.pass_on`.
-    alignment_ : AlignmentReport
-        Matched, dropped and duplicated records per party.
+    {alignment_}
     history_ : DataFrame
         One row per epoch: mean log-likelihood per record, in nats, of every party's columns over
         training and over held-out records (``log_likelihood_*``, ``held_out_*``), the sum of the
         latter over parties (``held_out``), ``seconds``, and which epoch was the last to be
         ``chosen`` by some party. With `privacy` no likelihoods.
-    settings_ : dict
-        Sizes and rates after defaults were filled in.
-    device_ : str
-        Where it was trained.
-    interrupted_ : bool
-        Whether Ctrl-C ended training early.
-    transcript_ : DataFrame or None
-        Messages and bytes per boundary, if ``fit(transcript=True)``; with "bounded" the bound is
-        printed with the contexts.
-    privacy_ledger_ : PrivacyLedger or None
-        What was released, what it cost and what it does not cover; print it. None without
-        `privacy`.
+    {settings_, device_, interrupted_, transcript_, privacy_ledger_}
 
     Notes
     -----
@@ -175,11 +153,8 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         "hidden": Optional(Number(1, whole=True)),
         "dropout": Optional(Number(0, 1, closed=(True, False))),
         "batch_size": Optional(Number(1, whole=True)),
-        "epochs": Optional(Number(1, whole=True)),
         "patience": Number(1, whole=True),
-        "learning_rate": Number(0, closed=(False, True)),
         "weight_average": Number(0, 1, closed=(True, False)),
-        "verbose": Number(0, whole=True),
     }
 
     def __init__(

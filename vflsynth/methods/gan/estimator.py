@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal, Self
 
 import numpy.typing as npt
 from torch import nn
 
 from vflsynth._random import RandomState, secret_from
-from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes
 from vflsynth.exceptions import ParameterError
 from vflsynth.methods.combinations import check_combination
 from vflsynth.methods.synthesizer import PartyFrames
@@ -19,27 +18,6 @@ from vflsynth.networks.layers import one_replica
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, Options
 
-_POSITIVE = Number(0, closed=(False, True))
-RULES: dict[str, Rule] = {
-    "latent_dim": Optional(Number(1, whole=True)),
-    "generator_hidden": Optional(Sizes()),
-    "bias": Choice((True, False)),
-    "batch_norm_eps": Optional(_POSITIVE),
-    "gumbel_temperature": _POSITIVE,
-    "gradient_penalty_weight": Number(0),
-    "discriminator_steps": Number(1, whole=True),
-    "batch_size": Optional(Number(2, whole=True)),
-    "epochs": Optional(Number(1, whole=True)),
-    "learning_rate": _POSITIVE,
-    "betas": Pair(Number(0, 1, closed=(True, False))),
-    "generator_average": Number(0, 1, closed=(True, False)),
-    "model_selection": Choice(("best", "last")),
-    "evaluate_every": Number(1, whole=True),
-    "calibrate_marginals": Choice((True, False)),
-    "memory_limit": Optional(_POSITIVE),
-    "verbose": Number(0, whole=True),
-}
-
 
 class GANSynthesizer(TrainedSynthesizer):
     """Base of the GANs: parameters they share, fitting one or many models.
@@ -47,8 +25,6 @@ class GANSynthesizer(TrainedSynthesizer):
     Subclasses document the parameters, add their own with rules for them, and say which method they
     have.
     """
-
-    _rules: ClassVar[Mapping[str, Rule]] = RULES
 
     latent_dim: int | None
     generator_hidden: Sequence[int] | None

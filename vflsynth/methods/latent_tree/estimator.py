@@ -37,17 +37,13 @@ class DPLTSynthesizer(BaseSynthesizer):
         categories share one.
     n_latent_states : int, default=8
         States of a latent attribute.
-    column_kinds, contract, transformer
-        As of `VFLGANSynthesizer`.
+    {column_kinds, contract, transformer}
     random_state : int, numpy Generator, RandomState or None, default=None
         Seeds the samples and the starts of expectation maximisation; never the noise.
 
     Attributes
     ----------
-    parties_ : dict of str to PartyModel
-        Each party's half of the model.
-    alignment_ : AlignmentReport
-        Matched, dropped and duplicated records per party.
+    {parties_, alignment_}
     history_ : DataFrame
         Empty: nothing is trained.
     settings_ : dict
@@ -56,8 +52,7 @@ class DPLTSynthesizer(BaseSynthesizer):
         ``"cpu"``.
     interrupted_ : bool
         False.
-    transcript_ : DataFrame or None
-        Messages and bytes per boundary, if ``fit(transcript=True)``.
+    {transcript_}
     privacy_ledger_ : PrivacyLedger
         What was released, what it cost and what it does not cover; print it.
 

@@ -23,13 +23,7 @@ class IndependentSynthesizer(BaseSynthesizer):
 
     Parameters
     ----------
-    column_kinds : mapping, optional
-        Column label to kind, over all parties. Default: inferred.
-    contract : Contract, optional
-        What is modelled, what may come out and which rules hold in every sampled row, see
-        `vflsynth.contract`.
-    transformer : TableTransformer, optional
-        Cloned for every party. Default: ``TableTransformer()``.
+    {column_kinds, contract, transformer}
     random_state : int, numpy Generator, RandomState or None, default=None
         Seeds the samples; fitting draws nothing.
     privacy : None
@@ -37,10 +31,7 @@ class IndependentSynthesizer(BaseSynthesizer):
 
     Attributes
     ----------
-    parties_ : dict of str to PartyModel
-        Each party's half of the model.
-    alignment_ : AlignmentReport
-        Matched, dropped and duplicated records per party.
+    {parties_, alignment_}
     history_ : DataFrame
         Empty: nothing is trained.
     settings_ : dict
@@ -49,8 +40,7 @@ class IndependentSynthesizer(BaseSynthesizer):
         ``"cpu"``.
     interrupted_ : bool
         False.
-    transcript_ : DataFrame or None
-        Messages and bytes per boundary, if ``fit(transcript=True)``.
+    {transcript_}
     privacy_ledger_ : None
         As there is no private mode.
 

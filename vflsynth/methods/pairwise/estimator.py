@@ -40,17 +40,13 @@ class MixtureSynthesizer(BaseSynthesizer):
         categories: rules may be about single ones.
     n_components : int, default=128
         Of each of the four mixtures, searched from different starts, whose mean is the model.
-    column_kinds, contract, transformer
-        As of `VFLGANSynthesizer`.
+    {column_kinds, contract, transformer}
     random_state : int, numpy Generator, RandomState or None, default=None
         Seeds the samples and the start of the fit; never the noise.
 
     Attributes
     ----------
-    parties_ : dict of str to PartyModel
-        Each party's half of the model.
-    alignment_ : AlignmentReport
-        Matched, dropped and duplicated records per party.
+    {parties_, alignment_}
     history_ : DataFrame
         Empty: nothing is trained on records.
     settings_ : dict
@@ -59,8 +55,7 @@ class MixtureSynthesizer(BaseSynthesizer):
         ``"cpu"``.
     interrupted_ : bool
         False.
-    transcript_ : DataFrame or None
-        Messages and bytes per boundary, if ``fit(transcript=True)``.
+    {transcript_}
     privacy_ledger_ : PrivacyLedger
         What was released, what it cost and what it does not cover; print it.
 

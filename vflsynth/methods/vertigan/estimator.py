@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from vflsynth._random import RandomState
-from vflsynth._validation import Choice, Optional, Rule, Sizes
+from vflsynth._validation import Optional, Rule, Sizes
 from vflsynth.columns import TableTransformer
 from vflsynth.contract import Contract
 from vflsynth.mechanisms import DPSGD, FirstLayer, Mechanism
-from vflsynth.methods.gan.estimator import RULES, GANSynthesizer
+from vflsynth.methods.gan.estimator import GANSynthesizer
 from vflsynth.methods.vertigan.method import VertiGANMethod
-from vflsynth.protocol import PRECISIONS, Precision
+from vflsynth.protocol import Precision
 from vflsynth.registry import register
 
 
@@ -27,90 +27,31 @@ class VertiGANSynthesizer(GANSynthesizer):
 
     Parameters
     ----------
-    latent_dim : int, optional
-        Random numbers that one synthetic record is made of. Default: from the encoded width.
-    generator_hidden : sequence of int, optional
-        Layer sizes of the backbone. Default: from the encoded width.
+    {latent_dim, generator_hidden}
     discriminator_hidden : sequence of int, optional
         Hidden layer sizes of every discriminator. Default: from the encoded width.
-    bias : bool, default=True
-        Whether hidden and discriminator layers have biases.
-    batch_norm_eps : float or None, default=1e-5
-        Of the backbone's batch normalisation; None leaves it out.
-    gumbel_temperature : float, default=0.2
-        Of the straight-through Gumbel-softmax.
-    gradient_penalty_weight : float, default=10
-        How strongly the slope of discriminators is held near one: large is smooth and slow, small
-        may diverge (λ of Eq. 4).
+    {bias, batch_norm_eps, gumbel_temperature, gradient_penalty_weight}
     discriminator_steps : int, default=5
         How often discriminators move per step of the generators (T_d); it needs no exchange.
-    batch_size : int, optional
-        Records per discriminator step. Default: from the number of records.
-    epochs : int, optional
-        Passes over the records. Default: as many as give about 15,000 discriminator steps.
-    learning_rate : float, default=5e-4
-        Of Adam, for all networks.
-    betas : tuple of float, default=(0.5, 0.999)
-        How long steps and their sizes are remembered, 0 to 1 (decay rates of Adam's moments).
-    generator_average : float, default=0.999
-        Decay per generator step of an exponential average of the generators, which is then what is
-        evaluated, kept and sampled from. 0 uses the generators themselves.
-    model_selection : {"best", "last"}, default="best"
-        Keep the generators of the epoch with the lowest Fréchet distance, or those of the last.
-    evaluate_every : int, default=1
-        Epochs between evaluations of the Fréchet distance.
-    calibrate_marginals : bool, default=True
-        Whether every party, once training is over, gives its generated columns the marginals of its
-        records: categories their shares, numbers their quantiles, each the mean of ten records or
-        more. Order stays, and with it the relations between columns. False is the paper's.
-    wire_precision : {"float32", "float16", "int8"}, default="float32"
-        Of gradients of the backbone as they are exchanged. With fewer bits a model is another one,
-        but the same in one process and across processes.
-    column_kinds : mapping, optional
-        Column label to kind, over all parties. Default: inferred.
-    contract : Contract, optional
-        What is modelled, what may come out and which rules hold in every sampled row, see
-        `vflsynth.contract`.
-    transformer : TableTransformer, optional
-        Cloned for every party. Default: ``TableTransformer()``.
-    memory_limit : float, optional
-        Bytes that a fit may take by our estimate. Default: 90 % of what is free now.
-    device : str, default="auto"
-        "auto" takes a GPU when there is one; else a torch device.
-    random_state : int, numpy Generator, RandomState or None, default=None
-        Seeds everything; on one CPU the same integer gives the same bytes.
-    verbose : int, default=1
-        0 shows no progress bar.
+    {batch_size, epochs, learning_rate, betas, generator_average, model_selection}
+    {evaluate_every, calibrate_marginals, wire_precision, column_kinds, contract, transformer}
+    {memory_limit, device, random_state, verbose}
     privacy : Mechanism, optional
-        Differential privacy (Notes): `DPSGD` or `FirstLayer` of `vflsynth.mechanisms`.
-        `MeanEmbedding` has no discriminators and so nothing of VertiGAN. With `DPSGD` nothing is
-        evaluated: `model_selection`, `evaluate_every` and `calibrate_marginals` have no effect and
-        are refused if they are not the default, `batch_size` is the expected number of real records
-        in a batch, `learning_rate` is that of the generators and a tenth of the discriminators',
-        and the default is about 3,000 steps. With `FirstLayer` all parameters are as without.
+        Differential privacy (Notes): `DPSGD` or `FirstLayer`. `MeanEmbedding` has no discriminators
+        and so nothing of VertiGAN. With `DPSGD`, `batch_size` is the expected number of real
+        records in a batch, `learning_rate` is that of the generators and a tenth of the
+        discriminators', and the default is about 3,000 steps.
+        {no effect}
 
     Attributes
     ----------
-    parties_ : dict of str to PartyModel
-        Each party's half of the model.
-    alignment_ : AlignmentReport
-        Matched, dropped and duplicated records per party.
+    {parties_, alignment_}
     history_ : DataFrame
         One row per epoch: Wasserstein estimates and penalties of the discriminators, Fréchet
         distance between the *encoded* real and fake records of all parties, seconds. With `DPSGD`
         `fake_score_*` instead of Wasserstein estimates, no distance, and no penalties where these
         are taken at records.
-    settings_ : dict
-        Sizes and rates after defaults were filled in.
-    device_ : str
-        Where it was trained.
-    interrupted_ : bool
-        Whether Ctrl-C ended training early.
-    transcript_ : DataFrame or None
-        Messages and bytes per boundary, if ``fit(transcript=True)``.
-    privacy_ledger_ : PrivacyLedger or None
-        What was released, what it cost and what it does not cover; print it. None without
-        `privacy`.
+    {settings_, device_, interrupted_, transcript_, privacy_ledger_}
 
     Notes
     -----
@@ -200,9 +141,7 @@ class VertiGANSynthesizer(GANSynthesizer):
         self.privacy = privacy
 
     _rules: ClassVar[Mapping[str, Rule]] = {
-        **RULES,
         "discriminator_hidden": Optional(Sizes()),
-        "wire_precision": Choice(PRECISIONS),
     }
     methods: ClassVar = {
         None: VertiGANMethod,

@@ -10,11 +10,11 @@ from vflsynth._validation import Choice, Number, Optional, Rule, Sizes
 from vflsynth.columns import TableTransformer
 from vflsynth.contract import Contract
 from vflsynth.mechanisms import DPSGD, FirstLayer, Mechanism
-from vflsynth.methods.gan.estimator import RULES, GANSynthesizer
+from vflsynth.methods.gan.estimator import GANSynthesizer
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbedding
 from vflsynth.methods.mean_embedding.method import MeanEmbeddingMethod
 from vflsynth.methods.vflgan.method import VFLGANMethod
-from vflsynth.protocol import PRECISIONS, Precision
+from vflsynth.protocol import Precision
 from vflsynth.registry import register
 
 
@@ -28,11 +28,7 @@ class VFLGANSynthesizer(GANSynthesizer):
 
     Parameters
     ----------
-    latent_dim : int, optional
-        Random numbers that one synthetic record is made of, the same at all parties (the paper's
-        l). Default: from the encoded width.
-    generator_hidden : sequence of int, optional
-        Hidden layer sizes of every generator. Default: from the encoded width.
+    {latent_dim, generator_hidden}
     first_part : sequence of int, optional
         Layer sizes of the first part of every local discriminator; the last one is the width of the
         intermediate features that leave the party. Default: one layer, of a size that follows from
@@ -42,81 +38,29 @@ class VFLGANSynthesizer(GANSynthesizer):
         Hidden layer sizes of the shared discriminator. Default: two layers as wide as the features.
     private_heads : bool, default=True
         False drops the second parts of the local discriminators: VFLGAN-base of the paper's §5.1.2.
-    bias : bool, default=True
-        Whether hidden and discriminator layers have biases.
-    batch_norm_eps : float or None, default=1e-5
-        Of the generators' batch normalisation (the reference code has 0.8); None leaves it out.
-    gumbel_temperature : float, default=0.2
-        How soft the choice between categories is that generators are trained with; small is nearly
-        a hard choice (straight-through Gumbel-softmax).
+    {bias, batch_norm_eps, gumbel_temperature}
     gradient_penalty : {"layerwise", "paper"}, default="layerwise"
         The reference code's five layer-wise terms, or the three terms of Eq. 8.
-    gradient_penalty_weight : float, default=10
-        How strongly the slope of discriminators is held near one: large is smooth and slow, small
-        may diverge (λ of Eq. 3).
-    discriminator_steps : int, default=5
-        How often discriminators move per step of the generators (T_d).
-    batch_size : int, optional
-        Records per discriminator step. Default: from the number of records.
-    epochs : int, optional
-        Passes over the records. Default: as many as give about 15,000 discriminator steps.
-    learning_rate : float, default=5e-4
-        How far a step goes, for all networks (Adam).
-    betas : tuple of float, default=(0.5, 0.999)
-        How long steps and their sizes are remembered, 0 to 1 (decay rates of Adam's moments).
-    generator_average : float, default=0.999
-        Decay per generator step of an exponential average of the generators, which is then what is
-        evaluated, kept and sampled from. 0 uses the generators themselves.
-    model_selection : {"best", "last"}, default="best"
-        Keep the generators of the epoch with the lowest Fréchet distance, or those of the last.
-    evaluate_every : int, default=1
-        Epochs between evaluations of the Fréchet distance.
-    calibrate_marginals : bool, default=True
-        Whether every party, once training is over, gives its generated columns the marginals of its
-        records: categories their shares, numbers their quantiles, each the mean of ten records or
-        more. Order stays, and with it the relations between columns. False is the paper's.
+    {gradient_penalty_weight, discriminator_steps, batch_size, epochs, learning_rate, betas}
+    {generator_average, model_selection, evaluate_every, calibrate_marginals}
     steps_per_exchange : int, default=1
         Discriminator steps that are taken with one exchange of features: 1 is Algorithm 1, which
         has an exchange more per step of the generators. With more, discriminators repeat steps on
         the exchanged batch, with gradients of the others' part from before the first of them, and
         generators move by the same exchange: far fewer messages, for parties that are far apart.
-    wire_precision : {"float32", "float16", "int8"}, default="float32"
-        Of features and their gradients as they are exchanged. With fewer bits a model is another
-        one, but the same in one process and across processes.
-    column_kinds : mapping, optional
-        Column label to kind, over all parties: "continuous", "integer", "boolean", "categorical",
-        "ordered", "datetime". Default: inferred, see `vflsynth.columns.kinds.infer_kind`.
-    contract : Contract, optional
-        What is modelled, what may come out and which rules hold in every sampled row, see
-        `vflsynth.contract`.
-    transformer : TableTransformer, optional
-        Cloned for every party. Default: ``TableTransformer()``.
-    memory_limit : float, optional
-        Bytes that a fit may take by our estimate. Default: 90 % of what is free now.
-    device : str, default="auto"
-        "auto" takes a GPU when there is one; else a torch device.
-    random_state : int, numpy Generator, RandomState or None, default=None
-        Seeds everything; on one CPU the same integer gives the same bytes.
-    verbose : int, default=1
-        0 shows no progress bar.
+    {wire_precision, column_kinds, contract, transformer, memory_limit, device, random_state}
+    {verbose}
     privacy : Mechanism, optional
-        Differential privacy (Notes): `MeanEmbedding`, `DPSGD` or `FirstLayer` of
-        `vflsynth.mechanisms`. A parameter that has no effect with a mechanism is refused if it is
-        not the default. `MeanEmbedding` replaces the discriminators: what is about them or about
-        evaluation, `learning_rate`, `betas` and `generator_average` have none; an epoch is 100
-        steps (default 25) with batches of 512 fakes. With `DPSGD` nothing is evaluated either:
-        `model_selection`, `evaluate_every` and `calibrate_marginals` have none, `batch_size` is the
-        expected number of real records in a batch, `learning_rate` is that of the generators and a
-        tenth of the discriminators', and the default is about 3,000 steps. In our experiments
-        ``discriminator_steps=2`` and ``max_grad_norm=2`` did best. With `FirstLayer` all parameters
-        are as without.
+        Differential privacy (Notes): `MeanEmbedding`, `DPSGD` or `FirstLayer`. `MeanEmbedding`
+        replaces the discriminators; an epoch is 100 steps (default 25) with batches of 512 fakes.
+        With `DPSGD`, `batch_size` is the expected number of real records in a batch,
+        `learning_rate` is that of the generators and a tenth of the discriminators', and the
+        default is about 3,000 steps; ``discriminator_steps=2`` and ``max_grad_norm=2`` did best.
+        {no effect}
 
     Attributes
     ----------
-    parties_ : dict of str to PartyModel
-        Each party's half of the model.
-    alignment_ : AlignmentReport
-        Matched, dropped and duplicated records per party.
+    {parties_, alignment_}
     history_ : DataFrame
         One row per epoch: Wasserstein estimates and penalties of the shared and the local
         discriminators (``wasserstein_*``, ``penalty_*``), ``frechet_distance`` between the
@@ -125,17 +69,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         `MeanEmbedding` there are only `squared_distance`, of the fakes' mean embedding from what
         was made of the release, ``seconds`` and ``chosen``; with `DPSGD` `fake_score_*` instead of
         Wasserstein estimates, no distance, and no penalties where these are taken at records.
-    settings_ : dict
-        Sizes and rates after defaults were filled in.
-    device_ : str
-        Where it was trained.
-    interrupted_ : bool
-        Whether Ctrl-C ended training early.
-    transcript_ : DataFrame or None
-        Messages and bytes per boundary, if ``fit(transcript=True)``.
-    privacy_ledger_ : PrivacyLedger or None
-        What was released, what it cost and what it does not cover; print it. None without
-        `privacy`.
+    {settings_, device_, interrupted_, transcript_, privacy_ledger_}
 
     Notes
     -----
@@ -232,13 +166,11 @@ class VFLGANSynthesizer(GANSynthesizer):
         self.privacy = privacy
 
     _rules: ClassVar[Mapping[str, Rule]] = {
-        **RULES,
         "first_part": Optional(Sizes()),
         "shared_hidden": Optional(Sizes(at_least=0)),
         "private_heads": Choice((True, False)),
         "gradient_penalty": Choice(("layerwise", "paper")),
         "steps_per_exchange": Number(1, whole=True),
-        "wire_precision": Choice(PRECISIONS),
     }
 
     methods: ClassVar = {

@@ -25,35 +25,32 @@ class WGANGPSynthesizer(VertiGANSynthesizer):
 
     Parameters
     ----------
-    latent_dim, generator_hidden, discriminator_hidden, bias, batch_norm_eps, gumbel_temperature, \
-gradient_penalty_weight, discriminator_steps, batch_size, epochs, learning_rate, betas, \
-generator_average, model_selection, evaluate_every, calibrate_marginals, column_kinds, \
-contract, transformer, memory_limit, device, random_state, verbose
-        As of `VertiGANSynthesizer`.
+    {latent_dim}
+    generator_hidden, discriminator_hidden
+        As of `VertiGANSynthesizer`, of which there is one of each.
+    {bias, batch_norm_eps, gumbel_temperature, gradient_penalty_weight, discriminator_steps}
+    {batch_size, epochs, learning_rate, betas, generator_average, model_selection}
+    {evaluate_every, calibrate_marginals, column_kinds, contract, transformer, memory_limit}
+    {device, random_state, verbose}
     wire_precision : {"float32"}
         Nothing is sent to anybody.
     privacy : Mechanism, optional
-        Differential privacy for the synthetic table, by any of `vflsynth.mechanisms` but
-        `LatentTree`. `MeanEmbedding`, `DPSGD` and `FirstLayer` are those of `VFLGANSynthesizer` and
-        change its parameters alike; there is one discriminator to clip, not one per party and one
-        shared. `DPSGDGAN` and `GSWGAN` are the published ones: `model_selection`,
-        `evaluate_every` and `calibrate_marginals` have no effect with them, as no record is read.
-        With `DPSGDGAN` the default is about 3,000 steps with an eighth of the records. With
-        `GSWGAN` `batch_size` is also the number of fakes whose gradients are released at each
+        Differential privacy for the synthetic table. `MeanEmbedding`, `DPSGD` and `FirstLayer` are
+        those of `VFLGANSynthesizer`, with one discriminator to clip. `DPSGDGAN` and `GSWGAN` are
+        the published ones. With `DPSGDGAN` the default is about 3,000 steps with an eighth of the
+        records. With `GSWGAN` `batch_size` is also the number of fakes whose gradients are released at each
         generator step; default: the largest power of two that is at most a shard's number of
         records, between 8 and 32.
+        {no effect}
 
     Attributes
     ----------
-    parties_, alignment_, settings_, device_, interrupted_, transcript_
-        As of `VertiGANSynthesizer`.
+    {parties_, alignment_, settings_, device_, interrupted_, transcript_}
     history_ : DataFrame
         As of `VertiGANSynthesizer`, and with `MeanEmbedding` and `DPSGD` as of `VFLGANSynthesizer`.
         `DPSGDGAN` has ``fake_score_joined``, `GSWGAN` no loss at all; both have ``seconds`` and
         ``chosen``.
-    privacy_ledger_ : PrivacyLedger or None
-        What was released, what it cost and what it does not cover; print it. None without
-        `privacy`.
+    {privacy_ledger_}
 
     Notes
     -----
