@@ -38,9 +38,9 @@ class WGANGPSynthesizer(VertiGANSynthesizer):
         Differential privacy for the synthetic table. `MeanEmbedding`, `DPSGD` and `FirstLayer` are
         those of `VFLGANSynthesizer`, with one discriminator to clip. `DPSGDGAN` and `GSWGAN` are
         the published ones. With `DPSGDGAN` the default is about 3,000 steps with an eighth of the
-        records. With `GSWGAN` `batch_size` is also the number of fakes whose gradients are released at each
-        generator step; default: the largest power of two that is at most a shard's number of
-        records, between 8 and 32.
+        records. With `GSWGAN` `batch_size` is also the number of fakes whose gradients are released
+        at each generator step; default: the largest power of two that is at most a shard's number
+        of records, between 8 and 32.
         {no effect}
 
     Attributes
