@@ -35,8 +35,8 @@ from vflsynth.columns.axes import IntegerAxis
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.numeric import IntegerTransformer
 from vflsynth.exceptions import NoPrivacyWarning
+from vflsynth.methods.gan.estimator import GANSynthesizer
 from vflsynth.run.callbacks import EpochState
-from vflsynth.synthesizers import GANSynthesizer
 
 Images = npt.NDArray[np.uint8]
 

@@ -14,8 +14,8 @@ from vflsynth.contract import Contract, contract_from_content, own_contract, rea
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.frames import infers_types
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
+from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.registry import Members
-from vflsynth.synthesizers import BaseSynthesizer
 
 METHODS = ("synthesizers", "classifiers", "regressors")
 """Groups of the registry whose members a job may name as its method."""

@@ -28,12 +28,13 @@ logger = logging.getLogger("vflsynth")
 C = TypeVar("C", bound=type)
 
 OWN_MODULES = {
-    "synthesizers": ("vflsynth.synthesizers",),
+    "synthesizers": ("vflsynth.methods",),
     "classifiers": ("vflsynth.splitdefense",),
     "regressors": ("vflsynth.splitdefense",),
     "column_kinds": ("vflsynth.columns",),
     "encoders": ("vflsynth.columns",),
-    "mechanisms": ("vflsynth.mechanisms",),
+    "mechanisms": ("vflsynth.mechanisms", "vflsynth.methods"),
+    "samplers": ("vflsynth.methods",),
     "protections": ("vflsynth.splitdefense",),
     "metrics": ("vflsynth.evaluation",),
     "statistics": ("vflsynth.adversary",),
@@ -52,6 +53,7 @@ _SHORT_NAMES = {
     "column_kinds": "kind",
     "encoders": "name",
     "mechanisms": "name",
+    "samplers": "kind",
     "metrics": "name",
     "statistics": "name",
     "adversaries": "name",

@@ -12,20 +12,20 @@ from scipy.stats import norm
 
 from vflsynth._random import RandomStreams
 from vflsynth.columns import Ranks, TableTransformer
-from vflsynth.networks.conditional import ConditionalNetwork
-from vflsynth.networks.contexts import (
+from vflsynth.methods.autoregressive.conditional import ConditionalNetwork
+from vflsynth.methods.autoregressive.contexts import (
     FixedFeatures,
     bits_of_channel,
     into_ball,
     noise_for_bits,
 )
-from vflsynth.networks.layout import Layout
-from vflsynth.networks.mixtures import (
+from vflsynth.methods.autoregressive.layout import Layout
+from vflsynth.methods.autoregressive.mixtures import (
     N_COMPONENTS,
     mixture_log_density,
     mixture_parameters,
-    pick,
 )
+from vflsynth.models.known import pick
 
 STREAMS = RandomStreams([b"one", b"other"])
 

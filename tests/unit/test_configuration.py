@@ -5,7 +5,7 @@ import datetime
 
 import pytest
 
-from vflsynth import DPLTSynthesizer, VFLGANSynthesizer
+from vflsynth import DPLTSynthesizer, LatentTree, MeanEmbedding, VFLGANSynthesizer
 from vflsynth.columns import Log, Standardizer
 from vflsynth.configuration import (
     Configuration,
@@ -15,7 +15,7 @@ from vflsynth.configuration import (
 )
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.job import Job
-from vflsynth.mechanisms import DPSGD, FirstLayer, LatentTree, MeanEmbedding
+from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.privacy import PublicSchema
 from vflsynth.splitdefense import Marvell
 

@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vflsynth.columns import TableTransformer
-from vflsynth.marginals import Marginal, draw_marginals, fit_marginals, marginal_scores
+from vflsynth.methods.marginals.distributions import (
+    Marginal,
+    draw_marginals,
+    fit_marginals,
+    marginal_scores,
+)
 
 
 def _table(n: int, seed: int) -> pd.DataFrame:

@@ -139,7 +139,7 @@ def test_what_cannot_be_saved_is_named_with_the_fix(protection, says):
     [
         {"object": "subprocess:Popen", "parameters": {"args": "ls"}},
         {"object": "Marvell", "parameters": {}},
-        {"object": "vflsynth.synthesizers.vflgan:VFLGANSynthesizer", "parameters": {}},
+        {"object": "vflsynth.methods.vflgan.estimator:VFLGANSynthesizer", "parameters": {}},
         {"object": "vflsynth.splitdefense.protections.marvell:Marvell", "parameters": {"x": 1}},
         {"part": "Marvell"},
         {"mapping": [[1]]},

@@ -29,7 +29,7 @@ from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import check_party_frames, party_keys, read_table
-from vflsynth.methods.base import Method
+from vflsynth.learning.base import Method
 from vflsynth.privacy import OpenAccount
 from vflsynth.protocol import (
     MESSAGES,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vflsynth.columns import PublicSchema, TableTransformer, check_encoders, check_kinds
 from vflsynth.exceptions import ParameterError
-from vflsynth.methods.party import Encoder
+from vflsynth.learning.party import Encoder
 from vflsynth.privacy import LedgerEntry
 from vflsynth.protocol import Schedule
 from vflsynth.run.agreed import Agreed

@@ -3,12 +3,11 @@ import pandas as pd
 import pytest
 from scipy.stats import norm, rankdata
 
-from vflsynth import DPLTSynthesizer, TableTransformer, VFLGANSynthesizer
+from vflsynth import DPLTSynthesizer, MeanEmbedding, TableTransformer, VFLGANSynthesizer
 from vflsynth.columns import Bounds, Log, NoisyHistogram, NormalScores, PublicSchema, Standardizer
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.encoders.base import Encoder, encoder_of
 from vflsynth.exceptions import ColumnKindError, ParameterError
-from vflsynth.mechanisms import MeanEmbedding
 from vflsynth.registry import Members
 
 RNG = np.random.default_rng(0)

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from scipy import integrate
 from scipy.stats import norm
 
-from vflsynth import DPLTSynthesizer, VFLGANSynthesizer, WGANGPSynthesizer
+from vflsynth import (
+    DPSGDGAN,
+    DPLTSynthesizer,
+    LatentTree,
+    MeanEmbedding,
+    VFLGANSynthesizer,
+    WGANGPSynthesizer,
+)
 from vflsynth.columns import Bounds, Categories, column_kind
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.kinds import TRANSFORMERS, public_columns
@@ -22,14 +29,7 @@ from vflsynth.exceptions import (
     PartyDataError,
     PrivacyBudgetError,
 )
-from vflsynth.mechanisms import (
-    DPSGD,
-    DPSGDGAN,
-    Asked,
-    Discriminators,
-    LatentTree,
-    MeanEmbedding,
-)
+from vflsynth.mechanisms import DPSGD, Asked, Discriminators
 from vflsynth.privacy import GaussianRelease, PrivacyLedger, PublicSchema
 from vflsynth.privacy.accountants import GaussianDPAccountant
 from vflsynth.privacy.discovery import (

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from vflsynth import MixtureSynthesizer
+from vflsynth import MixtureSynthesizer, PairwiseTables
 from vflsynth.columns import PublicSchema
-from vflsynth.mechanisms import PairwiseTables
 
 
 def test_one_relation_across_parties_among_495_pairs_of_noise_is_published():
