@@ -37,7 +37,6 @@ IMAGE_FRECHET_DISTANCE = Metric(
     name="image_frechet_distance",
     title="Fréchet distance of images",
     direction="lower",
-    minimum=0.0,
     maximum=np.inf,
     measures="How far apart real and synthetic images are in means, spreads and linear relations "
     "of what an autoencoder sees in them; comparable only with the same autoencoder.",
