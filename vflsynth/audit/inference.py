@@ -136,22 +136,8 @@ def most_probable(
 ) -> tuple[Floats, Booleans]:
     """Return the values of an attribute that a model calls most probable beside all other columns.
 
-    Parameters
-    ----------
-    model : object
-        With ``log_prob``.
-    asked : DataFrame, shape (record, column)
-        The column of the attribute is not looked at.
-    used : DataFrame
-        The same columns of training records, whose values are the candidates.
-    attribute : Attribute
-
-    Returns
-    -------
-    guesses : ndarray, shape (record,)
-        As `values_of` has them.
-    answered : ndarray of bool, shape (record,)
-        False where a known value is none that the model could make.
+    Candidates are the values of `used` training records. The second result is False where a known
+    value is none that the model, which has ``log_prob``, could make.
     """
     candidates = used[attribute.name].drop_duplicates().sort_values()
     places = np.linspace(0, len(candidates) - 1, min(_MOST_CANDIDATES, len(candidates)))

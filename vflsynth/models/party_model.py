@@ -28,6 +28,7 @@ from vflsynth.models.samplers import (
     MarginalSampler,
     RowSampler,
 )
+from vflsynth.parameters import from_json, to_json
 
 SAMPLE_BLOCK = 8192
 """Rows generated at once; part of what a sample's bytes depend on."""
@@ -260,7 +261,7 @@ class PartyModel:
             "transformer": self.transformer.to_dict(),
         }
         if self.preparation is not None:
-            content["preparation"] = self.preparation.to_dict()
+            content["preparation"] = to_json(self.preparation, "preparation")
         artefacts.write_json(folder / "party.json", content)
         artefacts.write_tensors(folder / "sampler.safetensors", self.sampler.tensors())
 
@@ -273,14 +274,13 @@ class PartyModel:
             transformer = TableTransformer.from_dict(content["transformer"])
             sampler = dict(content["sampler"])
             kind = SAMPLERS[sampler.pop("kind")]
-            prepared = content.get("preparation")
             return cls(
                 content["name"],
                 transformer,
                 kind.restore(sampler, tensors, transformer.spans_, device),
                 on=scalar_from_json(content["on"]),
                 minter=KeyMinter.from_dict(content["keys"]),
-                preparation=None if prepared is None else Preparation.from_dict(prepared),
+                preparation=from_json(content.get("preparation")),
             )
 
 
