@@ -105,12 +105,9 @@ def all_rules(prepared: Iterable[Preparation]) -> tuple[Rule, ...]:
 
 
 def with_defaults(template: TableTransformer) -> TableTransformer:
-    """Return a transformer that publishes no value of a few records, unless it says otherwise.
+    """Return a transformer that publishes no value of fewer than `RARE_RECORDS` records.
 
-    Parameters
-    ----------
-    template : TableTransformer
-        Where `rare_records` or `extreme_records` is None, it becomes `RARE_RECORDS`.
+    Its own `rare_records` and `extreme_records` count where they are given.
     """
     given = {name: getattr(template, name) for name in ("rare_records", "extreme_records")}
     said = {name: RARE_RECORDS if n is None else n for name, n in given.items()}
@@ -129,17 +126,8 @@ def with_contract(
 ) -> TableTransformer:
     """Return a party's transformer with what the contract says of its columns.
 
-    Parameters
-    ----------
-    template : TableTransformer
-        With the kinds that were declared elsewhere. Its `rare_records` and `extreme_records` count
-        only above the contract's.
-    contract : Contract
-    party : str
-    frame : DataFrame
-        The party's table.
-    prepared : Preparation
-    private : bool
+    `template` has the kinds that were declared elsewhere. Its `rare_records` and `extreme_records`
+    count only above the contract's.
 
     Raises
     ------

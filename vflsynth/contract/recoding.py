@@ -182,14 +182,8 @@ def differences_of(
 ) -> tuple[Difference, ...]:
     """Find differences to take: every column is larger than one other at most, none in a circle.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    rules : iterable of Rule
-    taken : collection of column label
-        Of other rules.
-    least : callable
-        Of a column's label: records that have to reach an end of it.
+    Columns of other rules are `taken`; `least` says of a label how many records have to reach its
+    ends.
     """
     found: dict[Hashable, Difference] = {}
     for rule in rules:
