@@ -226,15 +226,7 @@ def interrupted(options: argparse.Namespace) -> str:
 def check_tables(
     model: BaseSynthesizer, frames: Mapping[str, pd.DataFrame], on: Hashable = None
 ) -> None:
-    """Check that a model could have been fitted on tables: same parties, same columns.
-
-    Raises
-    ------
-    PartyNameError
-        If the model has other parties.
-    ColumnMismatchError
-        If a party's columns, but for the key, are others.
-    """
+    """Refuse tables whose parties or columns, keys left out, are not the model's."""
     for party in frames:
         if party not in model.parties_:
             raise PartyNameError(

@@ -125,16 +125,7 @@ def is_configured(options: argparse.Namespace) -> bool:
 def configured(
     options: argparse.Namespace, tables: Iterable[PartyFile], **parameters: Any
 ) -> Configuration:
-    """Return what file and options say together.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        Of `add_arguments`, and ``on``.
-    tables : iterable of PartyFile
-        Tables named on the command line.
-    **parameters
-        Parameters that have options of their own; None leaves out.
+    """Return what file and options say together; `parameters` have options of their own.
 
     Raises
     ------
@@ -164,10 +155,7 @@ def synthesizer(
 ) -> BaseSynthesizer:
     """Make the synthesizer for tables, whose columns may have labels other than text.
 
-    Raises
-    ------
-    ParameterError
-        Also if a private fit would read the types of columns off the records of a file.
+    A private fit must not read the types of columns off the records of a file.
     """
     synth = configuration.make(lambda text: label(frames.values(), text))
     if quiet and "verbose" in synth.get_params(deep=False):

@@ -241,14 +241,9 @@ def image_frechet_distance(
     real, synthetic : ndarray, shape (image, height, width)
         As in :func:`train_autoencoder`.
     autoencoder : ImageAutoencoder
-        From :func:`train_autoencoder` on real images.
+        Trained on real images.
     random_state : int, default 0
         For the groups of images behind the interval and the baseline.
-
-    Returns
-    -------
-    MetricResult
-        ``parts`` is the one row of the distance.
 
     Notes
     -----

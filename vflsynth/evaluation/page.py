@@ -145,17 +145,9 @@ def page_of(
     release: HasVerdict | None = None,
     title: str = "Synthetic data report",
 ) -> Report:
-    """Make the page of results that are there already.
+    """Make the page of results that are there already; the verdict of a `release` heads it.
 
-    Parameters
-    ----------
-    tables : Tables
-    results : MetricResults
-        Of these tables: every built-in metric.
-    history, notes, audit, title
-        As in :func:`report`.
-    release : Dossier, optional
-        Its verdict heads the page, see `vflsynth.release`.
+    `results` has every built-in metric; all else is as in :func:`report`.
     """
     plan = _Pictures(tables, results, history)
     cards = [_card(result) for name in QUESTIONS if (result := _headline(results, name))]

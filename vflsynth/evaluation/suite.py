@@ -158,13 +158,7 @@ def all_metrics(further: Sequence[TableMetric] = ()) -> list[TableMetric]:
 
 
 def results_of(tables: Tables, metrics: Sequence[TableMetric]) -> MetricResults:
-    """Return the results of some metrics in their order.
-
-    Raises
-    ------
-    ParameterError
-        If two metrics give a result of the same name.
-    """
+    """Return the results of some metrics in their order; no two may have the same name."""
     results: list[MetricResult] = []
     for metric in metrics:
         found = metric.compute(tables)

@@ -187,18 +187,7 @@ def nmi_error(
 
 
 def normalised_mutual_information(first: Integers, second: Integers) -> float:
-    """Mutual information of two columns of codes over the mean of their entropies.
-
-    Parameters
-    ----------
-    first, second : int array, shape (row,)
-        From 0.
-
-    Returns
-    -------
-    float
-        In [0, 1]; 0 if either is constant.
-    """
+    """Return mutual information of two columns of codes over their mean entropy, 0 to 1."""
     sizes = int(first.max(initial=0)) + 1, int(second.max(initial=0)) + 1
     joint = np.bincount(first * sizes[1] + second, minlength=sizes[0] * sizes[1])
     table = joint.reshape(sizes) / max(1, len(first))
