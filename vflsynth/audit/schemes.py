@@ -97,11 +97,8 @@ def audit_synthetic_data(
     Notes
     -----
     Source: VFLGAN §4.1, Algorithms 2 and 3. Departs from the paper's code: every model has a fresh
-    seed for everything, the test models are used once, the world with all records serves all
-    targets, and encodings are learned anew in every world, as a publisher would.
-
-    Synthesizers with ``privacy=...`` release anew in every fit, so that their models are trained
-    one by one; the noise comes from the operating system, whatever the seed.
+    seed, the test models are used once, the world with all records serves all targets, and
+    encodings are learned anew in every world. Private synthesizers are trained one by one.
 
     Examples
     --------
