@@ -236,7 +236,6 @@ def weakest_claim(worlds: Iterable[Mapping[str, Floats]]) -> Claim | None:
     claims = [world[_CLAIM] for world in worlds if _CLAIM in world]
     if not claims:
         return None
-    # What earlier versions kept of models says nothing of conditions.
-    epsilon, delta, relation, *conditional = np.concatenate(claims).max(axis=0).tolist()
-    condition = "conditional, as the models' ledgers say" if any(conditional) else ""
+    epsilon, delta, relation, conditional = np.concatenate(claims).max(axis=0).tolist()
+    condition = "conditional, as the models' ledgers say" if conditional else ""
     return Claim(epsilon, delta, _RELATIONS[int(relation)], condition)

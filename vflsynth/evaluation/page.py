@@ -72,20 +72,12 @@ class Report(Page):
     html : str
         The page: one file, no network.
     results : MetricResults
-        Every metric.
+        Every number of the page, with ``to_frame()`` and ``to_json()``.
     """
 
     def __init__(self, html: str, results: MetricResults) -> None:
         super().__init__(html)
         self.results = results
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row per metric, see :meth:`MetricResults.to_frame`."""
-        return self.results.to_frame()
-
-    def to_json(self) -> str:
-        """Return every number of the page as JSON, see :meth:`MetricResults.to_json`."""
-        return self.results.to_json()
 
 
 def report(
