@@ -117,12 +117,7 @@ class Configuration:
             self._check_names(part.get("parameters", {}), where)
 
     def make(self, label: Callable[[str], Hashable] = str) -> BaseSynthesizer:
-        """Make the synthesizer.
-
-        Parameters
-        ----------
-        label : callable, optional
-            From the text that names a column to its label. Default: the text itself.
+        """Make the synthesizer; `label` turns the text that names a column into its label.
 
         Raises
         ------
@@ -190,13 +185,7 @@ class Configuration:
 
 
 def read_configuration(path: Path) -> dict[str, Any]:
-    """Read a TOML file for `Configuration`; paths of tables in it are relative to its folder.
-
-    Raises
-    ------
-    ParameterError
-        If it is no TOML file.
-    """
+    """Read a TOML file for `Configuration`; paths of tables in it are relative to its folder."""
     content = read_toml(path)
     if isinstance(files := content.get("parties"), dict):
         for name, file in files.items():
@@ -214,12 +203,7 @@ def read_configuration(path: Path) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Read a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -227,12 +211,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def known_keys(content: Mapping[str, Any], names: Collection[str], where: str) -> None:
-    """Refuse what no file of this kind has.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Refuse what no file of this kind has."""
     for name in content:
         if name not in names:
             raise ParameterError(f"{where}: unknown {name!r}; there are {', '.join(names)}")
@@ -241,12 +220,7 @@ def known_keys(content: Mapping[str, Any], names: Collection[str], where: str) -
 def public_schema(
     content: Mapping[str, Any], where: str, label: Callable[[str], Hashable] = str
 ) -> PublicSchema:
-    """Make a schema of tables ``bounds``, ``categories`` and ``dtypes``, as site files have.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Make a schema of tables ``bounds``, ``categories`` and ``dtypes``, as site files have."""
     try:
         return PublicSchema(
             *(
@@ -264,17 +238,8 @@ def public_schema(
 def schema_of_files(schema: PublicSchema | None, files: Mapping[str, Path]) -> PublicSchema:
     """Complete a schema by the types that files fix; refuse files that fix none.
 
-    Parameters
-    ----------
-    schema : PublicSchema, optional
-    files : mapping of str to Path
-        Tables of a private fit, by what error messages begin with, such as "party 'lab': the fit".
-
-    Raises
-    ------
-    ParameterError
-        If the schema states no types, and those of a file would be read off its records: "given"
-        does not help there, for it is this program that would infer them.
+    `files` holds the tables of a private fit by what error messages begin with. Types that are
+    "given" do not help: it is this program that would infer them from the records.
     """
     schema = schema or PublicSchema()
     if isinstance(schema.dtypes, Mapping) and schema.dtypes:
@@ -368,19 +333,8 @@ def make_mechanism(
 ) -> Mechanism:
     """Make a mechanism of a table with ``mechanism`` and that mechanism's own parameters.
 
-    Parameters
-    ----------
-    content : mapping
-        ``mechanism`` is the name of a registered one.
-    where : str
-        What error messages begin with.
-    default : class, optional
-        The mechanism if none is named.
-
-    Raises
-    ------
-    ParameterError
-        If the name or a parameter is unknown. Values are checked when they are used.
+    `where` begins error messages; `default` is the mechanism if none is named. Values are checked
+    when they are used.
     """
     given = _table(content, where)
     kind = _mechanism_of(default, given, given, where)

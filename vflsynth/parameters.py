@@ -12,10 +12,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api.extensions import ExtensionArray
+from pandas.api.extensions import ExtensionArray, ExtensionDtype
 
 from vflsynth import registry
-from vflsynth.columns.codec import scalar_from_json, scalar_to_json
+from vflsynth.columns.codec import (
+    dtype_from_json,
+    dtype_to_json,
+    scalar_from_json,
+    scalar_to_json,
+)
 from vflsynth.exceptions import ArtefactError, ParameterError
 
 _GROUPS = ("mechanisms", "protections", "encoders", "parameters")
@@ -30,8 +35,8 @@ def to_json(value: Any, where: str = "value") -> Any:
     Parameters
     ----------
     value : object
-        None, a number, text, a label or time of pandas; a tuple, list, array or mapping of such;
-        or an object of a registered class whose parameters are such.
+        None, a number, text, a label, time or type of pandas; a tuple, list, array or mapping of
+        such; or an object of a registered class whose parameters are such.
     where : str
         What the value is called in errors.
 
@@ -52,6 +57,8 @@ def to_json(value: Any, where: str = "value") -> Any:
                 for key, item in value.items()
             ]
         }
+    if isinstance(value, np.dtype | ExtensionDtype):
+        return {"dtype": dtype_to_json(value)}
     if isinstance(value, (tuple, *_LISTS)):
         items = [to_json(item, f"{where}[{i}]") for i, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
@@ -88,6 +95,8 @@ def from_json(content: Any) -> Any:
                 return tuple(from_json(item) for item in items)
             case {"mapping": list(pairs)}:
                 return {from_json(key): from_json(item) for key, item in pairs}
+            case {"dtype": dtype}:
+                return dtype_from_json(dtype)
             case {"object": str(name), "parameters": dict(parameters)}:
                 return registry.named_in_file(name, *_GROUPS)(**parameters_from_json(parameters))
         return scalar_from_json(content)

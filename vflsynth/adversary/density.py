@@ -118,6 +118,3 @@ class Density(Statistic):
             enough = others if len(others) > 1 else self._known
             self._expected[key] = Kernels(enough, width).log_density(points)
         return self._expected[key]
-
-    def __repr__(self) -> str:
-        return f"Density(widths={self.widths}, n_population={self.n_population})"

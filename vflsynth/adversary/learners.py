@@ -27,6 +27,8 @@ class Adversary(ABC):
     name: str
     boundary: float
     """Score from which on the guess is "trained with the target"."""
+    training_scores: Floats
+    """Of the training models, none from a classifier that saw its label; once it is fitted."""
 
     @abstractmethod
     def fit(self, features: Floats, is_member: Booleans) -> Self:
@@ -35,11 +37,6 @@ class Adversary(ABC):
     @abstractmethod
     def score(self, features: Floats) -> Floats:
         """Return a score per model, shape (model,): higher means trained with the target."""
-
-    @property
-    @abstractmethod
-    def training_scores(self) -> Floats:
-        """Scores of the training models, none from a classifier that saw its label."""
 
 
 @register
@@ -75,18 +72,14 @@ class RandomForest(Adversary):
             # A model that is in every tree's bootstrap draw has no out-of-bag score: even odds.
             warnings.filterwarnings("ignore", "Some inputs do not have OOB scores")
             self._forest.fit(features, is_member)
+        votes = self._forest.oob_decision_function_[:, 1]  # out of bag
+        self.training_scores = np.nan_to_num(votes, nan=0.5)
         return self
 
     def score(self, features: Floats) -> Floats:
         """Return the share of votes for "trained with the target", shape (model,)."""
         scores: Floats = self._forest.predict_proba(features)[:, 1]
         return scores
-
-    @property
-    def training_scores(self) -> Floats:
-        """Out-of-bag votes for the training models."""
-        votes: Floats = np.nan_to_num(self._forest.oob_decision_function_[:, 1], nan=0.5)
-        return votes
 
 
 @register
@@ -134,7 +127,7 @@ class RegularisedLogistic(Adversary):
             # Separable statistics have no finite optimum; any point on the way is as good.
             warnings.simplefilter("ignore", ConvergenceWarning)
             self._search.fit(features, is_member)
-            self._training_scores: Floats = cross_val_predict(
+            self.training_scores = cross_val_predict(  # how regularised was chosen from all
                 self._search.best_estimator_,
                 features,
                 is_member,
@@ -147,11 +140,6 @@ class RegularisedLogistic(Adversary):
         """Return log odds of "trained with the target", shape (model,)."""
         scores: Floats = self._search.decision_function(features)
         return scores
-
-    @property
-    def training_scores(self) -> Floats:
-        """Log odds from the folds that left the model out; how regularised was chosen from all."""
-        return self._training_scores
 
 
 @register
@@ -182,11 +170,11 @@ class LikelihoodRatio(Adversary):
 
     def fit(self, features: Floats, is_member: Booleans) -> Self:
         """Train on the shadow models' statistics, shape (model, feature)."""
-        self._training_scores = np.empty(len(features))
+        self.training_scores = np.empty(len(features))
         folds = StratifiedKFold(self.n_folds, shuffle=True, random_state=self.random_state)
         for learned, left_out in folds.split(features, is_member):
             self._learn(features[learned], is_member[learned])
-            self._training_scores[left_out] = self.score(features[left_out])
+            self.training_scores[left_out] = self.score(features[left_out])
         self._learn(features, is_member)
         return self
 
@@ -203,11 +191,6 @@ class LikelihoodRatio(Adversary):
         """Return log likelihood ratios of "trained with the target", shape (model,)."""
         scores: Floats = (features - self._middle) @ self._weights
         return scores
-
-    @property
-    def training_scores(self) -> Floats:
-        """Log ratios from the folds that left the model out."""
-        return self._training_scores
 
 
 def default_adversaries() -> tuple[Adversary, ...]:

@@ -19,24 +19,12 @@ _STARTS = 3
 def component_log_odds(records: Floats, n_components: int, random_state: int) -> Floats | None:
     """Return how much more likely each component made a record than the others together.
 
-    Parameters
-    ----------
-    records : ndarray, shape (record, feature)
-    n_components : int
-    random_state : int
-        Of the starts, and of the 5,000 records that the mixture is fitted to if there are more.
-
-    Returns
-    -------
-    ndarray, shape (record, component), or None
-        None if there are more than 10 components or fewer than 5 records for each: such a mixture
-        finds nothing.
+    The result has shape (record, component). It is None for more than 10 components or fewer than
+    5 records for each: such a mixture finds nothing. It is fitted to at most 5,000 records.
 
     Notes
     -----
-    Full covariances; the best of three starts from k-means by its likelihood. Where the noise that
-    hides two classes is averaged over a training, their means are apart by more than is left of it
-    in some direction, which need not be the one of the largest variance.
+    Full covariances; the best of three starts from k-means by its likelihood.
     """
     varies = records.std(axis=0) > 0.0
     if n_components > MOST_COMPONENTS or len(records) < _LEAST_RECORDS * n_components:

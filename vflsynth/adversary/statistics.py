@@ -6,6 +6,7 @@ maps any table of the same columns to a vector of the same length.
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable
 from copy import copy
@@ -60,7 +61,9 @@ class Statistic(ABC):
         return Together(self, other)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        names = inspect.signature(type(self)).parameters
+        parameters = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{type(self).__name__}({parameters})"
 
 
 class Together(Statistic):
@@ -148,9 +151,6 @@ class Histogram(Statistic):
                 shares.append(np.bincount(column.codes(table), minlength=column.width))
         return np.concatenate(shares) / len(table)
 
-    def __repr__(self) -> str:
-        return f"Histogram(n_bins={self.n_bins})"
-
 
 @register
 class Extremes(Statistic):
@@ -192,9 +192,6 @@ class Extremes(Statistic):
         ends = np.arange(self.n_values).clip(max=len(values) - 1)
         scores = (values[np.concatenate([ends, -1 - ends])] - column.mean) / column.scale
         return np.concatenate([scores, beyond])
-
-    def __repr__(self) -> str:
-        return f"Extremes(n_values={self.n_values})"
 
 
 @register
@@ -249,6 +246,3 @@ class Neighbourhood(Statistic):
         k = min(self.n_neighbours, len(squares))
         nearest = np.sqrt(np.sort(np.partition(squares, k - 1)[:k]))
         return np.pad(nearest, (0, self.n_neighbours - k), mode="edge")
-
-    def __repr__(self) -> str:
-        return f"Neighbourhood(n_neighbours={self.n_neighbours})"

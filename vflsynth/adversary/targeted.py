@@ -135,12 +135,6 @@ class TargetedQueries(Targeted):
             queries[chosen, j] = 1.0
         return queries.astype(np.float64)
 
-    def __repr__(self) -> str:
-        return (
-            f"TargetedQueries(n_queries={self.n_queries}, n_columns={self.n_columns}, "
-            f"window={self.window}, random_state={self.random_state})"
-        )
-
 
 @register
 class SharedValues(Targeted):
@@ -165,9 +159,6 @@ class SharedValues(Targeted):
             n_shared = np.bincount(found.sum(axis=1), minlength=found.shape[1] + 1)
             counts.append(n_shared[::-1].cumsum()[::-1][1:])
         return np.concatenate(counts) / len(table)
-
-    def __repr__(self) -> str:
-        return f"SharedValues(window={self.window})"
 
 
 @register

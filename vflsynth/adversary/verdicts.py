@@ -17,16 +17,10 @@ _MOST_EXACT = 100  # candidates; beyond, the normal approximation is as good and
 def rank_sum_p_value(scores: Floats, is_member: Booleans) -> float:
     """Return how likely scores of no meaning would rank members as high, or higher.
 
-    Parameters
-    ----------
-    scores : ndarray, shape (candidate,)
-    is_member : ndarray of bool, shape (candidate,)
-
     Notes
     -----
-    Mann and Whitney's test, one-sided, conditional on ties. Exact for up to 100 candidates: the
-    distribution of the rank sum over all ways to choose members; the normal approximation errs
-    where scores have few values, as those of an attack that is sure or silent.
+    Mann and Whitney's test, one-sided, conditional on ties. It is exact for up to 100 candidates:
+    the normal approximation errs where scores have few values.
     """
     if len(scores) > _MOST_EXACT:
         found = mannwhitneyu(scores[is_member], scores[~is_member], alternative="greater")
@@ -62,20 +56,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def least_leak_found(n_in: int, n_out: int, *, level: float, power: float = 0.8) -> float:
     """Return how often a leak must show to be found with some probability.
 
-    Parameters
-    ----------
-    n_in, n_out : int
-        Test models trained with the record, and without.
-    level : float
-        p-value from which on an attack is said to beat guessing.
-    power : float, default=0.8
-        The probability.
-
-    Returns
-    -------
-    float
-        Share of the releases with the record in which it shows, and never without it. Above 1 (as
-        infinity) if not even a leak that always shows is found with so few models.
+    It is the share of the releases with the record in which it shows, and never without it. It is
+    infinite if not even a leak that always shows is found with so few models. `level` is the
+    p-value from which on an attack is said to beat guessing.
 
     Examples
     --------
@@ -98,20 +81,12 @@ def least_leak_found(n_in: int, n_out: int, *, level: float, power: float = 0.8)
 def models_to_find(auc: float, *, level: float, power: float = 0.8) -> int:
     """Return how many test models, with and as many without, find an attack of some AUC.
 
-    Parameters
-    ----------
-    auc : float
-        Above one half.
-    level : float
-        p-value from which on an attack is said to beat guessing.
-    power : float, default=0.8
-        The probability.
+    `level` is the p-value from which on an attack is said to beat guessing.
 
     Notes
     -----
     Noether 1987, of Mann and Whitney's test with groups of equal size. For scores of two normal
-    distributions it errs by at most two models too many: drawn 4,000 times, 11 find an AUC of .8 at
-    level .05, and 13 at .025.
+    distributions it errs by at most two models too many.
 
     Examples
     --------

@@ -140,6 +140,21 @@ class Attack:
     training_scores: Floats = field(repr=False)
     p_value: float
 
+    @property
+    def words(self) -> dict[str, str]:
+        """What it looks at, and who looks."""
+        return {"statistic": self.statistic, "adversary": self.adversary}
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What it found, beside estimates with intervals."""
+        return {
+            "p_value": self.p_value,
+            "epsilon_at_least": self.epsilon,
+            "training_auc": self.training_auc,
+            "n_test": len(self.scores),
+        }
+
     @classmethod
     def judge(
         cls,

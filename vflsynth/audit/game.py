@@ -117,13 +117,8 @@ class LeaveOneOutGame:
     ) -> dict[Hashable, list[str]]:
         """Return the targets' keys, with how each was chosen: by which rules, or named.
 
-        With `encodable_without` rules pass over records that alone have some label, or alone lack
-        a value: an encoding learned without such a record has no code for it.
-
-        Raises
-        ------
-        PartyDataError
-            If a key is not that of a matched record.
+        With `encodable_without`, rules pass over records that alone have some label or gap: an
+        encoding learned without such a record has no code for it.
         """
         chosen: dict[Hashable, list[str]] = {}
         table = self.table
@@ -199,17 +194,9 @@ def train(
 ) -> list[Any]:
     """Train one model, with ``sample(n)``, per random state; all at once where that is possible.
 
-    Parameters
-    ----------
-    synthesizer : estimator or callable
-        With ``clone``, ``fit(party_frames, on)`` and ``sample(n)``, or a `Publisher`.
-    party_frames, on, random_states, keep_discriminators, callbacks
-        As in ``fit`` and ``fit_replicas``; the last two for those only that have them.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        If training was cut short: a half-trained model is no shadow model.
+    The synthesizer has ``clone``, ``fit(party_frames, on)`` and ``sample(n)``, or is a `Publisher`.
+    Those that have callbacks and discriminators to keep are told so. A training that was cut short
+    raises KeyboardInterrupt: a half-trained model is no shadow model.
     """
     if not hasattr(synthesizer, "fit"):
         return [_Published(synthesizer(party_frames, state)) for state in random_states]
@@ -239,13 +226,7 @@ def trains_many(synthesizer: Any) -> bool:
 
 
 def check_model(synthesizer: Any) -> None:
-    """Check that who holds the model can ask it anything.
-
-    Raises
-    ------
-    ParameterError
-        If it has no ``log_prob``.
-    """
+    """Raise ParameterError if a model cannot be asked how probable a record is."""
     if not hasattr(synthesizer, "log_prob"):
         raise ParameterError(
             'attacker="model" needs a synthesizer with log_prob, which says how probable a '

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 
 from vflsynth.adversary.distances import distance_blocks
 from vflsynth.adversary.encoding import Attribute, Booleans, Encoding, Floats, Integers
-from vflsynth.audit.compared import KINDS, among, checked, values_of
+from vflsynth.audit.compared import Compared, QuestionOptions, among, values_of
 from vflsynth.audit.criteria import Disclosure
 from vflsynth.audit.game import check_model
 from vflsynth.audit.observers import IMPOSSIBLE, log_prob_of
@@ -30,17 +30,14 @@ def attribute_inference(
     *,
     model: Any = None,
     quasi_identifiers: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
     tolerance: float = 0.05,
-    n_attacks: int = 1000,
-    confidence: float = 0.95,
-    random_state: int = 0,
+    **options: Unpack[QuestionOptions],
 ) -> Disclosure:
     """Ask whether a sensitive value can be guessed better for those whose records were used.
 
     Parameters
     ----------
-    real, synthetic, control, categorical, confidence, random_state
+    real, synthetic, control, **options
         As in `singling_out`.
     sensitive : hashable
         A column.
@@ -50,8 +47,6 @@ def attribute_inference(
         Columns that the attacker knows of a record. Default: all others.
     tolerance : float, default=0.05
         Standard deviations by which a guess of a number may be wrong.
-    n_attacks : int, default=1000
-        Records of each kind that are attacked, at most.
 
     Returns
     -------
@@ -78,8 +73,10 @@ def attribute_inference(
     >>> attribute_inference(people, people, others, 3).excess.low > 0.1
     True
     """
-    tables = checked(locals(), "attribute_inference")
-    published = tables["synthetic"]
+    tables = Compared.of(
+        "attribute_inference", (real, synthetic, control), options, tolerance=tolerance
+    )
+    published = tables.synthetic
     known: list[Hashable] = list(
         published.columns if quasi_identifiers is None else quasi_identifiers
     )
@@ -94,37 +91,31 @@ def attribute_inference(
             )
     if model is not None:
         check_model(model)
-    rng = np.random.default_rng([random_state, 10])
-    asked = {
-        name: tables[name].iloc[rng.permutation(len(tables[name]))[:n_attacks]] for name in KINDS
-    }
-    attribute = Encoding(tables["real"][[sensitive]], among(categorical, [sensitive])).attributes[0]
-    encoding = Encoding(published[known], among(categorical, known))
+    rng = tables.generator(10)
+    asked = tables.asked(tables.n_attacks, rng)
+    as_labels = among(tables.categorical, [sensitive])
+    (attribute,) = Encoding(tables.real[[sensitive]], as_labels).attributes
+    encoding = Encoding(published[known], among(tables.categorical, known))
     records = encoding.encode(published)
     answers = values_of(attribute, published)
     rights = []
-    for frame in asked.values():
+    for frame in asked:
         guesses = answers[_nearest_places(encoding.encode(frame), records)]
         if model is not None:
             columns = [*known, sensitive]
-            own, answered = most_probable(model, frame[columns], tables["real"][columns], attribute)
+            own, answered = most_probable(model, frame[columns], tables.real[columns], attribute)
             guesses = np.where(answered, own, guesses)
         rights.append(right(attribute, guesses, values_of(attribute, frame), tolerance))
     baseline = _best_guess(
-        encoding.encode(asked["real"]),
-        values_of(attribute, asked["real"]),
+        encoding.encode(asked[0]),
+        values_of(attribute, asked[0]),
         attribute,
         tolerance,
         int(rng.integers(2**31)),
     )
-    return Disclosure.of_counts(
-        "attribute inference",
-        (int(rights[0].sum()), int(rights[1].sum())),
-        (len(rights[0]), len(rights[1])),
-        baseline,
-        confidence,
-        sensitive,
-        "table" if model is None else "model",
+    attacker = "table" if model is None else "model"
+    return tables.answer(
+        "attribute inference", rights, baseline, column=sensitive, attacker=attacker
     )
 
 
@@ -136,22 +127,8 @@ def most_probable(
 ) -> tuple[Floats, Booleans]:
     """Return the values of an attribute that a model calls most probable beside all other columns.
 
-    Parameters
-    ----------
-    model : object
-        With ``log_prob``.
-    asked : DataFrame, shape (record, column)
-        The column of the attribute is not looked at.
-    used : DataFrame
-        The same columns of training records, whose values are the candidates.
-    attribute : Attribute
-
-    Returns
-    -------
-    guesses : ndarray, shape (record,)
-        As `values_of` has them.
-    answered : ndarray of bool, shape (record,)
-        False where a known value is none that the model could make.
+    Candidates are the values of `used` training records. The second result is False where a known
+    value is none that the model, which has ``log_prob``, could make.
     """
     candidates = used[attribute.name].drop_duplicates().sort_values()
     places = np.linspace(0, len(candidates) - 1, min(_MOST_CANDIDATES, len(candidates)))

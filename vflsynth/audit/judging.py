@@ -28,17 +28,8 @@ def judge_attack(
 ) -> Attack:
     """Train an adversary on half of the models of each world and judge it on the others.
 
-    Parameters
-    ----------
-    statistic : str
-        What the features are called.
-    adversary : Adversary
-    features : ndarray, shape (2 * model, feature)
-        Of models trained with the target, then of as many trained without.
-    random_state : int
-        Of the split.
-    **levels
-        `delta`, `confidence` and `bound_confidence`, see `Attack.judge`.
+    `features`, shape (2 * model, feature), are of models trained with the target, then of as many
+    trained without. `random_state` splits them; for `levels` see `Attack.judge`.
     """
     n_models = len(features) // 2
     is_member = np.repeat([True, False], n_models)
@@ -62,19 +53,10 @@ def judge_attack(
 
 
 def stack(attacks: Sequence[Attack], random_state: int, **levels: float) -> Attack:
-    """Judge all attacks on one target together, as one attack.
+    """Judge all attacks on one target, split alike, as one attack.
 
-    A regularised logistic regression of the ranks of their scores among training models. It is
-    taught by the training models' cross-validated scores, and judged by the same test models.
-
-    Parameters
-    ----------
-    attacks : sequence of Attack
-        Of `judge_attack` with the same `random_state`.
-    random_state : int
-        Of the folds.
-    **levels
-        As in `judge_attack`.
+    It is a regularised logistic regression of the ranks of their scores among training models. It
+    is taught by the training models' cross-validated scores, and judged by the same test models.
     """
     adversary = RegularisedLogistic(_STACK_PENALTIES, random_state=random_state)
     n_each = len(attacks[0].training_scores) // 2

@@ -33,7 +33,6 @@ def key_of(
     world: World,
     on: Hashable,
     observed: str,
-    pair_seeds: bool,
     random_state: int,
 ) -> str:
     """Digest of all that decides what is observed."""
@@ -53,7 +52,6 @@ def key_of(
         "on": repr(on),
         "observed": observed,
         "targets": [repr(target) for target in world.targets],
-        "pair_seeds": pair_seeds,
         "random_state": random_state,
     }
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()

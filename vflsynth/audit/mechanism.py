@@ -31,21 +31,18 @@ def audit_mechanism(
 ) -> AuditReport:
     """Ask what a mechanism's release, such as one noisy gradient, would tell about a record.
 
-    This is the audit to run on differentially private training: one step of it costs nothing, so
-    thousands of runs are affordable where a whole training allows a hundred, and noise that is
-    missing, too small or not independent shows here before it drowns in training.
+    Run this on one step of differentially private training. It costs so little that thousands of
+    runs are affordable. Noise that is missing, too small or not independent shows here first.
 
     Parameters
     ----------
     release : callable
         ``release(True)`` returns numbers computed with the target record, ``release(False)``
-        without it (or with another in its place, whatever the neighbouring relation says). Always
-        of the same shape, with fresh noise in every call.
+        without it, or with another in its place. Always of one shape, with fresh noise.
     n_runs : int, default=1000
         Per world, at least 10. Half of them train the adversaries, the others test them.
     adversaries : sequence of Adversary, optional
-        Default: the paper's random forest, and a regularised linear one, which also finds
-        directions without noise.
+        Default: `default_adversaries`.
     claim : Claim, optional
         What the mechanism is said to guarantee, about inputs that differ as those of `release` do.
     confidence : float, default=0.95

@@ -40,16 +40,13 @@ class DensityObserver:
     """What each model itself says of how probable the targets are, for attackers who hold it.
 
     Two numbers per target: the logarithm of its probability (or density), and the share of other
-    records, evenly taken from the matched ones, that are less probable. The same two of each
-    party's columns alone, if there are several parties. A record that a model cannot make, since it
-    alone has some label, has logarithm -10,000.
+    records, evenly taken from the matched ones, that are less probable. Then the same two of each
+    party's columns, if there are several parties. What a model cannot make has logarithm -10,000.
 
     Notes
     -----
     Likelihood-ratio attacks (LiRA, Carlini et al. 2022; RMIA, Zarifzadeh et al. 2024) on the
-    likelihood that the model was trained by. The halves are ours: in 16 autoregressive models of
-    150 red wines each, all 300 asked about, they raised the AUC from .85 to .88, and the share of
-    members found at one false alarm in a hundred from .18 to .25.
+    likelihood that the model was trained by. The parties' halves are ours.
     """
 
     keep_discriminators = False
@@ -239,7 +236,6 @@ def weakest_claim(worlds: Iterable[Mapping[str, Floats]]) -> Claim | None:
     claims = [world[_CLAIM] for world in worlds if _CLAIM in world]
     if not claims:
         return None
-    # What earlier versions kept of models says nothing of conditions.
-    epsilon, delta, relation, *conditional = np.concatenate(claims).max(axis=0).tolist()
-    condition = "conditional, as the models' ledgers say" if any(conditional) else ""
+    epsilon, delta, relation, conditional = np.concatenate(claims).max(axis=0).tolist()
+    condition = "conditional, as the models' ledgers say" if conditional else ""
     return Claim(epsilon, delta, _RELATIONS[int(relation)], condition)

@@ -6,8 +6,10 @@ import logging
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from itertools import islice
+from typing import Any
 
 import joblib
 import numpy as np
@@ -17,152 +19,177 @@ from vflsynth.adversary.encoding import Floats
 from vflsynth.adversary.verdicts import models_to_find
 from vflsynth.audit.criteria import Criteria
 from vflsynth.audit.findings import Attack, Claim, PaperAccuracy, TargetAudit
-from vflsynth.audit.game import MODEL, THREAT_MODELS, LeaveOneOutGame, PartyFrames
+from vflsynth.audit.game import MODEL, THREAT_MODELS, LeaveOneOutGame, World
 from vflsynth.audit.judging import judge_attack, paper_accuracy, stack
 from vflsynth.audit.observers import label_of, weakest_claim
 from vflsynth.audit.questions import audit_disclosure
 from vflsynth.audit.results import POWER, AuditReport, joint_confidence, say_power
-from vflsynth.audit.schedule import shorten
-from vflsynth.audit.shadow import LEAST_MODELS, Observer, run_shadow_models
+from vflsynth.audit.schedule import Shortened, shorten
+from vflsynth.audit.settings import LEAST_MODELS, Protocol
+from vflsynth.audit.shadow import ShadowRun, Shadows, run_shadow_models
 from vflsynth.exceptions import PartyDataError
 
 logger = logging.getLogger("vflsynth")
-
-Protocol = Literal["holdout", "paper"]
 
 _REHEARSED_MODELS, _REHEARSED_FEATURES = 100, 40
 _REHEARSED_LEVELS = {"delta": 0.0, "confidence": 0.95, "bound_confidence": 0.95}
 _WORTH_FINDING = 0.8  # AUC that an audit of limited time must find, before training longer
 
 
-def play(
-    scheme: str,
-    game: LeaveOneOutGame,
-    chosen: Mapping[Hashable, list[str]],
-    synthesizer: Any,
-    on: Hashable,
-    observer: Observer,
-    sources: Mapping[str, Mapping[str, str]],
-    claim: Claim | None,
-    disclosure: Mapping[str, Any] | None,
-    *,
-    adversaries: Sequence[Adversary] | None,
-    protocol: Protocol,
-    confidence: float,
-    n_models: int,
-    random_state: int,
-    **options: Any,
-) -> AuditReport:
-    """Play the game for every target and source."""
-    started = time.perf_counter()
-    worlds = game.worlds(list(chosen))
-    n_audits = (len(worlds) - 1) * len(sources)
+@dataclass(frozen=True, eq=False)
+class Play:
+    """The game for every target and source.
 
-    def power(n: int) -> str:
-        return say_power(n - n // 2, n - n // 2, n_audits, confidence)
+    Parameters
+    ----------
+    scheme : {"ASSD", "ASIF"}
+    game : LeaveOneOutGame
+    chosen : mapping of target to list of str
+        How each was chosen.
+    shadows : Shadows
+        In the game's worlds.
+    sources : mapping of str to mapping of str to str
+        What is looked at; of each, the names of statistics by their labels in observations.
+    claim : Claim, optional
+        Default: what the models claim.
+    disclosure : mapping of str to object, optional
+        Options of `audit_disclosure`, if the three questions are asked.
+    """
 
-    learners = default_adversaries() if adversaries is None else adversaries
+    scheme: str
+    game: LeaveOneOutGame
+    chosen: Mapping[Hashable, list[str]]
+    shadows: Shadows
+    sources: Mapping[str, Mapping[str, str]]
+    claim: Claim | None = None
+    disclosure: Mapping[str, Any] | None = None
 
-    def learning(n: int) -> float:
-        n_learned = (len(worlds) - 1) * sum(map(len, sources.values()))
-        workers: int = joblib.effective_n_jobs(options["n_jobs"])
-        return n_learned * _rehearsed(learners, n) / workers
+    @property
+    def asked(self) -> list[tuple[World, str]]:
+        """Every audit: the world without a target, and what is looked at."""
+        return [(world, source) for world in self.shadows.worlds[1:] for source in self.sources]
 
-    shortened = None
-    if options["minutes"] is not None:
-        level = (1.0 - confidence) / n_audits
+    @property
+    def learners(self) -> Sequence[Adversary]:
+        """Those who learn to tell models apart."""
+        given = self.shadows.settings.adversaries
+        return default_adversaries() if given is None else given
+
+    def report(self) -> AuditReport:
+        """Train, learn, judge."""
+        started = time.perf_counter()
+        shadows, shortened = self._in_time(started)
+        settings = shadows.settings
+        criteria = self._questions(shadows)
+        timed = settings.minutes is not None or settings.verbose > 0
+        run = run_shadow_models(
+            shadows,
+            started=started,
+            power=self._power,
+            learning=self._learning(settings.n_models) if timed else 0.0,
+        )
+        claim = weakest_claim(run.observations.values()) if self.claim is None else self.claim
+        known = [THREAT_MODELS[self.scheme]]
+        known += [THREAT_MODELS[MODEL]] if MODEL in self.sources else []
+        return AuditReport(
+            self.scheme,
+            " ".join(known),
+            self._judged(run, claim),
+            run.n_models,
+            len(self.game.table),
+            settings.confidence,
+            claim,
+            run.seconds,
+            run.cpu_seconds,
+            run.n_trained,
+            run.memory,
+            criteria,
+            shortened,
+        )
+
+    def _in_time(self, started: float) -> tuple[Shadows, Shortened | None]:
+        """Return the models to train: fewer, and of fewer epochs, where the time asks for it."""
+        shadows, settings = self.shadows, self.shadows.settings
+        if settings.minutes is None:
+            return shadows, None
+        level = (1.0 - settings.confidence) / len(self.asked)
         enough = 2 * models_to_find(_WORTH_FINDING, level=level, power=POWER)
-        enough = max(LEAST_MODELS, min(n_models, enough))
-        synthesizer, shortened = shorten(
-            synthesizer,
-            worlds,
-            on,
-            observer,
+        enough = max(LEAST_MODELS, min(settings.n_models, enough))
+        shorter, shortened = shorten(
+            shadows,
             n_models=enough,
             started=started,
-            learning=partial(learning, enough),
-            alone=0 if disclosure is None else 1,
-            random_state=random_state,
-            **{name: value for name, value in options.items() if name != "verbose"},
+            learning=partial(self._learning, enough),
+            alone=0 if self.disclosure is None else 1,
         )
-        n_models = n_models if shortened is None else enough
-    criteria = None
-    if disclosure is not None:
-        shared = {"confidence": confidence, "random_state": random_state}
-        criteria = _ask(synthesizer, game.party_frames, on, shared | dict(disclosure))
-    timed = options["minutes"] is not None or options["verbose"] > 0
-    run = run_shadow_models(
-        synthesizer,
-        worlds,
-        on,
-        observer,
-        n_models=n_models,
-        started=started,
-        power=power,
-        learning=learning(n_models) if timed else 0.0,
-        random_state=random_state,
-        **options,
-    )
-    claim = weakest_claim(run.observations.values()) if claim is None else claim
-    full = run.observations[worlds[0].name]
-    asked = [(world, source) for world in worlds[1:] for source in sources]
-    levels = {
-        "delta": 0.0 if claim is None else claim.delta,
-        "confidence": confidence,
-        "bound_confidence": joint_confidence(confidence, len(asked)),
-    }
-    tasks = [
-        joblib.delayed(_judge)(
-            name,
-            adversary,
-            np.concatenate([full[key], run.observations[world.name][key]]),
-            random_state,
-            protocol,
-            **levels,
-        )
-        for world, source in asked
-        for label, name in sources[source].items()
-        for key in [label_of(label, world.targets[0])]
-        for adversary in learners
-    ]
-    judged = joblib.Parallel(n_jobs=options["n_jobs"])(tasks)
-    each = len(judged) // len(asked)
-    audits = []
-    for i, (world, source) in enumerate(asked):
-        attacks, paper = zip(*judged[i * each : (i + 1) * each], strict=True)
-        if len(attacks) > 1:
-            attacks = (*attacks, stack(attacks, random_state, **levels))
-        (target,) = world.targets
-        cells = tuple(cell for cell in paper if cell is not None)
-        audits.append(TargetAudit(target, tuple(chosen[target]), source, attacks, cells))
-    return AuditReport(
-        scheme,
-        " ".join([THREAT_MODELS[scheme], *([THREAT_MODELS[MODEL]] if MODEL in sources else [])]),
-        tuple(audits),
-        run.n_models,
-        len(game.table),
-        confidence,
-        claim,
-        run.seconds,
-        run.cpu_seconds,
-        run.n_trained,
-        run.memory,
-        criteria,
-        shortened,
-    )
+        if shortened is None:
+            return shadows, None
+        fewer = replace(settings, n_models=enough)
+        return replace(shadows, synthesizer=shorter, settings=fewer), shortened
 
+    def _power(self, n_models: int) -> str:
+        n_test = n_models - n_models // 2
+        confidence = self.shadows.settings.confidence
+        return say_power(n_test, n_test, len(self.asked), confidence)
 
-def _ask(
-    synthesizer: Any, party_frames: PartyFrames, on: Hashable, options: Mapping[str, Any]
-) -> Criteria | None:
-    """Ask the three questions; where nobody named a column, as far as there are records for it."""
-    try:
-        return audit_disclosure(synthesizer, party_frames, on, **options)
-    except PartyDataError as error:
-        if options.get("sensitive") or options.get("quasi_identifiers"):
-            raise
-        logger.warning("singling out and linkability were not looked at: %s", error)
-        return None
+    def _learning(self, n_models: int) -> float:
+        """Return about how many seconds it takes to learn from so many models."""
+        n_learned = sum(len(self.sources[source]) for _, source in self.asked)
+        return n_learned * _rehearsed(self.learners, n_models) / self.shadows.workers
+
+    def _questions(self, shadows: Shadows) -> Criteria | None:
+        """Ask the three questions; if nobody named a column, as far as there are records for it."""
+        if self.disclosure is None:
+            return None
+        settings = shadows.settings
+        options: dict[str, Any] = {
+            "confidence": settings.confidence,
+            "random_state": settings.random_state,
+            **self.disclosure,
+        }
+        frames = self.game.party_frames
+        try:
+            return audit_disclosure(shadows.synthesizer, frames, shadows.on, **options)
+        except PartyDataError as error:
+            if options.get("sensitive") or options.get("quasi_identifiers"):
+                raise
+            logger.warning("singling out and linkability were not looked at: %s", error)
+            return None
+
+    def _judged(self, run: ShadowRun, claim: Claim | None) -> tuple[TargetAudit, ...]:
+        """Let every adversary learn from every statistic, and judge them."""
+        settings, asked = self.shadows.settings, self.asked
+        full = run.observations[self.shadows.worlds[0].name]
+        levels = {
+            "delta": 0.0 if claim is None else claim.delta,
+            "confidence": settings.confidence,
+            "bound_confidence": joint_confidence(settings.confidence, len(asked)),
+        }
+        tasks = [
+            joblib.delayed(_judge)(
+                name,
+                adversary,
+                np.concatenate([full[key], run.observations[world.name][key]]),
+                settings.random_state,
+                settings.protocol,
+                **levels,
+            )
+            for world, source in asked
+            for label, name in self.sources[source].items()
+            for key in [label_of(label, world.targets[0])]
+            for adversary in self.learners
+        ]
+        judged = iter(joblib.Parallel(n_jobs=settings.n_jobs)(tasks))
+        audits = []
+        for world, source in asked:
+            n_attacks = len(self.sources[source]) * len(self.learners)
+            attacks, paper = zip(*islice(judged, n_attacks), strict=True)
+            if len(attacks) > 1:
+                attacks = (*attacks, stack(attacks, settings.random_state, **levels))
+            (target,) = world.targets
+            cells = tuple(cell for cell in paper if cell is not None)
+            audits.append(TargetAudit(target, tuple(self.chosen[target]), source, attacks, cells))
+        return tuple(audits)
 
 
 def _rehearsed(adversaries: Sequence[Adversary], n_models: int) -> float:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import pandas as pd
 
 from vflsynth.adversary.distances import distance_blocks
 from vflsynth.adversary.encoding import Booleans, Encoding, Floats
-from vflsynth.audit.compared import KINDS, among, checked
+from vflsynth.audit.compared import Compared, QuestionOptions, among
 from vflsynth.audit.criteria import Criteria, Disclosure
 from vflsynth.audit.game import LeaveOneOutGame, PartyFrames, check_model, train
 from vflsynth.audit.inference import attribute_inference
@@ -25,24 +25,19 @@ def linkability(
     control: pd.DataFrame,
     parties: Mapping[str, Sequence[Hashable]],
     *,
-    categorical: Collection[Hashable] = (),
     n_neighbours: int = 5,
-    n_attacks: int = 1000,
-    confidence: float = 0.95,
-    random_state: int = 0,
+    **options: Unpack[QuestionOptions],
 ) -> Disclosure:
     """Ask whether the synthetic table tells which parts of different parties belong together.
 
     Parameters
     ----------
-    real, synthetic, control, categorical, confidence, random_state
+    real, synthetic, control, **options
         As in `singling_out`.
     parties : mapping of str to sequence of hashable
         The columns of each party, two parties or more.
     n_neighbours : int, default=5
         Synthetic records that are looked at for each part.
-    n_attacks : int, default=1000
-        Records of each kind that are attacked, at most.
 
     Returns
     -------
@@ -73,26 +68,20 @@ def linkability(
         raise ParameterError(
             f"linkability needs the columns of two parties or more, got {dict(parties)!r}"
         )
-    tables = checked(locals(), "linkability")
-    rng = np.random.default_rng([random_state, 9])
-    published = tables["synthetic"]
+    tables = Compared.of(
+        "linkability", (real, synthetic, control), options, n_neighbours=n_neighbours
+    )
+    published = tables.synthetic
     k = min(n_neighbours, len(published))
     linked: list[Booleans] = []
-    for name in KINDS:
-        asked = tables[name].iloc[rng.permutation(len(tables[name]))[:n_attacks]]
+    for asked in tables.asked(tables.n_attacks, tables.generator(9)):
         common = np.ones((len(asked), len(published)), bool)
         for columns in parties.values():
-            encoding = Encoding(published[list(columns)], among(categorical, columns))
+            encoding = Encoding(published[list(columns)], among(tables.categorical, columns))
             common &= _nearest(encoding.encode(asked), encoding.encode(published), k)
         linked.append(np.asarray(common.any(axis=1)))
     shared = (k / len(published)) ** len(parties)
-    return Disclosure.of_counts(
-        "linkability",
-        (int(linked[0].sum()), int(linked[1].sum())),
-        (len(linked[0]), len(linked[1])),
-        1.0 - (1.0 - shared) ** len(published),
-        confidence,
-    )
+    return tables.answer("linkability", linked, 1.0 - (1.0 - shared) ** len(published))
 
 
 def audit_disclosure(
@@ -111,11 +100,8 @@ def audit_disclosure(
 
     Parameters
     ----------
-    synthesizer : estimator or callable
+    synthesizer, party_frames, on
         As in `audit_synthetic_data`; it is trained once.
-    party_frames : mapping of str to DataFrame
-    on : hashable, optional
-        Key column. Default: the index.
     sensitive : sequence of hashable, default ()
         Columns to ask attribute inference about, each by itself; without any it is not asked.
     quasi_identifiers : sequence of hashable, optional
@@ -165,7 +151,7 @@ def audit_disclosure(
     with quiet():
         (model,) = train(synthesizer, frames, on, [int(rng.integers(2**32))])
     tables = training, model.sample(len(training)), control
-    rest: dict[str, Any] = {
+    rest: QuestionOptions = {
         "categorical": categorical,
         "confidence": confidence,
         "random_state": random_state,

@@ -6,14 +6,22 @@ import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from vflsynth.adversary.intervals import Estimate, most_epsilon
 from vflsynth.adversary.verdicts import holm, least_leak_found
 from vflsynth.audit.criteria import Criteria
-from vflsynth.audit.findings import LOW_FPRS, RELATION_WORDS, Claim, TargetAudit, plain, vars_of
+from vflsynth.audit.findings import (
+    LOW_FPRS,
+    RELATION_WORDS,
+    Attack,
+    Claim,
+    TargetAudit,
+    plain,
+    vars_of,
+)
 from vflsynth.audit.game import RELEASES
 from vflsynth.audit.report import describe
 from vflsynth.audit.schedule import Shortened
@@ -192,24 +200,11 @@ class AuditReport:
             for attack in sorted(audit.attacks, key=lambda a: (a is not strongest, -a.auc.value)):
                 estimates = {"accuracy": attack.accuracy, "auc": attack.auc}
                 estimates |= {f"tpr_at_{fpr:g}": rate for fpr, rate in attack.tpr.items()}
-                row = {
-                    "target": audit.target,
-                    "source": audit.source,
-                    "statistic": attack.statistic,
-                    "adversary": attack.adversary,
-                    "strongest": attack is strongest,
-                }
+                row = {"target": audit.target, "source": audit.source, **attack.words}
+                row["strongest"] = attack is strongest
                 for name, found in estimates.items():
                     row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-                rows.append(
-                    row
-                    | {
-                        "p_value": attack.p_value,
-                        "epsilon_at_least": attack.epsilon,
-                        "training_auc": attack.training_auc,
-                        "n_test": len(attack.scores),
-                    }
-                )
+                rows.append(row | attack.numbers)
         return pd.DataFrame(rows)
 
     def paper_protocol(self) -> pd.DataFrame:
@@ -240,25 +235,11 @@ class AuditReport:
                     "source": audit.source,
                     "conclusion": self.conclusion(audit),
                     "beats_guessing": self.beats_guessing(audit),
-                    "p_value": self.p_values[i],
-                    "attacks": [
-                        {
-                            "statistic": attack.statistic,
-                            "adversary": attack.adversary,
-                            "strongest": attack is audit.strongest,
-                            "accuracy": vars_of(attack.accuracy),
-                            "auc": vars_of(attack.auc),
-                            "tpr": {f"{f:g}": vars_of(e) for f, e in attack.tpr.items()},
-                            "p_value": attack.p_value,
-                            "epsilon_at_least": attack.epsilon,
-                            "training_auc": attack.training_auc,
-                            "n_test": len(attack.scores),
-                        }
-                        for attack in audit.attacks
-                    ],
+                    "p_value": p_value,
+                    "attacks": [_attack_to_json(a, audit.strongest) for a in audit.attacks],
                     "paper_protocol": [vars_of(cell) for cell in audit.paper_protocol],
                 }
-                for i, audit in enumerate(self.targets)
+                for audit, p_value in zip(self.targets, self.p_values, strict=True)
             ],
         }
         if self.shortened is not None:
@@ -360,6 +341,18 @@ class AuditReport:
         if self.criteria is not None:
             lines += ["", *self.criteria.sentences]
         return "\n".join([*lines, "", self.threat_model])
+
+
+def _attack_to_json(attack: Attack, strongest: Attack) -> dict[str, Any]:
+    """Return what an attack found."""
+    return {
+        **attack.words,
+        "strongest": attack is strongest,
+        "accuracy": vars_of(attack.accuracy),
+        "auc": vars_of(attack.auc),
+        "tpr": {f"{fpr:g}": vars_of(rate) for fpr, rate in attack.tpr.items()},
+        **attack.numbers,
+    }
 
 
 def joint_confidence(confidence: float, n: int) -> float:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import joblib
 from sklearn.base import clone
 
-from vflsynth.audit.game import World, chooses_epochs
-from vflsynth.audit.kept import Store, key_of
-from vflsynth.audit.shadow import PILOT, Observer, plan_blocks, run_block
+from vflsynth.audit.game import chooses_epochs
+from vflsynth.audit.shadow import PILOT, Shadows
 
 logger = logging.getLogger("vflsynth")
 
@@ -91,99 +88,103 @@ class _Cost:
 
 
 def shorten(
-    synthesizer: Any,
-    worlds: Sequence[World],
-    on: Hashable,
-    observer: Observer,
+    shadows: Shadows,
     *,
     n_models: int,
-    minutes: float,
     started: float,
     learning: Callable[[], float],
     alone: int,
-    pair_seeds: bool,
-    random_state: int,
-    block_size: int | None,
-    n_jobs: int | None,
-    cache: str | os.PathLike[str] | None,
 ) -> tuple[Any, Shortened | None]:
     """Give a synthesizer as many epochs as there is time for, if that is fewer than it chooses.
 
     Parameters
     ----------
-    synthesizer, worlds, on, observer, minutes, started, pair_seeds, random_state, block_size, \
-n_jobs
-        As in `run_shadow_models`.
+    shadows : Shadows
+        Their cache keeps what was chosen: an audit that is continued chooses the same.
     n_models : int
         Models per world that are worth more than longer training.
+    started : float
+        When the time began to run, by ``time.perf_counter``.
     learning : callable
         Measures the seconds that learning from the models takes afterwards.
     alone : int
         Further models that are trained one by one.
-    cache : path-like, optional
-        What was chosen is kept there too: an audit that is continued chooses the same.
-
-    Returns
-    -------
-    synthesizer
-        The same, or a clone with ``epochs``.
-    shortened : Shortened or None
 
     Notes
     -----
     Synthesizers that have no epochs, or were told how many, stay as they are. Two pilots, a block
-    and a model by itself, are ended after a fiftieth of the time each, and tell what an epoch costs
-    and what all else. A method that stops by itself, as it does in the pilot, is taken to need half
-    as many epochs again.
+    and a model by itself, end after a fiftieth of the time each. They tell what an epoch costs and
+    what all else. A method that stops by itself in the pilot is taken to need half as many epochs
+    again.
     """
+    synthesizer, minutes = shadows.synthesizer, shadows.settings.minutes or 0.0
     if not chooses_epochs(synthesizer):
         return synthesizer, None
-    stores = [
-        Store(cache, key_of(synthesizer, w, on, observer.describe(), pair_seeds, random_state))
-        for w in worlds
-    ]
+    stores = [shadows.store(world) for world in shadows.worlds]
     known = stores[0].recall(_NAME)
     if known is not None and known["minutes"] == minutes:
         return _with(synthesizer, int(known["epochs"]), int(known["usual"]))
     n_missing = sum(n_models - len(store.read(n_models)) for store in stores)
-    if not n_missing:
+    pilot = _Pilot.of(shadows, n_models) if n_missing else None
+    if pilot is None:
         return synthesizer, None
-    workers: int = joblib.effective_n_jobs(n_jobs)
-    size, _ = plan_blocks(synthesizer, worlds[0], on, block_size, workers, n_models)
-    found: dict[int, _Cost] = {}
-    usual = 0
-    for n in sorted({size, 1}, reverse=True):  # what is slow once is in the first
-        clock, before = _Clock(_PILOT_SHARE * 60.0 * minutes), time.perf_counter()
-        numbers = list(range(n))
-        run_block(synthesizer, worlds[0], on, numbers, numbers, observer, [clock])
-        if not clock.ends:  # it has epochs, and nobody may watch them
-            return synthesizer, None
-        spent = time.perf_counter() - before
-        found[n] = _Cost(clock.epoch, max(0.0, spent - len(clock.ends) * clock.epoch))
-        usual = clock.n_epochs
-    # Who stopped by itself has shown how many epochs it takes; in a block the slowest counts.
-    needed = usual if clock.stopped else min(usual, math.ceil(_SLOWEST * len(clock.ends)))
-    single = found[1]
-    first = {1: single}  # what `run_shadow_models` trains by itself to look at the time
-    if size > 1:
-        n = min(size, PILOT)
-        first[n] = single.between(found[size], (n - 1) / (size - 1))
     left = _PLANNED_SHARE * 60.0 * minutes - learning() - (time.perf_counter() - started)
+    if pilot.cost(pilot.needed, n_missing, alone) <= left:
+        return synthesizer, None
+    epochs = pilot.affordable(left, n_models * len(shadows.worlds), alone)
+    if epochs == pilot.usual:
+        return synthesizer, None
+    chosen = {"minutes": minutes, "epochs": epochs, "usual": pilot.usual}
+    stores[0].remember(_NAME, chosen)
+    return _with(synthesizer, epochs, pilot.usual)
 
-    def cost(epochs: int, n_trained: int) -> float:
+
+@dataclass(frozen=True)
+class _Pilot:
+    """What a block, and a model by itself, were seen to cost.
+
+    `usual` is the most epochs that the synthesizer chooses, `needed` how many it is taken to need.
+    """
+
+    blocks: dict[int, _Cost]
+    size: int
+    workers: int
+    usual: int
+    needed: int
+
+    @classmethod
+    def of(cls, shadows: Shadows, n_models: int) -> _Pilot | None:
+        """Train a block, and a model, for a while; None if nobody may watch their epochs."""
+        size, _ = shadows.blocks(n_models)
+        seconds = _PILOT_SHARE * 60.0 * (shadows.settings.minutes or 0.0)
+        found: dict[int, _Cost] = {}
+        for n in sorted({size, 1}, reverse=True):  # what is slow once is in the first
+            clock, before = _Clock(seconds), time.perf_counter()
+            shadows.block(shadows.worlds[0], list(range(n)), [clock])()
+            if not clock.ends:
+                return None
+            spent = time.perf_counter() - before
+            found[n] = _Cost(clock.epoch, max(0.0, spent - len(clock.ends) * clock.epoch))
+        usual = clock.n_epochs
+        # Who stopped by itself has shown how many epochs it takes; in a block the slowest counts.
+        slowest = min(usual, math.ceil(_SLOWEST * len(clock.ends)))
+        return cls(found, size, shadows.workers, usual, usual if clock.stopped else slowest)
+
+    def cost(self, epochs: int, n_trained: int, alone: int) -> float:
+        """Return the seconds of so many models, and of some that are trained one by one."""
+        single, whole = self.blocks[1], self.blocks[self.size]
+        first = {1: single}  # what `run_shadow_models` trains by itself to look at the time
+        if self.size > 1:
+            n = min(self.size, PILOT)
+            first[n] = single.between(whole, (n - 1) / (self.size - 1))
         begun = alone * single.of(epochs) + sum(block.of(epochs) for block in first.values())
         rest = max(0, n_trained - sum(first))
-        return begun + rest * found[size].of(epochs) / size / workers
+        return begun + rest * whole.of(epochs) / self.size / self.workers
 
-    if cost(needed, n_missing) <= left:
-        return synthesizer, None
-    n_trained = n_models * len(worlds)
-    each = cost(1, n_trained) - cost(0, n_trained)
-    epochs = max(1, min(usual, int((left - cost(0, n_trained)) / each)))
-    if epochs == usual:
-        return synthesizer, None
-    stores[0].remember(_NAME, {"minutes": minutes, "epochs": epochs, "usual": usual})
-    return _with(synthesizer, epochs, usual)
+    def affordable(self, seconds: float, n_trained: int, alone: int) -> int:
+        """Return how many epochs there is time for, at least one."""
+        none, one = (self.cost(epochs, n_trained, alone) for epochs in (0, 1))
+        return max(1, min(self.usual, int((seconds - none) / (one - none))))
 
 
 _NAME = "shortened"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Hashable, Mapping, Sequence, Sized
+from typing import Any, Literal, Unpack
 
-from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
+from vflsynth._validation import Choice, Number, Optional, check_parameters
 from vflsynth.adversary import (
     DEFAULT_STATISTICS,
-    Adversary,
     Correlation,
     Naive,
     Neighbourhood,
@@ -24,24 +22,11 @@ from vflsynth.audit.game import (
     trains_many,
 )
 from vflsynth.audit.observers import DensityObserver, FeatureObserver, Observers, TableObserver
-from vflsynth.audit.playing import Protocol, play
+from vflsynth.audit.playing import Play
 from vflsynth.audit.results import AuditReport
-from vflsynth.audit.shadow import LEAST_MODELS
+from vflsynth.audit.settings import AuditOptions, AuditSettings
+from vflsynth.audit.shadow import Shadows
 from vflsynth.exceptions import ParameterError
-
-_RULES: dict[str, Rule] = {
-    "n_models": Number(LEAST_MODELS, whole=True),
-    "minutes": Optional(Number(0, closed=(False, True))),
-    "n_synthetic": Optional(Number(2, whole=True)),
-    "protocol": Choice(("holdout", "paper")),
-    "attacker": Choice(("table", "model")),
-    "confidence": Number(0.5, 1, closed=(True, False)),
-    "block_size": Optional(Number(1, whole=True)),
-    "random_state": Number(0, whole=True),
-}
-
-_SHARED: tuple[str, ...] = ("adversaries", "protocol", "confidence", "n_models", "minutes")
-_SHARED += ("random_state", "pair_seeds", "block_size", "n_jobs", "cache", "verbose")
 
 
 def audit_synthetic_data(
@@ -51,22 +36,12 @@ def audit_synthetic_data(
     *,
     targets: Sequence[Any] = ("farthest", "most_outlying"),
     categorical: Sequence[Hashable] = (),
-    n_models: int = 100,
-    minutes: float | None = None,
     n_synthetic: int | None = None,
     statistics: Sequence[Statistic] = DEFAULT_STATISTICS,
-    adversaries: Sequence[Adversary] | None = None,
-    protocol: Protocol = "holdout",
     attacker: Literal["table", "model"] = "table",
     claim: Claim | None = None,
-    confidence: float = 0.95,
-    pair_seeds: bool = False,
-    block_size: int | None = None,
-    n_jobs: int | None = None,
-    cache: str | os.PathLike[str] | None = None,
-    random_state: int = 0,
     disclosure: Mapping[str, Any] | None = None,
-    verbose: int = 1,
+    **options: Unpack[AuditOptions],
 ) -> AuditReport:
     """Ask what a synthetic table would tell about single records (ASSD).
 
@@ -87,24 +62,11 @@ def audit_synthetic_data(
         records.
     categorical : sequence of hashable, default ()
         Numeric columns that the attacker should read as labels, such as codes.
-    n_models : int, default=100
-        Per world, at least 10. Half of them train the adversaries; the others, on which the results
-        rest, are not looked at before.
-    minutes : float, optional
-        Time for everything. A short pilot says how many models there is time for, at most
-        `n_models`; what so few would find is logged before they are trained, and in the report.
-        Where there is no time for as many as an AUC of .8 takes, a synthesizer that chooses its
-        number of epochs (``epochs=None``) gets fewer, the audited one and the attackers' alike,
-        which is logged and in the report too.
     n_synthetic : int, optional
         Synthetic records per table. Default: as many as there are matched records.
     statistics : sequence of Statistic, default=DEFAULT_STATISTICS
         Attacked one by one, then all of them stacked; join some with ``+`` to have them attacked
         together.
-    adversaries : sequence of Adversary, optional
-        Default: the paper's random forest, a regularised linear one, and likelihood ratios.
-    protocol : {"holdout", "paper"}, default="holdout"
-        "paper" adds the paper's five splits, with mean and two standard deviations of accuracy.
     attacker : {"table", "model"}, default="table"
         What they hold. "model" adds, as a source of its own, how probable a model with
         ``log_prob`` calls the record, and each party's part of it: ask this before the model
@@ -112,25 +74,13 @@ def audit_synthetic_data(
     claim : Claim, optional
         What the synthesizer says of its privacy, to be compared with. Default: what the models'
         `privacy_ledger_` says, if they have one that covers the synthetic data.
-    confidence : float, default=0.95
-        Of each interval, and of all bounds on epsilon at once.
-    pair_seeds : bool, default=False
-        Give model j the same seed in all worlds, which is not what an attacker faces.
-    block_size : int, optional
-        Models trained at once. Default: what is fast and fits into memory.
-    n_jobs : int, optional
-        Blocks trained, and attacks judged, at a time, as joblib understands it;
-        ``joblib.parallel_config`` decides by default, and chooses where they run.
-    cache : path-like, optional
-        Directory for what was observed of each model, so that an interrupted audit can continue.
-    random_state : int, default=0
     disclosure : mapping of str to object, optional
         Options of `audit_disclosure`, such as ``sensitive``, or none: the three questions are asked
         of the same synthesizer in the same time, for the same attacker, and answered in the report.
-        Where too few records
-        match and no column is named, a warning takes their place.
-    verbose : int, default=1
-        0 shows no progress bar.
+        If too few records match and no column is named, a warning takes their place.
+    **options
+        `n_models`, `minutes`, `n_jobs`, `cache` and others, see
+        `vflsynth.audit.settings.AuditSettings`.
 
     Returns
     -------
@@ -147,11 +97,8 @@ def audit_synthetic_data(
     Notes
     -----
     Source: VFLGAN §4.1, Algorithms 2 and 3. Departs from the paper's code: every model has a fresh
-    seed for everything, the test models are used once, the world with all records serves all
-    targets, and encodings are learned anew in every world, as a publisher would.
-
-    Synthesizers with ``privacy=...`` release anew in every fit, so that their models are trained
-    one by one; the noise comes from the operating system, whatever the seed.
+    seed, the test models are used once, the world with all records serves all targets, and
+    encodings are learned anew in every world. Private synthesizers are trained one by one.
 
     Examples
     --------
@@ -165,7 +112,13 @@ def audit_synthetic_data(
     >>> len(audit.targets)
     1
     """
-    options = _options(locals(), "audit_synthetic_data")
+    owner = "audit_synthetic_data"
+    settings = _checked(owner, targets, statistics, options)
+    check_parameters(
+        owner,
+        {"n_synthetic": n_synthetic, "attacker": attacker},
+        {"n_synthetic": Optional(Number(2, whole=True)), "attacker": Choice(("table", "model"))},
+    )
     game = LeaveOneOutGame(party_frames, on)
     chosen = game.choose(targets, categorical)
     records = {target: game.record(target) for target in chosen}
@@ -181,18 +134,9 @@ def audit_synthetic_data(
         density = DensityObserver(game.table, records, parties)
         sources[MODEL] = density.labels()
         observer = Observers(observer, density)
-    return play(
-        "ASSD",
-        game,
-        chosen,
-        synthesizer,
-        on,
-        observer,
-        sources,
-        claim,
-        disclosure if disclosure is None else {"attacker": attacker} | dict(disclosure),
-        **options,
-    )
+    asked = disclosure if disclosure is None else {"attacker": attacker} | dict(disclosure)
+    shadows = Shadows(synthesizer, game.worlds(list(chosen)), on, observer, settings)
+    return Play("ASSD", game, chosen, shadows, sources, claim, asked).report()
 
 
 def audit_intermediate_features(
@@ -202,18 +146,8 @@ def audit_intermediate_features(
     *,
     targets: Sequence[Any] = ("farthest", "most_outlying"),
     categorical: Sequence[Hashable] = (),
-    n_models: int = 100,
-    minutes: float | None = None,
     statistics: Sequence[Statistic] = (Naive(), Correlation(), Neighbourhood()),
-    adversaries: Sequence[Adversary] | None = None,
-    protocol: Protocol = "holdout",
-    confidence: float = 0.95,
-    pair_seeds: bool = False,
-    block_size: int | None = None,
-    n_jobs: int | None = None,
-    cache: str | os.PathLike[str] | None = None,
-    random_state: int = 0,
-    verbose: int = 1,
+    **options: Unpack[AuditOptions],
 ) -> AuditReport:
     """Ask what the intermediate features that a party sends would tell about single records (ASIF).
 
@@ -224,12 +158,10 @@ def audit_intermediate_features(
     ----------
     synthesizer : GANSynthesizer
         With local discriminators in two parts and ``fit_replicas(keep_discriminators=True)``.
-    party_frames, on, targets, categorical, n_models, minutes, adversaries, protocol, confidence
+    party_frames, on, targets, categorical, **options
         As in `audit_synthetic_data`.
     statistics : sequence of Statistic, default=(Naive(), Correlation(), Neighbourhood())
         Of the matrix of features, whose columns are all numbers.
-    pair_seeds, block_size, n_jobs, cache, random_state, verbose
-        As in `audit_synthetic_data`.
 
     Returns
     -------
@@ -251,7 +183,7 @@ def audit_intermediate_features(
     as in training. Naive statistics are per feature, where the code had three for the whole matrix.
     The features are those after training; an attacker who collects them in every step sees more.
     """
-    options = _options(locals(), "audit_intermediate_features")
+    settings = _checked("audit_intermediate_features", targets, statistics, options)
     if not trains_many(synthesizer):
         raise ParameterError(
             "audit_intermediate_features looks at local discriminators, which only synthesizers "
@@ -261,26 +193,18 @@ def audit_intermediate_features(
     game = LeaveOneOutGame(party_frames, on)
     chosen = game.choose(targets, categorical, encodable_without=True)
     observer = FeatureObserver(list(statistics), game.aligned, list(chosen))
-    return play(
-        "ASIF",
-        game,
-        chosen,
-        synthesizer,
-        on,
-        observer,
-        {f"intermediate features of {party}": observer.labels(party) for party in game.aligned},
-        None,
-        None,
-        **options,
-    )
+    sources = {f"intermediate features of {each}": observer.labels(each) for each in game.aligned}
+    shadows = Shadows(synthesizer, game.worlds(list(chosen)), on, observer, settings)
+    return Play("ASIF", game, chosen, shadows, sources).report()
 
 
-def _options(values: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """Check an audit's parameters, and return those that are not about one scheme only."""
-    check_parameters(owner, values, {name: _RULES[name] for name in _RULES if name in values})
-    for name in ("targets", "statistics"):
-        if isinstance(values[name], (str, Statistic)) or not len(values[name]):
+def _checked(
+    owner: str, targets: object, statistics: object, options: AuditOptions
+) -> AuditSettings:
+    """Check what all audits are told, and return how one is carried out."""
+    for name, values in (("targets", targets), ("statistics", statistics)):
+        if isinstance(values, (str, Statistic)) or not (isinstance(values, Sized) and len(values)):
             raise ParameterError(
-                f"{owner}: {name} must be a sequence of at least one, got {values[name]!r}"
+                f"{owner}: {name} must be a sequence of at least one, got {values!r}"
             )
-    return {name: values[name] for name in _SHARED}
+    return AuditSettings.of(owner, options)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import joblib
@@ -21,17 +21,16 @@ from vflsynth._device import available_memory
 from vflsynth.adversary.encoding import Floats
 from vflsynth.audit.game import World, train, trains_many
 from vflsynth.audit.kept import Observation, Store, key_of
+from vflsynth.audit.settings import LEAST_MODELS, AuditSettings
 from vflsynth.exceptions import ParameterError
 
 logger = logging.getLogger("vflsynth")
 
 BlockResult = tuple[str, Sequence[int], list[Observation], float]
+BlockTask = Callable[[], BlockResult]
 
 BLOCK_SIZE = 25
 """Models trained at once on a CPU, where the synthesizer can: more gain nothing there."""
-
-LEAST_MODELS = 10
-"""Models per world without which nothing can be said."""
 
 PILOT = 4
 """Models that are trained at once to see what a block costs."""
@@ -82,25 +81,9 @@ class ShadowRun:
     memory: int | None
 
 
-def run_shadow_models(
-    synthesizer: Any,
-    worlds: Sequence[World],
-    on: Hashable,
-    observer: Observer,
-    *,
-    n_models: int,
-    minutes: float | None = None,
-    started: float | None = None,
-    power: Callable[[int], str] = lambda _: "",
-    learning: float = 0.0,
-    pair_seeds: bool = False,
-    random_state: int = 0,
-    block_size: int | None = None,
-    n_jobs: int | None = None,
-    cache: str | os.PathLike[str] | None = None,
-    verbose: int = 1,
-) -> ShadowRun:
-    """Train `n_models` models in every world and observe them.
+@dataclass(frozen=True, eq=False)
+class Shadows:
+    """Models to train in some worlds, and what to write down about them.
 
     Parameters
     ----------
@@ -108,23 +91,83 @@ def run_shadow_models(
         See `vflsynth.audit.game.train`.
     worlds : sequence of World
     observer : Observer
-    n_models, minutes, pair_seeds, block_size, n_jobs, verbose
-        As in `audit_synthetic_data`.
+    settings : AuditSettings
+    """
+
+    synthesizer: Any
+    worlds: Sequence[World]
+    on: Hashable
+    observer: Observer
+    settings: AuditSettings
+
+    @property
+    def workers(self) -> int:
+        """Blocks that are trained at a time."""
+        return int(joblib.effective_n_jobs(self.settings.n_jobs))
+
+    def store(self, world: World) -> Store:
+        """Return where observations of a world's models are kept."""
+        seen, seed = self.observer.describe(), self.settings.random_state
+        return Store(self.settings.cache, key_of(self.synthesizer, world, self.on, seen, seed))
+
+    def block(
+        self, world: World, numbers: Sequence[int], callbacks: Sequence[Any] = ()
+    ) -> BlockTask:
+        """Return a block to train and observe, for a worker to call."""
+        return partial(
+            run_block,
+            self.synthesizer,
+            world,
+            self.on,
+            [_seed(self.settings.random_state, world.name, j) for j in numbers],
+            numbers,
+            self.observer,
+            callbacks,
+        )
+
+    def blocks(self, n_models: int) -> tuple[int, int | None]:
+        """Decide on the block size, and estimate the memory of all workers in bytes."""
+        asked = self.settings.block_size
+        if not trains_many(self.synthesizer):
+            return asked or 1, None
+        device = getattr(self.synthesizer, "device", "cpu")
+        on_gpu = device != "cpu" and torch.cuda.is_available()
+        most = n_models if on_gpu else BLOCK_SIZE
+        # Equal blocks: 60 models in blocks of 20 rather than of 25, 25 and 10.
+        size = asked or math.ceil(n_models / math.ceil(n_models / most))
+        if not hasattr(self.synthesizer, "estimate_memory"):
+            return size, None
+        with quiet():
+            one, two = (
+                self.synthesizer.estimate_memory(self.worlds[0].party_frames, self.on, n_models=n)
+                for n in (1, 2)
+            )
+        fixed, each = 2 * one - two, two - one
+        free = available_memory(torch.device("cpu"))
+        if asked is None and free is not None and not on_gpu:
+            room = _USABLE_SHARE * free / self.workers - fixed - _WORKER_MEMORY
+            size = max(1, min(size, int(room / max(1, each))))
+        return size, self.workers * (fixed + size * each + _WORKER_MEMORY)
+
+
+def run_shadow_models(
+    shadows: Shadows,
+    *,
+    started: float | None = None,
+    power: Callable[[int], str] = lambda _: "",
+    learning: float = 0.0,
+) -> ShadowRun:
+    """Train `n_models` models in every world and observe them.
+
+    Parameters
+    ----------
+    shadows : Shadows
     started : float, optional
         When the time began to run, by ``time.perf_counter``. Default: now.
     power : callable, optional
         Says what so many models per world would find.
     learning : float, default=0.0
         Seconds that learning from the models takes afterwards.
-    random_state : int, default=0
-        Model j of a world gets the same seed whatever the blocks, workers and other worlds are.
-    cache : path-like, optional
-        Directory where the observations of each model are kept, never a model or a record. A run
-        that was interrupted continues there; a longer one adds to it.
-
-    Returns
-    -------
-    ShadowRun
 
     Raises
     ------
@@ -134,107 +177,125 @@ def run_shadow_models(
 
     Notes
     -----
-    How long it will take is said after a pilot where somebody looks on or the time is limited: four
-    models at once and then one tell what a block costs and what each model in it.
+    A pilot says how long it will take, if somebody looks on or the time is limited. Four models at
+    once and then one tell what a block costs and what each model in it.
     """
-    if cache is not None and not hasattr(synthesizer, "get_params"):
+    settings = shadows.settings
+    if settings.cache is not None and not hasattr(shadows.synthesizer, "get_params"):
         raise ParameterError(
             "a cache needs a synthesizer with get_params: a function's parameters cannot be told "
             "apart. Leave cache out, or wrap the function in a scikit-learn estimator"
         )
-    now = time.perf_counter()
-    started = now if started is None else started
-    stores, found, missing = {}, {}, {}
-    for world in worlds:
-        key = key_of(synthesizer, world, on, observer.describe(), pair_seeds, random_state)
-        stores[world.name] = Store(cache, key)
-        found[world.name] = stores[world.name].read(n_models)
-        missing[world.name] = [j for j in range(n_models) if j not in found[world.name]]
-    n_missing = sum(map(len, missing.values()))
-    workers = joblib.effective_n_jobs(n_jobs)
-    size, memory = plan_blocks(synthesizer, worlds[0], on, block_size, workers, n_models)
-    cpu_seconds, n_trained = 0.0, 0
-
-    def keep(result: BlockResult) -> int:
-        nonlocal cpu_seconds, n_trained
-        name, numbers, observations, cpu = result
-        for j, observation in zip(numbers, observations, strict=True):
-            stores[name].write(j, observation)
-            found[name][j] = observation
-        cpu_seconds, n_trained = cpu_seconds + cpu, n_trained + len(numbers)
-        return len(numbers)
-
-    def seeds(world: World, numbers: Sequence[int]) -> list[int]:
-        name = "any world" if pair_seeds else world.name
-        return [_seed(random_state, name, j) for j in numbers]
-
-    first = next((world for world in worlds if missing[world.name]), None)
-    if first is not None and (minutes is not None or verbose > 0):
-        took = {}
-        for n in sorted({min(size, PILOT), 1}, reverse=True):  # what is slow once is in the first
-            pilot, missing[first.name] = missing[first.name][:n], missing[first.name][n:]
-            if pilot:
-                before = time.perf_counter()
-                keep(run_block(synthesizer, first, on, seeds(first, pilot), pilot, observer))
-                took[len(pilot)] = time.perf_counter() - before
-        each = _seconds_per_model(took, size) / workers
-        if minutes is not None:
-            left = _SHARE_OF_TIME * 60.0 * minutes - learning - (time.perf_counter() - started)
-            n_models = _affordable(n_models, list(missing.values()), each, left, minutes)
-            missing = {name: [j for j in js if j < n_models] for name, js in missing.items()}
-            # Blocks of which every worker gets as many.
-            size = min(size, max(1, math.ceil(max(map(len, missing.values())) / workers)))
-        n_missing = sum(map(len, missing.values()))
+    run = _Run(shadows)
+    if run.n_missing and (settings.minutes is not None or settings.verbose > 0):
+        each = run.pilot()
+        if settings.minutes is not None:
+            spent = time.perf_counter() - (run.started if started is None else started)
+            left = _SHARE_OF_TIME * 60.0 * settings.minutes - learning - spent
+            run.keep_to(_affordable(run, each, left))
         logger.info(
             "%d models per world will take %s more. %s",
-            n_models,
-            _duration(n_missing * each + learning),
-            power(n_models),
+            run.n_models,
+            _duration(run.n_missing * each + learning),
+            power(run.n_models),
         )
-    blocks = [(world, block) for world in worlds for block in _split(missing[world.name], size)]
-    estimate = "" if memory is None else f", about {memory / 2**30:.2f} GiB"
-    logger.info(
-        "%d shadow models to train, %d at hand; blocks of %d, %d at a time%s",
-        n_missing,
-        len(worlds) * n_models - n_missing,
-        size,
-        workers,
-        estimate,
-    )
-    tasks = (
-        joblib.delayed(run_block)(
-            synthesizer,
-            world,
-            on,
-            seeds(world, numbers),
-            numbers,
-            observer,
+    run.train()
+    return run.result()
+
+
+class _Run:
+    """What there is, what is missing, and what it took."""
+
+    def __init__(self, shadows: Shadows) -> None:
+        self.started = time.perf_counter()
+        self.shadows, self.n_models = shadows, shadows.settings.n_models
+        self._stores = {world.name: shadows.store(world) for world in shadows.worlds}
+        self._found = {name: store.read(self.n_models) for name, store in self._stores.items()}
+        self.missing = {
+            name: [j for j in range(self.n_models) if j not in found]
+            for name, found in self._found.items()
+        }
+        self._size, self._memory = shadows.blocks(self.n_models)
+        self._cpu_seconds, self._n_trained = 0.0, 0
+
+    @property
+    def n_missing(self) -> int:
+        """Models that are to be trained."""
+        return sum(map(len, self.missing.values()))
+
+    def _keep(self, result: BlockResult) -> int:
+        name, numbers, observations, cpu = result
+        for j, observation in zip(numbers, observations, strict=True):
+            self._stores[name].write(j, observation)
+            self._found[name][j] = observation
+        self._cpu_seconds += cpu
+        self._n_trained += len(numbers)
+        return len(numbers)
+
+    def pilot(self) -> float:
+        """Train the first models, and return the seconds that each of the others will take."""
+        world = next(world for world in self.shadows.worlds if self.missing[world.name])
+        took = {}
+        for n in sorted({min(self._size, PILOT), 1}, reverse=True):  # what is slow once comes first
+            numbers = self.missing[world.name][:n]
+            self.missing[world.name] = self.missing[world.name][n:]
+            if numbers:
+                before = time.perf_counter()
+                self._keep(self.shadows.block(world, numbers)())
+                took[len(numbers)] = time.perf_counter() - before
+        return _seconds_per_model(took, self._size) / self.shadows.workers
+
+    def keep_to(self, n_models: int) -> None:
+        """Train no more than so many models per world, in blocks that keep every worker busy."""
+        self.n_models = n_models
+        self.missing = {n: [j for j in js if j < n_models] for n, js in self.missing.items()}
+        longest = max(map(len, self.missing.values()))
+        self._size = min(self._size, max(1, math.ceil(longest / self.shadows.workers)))
+
+    def train(self) -> None:
+        """Train and keep all that is missing."""
+        shadows, verbose = self.shadows, self.shadows.settings.verbose
+        estimate = "" if self._memory is None else f", about {self._memory / 2**30:.2f} GiB"
+        logger.info(
+            "%d shadow models to train, %d at hand; blocks of %d, %d at a time%s",
+            self.n_missing,
+            len(shadows.worlds) * self.n_models - self.n_missing,
+            self._size,
+            shadows.workers,
+            estimate,
         )
-        for world, numbers in blocks
-    )
-    with tqdm(
-        total=n_missing,
-        desc=f"shadow models{estimate}",
-        unit="model",
-        disable=verbose < 1 or not n_missing,
-    ) as progress:
-        for result in _unordered(tasks, n_jobs):
-            progress.update(keep(result))
-    return ShadowRun(
-        n_models,
-        {
+        tasks = (
+            joblib.delayed(shadows.block(world, numbers))()
+            for world in shadows.worlds
+            for numbers in _split(self.missing[world.name], self._size)
+        )
+        with tqdm(
+            total=self.n_missing,
+            desc=f"shadow models{estimate}",
+            unit="model",
+            disable=verbose < 1 or not self.n_missing,
+        ) as progress:
+            for result in _unordered(tasks, shadows.settings.n_jobs):
+                progress.update(self._keep(result))
+
+    def result(self) -> ShadowRun:
+        """Return what was observed, and what it took."""
+        observations = {
             name: {
-                label: np.stack([of_world[j][label] for j in range(n_models)])
+                label: np.stack([of_world[j][label] for j in range(self.n_models)])
                 for label in of_world[0]
             }
-            for name, of_world in found.items()
-        },
-        n_trained,
-        time.perf_counter() - now,
-        cpu_seconds,
-        size,
-        memory,
-    )
+            for name, of_world in self._found.items()
+        }
+        return ShadowRun(
+            self.n_models,
+            observations,
+            self._n_trained,
+            time.perf_counter() - self.started,
+            self._cpu_seconds,
+            self._size,
+            self._memory,
+        )
 
 
 def _split(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
@@ -255,15 +316,15 @@ def _seconds_per_model(took: Mapping[int, float], size: int) -> float:
     return more + (took[most] - most * more) / max(size, most)
 
 
-def _affordable(
-    n_models: int, missing: Sequence[Sequence[int]], each: float, seconds: float, minutes: float
-) -> int:
+def _affordable(run: _Run, each: float, seconds: float) -> int:
     """Return how many models per world there is time for."""
+    minutes = run.shadows.settings.minutes or 0.0
 
     def cost(n: int) -> float:
-        return each * sum(sum(j < n for j in numbers) for numbers in missing)
+        return each * sum(sum(j < n for j in numbers) for numbers in run.missing.values())
 
-    most = max((n for n in range(LEAST_MODELS, n_models + 1) if cost(n) <= seconds), default=None)
+    fits = (n for n in range(LEAST_MODELS, run.n_models + 1) if cost(n) <= seconds)
+    most = max(fits, default=None)
     if most is None:
         needed = (cost(LEAST_MODELS) - seconds) / 60.0 / _SHARE_OF_TIME + minutes
         raise ParameterError(
@@ -338,30 +399,3 @@ def _seed(random_state: int, world: str, number: int) -> int:
     world_number = int.from_bytes(hashlib.sha256(world.encode()).digest()[:4], "little")
     sequence = np.random.SeedSequence(random_state, spawn_key=(world_number, number))
     return int(sequence.generate_state(1, np.uint32)[0])
-
-
-def plan_blocks(
-    synthesizer: Any,
-    world: World,
-    on: Hashable,
-    block_size: int | None,
-    workers: int,
-    n_models: int,
-) -> tuple[int, int | None]:
-    """Decide on the block size, and estimate the memory of all workers."""
-    if not trains_many(synthesizer):
-        return block_size or 1, None
-    on_gpu = getattr(synthesizer, "device", "cpu") != "cpu" and torch.cuda.is_available()
-    most = n_models if on_gpu else BLOCK_SIZE
-    # Equal blocks: 60 models in blocks of 20 rather than of 25, 25 and 10.
-    size = block_size or math.ceil(n_models / math.ceil(n_models / most))
-    if not hasattr(synthesizer, "estimate_memory"):
-        return size, None
-    with quiet():
-        one, two = (synthesizer.estimate_memory(world.party_frames, on, n_models=n) for n in (1, 2))
-    fixed, each = 2 * one - two, two - one
-    free = available_memory(torch.device("cpu"))
-    if block_size is None and free is not None and not on_gpu:
-        room = _USABLE_SHARE * free / workers - fixed - _WORKER_MEMORY
-        size = max(1, min(size, int(room / max(1, each))))
-    return size, workers * (fixed + size * each + _WORKER_MEMORY)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 
 from vflsynth.adversary.encoding import Booleans, Encoding, Floats
-from vflsynth.audit.compared import KINDS, checked, values_of
+from vflsynth.audit.compared import Compared, QuestionOptions, values_of
 from vflsynth.audit.criteria import Disclosure
-from vflsynth.exceptions import PartyDataError
+from vflsynth.exceptions import ParameterError, PartyDataError
 
 _TRIES = 10
 
@@ -23,11 +23,8 @@ def singling_out(
     synthetic: pd.DataFrame,
     control: pd.DataFrame,
     *,
-    categorical: Collection[Hashable] = (),
     n_columns: tuple[int, int] = (1, 4),
-    n_attacks: int = 1000,
-    confidence: float = 0.95,
-    random_state: int = 0,
+    **options: Unpack[QuestionOptions],
 ) -> Disclosure:
     """Ask whether descriptions made from synthetic records fit exactly one real record.
 
@@ -37,14 +34,12 @@ def singling_out(
         Training records, what was made from them, and records of the same population that were not
         used. Of the larger of `real` and `control` a random part is left out: how often a
         description fits one record depends on how many there are.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
     n_columns : tuple of int, default=(1, 4)
         Least and most columns of a description.
-    n_attacks : int, default=1000
-        Descriptions, at most one per synthetic record.
-    confidence : float, default=0.95
-    random_state : int, default=0
+    **options
+        `categorical`, numeric columns to read as labels (default: none); `n_attacks`, most
+        descriptions or attacked records of each kind (1000); `confidence` (0.95);
+        `random_state` (0).
 
     Returns
     -------
@@ -75,31 +70,27 @@ def singling_out(
     >>> singling_out(people, people, others).excess.low > 0.1
     True
     """
-    tables = checked(locals(), "singling_out")
-    rng = np.random.default_rng([random_state, 8])
-    n = min(len(real), len(control))
-    used, others = (tables[name].iloc[rng.permutation(len(tables[name]))[:n]] for name in KINDS)
-    encoding = Encoding(tables["synthetic"], categorical)
-    published = tables["synthetic"]
+    if not 1 <= n_columns[0] <= n_columns[1]:
+        raise ParameterError(
+            f"singling_out: n_columns must be two increasing numbers from 1, got {n_columns!r}"
+        )
+    tables = Compared.of("singling_out", (real, synthetic, control), options)
+    rng, published = tables.generator(8), tables.synthetic
+    used, others = tables.asked(min(len(real), len(control)), rng)
+    encoding = Encoding(published, tables.categorical)
     columns = [published[name].iloc[rng.permutation(len(published))] for name in published]
     mixed = pd.concat([c.reset_index(drop=True) for c in columns], axis=1)
     found = []
     for source in (published, mixed):
-        described = _descriptions(encoding, source, published, n_columns, n_attacks, rng)
+        described = _descriptions(encoding, source, published, n_columns, tables.n_attacks, rng)
         found.append([_singled_out(encoding, described, table) for table in (used, others)])
-    (hits, alarms), (guesses, _) = found
-    if not len(hits):
+    attacks, (guesses, _) = found
+    if not len(attacks[0]):
         raise PartyDataError(
             "no description of a synthetic record fits it alone: all records occur several times",
             fix="allow more columns with n_columns",
         )
-    return Disclosure.of_counts(
-        "singling out",
-        (int(hits.sum()), int(alarms.sum())),
-        (len(hits), len(alarms)),
-        float(guesses.mean()) if len(guesses) else 0.0,
-        confidence,
-    )
+    return tables.answer("singling out", attacks, float(guesses.mean()) if len(guesses) else 0.0)
 
 
 def _descriptions(

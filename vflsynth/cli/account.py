@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 from vflsynth.cli.console import say, table
+from vflsynth.cli.options import file, flag
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import Attempt, Budget, PrivacyAccount
 from vflsynth.privacy.events import Composition
@@ -41,8 +41,8 @@ _DELTA = 1e-5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("account", metavar="FILE", type=Path, help="the privacy account")
-    parser.add_argument("--create", action="store_true", help="make it; it must not be there")
+    file(parser, "account", "FILE", "the privacy account")
+    flag(parser, "--create", "make it; it must not be there")
     limit = parser.add_argument_group("budget")
     limit.add_argument("--epsilon", type=float, metavar="E", help="the most, all runs together")
     limit.add_argument(
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"with --epsilon, the budget's; alone, what ε is shown at (default: the budget's, or "
         f"{_DELTA:g})",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    flag(parser, "--json", "print JSON instead of text")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -23,6 +23,7 @@ from vflsynth.cli.console import say
 from vflsynth.cli.judged import add_reader, check_reader
 from vflsynth.cli.models import open_model
 from vflsynth.cli.numbers import count, jobs, nonnegative
+from vflsynth.cli.options import file, flag, number, several
 from vflsynth.cli.tables import (
     PARTY_FILES,
     PartyFile,
@@ -68,20 +69,19 @@ _SCHEMES = {"assd": audit_synthetic_data, "asif": audit_intermediate_features}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
+    file(
+        parser,
         "model",
+        "MODEL",
+        "saved by 'vflsynth fit' (default: what the options of 'fit' below say)",
         nargs="?",
-        metavar="MODEL",
-        type=Path,
-        help="saved by 'vflsynth fit' (default: what the options of 'fit' below say)",
     )
-    parser.add_argument(
+    several(
+        parser,
         "--real",
-        nargs="+",
-        default=[],
-        metavar=PARTY_FILES,
+        PARTY_FILES,
+        "the tables that the model was fitted on",
         type=PartyFile.parse,
-        help="the tables that the model was fitted on",
     )
     parser.add_argument("--on", metavar="COLUMN", help="key column of the tables")
     parser.add_argument(
@@ -98,12 +98,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         help=f"keys of records to ask about, or {' or '.join(RULES)} (default: both)",
     )
-    parser.add_argument(
+    several(
+        parser,
         "--categorical",
-        nargs="+",
-        default=[],
-        metavar="COLUMN",
-        help="numeric columns that the attacker should read as labels, such as codes",
+        "COLUMN",
+        "numeric columns that the attacker should read as labels, such as codes",
     )
     parser.add_argument(
         "--models",
@@ -126,13 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the attacker holds: 'model' asks models that can tell how probable a record is "
         "(default: table)",
     )
-    parser.add_argument(
-        "--sensitive",
-        nargs="+",
-        default=[],
-        metavar="COLUMN",
-        help="columns whose values must not be inferred (assd)",
-    )
+    several(parser, "--sensitive", "COLUMN", "columns whose values must not be inferred (assd)")
     parser.add_argument(
         "--quasi-identifiers",
         nargs="+",
@@ -146,21 +139,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("EPSILON", "DELTA"),
         help="the differential privacy that is claimed for the model (DELTA: 0 unless given)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    number(parser, "--seed", "default: 0", default=0)
     parser.add_argument(
         "--jobs",
         type=jobs,
         metavar="N",
         help="processes that train models, -1 for one per processor (default: 1)",
     )
-    parser.add_argument(
+    file(
+        parser,
         "--cache",
-        metavar="DIR",
-        type=Path,
-        help="keep what was observed of each model here, and continue an interrupted audit",
+        "DIR",
+        "keep what was observed of each model here, and continue an interrupted audit",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="HTML report, one file")
-    parser.add_argument("--json", action="store_true", help="results as JSON")
+    file(parser, "-o --output", "FILE", "HTML report, one file")
+    flag(parser, "--json", "results as JSON")
     add_reader(parser)
     configured.add_arguments(parser)
 
@@ -226,15 +219,7 @@ def interrupted(options: argparse.Namespace) -> str:
 def check_tables(
     model: BaseSynthesizer, frames: Mapping[str, pd.DataFrame], on: Hashable = None
 ) -> None:
-    """Check that a model could have been fitted on tables: same parties, same columns.
-
-    Raises
-    ------
-    PartyNameError
-        If the model has other parties.
-    ColumnMismatchError
-        If a party's columns, but for the key, are others.
-    """
+    """Refuse tables whose parties or columns, keys left out, are not the model's."""
     for party in frames:
         if party not in model.parties_:
             raise PartyNameError(

@@ -11,17 +11,7 @@ from vflsynth.exceptions import ParameterError
 
 
 def condition_of(text: str, columns: Mapping[Any, Domain]) -> tuple[Any, Any]:
-    """Read one condition.
-
-    Parameters
-    ----------
-    text : str
-    columns : mapping of column label to Domain
-
-    Returns
-    -------
-    column : hashable
-    condition : value, list of values or Range
+    """Return the column, and the value, values or Range, of a condition.
 
     Raises
     ------

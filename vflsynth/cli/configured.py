@@ -7,11 +7,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from vflsynth.cli.options import file, number, repeated
 from vflsynth.cli.tables import PartyFile, by_party, label
 from vflsynth.configuration import (
     DEFAULT_METHOD,
@@ -43,12 +43,11 @@ _PRESET_METHODS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     group = parser.add_argument_group("what is fitted")
-    group.add_argument(
+    file(
+        group,
         "--config",
-        metavar="FILE",
-        type=Path,
-        help="TOML file with the same keys, such as a job of 'vflsynth parties'; options override "
-        "it",
+        "FILE",
+        "TOML file with the same keys, such as a job of 'vflsynth parties'; options override it",
     )
     group.add_argument(
         "--method",
@@ -62,55 +61,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="differential privacy: a mechanism and its parameters, such as "
         "'dpsgd, epsilon=3, delta=1e-6'; see 'vflsynth mechanisms' (default: none)",
     )
-    group.add_argument(
+    repeated(
+        group,
         "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        type=_setting,
-        help="any parameter, its value in JSON, such as generator_hidden=[64,64], "
+        "NAME=VALUE",
+        "any parameter, its value in JSON, such as generator_hidden=[64,64], "
         "privacy.epsilon=3 or transformer.rare_threshold=0; repeatable",
+        type=_setting,
     )
     group.add_argument("--preset", choices=PRESETS, help="settings of one of the paper's tables")
-    group.add_argument(
-        "--epochs", type=int, metavar="N", help="passes over the records (default: the method's)"
-    )
+    number(group, "--epochs", "passes over the records (default: the method's)")
     group.add_argument("--device", help="such as cpu or cuda:0 (default: a GPU if there is one)")
     columns = parser.add_argument_group("columns")
-    columns.add_argument(
+    repeated(
+        columns,
         "--kind",
-        action="append",
-        default=[],
-        metavar="COLUMN=KIND",
-        type=partial(_pair, form="COLUMN=KIND"),
-        help=f"read a column as {', '.join(Members('column_kinds'))}; repeatable (default: "
+        "COLUMN=KIND",
+        f"read a column as {', '.join(Members('column_kinds'))}; repeatable (default: "
         "inferred, see 'vflsynth inspect TABLE')",
+        type=partial(_pair, form="COLUMN=KIND"),
     )
-    columns.add_argument(
+    repeated(
+        columns,
         "--bounds",
-        action="append",
-        default=[],
-        metavar="COLUMN=LOW,HIGH",
-        type=partial(_list, form="COLUMN=LOW,HIGH"),
-        help="with --privacy: a range that is known without looking at the records, such as "
+        "COLUMN=LOW,HIGH",
+        "with --privacy: a range that is known without looking at the records, such as "
         "age=0,120 or admitted=2020-01-01,2024-12-31; repeatable",
+        type=partial(_list, form="COLUMN=LOW,HIGH"),
     )
-    columns.add_argument(
+    repeated(
+        columns,
         "--categories",
-        action="append",
-        default=[],
-        metavar="COLUMN=A,B",
-        type=partial(_list, form="COLUMN=A,B"),
-        help="with --privacy: labels that are known without looking at the records, such as "
+        "COLUMN=A,B",
+        "with --privacy: labels that are known without looking at the records, such as "
         "smoker=no,yes; repeatable",
+        type=partial(_list, form="COLUMN=A,B"),
     )
 
-    columns.add_argument(
+    repeated(
+        columns,
         "--contract",
-        action="append",
-        default=[],
-        metavar="FILE|PARTY=FILE",
-        help="what is modelled, what may come out and which rules hold, as 'vflsynth inspect TABLE "
+        "FILE|PARTY=FILE",
+        "what is modelled, what may come out and which rules hold, as 'vflsynth inspect TABLE "
         "--write-contract FILE' writes it; one file, or one of each party",
     )
 
@@ -125,16 +117,7 @@ def is_configured(options: argparse.Namespace) -> bool:
 def configured(
     options: argparse.Namespace, tables: Iterable[PartyFile], **parameters: Any
 ) -> Configuration:
-    """Return what file and options say together.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        Of `add_arguments`, and ``on``.
-    tables : iterable of PartyFile
-        Tables named on the command line.
-    **parameters
-        Parameters that have options of their own; None leaves out.
+    """Return what file and options say together; `parameters` have options of their own.
 
     Raises
     ------
@@ -164,10 +147,7 @@ def synthesizer(
 ) -> BaseSynthesizer:
     """Make the synthesizer for tables, whose columns may have labels other than text.
 
-    Raises
-    ------
-    ParameterError
-        Also if a private fit would read the types of columns off the records of a file.
+    A private fit must not read the types of columns off the records of a file.
     """
     synth = configuration.make(lambda text: label(frames.values(), text))
     if quiet and "verbose" in synth.get_params(deep=False):

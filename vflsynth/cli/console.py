@@ -19,13 +19,7 @@ def say(text: str = "") -> None:
 
 @contextmanager
 def reporting(*, quiet: bool) -> Iterator[None]:
-    """Send the package's messages and all warnings to standard error, plainly, for a while.
-
-    Parameters
-    ----------
-    quiet : bool
-        Only warnings and errors.
-    """
+    """Send messages and warnings to standard error, plainly; if `quiet`, no mere messages."""
 
     def warn(
         message: Warning | str,
@@ -62,18 +56,7 @@ class _Formatter(logging.Formatter):
 
 
 def table(rows: Sequence[Mapping[str, Any]], indent: str = "  ") -> str:
-    """Lay out records as aligned text: numbers to the right, all else to the left.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        All with the keys of the first. None is shown as nothing.
-    indent : str
-
-    Returns
-    -------
-    str
-        A heading and one line per record.
+    """Lay out records with the same keys as aligned text, numbers to the right; None is nothing.
 
     Examples
     --------

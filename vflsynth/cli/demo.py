@@ -12,6 +12,7 @@ import numpy as np
 
 from vflsynth.cli import fit, release, sample
 from vflsynth.cli.console import say, table
+from vflsynth.cli.options import file, flag, number
 from vflsynth.datasets import load_breast_cancer_parties
 from vflsynth.frames import align_party_frames, write_table
 from vflsynth.release import Dossier
@@ -66,21 +67,16 @@ inference = "an audit takes longer than a demo: vflsynth audit"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="DIR",
-        type=Path,
+    file(
+        parser,
+        "-o --output",
+        "DIR",
+        "folder to write to (default: demo-output)",
         default=Path("demo-output"),
-        help="folder to write to (default: demo-output)",
     )
-    parser.add_argument(
-        "--epochs", type=int, metavar="N", help="fewer give a quick and poor result"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
-    parser.add_argument(
-        "--only-tables", action="store_true", help="write the parties' tables and stop"
-    )
+    number(parser, "--epochs", "fewer give a quick and poor result")
+    number(parser, "--seed", "default: 0", default=0)
+    flag(parser, "--only-tables", "write the parties' tables and stop")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ import torch
 from vflsynth import __version__
 from vflsynth._device import available_memory
 from vflsynth.cli.console import say, size, table
+from vflsynth.cli.options import flag
 
 SUMMARY = "say what this machine has, and what is missing for what"
 DESCRIPTION = """\
@@ -40,7 +41,7 @@ EXTRAS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    flag(parser, "--json", "the same as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from vflsynth.cli import configured
 from vflsynth.cli.console import say
+from vflsynth.cli.options import file, flag, number
 from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, read_party_frames
 from vflsynth.cli.targets import beside, check_apart, check_artefact, is_taken
 from vflsynth.configuration import Configuration
@@ -98,49 +99,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     configured.add_arguments(parser)
     model = parser.add_argument_group("model")
-    model.add_argument(
-        "-o", "--output", required=True, metavar="DIR", type=Path, help="where to save the model"
-    )
-    model.add_argument(
+    file(model, "-o --output", "DIR", "where to save the model", required=True)
+    file(
+        model,
         "--halves",
-        metavar="DIR",
-        type=Path,
-        help="also save each party's half alone, as DIR/PARTY, to be handed to that party",
+        "DIR",
+        "also save each party's half alone, as DIR/PARTY, to be handed to that party",
     )
     training = parser.add_argument_group("training")
-    training.add_argument(
+    number(
+        training,
         "--seed",
-        type=int,
-        metavar="N",
-        help="same seed, tables and options: same model, but for the noise of --privacy",
+        "same seed, tables and options: same model, but for the noise of --privacy",
     )
-    training.add_argument(
-        "--patience",
-        type=int,
-        metavar="N",
-        help="stop after N epochs without a lower Fréchet distance",
-    )
-    training.add_argument(
+    number(training, "--patience", "stop after N epochs without a lower Fréchet distance")
+    flag(
+        training,
         "--transcript",
-        action="store_true",
-        help="count what crosses each party's boundary; 'vflsynth inspect' shows it",
+        "count what crosses each party's boundary; 'vflsynth inspect' shows it",
     )
-    training.add_argument(
+    file(
+        training,
         "--account",
-        metavar="FILE",
-        type=Path,
-        help="book what --privacy releases in this privacy account; see 'vflsynth account'",
+        "FILE",
+        "book what --privacy releases in this privacy account; see 'vflsynth account'",
     )
     long = parser.add_argument_group("long runs (need --seed)")
-    long.add_argument(
-        "--checkpoint", metavar="DIR", type=Path, help="save the state of training here regularly"
-    )
-    long.add_argument("--checkpoint-every", type=int, metavar="N", help="epochs (default: 10)")
-    long.add_argument(
+    file(long, "--checkpoint", "DIR", "save the state of training here regularly")
+    number(long, "--checkpoint-every", "epochs (default: 10)")
+    file(
+        long,
         "--resume",
-        metavar="DIR",
-        type=Path,
-        help="continue from this checkpoint, with the same tables, options and seed",
+        "DIR",
+        "continue from this checkpoint, with the same tables, options and seed",
     )
 
 

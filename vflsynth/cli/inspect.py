@@ -16,6 +16,7 @@ from vflsynth import _artefacts as artefacts
 from vflsynth.cli.console import say, share, size, table
 from vflsynth.cli.fit import training_sentence, training_summary
 from vflsynth.cli.models import open_model
+from vflsynth.cli.options import file, flag
 from vflsynth.cli.tables import PARTY_FILES, PartyFile, by_party, key_label, read_party_frames
 from vflsynth.cli.targets import check_file
 from vflsynth.columns import TableTransformer
@@ -54,19 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a model, one party's half of one, or tables",
     )
     parser.add_argument("--on", metavar="COLUMN", help="key column of the tables")
-    parser.add_argument(
+    flag(
+        parser,
         "--numbers",
-        action="store_true",
-        help="list all numbers of a model, with their sources: public, released or drawn",
+        "list all numbers of a model, with their sources: public, released or drawn",
     )
-    parser.add_argument(
+    file(
+        parser,
         "--write-contract",
-        metavar="FILE",
-        type=Path,
-        help="of tables: propose a contract, with rules that hold in all records, for a person to "
+        "FILE",
+        "of tables: propose a contract, with rules that hold in all records, for a person to "
         "correct; see 'vflsynth fit --contract'",
     )
-    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    flag(parser, "--json", "the same as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

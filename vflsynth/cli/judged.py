@@ -64,14 +64,7 @@ class Judged:
 
 
 def add_contract(parser: argparse.ArgumentParser, what: str) -> None:
-    """Declare ``--contract``.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    what : str
-        What it is there for.
-    """
+    """Declare ``--contract``, and say what it is there for."""
     parser.add_argument("--contract", metavar="FILE", type=Path, help=what)
     add_reader(parser)
 
@@ -86,14 +79,7 @@ def add_reader(parser: argparse.ArgumentParser) -> None:
 
 
 def check_reader(contract: Contract | None, report: str, reader: str | None) -> None:
-    """Check who a report is for, before anything is computed for it.
-
-    Raises
-    ------
-    ContractError
-    ParameterError
-        If there is no contract that could say who may see it.
-    """
+    """Check who a report is for, before anything is computed for it."""
     if contract is not None:
         contract.check_reader(report, reader)
     elif reader is not None:
@@ -103,14 +89,7 @@ def check_reader(contract: Contract | None, report: str, reader: str | None) -> 
 def read_judged_contract(
     options: argparse.Namespace, judged: Judged, model: BaseSynthesizer | None, report: str
 ) -> Contract | None:
-    """Read the contract that `add_contract` names; by default the one that a model was fitted with.
-
-    Raises
-    ------
-    ContractError
-        Also if it speaks of other parties or columns than the real tables have, or does not let the
-        reader see the report.
-    """
+    """Read the contract that `add_contract` names, by default the model's, and check it."""
     contract = None if model is None else model.contract
     if options.contract is not None:
         contract = read_contract(options.contract, lambda text: label([judged.real], text))
@@ -122,16 +101,7 @@ def read_judged_contract(
 def rule_metrics(
     model: BaseSynthesizer | None, contract: Contract | None, real: pd.DataFrame, n: int
 ) -> list[TableMetric]:
-    """Return what measures the rules of a contract, and with a model what they cost.
-
-    Parameters
-    ----------
-    model : BaseSynthesizer or None
-    contract : Contract or None
-    real : DataFrame
-    n : int
-        Rows to draw from the model; at most 5,000 are.
-    """
+    """Return what measures a contract's rules, and in `n` rows of a model what they cost."""
     if contract is None or not (rules := promised_rules(model, contract, real)):
         return []
     found: list[TableMetric] = [RuleViolations(rules)]
@@ -141,14 +111,7 @@ def rule_metrics(
 
 
 def add_judged(parser: argparse.ArgumentParser, synthetic: str) -> None:
-    """Declare the options that name the tables.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    synthetic : str
-        What the synthetic table is there for.
-    """
+    """Declare the options that name the tables; `synthetic` says what that table is for."""
     parser.add_argument(
         "--real",
         nargs="+",

@@ -9,6 +9,7 @@ import textwrap
 from typing import Any
 
 from vflsynth.cli.console import say
+from vflsynth.cli.options import flag
 from vflsynth.methods.combinations import reason_against
 from vflsynth.registry import Members, full_name
 
@@ -31,7 +32,7 @@ GROUPS = {"synthesizers": "synthesizer", "classifiers": "classifier", "regressor
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    flag(parser, "--json", "the same as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -13,13 +13,7 @@ from vflsynth.models import PartyModel
 
 
 def open_model(path: Path) -> BaseSynthesizer | PartyModel:
-    """Load a saved synthesizer or half, onto a GPU if there is one.
-
-    Raises
-    ------
-    ArtefactError
-        If it is neither, or is damaged.
-    """
+    """Load a saved synthesizer or half, onto a GPU if there is one."""
     found = load(path)
     if isinstance(found, BaseSynthesizer | PartyModel):
         return found

@@ -6,7 +6,9 @@ import argparse
 import json
 import logging
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from vflsynth._signatures import new_key
 from vflsynth.cli.console import say
@@ -57,183 +59,21 @@ examples, really apart, where every private key stays where it is made:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the actions and their options."""
     actions = parser.add_subparsers(
         title="actions", metavar="ACTION", dest="action", required=True, help="what to do"
     )
-
-    one = actions.add_parser("simulate", help="server and parties as processes of this machine")
-    _job(one)
-    one.add_argument(
-        "--sites",
-        metavar="DIR",
-        type=Path,
-        help="where PARTY.toml, and server.toml if there is one, are (default: beside the job)",
-    )
-    one.add_argument(
-        "--kits",
-        metavar="DIR",
-        type=Path,
-        help="for certificates and logs (default: kits beside the job)",
-    )
-    one.add_argument(
-        "--seed",
-        type=int,
-        metavar="N",
-        help="use the secrets of a fit in one process with this random_state, to compare with it",
-    )
-    _attempts(one)
-    _timeout(one)
-
-    one = actions.add_parser("project", help="write what 'nvflare cert' needs of everybody")
-    _job(one)
-    one.add_argument("--host", required=True, help="the server's name, as the parties dial it")
-    one.add_argument("--port", required=True, type=int, help="the one port that is dialled")
-    one.add_argument("-o", "--output", required=True, metavar="DIR", type=Path)
-
-    one = actions.add_parser("prepare", help="write site policy and site file into a start-up kit")
-    one.add_argument("kit", metavar="KIT", type=Path, help="folder made by nvflare")
-    one.add_argument("site", metavar="SITE", type=Path, help="site file")
-
-    one = actions.add_parser("start", help="run a site's node from its kit, in the foreground")
-    one.add_argument("kit", metavar="KIT", type=Path, help="prepared start-up kit")
-
-    one = actions.add_parser("approve", help="take part in a job: show it, and write down consent")
-    _job(one)
-    one.add_argument("site", metavar="SITE", type=Path, help="site file")
-    one.add_argument("--withdraw", action="store_true", help="take the consent back")
-    one.add_argument("--show", action="store_true", help="only show what would be agreed to")
-
-    one = actions.add_parser("check", help="say before a run what would fail at a site")
-    _job(one)
-    one.add_argument("site", metavar="SITE", type=Path, help="site file")
-    one.add_argument(
-        "--kit", metavar="KIT", type=Path, help="its start-up kit: certificate, policy, the server"
-    )
-
-    one = actions.add_parser("console", help="serve a site's read-only page, and metrics of it")
-    one.add_argument("site", metavar="SITE", type=Path, help="site file")
-    one.add_argument("--port", required=True, type=int, help="where the page will be")
-    one.add_argument(
-        "--address",
-        default=ADDRESS,
-        help="there is no log-in: whoever reaches it sees the page (default: %(default)s)",
-    )
-
-    one = actions.add_parser("status", help="say how a job is going at a site, or how it ended")
-    _job(one)
-    one.add_argument("site", metavar="SITE", type=Path, help="site file")
-
-    one = actions.add_parser("trail", help="show a site's audit trail, and check that it is whole")
-    one.add_argument("site", metavar="SITE", type=Path, help="site file")
-
-    one = actions.add_parser("logs", help="show the end of a site's logs")
-    one.add_argument("kit", metavar="KIT", type=Path, help="start-up kit of the site")
-    one.add_argument("-n", type=int, default=20, metavar="N", help="lines of each (default: 20)")
-
-    one = actions.add_parser("key", help="make a key to sign proposals with; print its public part")
-    one.add_argument("output", metavar="FILE", type=Path, help="the private key")
-
-    one = actions.add_parser("abort", help="stop a job; it can go on from its checkpoints")
-    _job(one)
-    _admin(one)
-
-    one = actions.add_parser("submit", help="start a job and wait for its end")
-    _job(one)
-    _admin(one)
-    one.add_argument(
-        "--key", metavar="FILE", type=Path, help="sign the job with the proposer's private key"
-    )
-    _attempts(one)
-    _timeout(one)
-
-    one = actions.add_parser("sample", help="draw one party's part of a sample")
-    _job(one)
-    one.add_argument("site", metavar="SITE", type=Path, help="site file")
-    one.add_argument("-n", required=True, type=int, metavar="N", help="how many records")
-    one.add_argument("--request", required=True, metavar="NAME", help="names the sample")
-    one.add_argument("--keys", action="store_true", help="add fresh keys; at one party only")
-    one.add_argument(
-        "--drawn",
-        type=int,
-        metavar="N",
-        help="where rules leave out rows: how many to draw, so that enough are left (default: "
-        "twice as many as are asked for)",
-    )
-    one.add_argument("-o", "--output", required=True, metavar="FILE", type=Path, help=".parquet")
-    add_passed(one)
-
-    one = actions.add_parser("join", help="put all parties' parts of a sample side by side")
-    one.add_argument("parts", nargs="+", metavar="FILE", type=Path)
-    one.add_argument("-o", "--output", required=True, metavar="FILE", type=Path)
+    for name, action in _ACTIONS.items():
+        one = actions.add_parser(name, help=action.help)
+        for option, said in action.options.items():
+            one.add_argument(*option.split(), **said)
+        if action.passes:
+            add_passed(one)
 
 
 def run(options: argparse.Namespace) -> int:
     """Do one action; 1 if a run across processes failed."""
-    match options.action:
-        case "simulate":
-            return _simulate(options)
-        case "project":
-            _project(options)
-        case "prepare":
-            prepare(options.kit, Site.read(options.site))
-            say(f"{options.kit}: prepared; start it with 'vflsynth parties start {options.kit}'")
-        case "start":
-            _start(options.kit)
-        case "approve":
-            _approve(Job.read(options.job), Site.read(options.site), options)
-        case "status":
-            site, job = Site.read(options.site), Job.read(options.job)
-            say(f"{site.party}: {job_state(site.folder, job.name)}")
-        case "trail":
-            _trail(Site.read(options.site))
-        case "logs":
-            _logs(options.kit, options.n)
-        case "check":
-            return _check(Job.read(options.job), Site.read(options.site), options.kit)
-        case "console":
-            _console(Site.read(options.site), options)
-        case "key":
-            public = new_key(options.output)
-            say(
-                f"{options.output}: keep it to yourself. For site files:\n[proposers]\nname = "
-                f'"{public}"'
-            )
-        case "abort":
-            job = Job.read(options.job)
-            say(f"{abort(job, options.admin)} runs of job {job.name!r} stopped")
-        case "submit":
-            ended = submit(
-                Job.read(options.job),
-                options.admin,
-                options.timeout,
-                attempts=options.attempts,
-                key=options.key,
-            )
-            say(
-                f"FLARE says {ended}; the folder of every node that began has a report of the "
-                "run, and the server's kit a log.txt"
-            )
-            return 0 if ended.endswith(DONE) else 1
-        case "sample":
-            site, job = Site.read(options.site), Job.read(options.job)
-            part = draw_part(
-                job,
-                site,
-                options.n,
-                options.request,
-                keys=options.keys,
-                passed=options.passed,
-                drawn=options.drawn,
-            )
-            _write(part, options.output)
-        case "join":
-            parts = {path.name: read_table(path) for path in options.parts}
-            table, cost = join_parts(parts)
-            if cost is not None:
-                logger.info("%s", cost)
-            _write(table, options.output)
-    return 0
+    return _ACTIONS[options.action].do(options) or 0
 
 
 def _simulate(options: argparse.Namespace) -> int:
@@ -267,7 +107,8 @@ def _simulate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _approve(job: Job, site: Site, options: argparse.Namespace) -> None:
+def _approve(options: argparse.Namespace) -> None:
+    job, site = Job.read(options.job), Site.read(options.site)
     if options.withdraw:
         was = "withdrawn" if withdraw(job, site) else "was not approved"
         say(f"{site.party}: job {job.name!r} {was}")
@@ -286,8 +127,14 @@ def _project(options: argparse.Namespace) -> None:
     say(f"{options.output}: {', '.join(files)}; see 'vflsynth parties --help' for what comes next")
 
 
-def _start(kit: Path) -> None:
+def _prepare(options: argparse.Namespace) -> None:
+    prepare(options.kit, Site.read(options.site))
+    say(f"{options.kit}: prepared; start it with 'vflsynth parties start {options.kit}'")
+
+
+def _start(options: argparse.Namespace) -> None:
     """Become the node's process, so that signals of a service manager reach it."""
+    kit = options.kit
     command = node_command(kit)
     if not (kit / "local" / SITE_FILE).is_file():
         raise ParameterError(
@@ -298,38 +145,87 @@ def _start(kit: Path) -> None:
     os.execvpe(command[0], command, ONE_THREAD | os.environ)
 
 
-def _check(job: Job, site: Site, kit: Path | None) -> int:
+def _check(options: argparse.Namespace) -> int:
     """Say what was found, good or bad; 1 if something would fail."""
     all_good = True
-    for finding in preflight(job, site, kit):
+    job, site = Job.read(options.job), Site.read(options.site)
+    for finding in preflight(job, site, options.kit):
         say(f"{'ok   ' if finding.good else 'FAILS'} {finding.subject}: {finding.detail}")
         all_good &= finding.good
     return 0 if all_good else 1
 
 
-def _console(site: Site, options: argparse.Namespace) -> None:
-    with console(site, options.port, options.address) as server:
+def _console(options: argparse.Namespace) -> None:
+    with console(Site.read(options.site), options.port, options.address) as server:
         host, port = server.server_address[:2]
         say(f"http://{host!s}:{port}/ and /metrics, until Ctrl-C")
         server.serve_forever()
 
 
-def _trail(site: Site) -> None:
+def _status(options: argparse.Namespace) -> None:
+    site, job = Site.read(options.site), Job.read(options.job)
+    say(f"{site.party}: {job_state(site.folder, job.name)}")
+
+
+def _trail(options: argparse.Namespace) -> None:
+    site = Site.read(options.site)
     n, last = trail.verify(site.folder)
     for line in trail.lines(site.folder):
         say(f"{line['time']} {line['event']} {json.dumps(line['details'])}")
     say(f"{site.party}: {n} lines, whole; the last digest is {last}")
 
 
-def _logs(kit: Path, n: int) -> None:
+def _logs(options: argparse.Namespace) -> None:
     """Show FLARE's own log and that of the job that ran last."""
+    kit = options.kit
     own = kit / "log.txt"
     if not own.exists():
         raise ParameterError(f"{kit} has no log.txt: nothing was started from it")
     jobs = sorted(kit.glob("*/log.txt"), key=lambda path: path.stat().st_mtime)
     for path in [own, *jobs[-1:]]:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        say("\n".join([f"{path}:", *lines[-n:]]))
+        say("\n".join([f"{path}:", *lines[-options.n :]]))
+
+
+def _key(options: argparse.Namespace) -> None:
+    public = new_key(options.output)
+    say(f'{options.output}: keep it to yourself. For site files:\n[proposers]\nname = "{public}"')
+
+
+def _abort(options: argparse.Namespace) -> None:
+    job = Job.read(options.job)
+    say(f"{abort(job, options.admin)} runs of job {job.name!r} stopped")
+
+
+def _submit(options: argparse.Namespace) -> int:
+    job, attempts = Job.read(options.job), options.attempts
+    ended = submit(job, options.admin, options.timeout, attempts=attempts, key=options.key)
+    say(
+        f"FLARE says {ended}; the folder of every node that began has a report of the run, and the "
+        "server's kit a log.txt"
+    )
+    return 0 if ended.endswith(DONE) else 1
+
+
+def _sample(options: argparse.Namespace) -> None:
+    site, job = Site.read(options.site), Job.read(options.job)
+    part = draw_part(
+        job,
+        site,
+        options.n,
+        options.request,
+        keys=options.keys,
+        passed=options.passed,
+        drawn=options.drawn,
+    )
+    _write(part, options.output)
+
+
+def _join(options: argparse.Namespace) -> None:
+    table, cost = join_parts({path.name: read_table(path) for path in options.parts})
+    if cost is not None:
+        logger.info("%s", cost)
+    _write(table, options.output)
 
 
 def _write(table: object, path: Path) -> None:
@@ -337,27 +233,121 @@ def _write(table: object, path: Path) -> None:
     say(f"{path}: {len(table):,} rows")  # type: ignore[arg-type]
 
 
-def _job(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB", type=Path, help="job file")
+class _Action(NamedTuple):
+    """What it is for, what it does, its options, and whether parties pass something on in it."""
+
+    help: str
+    do: Callable[[argparse.Namespace], int | None]
+    options: Mapping[str, Mapping[str, Any]]
+    passes: bool = False
 
 
-def _admin(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--admin", required=True, metavar="KIT", type=Path, help="start-up kit of the administrator"
-    )
+def _file(metavar: str, help: str, **more: Any) -> dict[str, Any]:
+    return {"metavar": metavar, "type": Path, "help": help, **more}
 
 
-def _attempts(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--attempts",
-        type=int,
-        default=1,
-        metavar="N",
-        help="submit it again, up to N times in all, while it fails (default: 1)",
-    )
+def _number(help: str, **more: Any) -> dict[str, Any]:
+    return {"metavar": "N", "type": int, "help": help, **more}
 
 
-def _timeout(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--timeout", type=float, default=86400.0, metavar="S", help="seconds (default: a day)"
-    )
+_JOB = {"job": _file("JOB", "job file")}
+_SITE = {"site": _file("SITE", "site file")}
+_KIT = {"kit": _file("KIT", "start-up kit of the site, a folder made by nvflare")}
+_ADMIN = {"--admin": _file("KIT", "start-up kit of the administrator", required=True)}
+_ATTEMPTS: dict[str, dict[str, Any]] = {
+    "--attempts": _number(
+        "submit it again, up to N times in all, while it fails (default: 1)", default=1
+    ),
+    "--timeout": {
+        "metavar": "S",
+        "type": float,
+        "default": 86400.0,
+        "help": "seconds (default: a day)",
+    },
+}
+_SIMULATE = {
+    "--sites": _file(
+        "DIR",
+        "where PARTY.toml, and server.toml if there is one, are (default: beside the job)",
+    ),
+    "--kits": _file("DIR", "for certificates and logs (default: kits beside the job)"),
+    "--seed": _number(
+        "use the secrets of a fit in one process with this random_state, to compare with it"
+    ),
+}
+_PROJECT: dict[str, dict[str, Any]] = {
+    "--host": {"required": True, "help": "the server's name, as the parties dial it"},
+    "--port": {"required": True, "type": int, "help": "the one port that is dialled"},
+    "-o --output": _file("DIR", "folder to write to", required=True),
+}
+_APPROVE: dict[str, dict[str, Any]] = {
+    "--withdraw": {"action": "store_true", "help": "take the consent back"},
+    "--show": {"action": "store_true", "help": "only show what would be agreed to"},
+}
+_CONSOLE: dict[str, dict[str, Any]] = {
+    "--port": {"required": True, "type": int, "help": "where the page will be"},
+    "--address": {
+        "default": ADDRESS,
+        "help": "there is no log-in: whoever reaches it sees the page (default: %(default)s)",
+    },
+}
+_SAMPLE: dict[str, dict[str, Any]] = {
+    "-n": _number("how many records", required=True),
+    "--request": {"required": True, "metavar": "NAME", "help": "names the sample"},
+    "--keys": {"action": "store_true", "help": "add fresh keys; at one party only"},
+    "--drawn": _number(
+        "where rules leave out rows: how many to draw, so that enough are left (default: twice as "
+        "many as are asked for)"
+    ),
+    "-o --output": _file("FILE", ".parquet", required=True),
+}
+_JOIN: dict[str, dict[str, Any]] = {
+    "parts": _file("FILE", "all parties' parts", nargs="+"),
+    "-o --output": _file("FILE", "the whole sample", required=True),
+}
+_ACTIONS = {
+    "simulate": _Action(
+        "server and parties as processes of this machine", _simulate, _JOB | _SIMULATE | _ATTEMPTS
+    ),
+    "project": _Action("write what 'nvflare cert' needs of everybody", _project, _JOB | _PROJECT),
+    "prepare": _Action(
+        "write site policy and site file into a start-up kit", _prepare, _KIT | _SITE
+    ),
+    "start": _Action("run a site's node from its prepared kit, in the foreground", _start, _KIT),
+    "approve": _Action(
+        "take part in a job: show it, and write down consent", _approve, _JOB | _SITE | _APPROVE
+    ),
+    "check": _Action(
+        "say before a run what would fail at a site",
+        _check,
+        _JOB | _SITE | {"--kit": _file("KIT", "its start-up kit: certificate, policy, the server")},
+    ),
+    "console": _Action(
+        "serve a site's read-only page, and metrics of it", _console, _SITE | _CONSOLE
+    ),
+    "status": _Action("say how a job is going at a site, or how it ended", _status, _JOB | _SITE),
+    "trail": _Action("show a site's audit trail, and check that it is whole", _trail, _SITE),
+    "logs": _Action(
+        "show the end of a site's logs",
+        _logs,
+        _KIT | {"-n": _number("lines of each (default: 20)", default=20)},
+    ),
+    "key": _Action(
+        "make a key to sign proposals with; print its public part",
+        _key,
+        {"output": _file("FILE", "the private key")},
+    ),
+    "abort": _Action("stop a job; it can go on from its checkpoints", _abort, _JOB | _ADMIN),
+    "submit": _Action(
+        "start a job and wait for its end",
+        _submit,
+        _JOB
+        | _ADMIN
+        | {"--key": _file("FILE", "sign the job with the proposer's private key")}
+        | _ATTEMPTS,
+    ),
+    "sample": _Action(
+        "draw one party's part of a sample", _sample, _JOB | _SITE | _SAMPLE, passes=True
+    ),
+    "join": _Action("put all parties' parts of a sample side by side", _join, _JOIN),
+}

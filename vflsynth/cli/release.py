@@ -21,6 +21,7 @@ from vflsynth.cli.judged import (
     rule_metrics,
 )
 from vflsynth.cli.models import open_model
+from vflsynth.cli.options import file, number
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.parameters import parameters_to_json, to_json
@@ -58,31 +59,27 @@ Limits and waivers are in the contract:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("model", metavar="MODEL", type=Path, help="saved by 'vflsynth fit'")
+    file(parser, "model", "MODEL", "saved by 'vflsynth fit'")
     add_judged(parser, "the table to publish")
     add_contract(parser, "limits and roles (default: the contract that the model was fitted with)")
-    parser.add_argument(
-        "--audit", metavar="FILE", type=Path, help="what 'vflsynth audit --json' printed"
-    )
-    parser.add_argument(
+    file(parser, "--audit", "FILE", "what 'vflsynth audit --json' printed")
+    file(
+        parser,
         "--account",
-        metavar="FILE",
-        type=Path,
-        help="the privacy account that the fit was booked in: then the clause on epsilon is about "
+        "FILE",
+        "the privacy account that the fit was booked in: then the clause on epsilon is about "
         "everything that was released about these records",
     )
-    parser.add_argument(
+    file(
+        parser,
         "--key",
-        metavar="FILE",
-        type=Path,
-        help="the publisher's private key, made by 'vflsynth parties key'; without it, nothing is "
+        "FILE",
+        "the publisher's private key, made by 'vflsynth parties key'; without it, nothing is "
         "signed",
     )
     parser.add_argument("--title", default="Synthetic table", metavar="TEXT", help="of the page")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the evaluation")
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="DIR", type=Path, help="folder of the dossier"
-    )
+    number(parser, "--seed", "of the evaluation", default=0)
+    file(parser, "-o --output", "DIR", "folder of the dossier", required=True)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,6 +12,7 @@ from vflsynth._random import secret_from
 from vflsynth.cli.conditions import condition_of
 from vflsynth.cli.models import domains_of, open_model
 from vflsynth.cli.numbers import count
+from vflsynth.cli.options import file, flag, number, repeated
 from vflsynth.cli.records import say_rule_cost, write, write_or_print
 from vflsynth.cli.targets import add_passed, check_file
 from vflsynth.exceptions import ParameterError
@@ -49,30 +49,25 @@ Without --seed, every call gives the same records, the first of the model's own 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("model", metavar="MODEL", type=Path, help="saved by 'vflsynth fit'")
+    file(parser, "model", "MODEL", "saved by 'vflsynth fit'")
     parser.add_argument("-n", required=True, type=count, metavar="N", help="how many records")
     target = parser.add_mutually_exclusive_group()
-    target.add_argument("-o", "--output", metavar="FILE", type=Path, help=".csv or .parquet")
-    target.add_argument(
+    file(target, "-o --output", "FILE", ".csv or .parquet")
+    file(
+        target,
         "--by-party",
-        metavar="DIR",
-        type=Path,
-        help="one file per party, DIR/PARTY.parquet; row i is the same record in all of them",
+        "DIR",
+        "one file per party, DIR/PARTY.parquet; row i is the same record in all of them",
     )
-    parser.add_argument(
-        "--keys", action="store_true", help="add fresh keys, which no real record has"
-    )
-    parser.add_argument(
+    flag(parser, "--keys", "add fresh keys, which no real record has")
+    repeated(
+        parser,
         "--where",
-        metavar="CONDITION",
-        action="append",
-        default=[],
-        help="only records whose columns are as they must be, such as age=30..40; repeat for more",
+        "CONDITION",
+        "only records whose columns are as they must be, such as age=30..40; repeat for more",
     )
     add_passed(parser)
-    parser.add_argument(
-        "--seed", type=int, metavar="N", help="other records; same seed, same records"
-    )
+    number(parser, "--seed", "other records; same seed, same records")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -47,13 +47,7 @@ class PartyFile:
 
 
 def by_party(files: Iterable[PartyFile]) -> dict[str, Path]:
-    """Return the paths of all parties' tables.
-
-    Raises
-    ------
-    PartyNameError
-        If two parties have the same name.
-    """
+    """Return the paths of all parties' tables; no two parties have the same name."""
     paths: dict[str, Path] = {}
     for file in files:
         if file.party in paths:
@@ -69,21 +63,7 @@ def by_party(files: Iterable[PartyFile]) -> dict[str, Path]:
 def read_party_frames(
     paths: Mapping[str, Path], dtypes: Mapping[Hashable, Any] | None = None
 ) -> dict[str, pd.DataFrame]:
-    """Read the tables of all parties.
-
-    Parameters
-    ----------
-    paths : mapping of party to Path
-    dtypes : mapping of column to dtype, optional
-        Of a private fit, those that were stated.
-
-    Raises
-    ------
-    TableFileError
-        If a file cannot be read.
-    ColumnKindError
-        If a value is not of the type that was stated.
-    """
+    """Read the tables of all parties, with the types that were stated for a private fit."""
     return {party: read(path, party, dtypes) for party, path in paths.items()}
 
 
@@ -99,10 +79,7 @@ def read(
 def label(frames: Iterable[pd.DataFrame], text: str) -> Hashable:
     """Find the column that a text on the command line means: labels may be integers.
 
-    Returns
-    -------
-    hashable
-        The text itself where no table has such a column, for an error to name.
+    Where no table has such a column it is the text itself, for an error to name.
     """
     labels: list[Hashable] = [name for frame in frames for name in frame.columns]
     return text if text in labels else next((name for name in labels if str(name) == text), text)

@@ -12,23 +12,9 @@ from vflsynth.exceptions import ArtefactError, ParameterError
 
 
 def check_file(option: str, path: Path | None, inputs: Iterable[Path] = ()) -> None:
-    """Check that a file can be written, or replaced.
+    """Check that a file can be written, or replaced, and is none of those that are read.
 
-    Parameters
-    ----------
-    option : str
-        What named it, for messages.
-    path : Path or None
-        None is fine: nothing was asked for.
-    inputs : iterable of Path
-        Files that are read, which it must not replace.
-
-    Raises
-    ------
-    ParameterError
-        If it cannot be written, is a folder, or is one of `inputs`.
-    ArtefactError
-        If it is inside a saved model or checkpoint.
+    None is fine: nothing was asked for. `option` names it in messages.
     """
     if path is None:
         return
@@ -40,43 +26,19 @@ def check_file(option: str, path: Path | None, inputs: Iterable[Path] = ()) -> N
 
 
 def check_folder(option: str, path: Path | None) -> None:
-    """Check that files can be made in a folder, which need not exist.
-
-    Raises
-    ------
-    ParameterError
-        If not.
-    ArtefactError
-        If it is a saved model or checkpoint, or inside one.
-    """
+    """Check that files can be made in a folder, which need not exist and is no saved model."""
     if path is not None:
         _check_writable(option, path / "files")
 
 
 def check_artefact(path: Path, kind: str) -> None:
-    """Check that a directory of a kind can be saved, or replaced.
-
-    Raises
-    ------
-    ArtefactError
-        If it cannot be written, holds something else, or is inside something saved.
-    """
+    """Check that a directory of a kind can be saved, or replaced."""
     artefacts.check_target(path, kind)
     _check_outside_artefacts(path)
 
 
 def check_apart(directories: Mapping[str, Path | None]) -> None:
-    """Check that directories are neither the same nor inside each other.
-
-    Parameters
-    ----------
-    directories : mapping of option to Path or None
-
-    Raises
-    ------
-    ParameterError
-        If writing one would change, or replace, another.
-    """
+    """Check that directories, by option, are neither the same nor inside each other."""
     given = {option: path for option, path in directories.items() if path is not None}
     for one, other in itertools.combinations(given, 2):
         first, second = given[one].resolve(), given[other].resolve()

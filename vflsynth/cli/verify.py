@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from vflsynth.cli.console import say
+from vflsynth.cli.options import file
 from vflsynth.exceptions import ParameterError
 from vflsynth.release import verify_release
 
@@ -25,7 +26,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("dossier", metavar="DOSSIER", type=Path, help="the folder handed out")
+    file(parser, "dossier", "DOSSIER", "the folder handed out")
     parser.add_argument(
         "--public",
         required=True,

@@ -141,20 +141,7 @@ def attempts(n: int, secret: bytes) -> Iterator[tuple[int, bytes]]:
 def check_acceptance(
     n_drawn: int, n_accepted: int, broken: NDArray[np.int64], rules: Sequence[Rule]
 ) -> None:
-    """Give up where hardly any row keeps all rules.
-
-    Parameters
-    ----------
-    n_drawn, n_accepted : int
-        Fewer than are needed.
-    broken : int64 array, shape (rule,)
-        Rows that break each.
-    rules : sequence of Rule
-
-    Raises
-    ------
-    RuleError
-    """
+    """Raise `RuleError`, naming the rule that most rows break, where hardly any row keeps all."""
     if n_drawn < _BEFORE_GIVING_UP or n_accepted >= LEAST_ACCEPTANCE * n_drawn:
         return
     worst = int(np.argmax(broken))

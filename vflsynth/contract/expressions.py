@@ -330,13 +330,7 @@ def _reduced(function: Callable[[Any, Any], Any], items: Any) -> Any:
 
 
 def plain_values(column: pd.Series[Any]) -> npt.NDArray[Any]:
-    """Return a column's values as numbers, times in UTC or objects of NumPy.
-
-    Parameters
-    ----------
-    column : Series, shape (row,)
-        Without missing values.
-    """
+    """Return a column without missing values as numbers, times in UTC or objects of NumPy."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(column.dtype.categories.dtype)
     dtype = column.dtype

@@ -27,14 +27,7 @@ Among = dict[Hashable, list[Labels]]
 
 
 def domains(preparation: Preparation | None, table: TableTransformer) -> dict[Hashable, Domain]:
-    """Return what can be asked of a party's published columns; replaced ones have no part in it.
-
-    Parameters
-    ----------
-    preparation : Preparation or None
-    table : TableTransformer
-        Of the columns that are modelled.
-    """
+    """Return what can be asked of a party's published columns; replaced ones have no part in it."""
     found = {label: Domain.of(column) for label, column in table.transformers_.items()}
     if preparation is None:
         return found
@@ -53,12 +46,7 @@ def modelled_wanted(
 ) -> dict[Any, Wanted]:
     """Return what the modelled columns have to be for the published ones to be as they are wanted.
 
-    Parameters
-    ----------
-    preparation : Preparation
-    wanted : mapping of published column to Wanted
-    computed : collection of column label
-        That rules compute: what the model has in their place does not matter.
+    What the model has in place of `computed` columns, those that rules compute, does not matter.
     """
     recoded = {d.high for d in preparation.differences} | set(computed)
     found = {label: own for label, own in wanted.items() if label not in recoded}
@@ -83,21 +71,8 @@ def modelled_rows(
 ) -> tuple[pd.DataFrame, Among]:
     """Return what partly filled rows say of the modelled columns.
 
-    Parameters
-    ----------
-    preparation : Preparation
-    known : DataFrame, shape (record, column)
-        Published columns of the party; a missing cell is not known.
-    computed : collection of column label
-        As of `modelled_wanted`.
-    party : str
-        For error messages.
-
-    Returns
-    -------
-    known : DataFrame, shape (record, column)
-    among : dict of column label to list of labels
-        Of combinations: those that each record may have.
+    A missing cell of `known` is not known; `computed` is as in `modelled_wanted`. Of combinations,
+    the second result lists those that each record may have.
 
     Raises
     ------

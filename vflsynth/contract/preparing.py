@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,6 @@ import pandas as pd
 
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import Bounds, PublicSchema
-from vflsynth.columns.codec import scalar_from_json, scalar_to_json
 from vflsynth.contract.contract import ColumnContract, PartyContract
 from vflsynth.contract.recoding import (
     Composite,
@@ -32,16 +32,16 @@ from vflsynth.contract.surrogates import (
     Pseudonym,
     Surrogate,
     pseudonym,
-    replacement_from_dict,
 )
 from vflsynth.exceptions import ContractError
-from vflsynth.parameters import from_json, to_json
+from vflsynth.registry import register
 
 MOST_COMBINATIONS = 256
 """More combinations than this are kept by leaving out rows: a label each would be too many
 columns."""
 
 
+@register
 @dataclass(frozen=True)
 class Preparation:
     """How a party's table becomes the one that is modelled, and a decoded one the published one.
@@ -68,6 +68,8 @@ class Preparation:
         Whether any party leaves out rows after drawing, so that rows drawn apart are not yet those
         of the sample.
     """
+
+    registry_group: ClassVar[str] = "parameters"
 
     columns: tuple[Hashable, ...]
     composites: tuple[Composite, ...] = ()
@@ -112,49 +114,19 @@ class Preparation:
         """
         if not private:
             _check_public(frame, part)
-        learned = in_order(rule if private else rule.learned(frame, least) for rule in rules)
-        taken = {r.repaired_column for r in learned} - {None}
-        composites: list[Composite] = []
-        for rule in learned:
-            if isinstance(rule, FixedCombinations) and not taken & set(rule.columns):
-                allowed = rule.combinations or ()
-                if len(allowed) <= MOST_COMBINATIONS:
-                    composites.append(composite_of(frame, rule.columns, allowed))
-                    taken |= set(rule.columns)
-
-        def records_at_ends(label: Hashable) -> int:
-            said = part.columns.get(label, ColumnContract())
-            own = least if said.rare_records is None else said.rare_records
-            return 0 if said.extremes or said.bounds is not None else own
-
-        differences = () if private else differences_of(frame, learned, taken, records_at_ends)
-        out = [label for label, column in part.columns.items() if not column.is_modelled]
-        replacements: list[Surrogate | Pseudonym] = []
-        for label in out:
-            kind = part.columns[label].replacement
-            if kind == "surrogate":
-                replacements.append(Surrogate.fit(frame[label], least))
-            elif kind == "pseudonym":
-                replacements.append(pseudonym(frame[label]))
-        bounds = ((d.high, part.columns.get(d.high, ColumnContract()).bounds) for d in differences)
-        learned += tuple(_within(label, ends) for label, ends in bounds if ends is not None)
-        published = {r.label for r in replacements}
-        made_of = {c.columns for c in composites}
+        plan = _Plan(frame, part, rules, least, private)
+        published = {replacement.label for replacement in plan.replacements}
+        gone = {label for label in plan.left_out if label not in published}
         made = cls(
-            tuple(c for c in frame.columns if c != on and (c not in out or c in published)),
-            tuple(composites),
-            differences,
-            tuple(replacements),
+            tuple(label for label in frame.columns if label != on and label not in gone),
+            plan.composites,
+            plan.differences,
+            plan.replacements,
             {k: c.decimals for k, c in part.columns.items() if c.decimals is not None},
-            learned,
-            tuple(
-                rule.title
-                for rule in learned
-                if _exact(rule, frame, differences)
-                or (isinstance(rule, FixedCombinations) and rule.columns in made_of)
-            ),
+            plan.all_rules,
+            tuple(rule.title for rule in plan.all_rules if plan.makes_certain(rule)),
             tuple(across),
-            tuple(out),
+            plan.left_out,
         )
         return replace(made, selects=bool(made.open_rules))
 
@@ -261,58 +233,98 @@ class Preparation:
             made = rule.repair(made)
         return made
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values.
 
-        Raises
-        ------
-        ParameterError
-            If a rule is a function, or of a class that nobody registered.
-        """
-        return {
-            "columns": [scalar_to_json(c) for c in self.columns],
-            "left_out": [scalar_to_json(c) for c in self.left_out],
-            "composites": [c.to_dict() for c in self.composites],
-            "differences": [d.to_dict() for d in self.differences],
-            "replacements": [r.to_dict() for r in self.replacements],
-            "rounded": [[scalar_to_json(k), v] for k, v in self.rounded.items()],
-            "rules": to_json(self.rules, "rules"),
-            "certain": list(self.certain),
-            "across": to_json(self.across, "rules"),
-            "selects": self.selects,
-        }
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """How one party's rules and columns are recoded; each part is decided once.
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Undo `to_dict`."""
-        return cls(
-            tuple(scalar_from_json(c) for c in content["columns"]),
-            tuple(Composite.from_dict(c) for c in content["composites"]),
-            tuple(Difference.from_dict(d) for d in content["differences"]),
-            tuple(replacement_from_dict(r) for r in content["replacements"]),
-            {scalar_from_json(k): int(v) for k, v in content["rounded"]},
-            from_json(content["rules"]),
-            tuple(map(str, content["certain"])),
-            from_json(content["across"]),
-            tuple(scalar_from_json(c) for c in content["left_out"]),
-            bool(content["selects"]),
-        )
+    Parameters
+    ----------
+    frame, part, rules, least, private
+        As in `Preparation.of`.
+    """
 
+    frame: pd.DataFrame
+    part: PartyContract
+    rules: Sequence[Rule]
+    least: int
+    private: bool
 
-def _exact(rule: Rule, frame: pd.DataFrame, differences: Iterable[Difference]) -> bool:
-    """Whether a repair or a difference keeps a rule in every row, whatever is rounded."""
-    if isinstance(rule, Determines):
-        return True
-    if not isinstance(rule, Check):
-        return False
-    if rule.repaired_column is not None:
-        return (
-            kind_of_values(frame[rule.repaired_column].dtype) == "f" or "/" not in rule.expression
-        )
-    taken = any(
-        (d.low, d.high) == rule.ordered and kind_of_values(d.dtype) != "f" for d in differences
-    )
-    return taken and "=" in rule.expression
+    @cached_property
+    def learned(self) -> tuple[Rule, ...]:
+        """The rules, with what is learned of the records."""
+        known = self.rules
+        if not self.private:
+            known = [rule.learned(self.frame, self.least) for rule in self.rules]
+        return in_order(known)
+
+    @cached_property
+    def composites(self) -> tuple[Composite, ...]:
+        """Fixed combinations that become a column of labels: no column is in two of them."""
+        taken = {rule.repaired_column for rule in self.learned} - {None}
+        found: list[Composite] = []
+        for rule in self.learned:
+            if not isinstance(rule, FixedCombinations) or taken & set(rule.columns):
+                continue
+            allowed = rule.combinations or ()
+            if len(allowed) <= MOST_COMBINATIONS:
+                found.append(composite_of(self.frame, rule.columns, allowed))
+                taken |= set(rule.columns)
+        return tuple(found)
+
+    @cached_property
+    def differences(self) -> tuple[Difference, ...]:
+        """Ordered pairs that become a column and what another exceeds it by."""
+        if self.private:
+            return ()
+        taken = {rule.repaired_column for rule in self.learned} - {None}
+        taken |= {label for composite in self.composites for label in composite.columns}
+        return differences_of(self.frame, self.learned, taken, self._records_at_ends)
+
+    def _said(self, label: Hashable) -> ColumnContract:
+        return self.part.columns.get(label, ColumnContract())
+
+    def _records_at_ends(self, label: Hashable) -> int:
+        said = self._said(label)
+        if said.extremes or said.bounds is not None:
+            return 0
+        return self.least if said.rare_records is None else said.rare_records
+
+    @cached_property
+    def left_out(self) -> tuple[Hashable, ...]:
+        """Columns that are not modelled."""
+        return tuple(k for k, column in self.part.columns.items() if not column.is_modelled)
+
+    @cached_property
+    def replacements(self) -> tuple[Surrogate | Pseudonym, ...]:
+        """What comes out in place of columns that are not modelled."""
+        made: list[Surrogate | Pseudonym] = []
+        for label in self.left_out:
+            kind = self.part.columns[label].replacement
+            if kind == "surrogate":
+                made.append(Surrogate.fit(self.frame[label], self.least))
+            elif kind == "pseudonym":
+                made.append(pseudonym(self.frame[label]))
+        return tuple(made)
+
+    @cached_property
+    def all_rules(self) -> tuple[Rule, ...]:
+        """The rules, and that what is made of differences stays within public bounds."""
+        bounds = ((d.high, self._said(d.high).bounds) for d in self.differences)
+        within = [_within(label, ends) for label, ends in bounds if ends is not None]
+        return (*self.learned, *within)
+
+    def makes_certain(self, rule: Rule) -> bool:
+        """Whether every row that is decoded keeps a rule, whatever is rounded."""
+        if isinstance(rule, FixedCombinations):
+            return rule.columns in {composite.columns for composite in self.composites}
+        if not isinstance(rule, Check):
+            return isinstance(rule, Determines)
+        if rule.repaired_column is not None:
+            kind = kind_of_values(self.frame[rule.repaired_column].dtype)
+            return kind == "f" or "/" not in rule.expression
+        whole = {(d.low, d.high) for d in self.differences if kind_of_values(d.dtype) != "f"}
+        return rule.ordered in whole and "=" in rule.expression
 
 
 def _within(label: Hashable, ends: Sequence[Any]) -> Check:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -105,12 +105,9 @@ def all_rules(prepared: Iterable[Preparation]) -> tuple[Rule, ...]:
 
 
 def with_defaults(template: TableTransformer) -> TableTransformer:
-    """Return a transformer that publishes no value of a few records, unless it says otherwise.
+    """Return a transformer that publishes no value of fewer than `RARE_RECORDS` records.
 
-    Parameters
-    ----------
-    template : TableTransformer
-        Where `rare_records` or `extreme_records` is None, it becomes `RARE_RECORDS`.
+    Its own `rare_records` and `extreme_records` count where they are given.
     """
     given = {name: getattr(template, name) for name in ("rare_records", "extreme_records")}
     said = {name: RARE_RECORDS if n is None else n for name, n in given.items()}
@@ -129,58 +126,79 @@ def with_contract(
 ) -> TableTransformer:
     """Return a party's transformer with what the contract says of its columns.
 
-    Parameters
-    ----------
-    template : TableTransformer
-        With the kinds that were declared elsewhere. Its `rare_records` and `extreme_records` count
-        only above the contract's.
-    contract : Contract
-    party : str
-    frame : DataFrame
-        The party's table.
-    prepared : Preparation
-    private : bool
+    `template` has the kinds that were declared elsewhere. Its `rare_records` and `extreme_records`
+    count only above the contract's.
 
     Raises
     ------
     ContractError
         If another kind was declared elsewhere.
     """
-    kinds = dict(template.kinds or {})
-    own = contract.of(party).columns
-    for label, column in own.items():
-        if column.kind is not None and kinds.setdefault(label, column.kind) != column.kind:
-            raise ContractError(
-                f"party {party!r}, column {label!r}: the contract says {column.kind!r} and "
-                f"column_kinds {kinds[label]!r}. Fix: say it once"
-            )
-        if column.role is not None and column.is_modelled and label not in kinds and not private:
-            with naming(party, label):
-                kinds[label] = infer_kind(frame[label], may_be_published=True)
-    composed = {c for composite in prepared.composites for c in composite.columns}
-    gone = composed | set(prepared.left_out)
-    kinds = {label: kind for label, kind in kinds.items() if label not in gone}
-    kinds |= {composite.label: "categorical" for composite in prepared.composites}
-    encoders = {k: v for k, v in (template.encoders or {}).items() if k not in gone}
-    made: TableTransformer = clone(template).set_params(kinds=kinds, encoders=encoders or None)
+    plan = _Encoding(template, contract, party, frame, prepared)
+    encoders = {k: v for k, v in (template.encoders or {}).items() if k not in plan.gone}
+    made: TableTransformer = clone(template).set_params(
+        kinds=plan.kinds(private=private), encoders=encoders or None
+    )
     if private:
         return made
-    overrides = {k: v for k, v in (template.overrides or {}).items() if k not in gone}
-    for label, column in own.items():
-        least = contract.rare_records if column.rare_records is None else column.rare_records
-        said: dict[str, Any] = {
-            "rare_records": least,
-            "extreme_records": 0 if column.extremes else least,
-        }
-        listed = {} if column.categories is None else {"categories": tuple(column.categories)}
-        if label not in gone and (listed or said != dict.fromkeys(said, contract.rare_records)):
-            overrides[label] = {**said, **listed, **overrides.get(label, {})}
     made.set_params(
         rare_records=max(contract.rare_records, template.rare_records or 0),
         extreme_records=max(contract.rare_records, template.extreme_records or 0),
-        overrides=overrides or None,
+        overrides=plan.overrides() or None,
     )
     return made
+
+
+@dataclass(frozen=True, eq=False)
+class _Encoding:
+    """What a contract says of how one party's columns are encoded."""
+
+    template: TableTransformer
+    contract: Contract
+    party: str
+    frame: pd.DataFrame
+    prepared: Preparation
+
+    @property
+    def columns(self) -> Mapping[Hashable, ColumnContract]:
+        return self.contract.of(self.party).columns
+
+    @property
+    def gone(self) -> set[Hashable]:
+        """Columns that the modelled table has not."""
+        composed = (label for c in self.prepared.composites for label in c.columns)
+        return {*composed, *self.prepared.left_out}
+
+    def kinds(self, *, private: bool) -> dict[Hashable, str]:
+        """Return kinds by column: declared, agreed, or inferred for those that have a role."""
+        kinds = dict(self.template.kinds or {})
+        for label, column in self.columns.items():
+            if column.kind is not None and kinds.setdefault(label, column.kind) != column.kind:
+                raise ContractError(
+                    f"party {self.party!r}, column {label!r}: the contract says {column.kind!r} "
+                    f"and column_kinds {kinds[label]!r}. Fix: say it once"
+                )
+            known = private or label in kinds
+            if column.role is not None and column.is_modelled and not known:
+                with naming(self.party, label):
+                    kinds[label] = infer_kind(self.frame[label], may_be_published=True)
+        kinds = {label: kind for label, kind in kinds.items() if label not in self.gone}
+        return kinds | {c.label: "categorical" for c in self.prepared.composites}
+
+    def overrides(self) -> dict[Hashable, Mapping[str, Any]]:
+        """Return settings by column that differ from those of the table."""
+        usual, gone = self.contract.rare_records, self.gone
+        given = self.template.overrides or {}
+        made = {label: own for label, own in given.items() if label not in gone}
+        for label, column in self.columns.items():
+            least = usual if column.rare_records is None else column.rare_records
+            said: dict[str, Any] = {"rare_records": least}
+            said["extreme_records"] = 0 if column.extremes else least
+            if column.categories is not None:
+                said["categories"] = tuple(column.categories)
+            if label not in gone and said != dict.fromkeys(said, usual):
+                made[label] = {**said, **made.get(label, {})}
+        return made
 
 
 def with_public(schema: PublicSchema | None, contract: Contract) -> PublicSchema | None:

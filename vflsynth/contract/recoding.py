@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 
 from vflsynth.columns.arrays import numpy_dtype
-from vflsynth.columns.codec import (
-    array_of,
-    dtype_from_json,
-    dtype_to_json,
-    scalar_from_json,
-    scalar_to_json,
-)
+from vflsynth.columns.codec import array_of
 from vflsynth.contract.rules import Check, Combination, Rule, combinations_of
+from vflsynth.registry import register
 
 _MOST_DECIMALS = 9
 
 
+@register
 @dataclass(frozen=True)
 class Composite:
     """Several columns as one column of labels.
@@ -37,6 +33,8 @@ class Composite:
     usual : int
         Number of the one that others count as.
     """
+
+    registry_group: ClassVar[str] = "parameters"
 
     label: str
     columns: tuple[Hashable, ...]
@@ -69,28 +67,8 @@ class Composite:
             for k, (label, dtype) in enumerate(zip(self.columns, self.dtypes))
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {
-            "label": self.label,
-            "columns": [scalar_to_json(c) for c in self.columns],
-            "dtypes": [dtype_to_json(d) for d in self.dtypes],
-            "combinations": [[scalar_to_json(v) for v in c] for c in self.combinations],
-            "usual": self.usual,
-        }
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Undo `to_dict`."""
-        return cls(
-            str(content["label"]),
-            tuple(scalar_from_json(c) for c in content["columns"]),
-            tuple(dtype_from_json(d) for d in content["dtypes"]),
-            tuple(tuple(scalar_from_json(v) for v in c) for c in content["combinations"]),
-            int(content["usual"]),
-        )
-
-
+@register
 @dataclass(frozen=True)
 class Difference:
     """A column as what it exceeds another one by.
@@ -105,6 +83,8 @@ class Difference:
     ends : (smallest, largest), optional
         That enough records reach; what is beyond is mirrored at them. None for no limits.
     """
+
+    registry_group: ClassVar[str] = "parameters"
 
     low: Hashable
     high: Hashable
@@ -165,29 +145,6 @@ class Difference:
             found = found.where(found >= low, low)
         return found.astype(self.dtype)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {
-            "low": scalar_to_json(self.low),
-            "high": scalar_to_json(self.high),
-            "dtype": dtype_to_json(self.dtype),
-            "decimals": self.decimals,
-            "ends": None if self.ends is None else [scalar_to_json(end) for end in self.ends],
-        }
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Undo `to_dict`."""
-        low, high = scalar_from_json(content["low"]), scalar_from_json(content["high"])
-        ends = content["ends"]
-        return cls(
-            low,
-            high,
-            dtype_from_json(content["dtype"]),
-            content["decimals"],
-            None if ends is None else (scalar_from_json(ends[0]), scalar_from_json(ends[1])),
-        )
-
 
 def composite_of(
     frame: pd.DataFrame, columns: Sequence[Hashable], combinations: Iterable[Combination]
@@ -225,14 +182,8 @@ def differences_of(
 ) -> tuple[Difference, ...]:
     """Find differences to take: every column is larger than one other at most, none in a circle.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    rules : iterable of Rule
-    taken : collection of column label
-        Of other rules.
-    least : callable
-        Of a column's label: records that have to reach an end of it.
+    Columns of other rules are `taken`; `least` says of a label how many records have to reach its
+    ends.
     """
     found: dict[Hashable, Difference] = {}
     for rule in rules:

@@ -7,18 +7,13 @@ import hmac
 import string
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 
-from vflsynth.columns.codec import (
-    array_of,
-    dtype_from_json,
-    dtype_to_json,
-    scalar_from_json,
-    scalar_to_json,
-)
+from vflsynth.columns.codec import array_of
+from vflsynth.registry import register
 
 _CLASSES = {"9": string.digits, "a": string.ascii_lowercase, "A": string.ascii_uppercase}
 _DOMAIN = "@example.org"
@@ -28,6 +23,7 @@ _LONGEST, _ATTEMPTS = 64, 8
 _GENERAL = "aaaaaaaaaaaa"
 
 
+@register
 @dataclass(frozen=True)
 class Surrogate:
     """Values of the same shape as a column's, drawn without regard to any of them.
@@ -45,6 +41,8 @@ class Surrogate:
     A value that is drawn afresh can be that of a real record by chance, where there are few of the
     shape: all nine-digit numbers are somebody's.
     """
+
+    registry_group: ClassVar[str] = "parameters"
 
     label: Hashable
     dtype: Any
@@ -76,15 +74,8 @@ class Surrogate:
         whole = pd.api.types.is_integer_dtype(self.dtype)
         return _series([int(v) for v in filled] if whole else filled, self.dtype, self.label)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {
-            "label": scalar_to_json(self.label),
-            "dtype": dtype_to_json(self.dtype),
-            "shapes": dict(self.shapes),
-        }
 
-
+@register
 @dataclass(frozen=True)
 class Pseudonym:
     """Sixteen hexadecimal digits that all parties give to the same synthetic record.
@@ -95,6 +86,8 @@ class Pseudonym:
     dtype : dtype
     """
 
+    registry_group: ClassVar[str] = "parameters"
+
     label: Hashable
     dtype: Any
 
@@ -102,18 +95,6 @@ class Pseudonym:
         """Return keyed digests of the rows' numbers; the key is the sample's shared secret."""
         digests = (hmac.new(secret, b"%d" % row, hashlib.sha256).hexdigest() for row in range(n))
         return _series([digest[:16] for digest in digests], self.dtype, self.label)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {"label": scalar_to_json(self.label), "dtype": dtype_to_json(self.dtype)}
-
-
-def replacement_from_dict(content: Mapping[str, Any]) -> Surrogate | Pseudonym:
-    """Undo ``to_dict``."""
-    label, dtype = scalar_from_json(content["label"]), dtype_from_json(content["dtype"])
-    if "shapes" in content:
-        return Surrogate(label, dtype, {str(k): float(v) for k, v in content["shapes"].items()})
-    return Pseudonym(label, dtype)
 
 
 def pseudonym(column: pd.Series[Any]) -> Pseudonym:

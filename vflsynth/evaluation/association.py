@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Literal
+from typing import Literal, Unpack
 
 import numpy as np
 import pandas as pd
@@ -15,19 +15,17 @@ from vflsynth.evaluation.columns import (
     Floats,
     Integers,
     NumericColumn,
-    Parties,
     TableEncoder,
-    party_of,
 )
 from vflsynth.evaluation.intervals import (
     GROUPS,
-    generator,
     jackknife_interval,
     jackknifed,
     random_groups,
 )
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, Reading
 from vflsynth.evaluation.sums import GroupedSums
+from vflsynth.evaluation.tables import Compared, Tables
 
 Scope = Literal["all", "within", "across"]
 
@@ -37,10 +35,8 @@ def _declared(suffix: str, words: str, which: str) -> Metric:
         name=f"association_error{suffix}",
         title=f"Association error{words}",
         direction="lower",
-        minimum=0.0,
         maximum=2.0,
         measures=f"How much the strength of the relation between {which} differs, on average.",
-        baseline="two random halves of the real table",
         naive="columns that have nothing to do with each other",
     )
 
@@ -159,11 +155,7 @@ class Associations:
 def association_errors(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
-    *,
-    parties: Parties | None = None,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
-    random_state: int = 0,
+    **known: Unpack[Compared],
 ) -> MetricResults:
     """Compare how strongly columns are related, over all pairs, within parties and across them.
 
@@ -172,10 +164,8 @@ def association_errors(
 
     Parameters
     ----------
-    real, synthetic, columns, categorical, random_state
-        As in :func:`frechet_distance`.
-    parties : mapping of party name to column names, optional
-        Without it only the error over all pairs applies.
+    real, synthetic, **known
+        As in :func:`evaluate`. Without `parties` only the error over all pairs applies.
 
     Returns
     -------
@@ -198,28 +188,22 @@ def association_errors(
     >>> float(association_errors(real, real.assign(b=[8.0, 6.0, 4.0, 2.0]))["association_error"])
     2.0
     """
-    return associations(
-        real,
-        synthetic,
-        parties=parties,
-        columns=columns,
-        categorical=categorical,
-        random_state=random_state,
-    ).errors()
+    return associations(real, synthetic, **known).errors()
 
 
 def associations(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
-    *,
-    parties: Parties | None = None,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
-    random_state: int = 0,
+    **known: Unpack[Compared],
 ) -> Associations:
     """Return the association matrices behind :func:`association_errors`, which see."""
-    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
-    rng = generator(random_state, ERRORS["all"].name)
+    return related(Tables(real, synthetic, **known))
+
+
+def related(tables: Tables) -> Associations:
+    """Compute :func:`associations`, which see."""
+    real, synthetic = tables.real, tables.synthetic
+    encoder, rng = tables.encoder, tables.generator(ERRORS["all"].name)
     layout = _Layout(encoder)
     ours = GroupedSums.of(real, layout.features, random_groups(len(real), rng))
     theirs = GroupedSums.of(synthetic, layout.features, random_groups(len(synthetic), rng))
@@ -239,7 +223,7 @@ def associations(
             np.nan_to_num(layout.matrices(ours, first)),
             np.nan_to_num(layout.matrices(ours, second)),
         ),
-        owner=party_of(encoder.names, parties),
+        owner=tables.owner,
         notes=encoder.notes,
     )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +17,15 @@ from vflsynth.evaluation.columns import (
     Floats,
     Integers,
     NumericColumn,
-    TableEncoder,
 )
-from vflsynth.evaluation.intervals import generator, sample_rows, wilson
+from vflsynth.evaluation.intervals import sample_rows, wilson
 from vflsynth.evaluation.metric import Metric, MetricResult
+from vflsynth.evaluation.tables import Compared, Tables
 
 INCOHERENT = Metric(
     name="incoherent_rows",
     title="Rows whose values do not go together",
     direction="lower",
-    minimum=0.0,
-    maximum=1.0,
     measures="The share of synthetic rows that have two common values which real rows hardly ever "
     "have together, such as a husband who is female.",
     baseline="one half of the real rows, judged by the other half",
@@ -51,10 +50,8 @@ def incoherent_rows(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
     *,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
-    random_state: int = 0,
     max_rows: int | None = 20_000,
+    **known: Unpack[Compared],
 ) -> MetricResult:
     """Count synthetic rows with two values that exclude each other in the real table.
 
@@ -65,8 +62,7 @@ def incoherent_rows(
 
     Parameters
     ----------
-    real, synthetic : DataFrame
-    columns, categorical, random_state
+    real, synthetic, **known
         As in :func:`evaluate`.
     max_rows : int or None, default=20000
         Largest number of rows of each table that are looked at.
@@ -86,9 +82,15 @@ def incoherent_rows(
     >>> float(incoherent_rows(real, synthetic))
     0.25
     """
-    rng = generator(random_state, "incoherent rows")
-    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
-    real, synthetic = (sample_rows(table, max_rows, rng) for table in (real, synthetic))
+    return whole_rows(Tables(real, synthetic, **known), max_rows)
+
+
+def whole_rows(tables: Tables, max_rows: int | None = 20_000) -> MetricResult:
+    """Compute :func:`incoherent_rows`, which see."""
+    encoder, rng = tables.encoder, tables.generator("incoherent rows")
+    real, synthetic = (
+        sample_rows(table, max_rows, rng) for table in (tables.real, tables.synthetic)
+    )
     levels = [_Levels.of(column, real) for column in encoder.columns]
     ours, theirs = _codes(levels, real), _codes(levels, synthetic)
     sizes = [len(column.words) for column in levels]

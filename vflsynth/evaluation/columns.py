@@ -319,15 +319,7 @@ def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> Non
 
 
 def party_of(names: Sequence[Hashable], parties: Parties | None) -> dict[Hashable, str] | None:
-    """Return the owner of each of the compared columns; None if nobody says who owns what.
-
-    Raises
-    ------
-    SharedColumnError
-        If two parties claim a column.
-    PartyDataError
-        If nobody owns one.
-    """
+    """Return the owner of each column, which must be one party; None without parties."""
     if parties is None:
         return None
     owner: dict[Hashable, str] = {}
@@ -385,15 +377,7 @@ def kind_of(values: pd.Series[Any]) -> str:
 def numbers(values: pd.Series[Any]) -> Floats:
     """Return numbers, instants (seconds since 1970 UTC) or durations (seconds) as plain numbers.
 
-    Returns
-    -------
-    ndarray, shape (row,)
-        NaN where missing or infinite.
-
-    Raises
-    ------
-    ColumnKindError
-        If the values are something else.
+    Missing and infinite ones are NaN; other values raise ColumnKindError.
     """
     if _is_instant(values):
         # In UTC and NumPy's types first: Arrow's neither mix time zones nor turn into floats.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
@@ -11,16 +11,14 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedGroupKFold
 
-from vflsynth.evaluation.columns import TableEncoder
-from vflsynth.evaluation.intervals import around, generator
+from vflsynth.evaluation.intervals import around
 from vflsynth.evaluation.metric import Metric, MetricResult
+from vflsynth.evaluation.tables import Compared, Tables
 
 DETECTION_AUC = Metric(
     name="detection_auc",
     title="Classifier two-sample test (AUC)",
     direction="lower",
-    minimum=0.0,
-    maximum=1.0,
     measures="How often a classifier, shown one real and one synthetic row that it never saw, says "
     "rightly which is which: 0.5 is guessing, 1 is always right.",
     baseline="rows that cannot be told apart",
@@ -35,20 +33,16 @@ def detection_auc(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
     *,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
     classifier: BaseEstimator | None = None,
     max_rows: int | None = 10_000,
-    random_state: int = 0,
+    **known: Unpack[Compared],
 ) -> MetricResult:
     """Train a classifier to tell the two tables apart, and report its cross-validated AUC.
 
     Parameters
     ----------
-    real, synthetic : DataFrame
-        The larger one is thinned out at random, so that both classes have the same size.
-    columns, categorical, random_state
-        As in :func:`frechet_distance`.
+    real, synthetic, **known
+        As in :func:`evaluate`. The larger table is thinned out at random to the other's size.
     classifier : estimator, optional
         With ``predict_proba``; it is cloned. Default: gradient boosting, 50 trees.
     max_rows : int or None, default 10000
@@ -73,11 +67,18 @@ def detection_auc(
     >>> float(detection_auc(real, real + 1000)) > 0.99
     True
     """
-    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
+    return told_apart(Tables(real, synthetic, **known), classifier, max_rows)
+
+
+def told_apart(
+    tables: Tables, classifier: BaseEstimator | None, max_rows: int | None
+) -> MetricResult:
+    """Compute :func:`detection_auc`, which see."""
+    real, synthetic, encoder = tables.real, tables.synthetic, tables.encoder
     n = min(len(real), len(synthetic), max_rows or len(real))
     if n < 2 * FOLDS:
         return DETECTION_AUC.not_applicable(f"{2 * FOLDS} rows of each table are needed")
-    rng = generator(random_state, DETECTION_AUC.name)
+    rng = tables.generator(DETECTION_AUC.name)
     features = np.vstack(
         [
             encoder.encode(frame.iloc[np.sort(rng.choice(len(frame), n, replace=False))])

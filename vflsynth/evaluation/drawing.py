@@ -96,14 +96,7 @@ class Map(NamedTuple):
 
 
 def maps_of(found: Associations, shown: Sequence[int] | None = None) -> dict[str, Map]:
-    """Return the maps of both tables and of their difference, columns ordered by party.
-
-    Parameters
-    ----------
-    found : Associations
-    shown : sequence of int, optional
-        Positions of the columns. Default: all.
-    """
+    """Return maps of both tables and their difference, columns (by default all) by party."""
     order = list(range(len(found.names)) if shown is None else shown)
     owners: list[str] = []
     if found.owner is not None:

@@ -6,13 +6,14 @@ TabDiff and others report them, computed without it. 1 is best in all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import pandas as pd
 from scipy.stats import ks_2samp
+from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -28,32 +29,24 @@ from vflsynth.evaluation.columns import (
     NumericColumn,
     TableEncoder,
 )
-from vflsynth.evaluation.intervals import generator, random_halves
 from vflsynth.evaluation.metric import Metric, MetricResult
+from vflsynth.evaluation.tables import Compared, Tables
 from vflsynth.exceptions import ParameterError
-
-_HALVES = "two random halves of the real table"
 
 SHAPE = Metric(
     name="shape",
     title="Shape (Column Shapes)",
     direction="higher",
-    minimum=0.0,
-    maximum=1.0,
     measures="How alike single columns are distributed, averaged over columns: one minus the "
     "largest gap between cumulative distributions, or minus the share of rows with another label.",
-    baseline=_HALVES,
 )
 TREND = Metric(
     name="trend",
     title="Trend (Column Pair Trends)",
     direction="higher",
-    minimum=0.0,
-    maximum=1.0,
     measures="How alike pairs of columns go together, averaged over pairs: one minus half the "
     "difference of Pearson correlations, or minus the share of rows in another cell of the pair's "
     "table, numbers in ten bins.",
-    baseline=_HALVES,
 )
 Detector = Literal["gradient_boosting", "logistic_regression"]
 DETECTORS: tuple[Detector, ...] = ("gradient_boosting", "logistic_regression")
@@ -64,8 +57,6 @@ _DETECTION: dict[Detector, Metric] = {
         name=f"detection_score_{detector}",
         title=f"Detection score ({detector.replace('_', ' ')})",
         direction="higher",
-        minimum=0.0,
-        maximum=1.0,
         measures="How badly a classifier tells real from synthetic rows: 1 - max(0, 2 AUC - 1), "
         "mean of three folds; 1 is indistinguishable.",
         baseline="rows that cannot be told apart",
@@ -78,20 +69,13 @@ BINS = 10
 _FOLDS = 3
 
 
-def shape(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    *,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
-    random_state: int = 0,
-) -> MetricResult:
+def shape(real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]) -> MetricResult:
     """Compute the mean of KSComplement and TVComplement over columns.
 
     Parameters
     ----------
-    real, synthetic, columns, categorical, random_state
-        As in :func:`frechet_distance`.
+    real, synthetic, **known
+        As in :func:`evaluate`.
 
     Returns
     -------
@@ -109,25 +93,16 @@ def shape(
     >>> float(shape(real, real + 2))
     0.5
     """
-    return _mean_of(
-        SHAPE, column_shapes, real, synthetic, columns, categorical, random_state, least_columns=1
-    )
+    return _mean_of(SHAPE, column_shapes, Tables(real, synthetic, **known), least_columns=1)
 
 
-def trend(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    *,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
-    random_state: int = 0,
-) -> MetricResult:
+def trend(real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]) -> MetricResult:
     """Compute the mean of CorrelationSimilarity and ContingencySimilarity over pairs of columns.
 
     Parameters
     ----------
-    real, synthetic, columns, categorical, random_state
-        As in :func:`frechet_distance`.
+    real, synthetic, **known
+        As in :func:`evaluate`.
 
     Returns
     -------
@@ -145,9 +120,7 @@ def trend(
     >>> float(trend(real, real.assign(b=real["b"].iloc[::-1].to_numpy())))
     0.0
     """
-    return _mean_of(
-        TREND, pair_trends, real, synthetic, columns, categorical, random_state, least_columns=2
-    )
+    return _mean_of(TREND, pair_trends, Tables(real, synthetic, **known), least_columns=2)
 
 
 def detection_score(
@@ -155,17 +128,15 @@ def detection_score(
     synthetic: pd.DataFrame,
     *,
     detector: Detector = "gradient_boosting",
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
     max_rows: int | None = None,
-    random_state: int = 0,
+    **known: Unpack[Compared],
 ) -> MetricResult:
     """Compute one minus how well a classifier does at telling the tables apart.
 
     Parameters
     ----------
-    real, synthetic, columns, categorical, random_state
-        As in :func:`frechet_distance`.
+    real, synthetic, **known
+        As in :func:`evaluate`.
     detector : {"gradient_boosting", "logistic_regression"}
         scikit-learn's histogram gradient boosting with its defaults, in place of the XGBoost of
         published figures; or logistic regression on robustly scaled numbers and one-hot labels.
@@ -193,8 +164,8 @@ def detection_score(
     if detector not in _DETECTION:
         raise ParameterError(f"detector must be one of {', '.join(_DETECTION)}, got {detector!r}")
     metric = _DETECTION[detector]
-    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
-    rng = generator(random_state, metric.name)
+    tables = Tables(real, synthetic, **known)
+    encoder, rng = tables.encoder, tables.generator(metric.name)
     rows = [
         frame.iloc[np.sort(rng.permutation(len(frame))[: max_rows or len(frame)])]
         for frame in (real, synthetic)
@@ -202,23 +173,18 @@ def detection_score(
     if min(map(len, rows)) < 2 * _FOLDS:
         return metric.not_applicable(f"{2 * _FOLDS} rows of each table are needed")
     seed = int(rng.integers(2**31))
-    make: Callable[[], Any]
+    classifier: Any
     if detector == "gradient_boosting":
         features = np.vstack([_codes(encoder, frame) for frame in rows])
-
-        def make() -> Any:
-            return HistGradientBoostingClassifier(random_state=seed)
+        classifier = HistGradientBoostingClassifier(random_state=seed)
     else:
         features = np.vstack([encoder.encode(frame) for frame in rows])
-
-        def make() -> Any:
-            return make_pipeline(RobustScaler(), LogisticRegression(max_iter=1000))
-
+        classifier = make_pipeline(RobustScaler(), LogisticRegression(max_iter=1000))
     is_synthetic = np.repeat([0, 1], [len(frame) for frame in rows])
     scores = []
     folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=seed)
     for train, test in folds.split(features, is_synthetic):
-        fitted = make().fit(features[train], is_synthetic[train])
+        fitted = clone(classifier).fit(features[train], is_synthetic[train])
         auc = roc_auc_score(is_synthetic[test], fitted.predict_proba(features[test])[:, 1])
         scores.append(1.0 - max(0.0, 2.0 * float(auc) - 1.0))
     return MetricResult(
@@ -237,21 +203,17 @@ Score = Callable[[TableEncoder, pd.DataFrame, pd.DataFrame], pd.DataFrame]
 def _mean_of(
     metric: Metric,
     score: Score,
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    columns: Sequence[Hashable] | None,
-    categorical: Collection[Hashable],
-    random_state: int,
+    tables: Tables,
     *,
     least_columns: int,
 ) -> MetricResult:
-    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
+    encoder = tables.encoder
     if len(encoder.columns) < least_columns:
         return metric.not_applicable(f"{least_columns} columns are needed")
-    parts = score(encoder, real, synthetic)
+    parts = score(encoder, tables.real, tables.synthetic)
     if parts["value"].isna().all():
         return metric.not_applicable("no column, or pair of columns, has enough different values")
-    halves = random_halves(real, generator(random_state, metric.name))
+    halves = tables.halves(metric.name)
     baseline = None if halves is None else float(score(encoder, *halves)["value"].mean())
     return MetricResult(
         metric,

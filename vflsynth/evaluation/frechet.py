@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 import torch
 
 from vflsynth._moments import frechet_distance_of_moments
-from vflsynth.evaluation.columns import Integers, Parties, TableEncoder, party_of
+from vflsynth.evaluation.columns import Integers
 from vflsynth.evaluation.intervals import (
     GROUPS,
-    generator,
     jackknife_interval,
     jackknifed,
     random_groups,
 )
 from vflsynth.evaluation.metric import Metric, MetricResult, Reading
 from vflsynth.evaluation.sums import GroupedSums
+from vflsynth.evaluation.tables import Compared, Tables
 
 FRECHET_DISTANCE = Metric(
     name="frechet_distance",
     title="Fréchet distance",
     direction="lower",
-    minimum=0.0,
     maximum=np.inf,
     measures="How far apart the two tables are in means, spreads and linear relations, all columns "
     "at once, in squared real standard deviations.",
-    baseline="two random halves of the real table",
     naive="a table with the right columns but no relation between them",
 )
 
@@ -36,11 +34,7 @@ FRECHET_DISTANCE = Metric(
 def frechet_distance(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
-    *,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
-    parties: Parties | None = None,
-    random_state: int = 0,
+    **known: Unpack[Compared],
 ) -> MetricResult:
     """Compare means and covariances of two tables, over all columns and party by party.
 
@@ -50,16 +44,8 @@ def frechet_distance(
 
     Parameters
     ----------
-    real, synthetic : DataFrame
-        Any numbers of rows.
-    columns : sequence of hashable, optional
-        Columns to compare. Default: all.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels, such as codes.
-    parties : mapping of party name to column names, optional
-        Adds one part per party.
-    random_state : int, default 0
-        For the groups of rows behind the interval and the baseline.
+    real, synthetic, **known
+        As in :func:`evaluate`; `parties` adds one part per party.
 
     Returns
     -------
@@ -89,14 +75,18 @@ def frechet_distance(
     >>> round(float(frechet_distance(table, table)), 6)
     0.0
     """
-    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
-    owner = party_of(encoder.names, parties)
-    rng = generator(random_state, FRECHET_DISTANCE.name)
+    return all_columns(Tables(real, synthetic, **known))
+
+
+def all_columns(tables: Tables) -> MetricResult:
+    """Compute :func:`frechet_distance`, which see."""
+    real, synthetic, owner = tables.real, tables.synthetic, tables.owner
+    encoder, rng = tables.encoder, tables.generator(FRECHET_DISTANCE.name)
     ours = GroupedSums.of(real, encoder.encode, random_groups(len(real), rng))
     theirs = GroupedSums.of(synthetic, encoder.encode, random_groups(len(synthetic), rng))
 
     selections: dict[str, Integers] = {"all columns": np.arange(len(encoder.feature_columns))}
-    for party in parties or ():
+    for party in tables.parties or ():
         mine = [name for name in encoder.names if owner is not None and owner[name] == party]
         of_party = np.isin(encoder.feature_columns, [encoder.names.index(name) for name in mine])
         if mine:

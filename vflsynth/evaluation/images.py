@@ -37,7 +37,6 @@ IMAGE_FRECHET_DISTANCE = Metric(
     name="image_frechet_distance",
     title="Fréchet distance of images",
     direction="lower",
-    minimum=0.0,
     maximum=np.inf,
     measures="How far apart real and synthetic images are in means, spreads and linear relations "
     "of what an autoencoder sees in them; comparable only with the same autoencoder.",
@@ -242,14 +241,9 @@ def image_frechet_distance(
     real, synthetic : ndarray, shape (image, height, width)
         As in :func:`train_autoencoder`.
     autoencoder : ImageAutoencoder
-        From :func:`train_autoencoder` on real images.
+        Trained on real images.
     random_state : int, default 0
         For the groups of images behind the interval and the baseline.
-
-    Returns
-    -------
-    MetricResult
-        ``parts`` is the one row of the distance.
 
     Notes
     -----

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Unpack
 
 import numpy as np
 import pandas as pd
@@ -17,41 +16,32 @@ from vflsynth.evaluation.columns import (
     Floats,
     Integers,
     NumericColumn,
-    Parties,
-    TableEncoder,
-    party_of,
 )
 from vflsynth.evaluation.intervals import (
     GROUPS,
-    generator,
     jackknife_interval,
     jackknifed,
     random_groups,
 )
 from vflsynth.evaluation.metric import Metric, MetricResult, Reading
+from vflsynth.evaluation.tables import Compared, Tables
 from vflsynth.exceptions import ParameterError
 
 MARGINAL_DISTANCE = Metric(
     name="marginal_distance",
     title="Marginal distance",
     direction="lower",
-    minimum=0.0,
-    maximum=1.0,
     measures="How differently the values of a single column are distributed, averaged over the "
     "columns: the largest gap between two cumulative distributions (Kolmogorov-Smirnov), or the "
     "share of rows with another label (total variation).",
-    baseline="two random halves of the real table",
     naive="values drawn evenly over each column's range or labels",
 )
 AVERAGE_VARIATION_DISTANCE = Metric(
     name="average_variation_distance",
     title="Average variation distance of discrete columns (AVD)",
     direction="lower",
-    minimum=0.0,
-    maximum=1.0,
     measures="The share of rows whose combination of labels would have to change for the two "
     "tables to agree, averaged over groups of discrete columns.",
-    baseline="two random halves of the real table",
     naive="labels drawn independently of each other (evenly, for single columns)",
 )
 
@@ -63,22 +53,14 @@ MOST_GROUPS_OF_COLUMNS = 1000
 
 
 def marginal_distance(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    *,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
-    parties: Parties | None = None,
-    random_state: int = 0,
+    real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]
 ) -> MetricResult:
     """Compare the distribution of every column.
 
     Parameters
     ----------
-    real, synthetic, columns, categorical, random_state
-        As in :func:`frechet_distance`.
-    parties : mapping of party name to column names, optional
-        Adds the owner to every part.
+    real, synthetic, **known
+        As in :func:`evaluate`; `parties` adds the owner to every part.
 
     Returns
     -------
@@ -98,9 +80,13 @@ def marginal_distance(
     >>> float(marginal_distance(real, real + 2))
     0.5
     """
-    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
-    owner = party_of(encoder.names, parties)
-    rng = generator(random_state, MARGINAL_DISTANCE.name)
+    return single_columns(Tables(real, synthetic, **known))
+
+
+def single_columns(tables: Tables) -> MetricResult:
+    """Compute :func:`marginal_distance`, which see."""
+    real, synthetic, owner = tables.real, tables.synthetic, tables.owner
+    encoder, rng = tables.encoder, tables.generator(MARGINAL_DISTANCE.name)
     real_groups = random_groups(len(real), rng)
     synthetic_groups = random_groups(len(synthetic), rng)
     parts = []
@@ -123,21 +109,16 @@ def average_variation_distance(
     synthetic: pd.DataFrame,
     *,
     ways: int = 2,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
-    parties: Parties | None = None,
-    random_state: int = 0,
+    **known: Unpack[Compared],
 ) -> MetricResult:
     """Compare the joint distribution of every group of `ways` discrete columns.
 
     Parameters
     ----------
-    real, synthetic : DataFrame
+    real, synthetic, **known
+        As in :func:`evaluate`. Numbers count only if they are named in `categorical`.
     ways : int, default 2
         Size of the groups.
-    columns, categorical, parties, random_state
-        As in :func:`marginal_distance`. Numeric columns that are not named in `categorical` have no
-        part in this metric.
 
     Returns
     -------
@@ -158,15 +139,20 @@ def average_variation_distance(
     """
     if ways < 1:
         raise ParameterError(f"ways must be at least 1, not {ways}")
-    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
-    owner = party_of(encoder.names, parties)
+    return discrete_columns(Tables(real, synthetic, **known), ways)
+
+
+def discrete_columns(tables: Tables, ways: int = 2) -> MetricResult:
+    """Compute :func:`average_variation_distance`, which see."""
+    real, synthetic = tables.real, tables.synthetic
+    encoder, owner = tables.encoder, tables.owner
     discrete = encoder.discrete
     if len(discrete) < ways:
         found = "no discrete column" if not discrete else f"{len(discrete)} discrete column(s)"
         return AVERAGE_VARIATION_DISTANCE.not_applicable(
             f"the table has {found}, and {ways} are needed"
         )
-    rng = generator(random_state, AVERAGE_VARIATION_DISTANCE.name)
+    rng = tables.generator(AVERAGE_VARIATION_DISTANCE.name)
     real_groups = random_groups(len(real), rng)
     synthetic_groups = random_groups(len(synthetic), rng)
     real_codes = [column.codes(real) for column in discrete]

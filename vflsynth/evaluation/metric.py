@@ -52,11 +52,11 @@ class Metric:
         Name in words.
     direction : {"lower", "higher", "baseline"}
         What is better.
-    minimum, maximum : float
-        Range; infinite where there is no bound.
     measures : str
         One plain sentence: what the number says.
-    baseline : str
+    minimum, maximum : float, default 0 and 1
+        Range; infinite where there is no bound.
+    baseline : str, default "two random halves of the real table"
         How the baseline is measured: what real data score.
     naive : str, optional
         How the naive mark is measured: what a table scores that knows next to nothing. Where it is
@@ -66,10 +66,10 @@ class Metric:
     name: str
     title: str
     direction: Direction
-    minimum: float
-    maximum: float
     measures: str
-    baseline: str
+    minimum: float = 0.0
+    maximum: float = 1.0
+    baseline: str = "two random halves of the real table"
     naive: str | None = None
 
     @property

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
@@ -21,11 +21,11 @@ from vflsynth.evaluation.intervals import (
     BOOTSTRAP,
     around,
     bootstrap_deviation,
-    generator,
     sample_rows,
     wilson,
 )
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults
+from vflsynth.evaluation.tables import Compared, Tables
 
 Booleans = NDArray[np.bool_]
 
@@ -37,7 +37,7 @@ NOT_A_GUARANTEE = (
 
 def _declared(name: str, title: str, measures: str, baseline: str, maximum: float = 1.0) -> Metric:
     measures += " Not a privacy guarantee."
-    return Metric(name, title, "baseline", 0.0, maximum, measures, baseline)
+    return Metric(name, title, "baseline", measures, 0.0, maximum, baseline)
 
 
 DISTANCE_TO_CLOSEST_RECORD = _declared(
@@ -80,24 +80,16 @@ def proximity(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
     *,
-    holdout: pd.DataFrame | None = None,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
     max_rows: int | None = 2_000,
-    random_state: int = 0,
+    **known: Unpack[Compared],
 ) -> MetricResults:
     """Look for synthetic rows that are, or nearly are, rows of the real table.
 
     Parameters
     ----------
-    real : DataFrame
-        The rows that the synthesizer was trained on, all of which are searched.
-    synthetic : DataFrame
-    holdout : DataFrame, optional
-        Real rows that it was not trained on, to compare with. Without it each real row's nearest
-        *other* real row is the baseline.
-    columns, categorical, random_state
-        As in :func:`frechet_distance`.
+    real, synthetic, **known
+        As in :func:`evaluate`. Without `holdout` each real row's nearest *other* real row is the
+        baseline.
     max_rows : int or None, default 2000
         Largest number of synthetic (and of baseline) rows looked up; exact copies are always
         counted over all rows.
@@ -121,10 +113,21 @@ def proximity(
     >>> float(proximity(real, real.iloc[:2])["exact_copies"])
     1.0
     """
+    return copies_in(Tables(real, synthetic, **known), max_rows)
+
+
+def copies_in(tables: Tables, max_rows: int | None = 2_000) -> MetricResults:
+    """Compute :func:`proximity`, which see."""
+    real, synthetic, holdout = tables.real, tables.synthetic, tables.holdout
     encoder = TableEncoder(
-        real, synthetic, columns=columns, categorical=categorical, holdout=holdout
+        real,
+        synthetic,
+        columns=tables.columns,
+        categorical=tables.categorical,
+        holdout=holdout,
+        checked=True,
     )
-    rng = generator(random_state, DISTANCE_TO_CLOSEST_RECORD.name)
+    rng = tables.generator(DISTANCE_TO_CLOSEST_RECORD.name)
     queries = sample_rows(synthetic, max_rows, rng)
     innocent = sample_rows(real if holdout is None else holdout, max_rows, rng)
     search = _Search(encoder, real)

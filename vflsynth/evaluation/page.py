@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Unpack
 
+import numpy as np
 import pandas as pd
 
 from vflsynth.evaluation import pictures
+from vflsynth.evaluation.association import related
 from vflsynth.evaluation.coherence import INCOHERENT
-from vflsynth.evaluation.columns import Parties, TableEncoder
-from vflsynth.evaluation.intervals import generator
 from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.evaluation.suite import all_metrics, results_of
-from vflsynth.evaluation.tables import TableMetric, Tables
+from vflsynth.evaluation.tables import Compared, TableMetric, Tables
 from vflsynth.evaluation.worst import FAILING, by_part
 from vflsynth.reporting import Page, Picture, render, require_packages
 
@@ -71,43 +72,30 @@ class Report(Page):
     html : str
         The page: one file, no network.
     results : MetricResults
-        Every metric.
+        Every number of the page, with ``to_frame()`` and ``to_json()``.
     """
 
     def __init__(self, html: str, results: MetricResults) -> None:
         super().__init__(html)
         self.results = results
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row per metric, see :meth:`MetricResults.to_frame`."""
-        return self.results.to_frame()
-
-    def to_json(self) -> str:
-        """Return every number of the page as JSON, see :meth:`MetricResults.to_json`."""
-        return self.results.to_json()
-
 
 def report(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
     *,
-    parties: Parties | None = None,
-    target: Hashable | None = None,
-    holdout: pd.DataFrame | None = None,
     history: pd.DataFrame | None = None,
     notes: Sequence[str] = (),
     audit: HasSection | None = None,
     title: str = "Synthetic data report",
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
     metrics: Sequence[TableMetric] = (),
-    random_state: int = 0,
+    **known: Unpack[Compared],
 ) -> Report:
     """Judge a synthetic table and make one self-contained HTML page of it.
 
     Parameters
     ----------
-    real, synthetic, parties, target, holdout, columns, categorical, metrics, random_state
+    real, synthetic, metrics, **known
         As in :func:`evaluate`.
     history : DataFrame, optional
         One row per epoch, for pictures, such as a synthesizer's `history_`: `epoch` (or the
@@ -134,7 +122,7 @@ def report(
     The same arguments give the same page, byte for byte.
     """
     require_packages("report()")
-    tables = Tables(real, synthetic, parties, target, holdout, columns, categorical, random_state)
+    tables = Tables(real, synthetic, **known)
     results = results_of(tables, all_metrics(metrics))
     return page_of(tables, results, history=history, notes=notes, audit=audit, title=title)
 
@@ -149,74 +137,11 @@ def page_of(
     release: HasVerdict | None = None,
     title: str = "Synthetic data report",
 ) -> Report:
-    """Make the page of results that are there already.
+    """Make the page of results that are there already; the verdict of a `release` heads it.
 
-    Parameters
-    ----------
-    tables : Tables
-    results : MetricResults
-        Of these tables: every built-in metric.
-    history, notes, audit, title
-        As in :func:`report`.
-    release : Dossier, optional
-        Its verdict heads the page, see `vflsynth.release`.
+    `results` has every built-in metric; all else is as in :func:`report`.
     """
-    real, synthetic, holdout = tables.real, tables.synthetic, tables.holdout
-    parties, target, found = tables.parties, tables.target, tables.associations
-    encoder = TableEncoder(real, synthetic, columns=tables.columns, categorical=tables.categorical)
-    rng = generator(tables.random_state, "pictures")
-    tstr = results["train_synthetic_test_real"]
-    projection = pictures.projection(encoder, real, synthetic, rng)
-    sections = [
-        _Section(
-            "Columns one by one",
-            "Filled: real rows. Outlined or orange: synthetic rows. The worst columns come first. "
-            "KS (Kolmogorov-Smirnov) is the largest gap between the two cumulative distributions, "
-            "TV (total variation) the share of rows with another label."
-            + _truncated(len(encoder.names), pictures.MOST_COLUMNS, "columns", target),
-            pictures.marginals(
-                encoder, real, synthetic, results["marginal_distance"].parts, target
-            ),
-            "small",
-        ),
-        _Section(
-            "Pairs of columns",
-            "The strongest relations of the real table"
-            + (", those across parties first." if parties else ".")
-            + _truncated(len(found.pairs), pictures.MOST_PAIRS, "pairs", target),
-            pictures.pairs(encoder, real, synthetic, found, rng, target),
-        ),
-        _Section(
-            "Relations between all columns",
-            "How far one column tells about the other. Two numbers: correlation, from −1 (one "
-            "falls as the other rises) over 0 (no line) to 1. Two columns of labels: Cramér's V, "
-            "from 0 (independent) to 1 (one decides the other). A number and labels: correlation "
-            "ratio, from 0 (all groups have the same mean) to 1 (no spread within groups)."
-            + (" Lines part the parties: off the diagonal are relations across." if parties else "")
-            + _truncated(len(found.names), pictures.MOST_IN_MAP, "columns", target),
-            pictures.association_maps(found, target) if len(found.names) > 1 else [],
-            "medium" if len(found.names) <= _COLUMNS_BESIDE else "wide",
-        ),
-        _Section(
-            "All columns at once",
-            "Each row as a point in the plane of the two directions in which real rows differ most "
-            "(principal components); a random sample of both tables.",
-            [projection] if projection else [],
-            "wide",
-        ),
-        _Section(
-            "Use for a model",
-            f"Predicting {target}. TSTR: trained on synthetic, tested on real rows; the others "
-            "likewise. The dotted line is TRTR, what real rows give.",
-            [pictures.utility(tstr.parts)] if tstr.value is not None else [],
-            "wide",
-        ),
-        _Section(
-            "Training",
-            "As recorded by the synthesizer while it was fitted.",
-            [] if history is None or history.empty else pictures.training(history),
-        ),
-    ]
+    plan = _Pictures(tables, results, history)
     cards = [_card(result) for name in QUESTIONS if (result := _headline(results, name))]
     page = render(
         "vflsynth.evaluation",
@@ -224,31 +149,23 @@ def page_of(
         title=title,
         audit="" if audit is None else audit.section(),
         release="" if release is None else release.section(),
-        facts=_facts(real, synthetic, holdout, encoder, parties),
+        facts=_facts(tables),
         headline=_verdict(cards) if release is None else release.headline,
         likeness="" if release is None else _verdict(cards),
         cards=cards,
-        sentences=_sentences(results, holdout is not None),
-        sections=[section for section in sections if section.pictures],
+        sentences=_sentences(results, tables.holdout is not None),
+        sections=[section for section in plan.sections() if section.pictures],
         results=list(results.values()),
         number=_number,
         interval=_interval,
         tables=[_table(result) for result in _with_own_parts(results)],
         notes=[str(note) for note in notes],
         remarks=list(dict.fromkeys(note for result in results.values() for note in result.notes)),
-        has_parties=parties is not None,
+        has_parties=tables.parties is not None,
         close=f"{CLOSE:.0%}",
         partly=f"{PARTLY:.0%}",
     )
     return Report(page, results)
-
-
-def _truncated(n: int, most: int, what: str, target: Hashable | None) -> str:
-    """Say that pictures leave something out, if they do."""
-    if n <= most:
-        return ""
-    also = "" if target is None else ", the target among them"
-    return f" {most} of {n} {what} are shown{also}; the numbers of all are below or in the JSON."
 
 
 class _Section(NamedTuple):
@@ -258,6 +175,111 @@ class _Section(NamedTuple):
     text: str
     pictures: list[Picture]
     size: str = "medium"
+
+
+@dataclass(frozen=True, eq=False)
+class _Pictures:
+    """The page's sections of pictures."""
+
+    tables: Tables
+    results: MetricResults
+    history: pd.DataFrame | None
+
+    def sections(self) -> list[_Section]:
+        """Draw all of them; the order decides what is drawn at random."""
+        rng = self.tables.generator("pictures")
+        projection = self.projection(rng)
+        pairs = self.pairs(rng)
+        return [
+            self.columns(),
+            pairs,
+            self.relations(),
+            projection,
+            self.utility(),
+            self.training(),
+        ]
+
+    def columns(self) -> _Section:
+        tables, names = self.tables, self.tables.encoder.names
+        return _Section(
+            "Columns one by one",
+            "Filled: real rows. Outlined or orange: synthetic rows. The worst columns come first. "
+            "KS (Kolmogorov-Smirnov) is the largest gap between the two cumulative distributions, "
+            "TV (total variation) the share of rows with another label."
+            + _truncated(len(names), pictures.MOST_COLUMNS, "columns", tables.target),
+            pictures.marginals(
+                tables.encoder,
+                tables.real,
+                tables.synthetic,
+                self.results["marginal_distance"].parts,
+                tables.target,
+            ),
+            "small",
+        )
+
+    def pairs(self, rng: np.random.Generator) -> _Section:
+        tables, found = self.tables, self.tables.once(related)
+        return _Section(
+            "Pairs of columns",
+            "The strongest relations of the real table"
+            + (", those across parties first." if tables.parties else ".")
+            + _truncated(len(found.pairs), pictures.MOST_PAIRS, "pairs", tables.target),
+            pictures.pairs(
+                tables.encoder, tables.real, tables.synthetic, found, rng, tables.target
+            ),
+        )
+
+    def relations(self) -> _Section:
+        target, found = self.tables.target, self.tables.once(related)
+        parted = " Lines part the parties: off the diagonal are relations across."
+        return _Section(
+            "Relations between all columns",
+            "How far one column tells about the other. Two numbers: correlation, from −1 (one "
+            "falls as the other rises) over 0 (no line) to 1. Two columns of labels: Cramér's V, "
+            "from 0 (independent) to 1 (one decides the other). A number and labels: correlation "
+            "ratio, from 0 (all groups have the same mean) to 1 (no spread within groups)."
+            + (parted if self.tables.parties else "")
+            + _truncated(len(found.names), pictures.MOST_IN_MAP, "columns", target),
+            pictures.association_maps(found, target) if len(found.names) > 1 else [],
+            "medium" if len(found.names) <= _COLUMNS_BESIDE else "wide",
+        )
+
+    def projection(self, rng: np.random.Generator) -> _Section:
+        tables = self.tables
+        drawn = pictures.projection(tables.encoder, tables.real, tables.synthetic, rng)
+        return _Section(
+            "All columns at once",
+            "Each row as a point in the plane of the two directions in which real rows differ most "
+            "(principal components); a random sample of both tables.",
+            [drawn] if drawn else [],
+            "wide",
+        )
+
+    def utility(self) -> _Section:
+        tstr = self.results["train_synthetic_test_real"]
+        return _Section(
+            "Use for a model",
+            f"Predicting {self.tables.target}. TSTR: trained on synthetic, tested on real rows; "
+            "the others likewise. The dotted line is TRTR, what real rows give.",
+            [pictures.utility(tstr.parts)] if tstr.value is not None else [],
+            "wide",
+        )
+
+    def training(self) -> _Section:
+        history = self.history
+        return _Section(
+            "Training",
+            "As recorded by the synthesizer while it was fitted.",
+            [] if history is None or history.empty else pictures.training(history),
+        )
+
+
+def _truncated(n: int, most: int, what: str, target: Hashable | None) -> str:
+    """Say that pictures leave something out, if they do."""
+    if n <= most:
+        return ""
+    also = "" if target is None else ", the target among them"
+    return f" {most} of {n} {what} are shown{also}; the numbers of all are below or in the JSON."
 
 
 def _headline(results: MetricResults, name: str) -> MetricResult | None:
@@ -405,17 +427,13 @@ def _sentences(results: MetricResults, holdout: bool) -> list[str]:
     return sentences
 
 
-def _facts(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    holdout: pd.DataFrame | None,
-    encoder: TableEncoder,
-    parties: Parties | None,
-) -> list[str]:
-    facts = [f"{len(synthetic):,} synthetic rows", f"{len(real):,} real rows"]
-    facts += [] if holdout is None else [f"{len(holdout):,} held-out rows"]
-    facts += [f"{len(encoder.names)} columns"]
-    return facts + ([] if parties is None else [f"parties: {', '.join(map(str, parties))}"])
+def _facts(tables: Tables) -> list[str]:
+    facts = [f"{len(tables.synthetic):,} synthetic rows", f"{len(tables.real):,} real rows"]
+    facts += [] if tables.holdout is None else [f"{len(tables.holdout):,} held-out rows"]
+    facts += [f"{len(tables.encoder.names)} columns"]
+    if tables.parties is None:
+        return facts
+    return [*facts, f"parties: {', '.join(map(str, tables.parties))}"]
 
 
 def _with_own_parts(results: MetricResults) -> list[MetricResult]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,8 +20,6 @@ RULES = Metric(
     name="rule_violations",
     title="Rows that break a rule",
     direction="baseline",
-    minimum=0.0,
-    maximum=1.0,
     measures="The share of synthetic rows that break at least one rule.",
     baseline="the share of real rows that break one",
 )
@@ -31,7 +29,6 @@ COST = Metric(
     title="What rules cost",
     direction="lower",
     minimum=-1.0,
-    maximum=1.0,
     measures="Shape, the likeness of single columns, of rows as the model draws them, less that of "
     "those rows once all rules are kept; below 0 rules make columns more alike.",
     baseline="no change",
@@ -125,7 +122,13 @@ class RuleCost(TableMetric):
 
     def compute(self, tables: Tables) -> MetricResult:
         """Compare rows before and after rules."""
-        return rule_cost(tables.real, self.drawn, self.rules, **tables.options)
+        return rule_cost(
+            tables.real,
+            self.drawn,
+            self.rules,
+            columns=tables.columns,
+            categorical=tables.categorical,
+        )
 
 
 def rule_cost(
@@ -134,8 +137,7 @@ def rule_cost(
     rules: Sequence[Rule | str],
     *,
     columns: Sequence[Any] | None = None,
-    categorical: Any = (),
-    random_state: int = 0,
+    categorical: Collection[Hashable] = (),
 ) -> MetricResult:
     """Compare rows as a model draws them with those rows once rules are kept.
 
@@ -145,8 +147,8 @@ def rule_cost(
     drawn : DataFrame
         Before any rule computed a column or left out a row.
     rules : sequence of Rule or str
-    columns, categorical, random_state
-        As in :func:`shape`; nothing here is random.
+    columns, categorical
+        As in :func:`evaluate`.
 
     Returns
     -------

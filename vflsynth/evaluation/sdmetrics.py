@@ -7,14 +7,13 @@ or TVComplement where no value is missing, and our two-way AVD one minus its Con
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import pandas as pd
 
-from vflsynth.evaluation.columns import common_columns, is_categorical
-from vflsynth.evaluation.intervals import generator, random_halves
+from vflsynth.evaluation.columns import is_categorical
 from vflsynth.evaluation.metric import Metric, MetricResult
+from vflsynth.evaluation.tables import Compared, Tables
 from vflsynth.exceptions import MissingExtraError
 
 
@@ -23,10 +22,7 @@ def _declared(kind: str, measures: str) -> Metric:
         name=f"sdmetrics_{kind}",
         title=f"SDMetrics {kind} score",
         direction="higher",
-        minimum=0.0,
-        maximum=1.0,
         measures=measures,
-        baseline="two random halves of the real table",
     )
 
 
@@ -44,19 +40,14 @@ _TABLE = "table"
 
 
 def sdmetrics_quality(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    *,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
-    random_state: int = 0,
+    real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]
 ) -> MetricResult:
     """Run SDMetrics' QualityReport.
 
     Parameters
     ----------
-    real, synthetic, columns, categorical, random_state
-        As in :func:`frechet_distance`.
+    real, synthetic, **known
+        As in :func:`evaluate`.
 
     Returns
     -------
@@ -70,46 +61,23 @@ def sdmetrics_quality(
     MissingExtraError
         If SDMetrics is not installed.
     """
-    return _run(
-        "QualityReport", SDMETRICS_QUALITY, real, synthetic, columns, categorical, random_state
-    )
+    return _run("QualityReport", SDMETRICS_QUALITY, Tables(real, synthetic, **known))
 
 
 def sdmetrics_diagnostic(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    *,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
-    random_state: int = 0,
+    real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]
 ) -> MetricResult:
     """Run SDMetrics' DiagnosticReport; all else is as in :func:`sdmetrics_quality`."""
-    return _run(
-        "DiagnosticReport",
-        SDMETRICS_DIAGNOSTIC,
-        real,
-        synthetic,
-        columns,
-        categorical,
-        random_state,
-    )
+    return _run("DiagnosticReport", SDMETRICS_DIAGNOSTIC, Tables(real, synthetic, **known))
 
 
-def _run(
-    report: str,
-    metric: Metric,
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    columns: Sequence[Hashable] | None,
-    categorical: Collection[Hashable],
-    random_state: int,
-) -> MetricResult:
+def _run(report: str, metric: Metric, tables: Tables) -> MetricResult:
     try:
         from sdmetrics import reports
     except ImportError as error:
         raise MissingExtraError(f"{metric.name}()", "sdmetrics", "sdmetrics") from error
-    names = common_columns(real, synthetic, columns)
-    kinds = {str(name): _kind(real[name], name in categorical) for name in names}
+    names = list(tables.columns or ())
+    kinds = {str(name): _kind(tables.real[name], name in tables.categorical) for name in names}
     metadata = {
         "tables": {_TABLE: {"columns": {name: {"sdtype": kind} for name, kind in kinds.items()}}}
     }
@@ -131,10 +99,10 @@ def _run(
         ]
         return float(made.get_score()), _parts(details)
 
-    value, parts = score(real, synthetic)
+    value, parts = score(tables.real, tables.synthetic)
     if value != value:
         return metric.not_applicable("SDMetrics gives no score for these tables")
-    halves = random_halves(real, generator(random_state, metric.name))
+    halves = tables.halves(metric.name)
     baseline = score(*halves)[0] if halves else None
     return MetricResult(
         metric=metric,

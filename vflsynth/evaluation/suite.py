@@ -9,37 +9,38 @@ from typing import ClassVar
 import pandas as pd
 from sklearn.base import BaseEstimator
 
-from vflsynth.evaluation.coherence import incoherent_rows
+from vflsynth.evaluation.association import related
+from vflsynth.evaluation.coherence import whole_rows
 from vflsynth.evaluation.columns import Parties
-from vflsynth.evaluation.detection import detection_auc
+from vflsynth.evaluation.detection import told_apart
 from vflsynth.evaluation.field import DETECTORS, detection_score, shape, trend
-from vflsynth.evaluation.frechet import frechet_distance
-from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
+from vflsynth.evaluation.frechet import all_columns
+from vflsynth.evaluation.marginals import discrete_columns, single_columns
 from vflsynth.evaluation.metric import MetricResult, MetricResults
-from vflsynth.evaluation.neighbours import proximity
+from vflsynth.evaluation.neighbours import copies_in
 from vflsynth.evaluation.support import nmi_error, precision_and_recall
 from vflsynth.evaluation.tables import TableMetric, Tables
-from vflsynth.evaluation.train_test import Model, Task, not_applicable, utility
+from vflsynth.evaluation.train_test import Model, Task, Usefulness, not_applicable
 from vflsynth.exceptions import ParameterError
 from vflsynth.registry import Members, register
 
 
-class _ByParty(TableMetric):
-    """A function of tables and parties."""
+class _Function(TableMetric):
+    """A metric that is a function of tables and nothing else."""
 
-    function: ClassVar[Callable[..., MetricResult]]
+    function: ClassVar[Callable[..., MetricResult | MetricResults]]
 
-    def compute(self, tables: Tables) -> MetricResult:
+    def compute(self, tables: Tables) -> MetricResult | MetricResults:
         """Call the function."""
-        judge = type(self).function
-        return judge(tables.real, tables.synthetic, parties=tables.parties, **tables.options)
+        found: MetricResult | MetricResults = type(self).function(tables)
+        return found
 
 
 @register
-class SingleColumns(_ByParty):
+class SingleColumns(_Function):
     """See :func:`marginal_distance`."""
 
-    name, function = "single_columns", staticmethod(marginal_distance)
+    name, function = "single_columns", staticmethod(single_columns)
 
 
 @register
@@ -50,32 +51,28 @@ class PairsOfColumns(TableMetric):
 
     def compute(self, tables: Tables) -> MetricResults:
         """Compare how strongly columns are related."""
-        return tables.associations.errors()
+        return tables.once(related).errors()
 
 
 @register
-class WholeRows(TableMetric):
+class WholeRows(_Function):
     """See :func:`incoherent_rows`."""
 
-    name = "whole_rows"
-
-    def compute(self, tables: Tables) -> MetricResult:
-        """Count rows with values that exclude each other."""
-        return incoherent_rows(tables.real, tables.synthetic, **tables.options)
+    name, function = "whole_rows", staticmethod(whole_rows)
 
 
 @register
-class AllColumns(_ByParty):
+class AllColumns(_Function):
     """See :func:`frechet_distance`."""
 
-    name, function = "all_columns", staticmethod(frechet_distance)
+    name, function = "all_columns", staticmethod(all_columns)
 
 
 @register
-class DiscreteColumns(_ByParty):
+class DiscreteColumns(_Function):
     """See :func:`average_variation_distance`."""
 
-    name, function = "discrete_columns", staticmethod(average_variation_distance)
+    name, function = "discrete_columns", staticmethod(discrete_columns)
 
 
 @register
@@ -93,18 +90,8 @@ class TrainAndTest(TableMetric):
         """Train and test a model on real and on synthetic rows, if a target is named."""
         if tables.target is None:
             return not_applicable("no target column was named")
-        names = list(tables.columns or ())
-        return utility(
-            tables.real[names],
-            tables.synthetic[names],
-            tables.target,
-            holdout=tables.holdout,
-            task=self.task,
-            model=self.model,
-            categorical=tables.categorical,
-            max_rows=self.max_rows,
-            random_state=tables.random_state,
-        )
+        plan = Usefulness(tables, task=self.task, model=self.model, max_rows=self.max_rows)
+        return plan.measured()
 
 
 @register
@@ -119,24 +106,14 @@ class Detection(TableMetric):
 
     def compute(self, tables: Tables) -> MetricResult:
         """Train a classifier to tell the tables apart."""
-        return detection_auc(
-            tables.real,
-            tables.synthetic,
-            classifier=self.classifier,
-            max_rows=self.max_rows,
-            **tables.options,
-        )
+        return told_apart(tables, self.classifier, self.max_rows)
 
 
 @register
-class Copies(TableMetric):
+class Copies(_Function):
     """See :func:`proximity`."""
 
-    name = "copies"
-
-    def compute(self, tables: Tables) -> MetricResults:
-        """Look for synthetic rows that are, or nearly are, real ones."""
-        return proximity(tables.real, tables.synthetic, holdout=tables.holdout, **tables.options)
+    name, function = "copies", staticmethod(copies_in)
 
 
 @dataclass(frozen=True)
@@ -159,18 +136,18 @@ class PublishedScores(TableMetric):
 
     def compute(self, tables: Tables) -> MetricResults:
         """Compute all of them."""
-        pair, options = (tables.real, tables.synthetic), tables.options
+        pair, known = (tables.real, tables.synthetic), tables.known
         detections = [
-            detection_score(*pair, detector=detector, max_rows=self.max_rows, **options)
+            detection_score(*pair, detector=detector, max_rows=self.max_rows, **known)
             for detector in DETECTORS
         ]
         return MetricResults(
             [
-                shape(*pair, **options),
-                trend(*pair, **options),
+                shape(*pair, **known),
+                trend(*pair, **known),
                 *detections,
-                *precision_and_recall(*pair, max_rows=self.max_rows, **options).values(),
-                nmi_error(*pair, **options),
+                *precision_and_recall(*pair, max_rows=self.max_rows, **known).values(),
+                nmi_error(*pair, **known),
             ]
         )
 
@@ -181,13 +158,7 @@ def all_metrics(further: Sequence[TableMetric] = ()) -> list[TableMetric]:
 
 
 def results_of(tables: Tables, metrics: Sequence[TableMetric]) -> MetricResults:
-    """Return the results of some metrics in their order.
-
-    Raises
-    ------
-    ParameterError
-        If two metrics give a result of the same name.
-    """
+    """Return the results of some metrics in their order; no two may have the same name."""
     results: list[MetricResult] = []
     for metric in metrics:
         found = metric.compute(tables)

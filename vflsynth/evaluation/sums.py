@@ -94,13 +94,7 @@ class GroupedSums:
             )
 
     def moments(self, weights: Floats, features: Integers | slice) -> tuple[Tensor, Tensor]:
-        """Return the mean and covariance (ddof=1) of some features for each row of weights.
-
-        Returns
-        -------
-        Tensor, shape (replica, feature)
-        Tensor, shape (replica, feature, feature)
-        """
+        """Return means, (replica, feature), and covariances (ddof=1) for each row of weights."""
         means, covariances = [], []
         for count, total, product in self.kept(weights):
             mean = total[features] / count

@@ -6,49 +6,39 @@ is off.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
 from itertools import combinations
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 from scipy.spatial import cKDTree
 
 from vflsynth.evaluation.columns import CategoricalColumn, Column, Floats, Integers, TableEncoder
-from vflsynth.evaluation.intervals import generator, random_halves, sample_rows
+from vflsynth.evaluation.intervals import random_halves, sample_rows
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults
-
-_HALVES = "two random halves of the real table"
+from vflsynth.evaluation.tables import Compared, Tables
 
 ALPHA_PRECISION = Metric(
     name="alpha_precision",
     title="α-precision",
     direction="higher",
-    minimum=0.0,
-    maximum=1.0,
     measures="Whether synthetic rows are typical where real ones are: for every share α, how near "
     "the share of synthetic rows in the ball with α of the real rows is to α.",
-    baseline=_HALVES,
 )
 BETA_RECALL = Metric(
     name="beta_recall",
     title="β-recall",
     direction="higher",
-    minimum=0.0,
-    maximum=1.0,
     measures="Whether the typical part of the synthetic rows covers the real ones: for every share "
     "β, how near the share of real rows is to β that have a synthetic neighbour, among the β most "
     "typical ones, no further than their next real neighbour.",
-    baseline=_HALVES,
 )
 NMI_ERROR = Metric(
     name="weighted_nmi_error",
     title="Weighted error of mutual information",
     direction="lower",
-    minimum=0.0,
-    maximum=1.0,
     measures="How far the normalised mutual information of pairs of columns is off, as a mean over "
     "pairs with that of the real table as weights, so that related pairs count.",
-    baseline=_HALVES,
 )
 
 SHARES = np.linspace(0.0, 1.0, 30)
@@ -64,17 +54,15 @@ def precision_and_recall(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
     *,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
     max_rows: int | None = 5_000,
-    random_state: int = 0,
+    **known: Unpack[Compared],
 ) -> MetricResults:
     """Compute integrated α-precision and β-recall.
 
     Parameters
     ----------
-    real, synthetic, columns, categorical, random_state
-        As in :func:`frechet_distance`.
+    real, synthetic, **known
+        As in :func:`evaluate`.
     max_rows : int or None, default 5000
         Largest number of rows taken from each table. β-recall depends on it: denser tables have
         nearer neighbours.
@@ -99,12 +87,13 @@ def precision_and_recall(
     >>> float(precision_and_recall(real, real + 9.0)["alpha_precision"]) < 0.1
     True
     """
-    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
+    tables = Tables(real, synthetic, **known)
+    encoder = tables.encoder
     n = min(len(real), len(synthetic), max_rows or len(real))
     if n < _FEWEST:
         because = f"{_FEWEST} rows of each table are needed"
         return MetricResults(m.not_applicable(because) for m in (ALPHA_PRECISION, BETA_RECALL))
-    rng = generator(random_state, ALPHA_PRECISION.name)
+    rng = tables.generator(ALPHA_PRECISION.name)
     halves = random_halves(real, rng)
     rows = [_features(encoder, sample_rows(frame, n, rng)) for frame in (real, synthetic)]
     curves = _curves(*rows)
@@ -126,19 +115,14 @@ def precision_and_recall(
 
 
 def nmi_error(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    *,
-    columns: Sequence[Hashable] | None = None,
-    categorical: Collection[Hashable] = (),
-    random_state: int = 0,
+    real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]
 ) -> MetricResult:
     """Compute the weighted mean error of pairs' normalised mutual information.
 
     Parameters
     ----------
-    real, synthetic, columns, categorical, random_state
-        As in :func:`frechet_distance`.
+    real, synthetic, **known
+        As in :func:`evaluate`.
 
     Returns
     -------
@@ -159,7 +143,8 @@ def nmi_error(
     >>> float(nmi_error(real, real.assign(b=list("xyxy") * 9)))
     1.0
     """
-    encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
+    tables = Tables(real, synthetic, **known)
+    encoder = tables.encoder
     if len(encoder.columns) < 2:
         return NMI_ERROR.not_applicable("2 columns are needed")
     cuts = {column.name: _cuts(column, real) for column in encoder.columns}
@@ -190,7 +175,7 @@ def nmi_error(
     value, parts = error(real, synthetic)
     if value is None:
         return NMI_ERROR.not_applicable("no pair of real columns has mutual information")
-    halves = random_halves(real, generator(random_state, NMI_ERROR.name))
+    halves = tables.halves(NMI_ERROR.name)
     return MetricResult(
         NMI_ERROR,
         min(1.0, value),
@@ -202,18 +187,7 @@ def nmi_error(
 
 
 def normalised_mutual_information(first: Integers, second: Integers) -> float:
-    """Mutual information of two columns of codes over the mean of their entropies.
-
-    Parameters
-    ----------
-    first, second : int array, shape (row,)
-        From 0.
-
-    Returns
-    -------
-    float
-        In [0, 1]; 0 if either is constant.
-    """
+    """Return mutual information of two columns of codes over their mean entropy, 0 to 1."""
     sizes = int(first.max(initial=0)) + 1, int(second.max(initial=0)) + 1
     joint = np.bincount(first * sizes[1] + second, minlength=sizes[0] * sizes[1])
     table = joint.reshape(sizes) / max(1, len(first))

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict, TypeVar
 
+import numpy as np
 import pandas as pd
 
-from vflsynth.evaluation.association import Associations, associations
-from vflsynth.evaluation.columns import Parties, common_columns
+from vflsynth.evaluation.columns import Parties, TableEncoder, common_columns, party_of
+from vflsynth.evaluation.intervals import generator, random_halves
 from vflsynth.evaluation.metric import MetricResult, MetricResults
+
+Found = TypeVar("Found")
+
+
+class Known(TypedDict, total=False):
+    """What is known about two tables beside their rows; each as in :func:`evaluate`."""
+
+    parties: Parties | None
+    target: Hashable | None
+    holdout: pd.DataFrame | None
+    categorical: Collection[Hashable]
+    random_state: int
+
+
+class Compared(Known, total=False):
+    """The same, and which columns are compared."""
+
+    columns: Sequence[Hashable] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +57,7 @@ class Tables:
     columns: Sequence[Hashable] | None = None
     categorical: Collection[Hashable] = ()
     random_state: int = 0
+    _found: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         names = common_columns(self.real, self.synthetic, self.columns)
@@ -46,18 +66,47 @@ class Tables:
         object.__setattr__(self, "columns", names)
 
     @property
-    def options(self) -> dict[str, Any]:
-        """The arguments that all functions of this package take: columns, labels, randomness."""
+    def known(self) -> Compared:
+        """What functions of two tables are told beside the tables."""
         return {
+            "parties": self.parties,
+            "target": self.target,
+            "holdout": self.holdout,
             "columns": self.columns,
             "categorical": self.categorical,
             "random_state": self.random_state,
         }
 
     @cached_property
-    def associations(self) -> Associations:
-        """Relations between all pairs of columns, computed once for the metrics and the page."""
-        return associations(self.real, self.synthetic, parties=self.parties, **self.options)
+    def encoder(self) -> TableEncoder:
+        """Both tables' columns in the real table's units."""
+        return TableEncoder(
+            self.real,
+            self.synthetic,
+            columns=self.columns,
+            categorical=self.categorical,
+            checked=True,
+        )
+
+    @cached_property
+    def owner(self) -> dict[Hashable, str] | None:
+        """The party of each column; None if nobody says who owns what."""
+        return party_of(list(self.columns or ()), self.parties)
+
+    def generator(self, purpose: str) -> np.random.Generator:
+        """Return a generator for one purpose: no metric's draws move another's."""
+        return generator(self.random_state, purpose)
+
+    def halves(self, purpose: str) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+        """Return two random halves of the real table; None below 4 rows."""
+        return random_halves(self.real, self.generator(purpose))
+
+    def once(self, function: Callable[[Tables], Found]) -> Found:
+        """Return what a function finds in these tables; it is called the first time only."""
+        if function not in self._found:
+            self._found[function] = function(self)
+        found: Found = self._found[function]
+        return found
 
 
 class TableMetric(ABC):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,6 @@ from vflsynth.evaluation.columns import (
     Integers,
     NumericColumn,
     TableEncoder,
-    common_columns,
     is_categorical,
     kind_of,
     numbers,
@@ -36,11 +36,11 @@ from vflsynth.evaluation.intervals import (
     BOOTSTRAP,
     DRAWS,
     around,
-    generator,
     random_halves,
     sample_rows,
 )
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, Reading
+from vflsynth.evaluation.tables import Tables
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError
 
 Task = Literal["auto", "classification", "regression"]
@@ -58,7 +58,6 @@ TSTR = Metric(
     title="Train on synthetic, test on real (TSTR)",
     direction="higher",
     minimum=-np.inf,
-    maximum=1.0,
     measures="How well a model that saw only synthetic rows predicts the target of real rows "
     "(accuracy for classes, R² for numbers).",
     baseline="the same model, trained on real rows (TRTR)",
@@ -68,7 +67,6 @@ TOTAL_DIFFERENCE = Metric(
     name="total_difference",
     title="Total difference of TSTS, TRTS and TSTR from TRTR",
     direction="lower",
-    minimum=0.0,
     maximum=np.inf,
     measures="How differently real and synthetic rows behave when models are trained and tested on "
     "them: six absolute differences, added up.",
@@ -158,67 +156,142 @@ def utility(
     >>> scores["train_synthetic_test_real"].value > 0.95
     True
     """
-    names = common_columns(real, synthetic)
-    if target not in names:
-        raise PartyDataError("is not a column", fix="name the column to predict", column=target)
-    if holdout is not None:
-        common_columns(real, holdout, names, table="held-out")
-    rng = generator(random_state, TSTR.name)
-    is_classification = _is_classification(real[target], task, target in set(categorical))
-    target_is_numeric = not is_classification or not is_categorical(real[target])
-    notes: list[str] = []
-    whole = {
-        which: _with_target(frame, target, target_is_numeric, which, notes)
-        for which, frame in (("real", real), ("synthetic", synthetic), ("held-out", holdout))
-        if frame is not None
-    }
-    tables = [sample_rows(frame, max_rows, rng) for frame in whole.values()]
-    notes += [
-        f"a random {len(table)} of {len(frame)} {which} rows were used"
-        for (which, frame), table in zip(whole.items(), tables)
-        if len(table) < len(frame)
-    ]
-    if len(names) == 1:
-        return not_applicable("there is no column but the target")
-    if any(len(table) < 10 for table in tables):
-        return not_applicable("a table has fewer than 10 rows with a target")
-    n_labels = whole["real"][target].nunique()
-    if n_labels < 2:
-        return not_applicable("the target has a single value in the real table")
-    if is_classification and n_labels > len(whole["real"]) / 2:
-        return not_applicable(
-            f"the target has {n_labels} labels in {len(whole['real'])} real rows, too few of each "
-            "to learn from"
-        )
-    if not is_classification and protocol == "holdout" and tables[-1][target].nunique() < 2:
-        return not_applicable(f"the target has a single value in the {[*whole][-1]} rows")
-    rescaled = None if is_classification else _rescaled(tables, target, notes)
-
-    # By the real table's types, whichever table a model is trained on.
-    labels = [name for name in names if is_categorical(real[name])]
-    trial = _Trial(
+    tables = Tables(
+        real,
+        synthetic,
         target=target,
-        is_classification=is_classification,
-        target_is_numeric=target_is_numeric,
-        rescaled=rescaled,
-        own_statistics=protocol == "paper",
-        model=_model(
-            _default_model(protocol) if model is None else model, is_classification, random_state
-        ),
-        categorical=[name for name in {*categorical, *labels} if name != target],
-        unit=1.0 if is_classification or rescaled else float(np.nanstd(numbers(real[target]))),
-        seed=int(rng.integers(2**31)),
+        holdout=holdout,
+        categorical=categorical,
+        random_state=random_state,
     )
-    run = trial.paper if protocol == "paper" else trial.holdout
-    if protocol == "holdout" and holdout is None:
-        notes.append(
-            "tested on 30 % of the real rows, which the synthesizer may know; better pass holdout="
+    return Usefulness(tables, protocol, task, model, max_rows).measured()
+
+
+class _Rows(NamedTuple):
+    """Rows that have a target: all of each table by its name, and those that are used."""
+
+    whole: dict[str, pd.DataFrame]
+    used: list[pd.DataFrame]
+    notes: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Usefulness:
+    """A plan for :func:`utility`: choose rows, see whether they will do, try, compare.
+
+    Parameters
+    ----------
+    tables : Tables
+        With their target.
+    protocol, task, model, max_rows
+        As in :func:`utility`.
+    """
+
+    tables: Tables
+    protocol: Protocol = "holdout"
+    task: Task = "auto"
+    model: Model | BaseEstimator | None = None
+    max_rows: int | None = 50_000
+
+    @cached_property
+    def names(self) -> list[Hashable]:
+        """The columns, the target among them."""
+        names, target = list(self.tables.columns or ()), self.tables.target
+        if target not in names:
+            raise PartyDataError("is not a column", fix="name the column to predict", column=target)
+        return names
+
+    @cached_property
+    def is_classification(self) -> bool:
+        """Whether the target is a class."""
+        target = self.tables.target
+        named = target in set(self.tables.categorical)
+        return _is_classification(self.tables.real[target], self.task, named)
+
+    @cached_property
+    def target_is_numeric(self) -> bool:
+        """Whether the target is read as a number."""
+        real = self.tables.real[self.tables.target]
+        return not self.is_classification or not is_categorical(real)
+
+    def measured(self) -> MetricResults:
+        """Train and test, for the result and once more for its baseline."""
+        rng = self.tables.generator(TSTR.name)
+        rows = self.rows(rng)
+        if because := self.obstacle(rows):
+            return not_applicable(because)
+        trial = self.trial(rows, rng)
+        run = trial.paper if self.protocol == "paper" else trial.holdout
+        scores = run(*rows.used)
+        halves = random_halves(rows.used[0], rng)
+        assert halves is not None
+        baseline = run(*halves, *rows.used[2:])
+        return _results(scores, baseline, self.is_classification, tuple(rows.notes))
+
+    def rows(self, rng: np.random.Generator) -> _Rows:
+        """Choose rows at random among those that have a target."""
+        tables, notes = self.tables, list[str]()
+        frames = {"real": tables.real[self.names], "synthetic": tables.synthetic[self.names]}
+        if tables.holdout is not None:
+            frames["held-out"] = tables.holdout
+        whole = {
+            which: _with_target(frame, tables.target, self.target_is_numeric, which, notes)
+            for which, frame in frames.items()
+        }
+        used = [sample_rows(frame, self.max_rows, rng) for frame in whole.values()]
+        notes += [
+            f"a random {len(table)} of {len(frame)} {which} rows were used"
+            for (which, frame), table in zip(whole.items(), used)
+            if len(table) < len(frame)
+        ]
+        return _Rows(whole, used, notes)
+
+    def obstacle(self, rows: _Rows) -> str:
+        """Say why nothing can be learned from these rows; empty if it can."""
+        n_real, target = len(rows.whole["real"]), self.tables.target
+        n_labels = rows.whole["real"][target].nunique()
+        if len(self.names) == 1:
+            return "there is no column but the target"
+        if any(len(table) < 10 for table in rows.used):
+            return "a table has fewer than 10 rows with a target"
+        if n_labels < 2:
+            return "the target has a single value in the real table"
+        if self.is_classification and n_labels > n_real / 2:
+            return (
+                f"the target has {n_labels} labels in {n_real} real rows, too few of each to learn "
+                "from"
+            )
+        if self.is_classification or self.protocol == "paper":
+            return ""
+        tested = rows.used[-1][target].nunique()
+        return (
+            "" if tested > 1 else f"the target has a single value in the {[*rows.whole][-1]} rows"
         )
-    scores = run(*tables)
-    halves = random_halves(tables[0], rng)
-    assert halves is not None
-    baseline = run(*halves, *tables[2:])
-    return _results(scores, baseline, is_classification, tuple(notes))
+
+    def trial(self, rows: _Rows, rng: np.random.Generator) -> _Trial:
+        """Decide how to encode, train and score, alike for all settings."""
+        tables, target = self.tables, self.tables.target
+        rescaled = None if self.is_classification else _rescaled(rows.used, target, rows.notes)
+        # By the real table's types, whichever table a model is trained on.
+        labels = [name for name in self.names if is_categorical(tables.real[name])]
+        model = _default_model(self.protocol) if self.model is None else self.model
+        unscaled = self.is_classification or rescaled
+        if self.protocol == "holdout" and tables.holdout is None:
+            rows.notes.append(
+                "tested on 30 % of the real rows, which the synthesizer may know; better pass "
+                "holdout="
+            )
+        return _Trial(
+            target=target,
+            is_classification=self.is_classification,
+            target_is_numeric=self.target_is_numeric,
+            rescaled=rescaled,
+            own_statistics=self.protocol == "paper",
+            model=_model(model, self.is_classification, tables.random_state),
+            categorical=[name for name in {*tables.categorical, *labels} if name != target],
+            unit=1.0 if unscaled else float(np.nanstd(numbers(tables.real[target]))),
+            seed=int(rng.integers(2**31)),
+        )
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from vflsynth.contract.given import domains
 from vflsynth.exceptions import ParameterError, RuleError
 from vflsynth.frames import KeyMinter
 from vflsynth.models.samplers import SAMPLE_BLOCK, RowSampler
+from vflsynth.parameters import from_json, to_json
 from vflsynth.registry import find
 
 _DECODED = 8 * SAMPLE_BLOCK
@@ -246,7 +247,7 @@ class PartyModel:
             "transformer": self.transformer.to_dict(),
         }
         if self.preparation is not None:
-            content["preparation"] = self.preparation.to_dict()
+            content["preparation"] = to_json(self.preparation, "preparation")
         artefacts.write_json(folder / "party.json", content)
         artefacts.write_tensors(folder / "sampler.safetensors", self.sampler.tensors())
 
@@ -259,14 +260,13 @@ class PartyModel:
             transformer = TableTransformer.from_dict(content["transformer"])
             sampler = dict(content["sampler"])
             kind = find("samplers", sampler.pop("kind"))
-            prepared = content.get("preparation")
             return cls(
                 content["name"],
                 transformer,
                 kind.restore(sampler, tensors, transformer.spans_, device),
                 on=scalar_from_json(content["on"]),
                 minter=KeyMinter.from_dict(content["keys"]),
-                preparation=None if prepared is None else Preparation.from_dict(prepared),
+                preparation=from_json(content.get("preparation")),
             )
 
 

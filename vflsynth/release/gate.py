@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date as Date
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 import pandas as pd
 
 from vflsynth._version import __version__
 from vflsynth.contract import CLAUSES, Contract, Rule
-from vflsynth.evaluation.columns import Parties, TableEncoder
 from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.evaluation.suite import all_metrics, results_of
-from vflsynth.evaluation.tables import TableMetric, Tables
+from vflsynth.evaluation.tables import Known, TableMetric, Tables
 from vflsynth.evaluation.worst import by_part
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
@@ -23,6 +23,8 @@ from vflsynth.release import measuring
 from vflsynth.release.attacks import HasExcess, HasJson, from_audits
 from vflsynth.release.clauses import Clause, Measured, NotMeasured
 from vflsynth.release.dossier import Dossier
+
+Findings = dict[str, Measured | NotMeasured]
 
 
 class IsModel(Protocol):
@@ -41,17 +43,13 @@ def release_gate(
     *,
     model: IsModel | None = None,
     contract: Contract | None = None,
-    parties: Parties | None = None,
-    target: Hashable | None = None,
-    holdout: pd.DataFrame | None = None,
-    categorical: Collection[Hashable] = (),
     evaluation: MetricResults | None = None,
     audit: HasJson | Mapping[str, Any] | None = None,
     disclosures: Sequence[HasExcess] = (),
     account: PrivacyAccount | None = None,
     metrics: Sequence[TableMetric] = (),
     date: Date | None = None,
-    random_state: int = 0,
+    **known: Unpack[Known],
 ) -> Dossier:
     """Hold a synthetic table against every clause of a contract.
 
@@ -65,8 +63,6 @@ def release_gate(
         Says which contract it was fitted with, which rules hold, and what its ledger promises.
     contract : Contract, optional
         Default: the model's; without one, a contract that says nothing, with default limits.
-    parties, target, holdout, categorical
-        As of `vflsynth.evaluation.evaluate`. Without a target, utility is not measured.
     evaluation : MetricResults, optional
         Of the same tables and columns, if it is there already. Columns that the contract does not
         model are not among them.
@@ -81,7 +77,9 @@ def release_gate(
         For the internal edition, beside those that decide.
     date : date, optional
         Of the release. Default: today, which is the only thing here that is not repeatable.
-    random_state : int, default=0
+    **known
+        `parties`, `target`, `holdout`, `categorical` and `random_state`, as of
+        `vflsynth.evaluation.evaluate`. Without a target, utility is not measured.
 
     Returns
     -------
@@ -117,33 +115,12 @@ def release_gate(
     ledger = None if model is None else model.privacy_ledger_
     if ledger is not None and not isinstance(ledger, PrivacyLedger):
         raise ParameterError(f"a model's ledger must be a PrivacyLedger, got {ledger!r}")
-    said = measuring.columns_of(contract)
-    compared = [c for c in synthetic.columns if c not in said or said[c].is_modelled]
-    owned = None
-    if parties is not None:
-        owned = {name: [c for c in own if c in compared] for name, own in parties.items()}
-    tables = Tables(real, synthetic, owned, target, holdout, compared, categorical, random_state)
+    tables = _published(Tables(real, synthetic, **known), contract)
     if evaluation is None:
         evaluation = results_of(tables, all_metrics(metrics))
-    encoder = TableEncoder(real, synthetic, columns=compared, categorical=categorical)
-    rng = np.random.default_rng([random_state, 27559])
-    rules = promised_rules(model, contract, real)
-    found: dict[str, Measured | NotMeasured] = {
-        "worst_column": _worst(evaluation["marginal_distance"], "column"),
-        "worst_pair": _worst(evaluation["association_error"], "columns"),
-        "mass_at_extremes": measuring.mass_at_extremes(encoder, real, synthetic),
-        "real_extremes": measuring.real_extremes(encoder, real, synthetic, contract, rules),
-        "copied_rows": _copied_rows(evaluation["exact_copies"], tables),
-        "copied_values": measuring.copied_values(encoder, real, synthetic, holdout, contract, rng),
-        "rare_categories": measuring.rare_categories(encoder, real, synthetic, contract),
-        "unique_combinations": measuring.unique_combinations(
-            real, synthetic, holdout, contract, rng
-        ),
-        "identifiers": measuring.identifiers(real, synthetic, contract),
-        "rule_violations": measuring.rule_violations(synthetic, rules),
-        "incoherent_rows": _incoherent_rows(evaluation["incoherent_rows"]),
-        "detection": _detection(evaluation["detection_auc"]),
-        "utility": _utility(evaluation["train_synthetic_test_real"]),
+    found = {
+        **_Traces(tables, contract, promised_rules(model, contract, real)).measured(),
+        **_likeness(tables, evaluation),
         **from_audits(audit, disclosures),
         "epsilon": _epsilon(ledger, account),
     }
@@ -155,8 +132,56 @@ def release_gate(
         ledger=ledger,
         version=__version__,
         date=(date or Date.today()).isoformat(),
-        random_state=random_state,
+        random_state=tables.random_state,
     )
+
+
+def _published(tables: Tables, contract: Contract) -> Tables:
+    """Return the tables with the columns that are published and modelled."""
+    said = measuring.columns_of(contract)
+    compared = [name for name in tables.synthetic if name not in said or said[name].is_modelled]
+    parties = tables.parties
+    if parties is not None:
+        parties = {name: [c for c in own if c in compared] for name, own in parties.items()}
+    return replace(tables, parties=parties, columns=compared)
+
+
+@dataclass(frozen=True, eq=False)
+class _Traces:
+    """What single records, and rules, leave in the published rows."""
+
+    tables: Tables
+    contract: Contract
+    rules: list[Rule]
+
+    def measured(self) -> Findings:
+        """Look at the rows themselves."""
+        contract, rules = self.contract, self.rules
+        real, synthetic, holdout = self.tables.real, self.tables.synthetic, self.tables.holdout
+        encoder, rng = self.tables.encoder, np.random.default_rng([self.tables.random_state, 27559])
+        values = measuring.copied_values(encoder, real, synthetic, holdout, contract, rng)
+        combinations = measuring.unique_combinations(real, synthetic, holdout, contract, rng)
+        return {
+            "mass_at_extremes": measuring.mass_at_extremes(encoder, real, synthetic),
+            "real_extremes": measuring.real_extremes(encoder, real, synthetic, contract, rules),
+            "copied_values": values,
+            "rare_categories": measuring.rare_categories(encoder, real, synthetic, contract),
+            "unique_combinations": combinations,
+            "identifiers": measuring.identifiers(real, synthetic, contract),
+            "rule_violations": measuring.rule_violations(synthetic, rules),
+        }
+
+
+def _likeness(tables: Tables, evaluation: MetricResults) -> Findings:
+    """Return what the evaluation says."""
+    return {
+        "worst_column": _worst(evaluation["marginal_distance"], "column"),
+        "worst_pair": _worst(evaluation["association_error"], "columns"),
+        "copied_rows": _copied_rows(evaluation["exact_copies"], tables),
+        "incoherent_rows": _incoherent_rows(evaluation["incoherent_rows"]),
+        "detection": _detection(evaluation["detection_auc"]),
+        "utility": _utility(evaluation["train_synthetic_test_real"]),
+    }
 
 
 def promised_rules(model: IsModel | None, contract: Contract, real: pd.DataFrame) -> list[Rule]:

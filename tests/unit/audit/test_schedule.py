@@ -24,6 +24,8 @@ from vflsynth.audit import Naive, RegularisedLogistic
 from vflsynth.audit import audit_synthetic_data as audit
 from vflsynth.audit.game import LeaveOneOutGame
 from vflsynth.audit.schedule import Shortened, shorten
+from vflsynth.audit.settings import AuditSettings
+from vflsynth.audit.shadow import Shadows
 from vflsynth.mechanisms import DPSGD
 from vflsynth.privacy import PublicSchema
 from vflsynth.release.attacks import from_audits
@@ -179,20 +181,16 @@ def test_every_synthesizer_that_has_epochs_can_be_shortened(
     synthesizer, number_frames, quick_contexts
 ):
     synthesizer.set_params(device="cpu", verbose=0)
-    rest: dict[str, Any] = dict.fromkeys(("block_size", "n_jobs", "cache"))
+    worlds = LeaveOneOutGame(number_frames).worlds([3])
+    watch = Watch(
+        keep_discriminators=hasattr(synthesizer, "first_part") and not synthesizer.privacy
+    )
     shorter, shortened = shorten(
-        synthesizer,
-        LeaveOneOutGame(number_frames).worlds([3]),
-        None,
-        Watch(keep_discriminators=hasattr(synthesizer, "first_part") and not synthesizer.privacy),
+        Shadows(synthesizer, worlds, None, watch, AuditSettings(minutes=0.01)),
         n_models=4,
-        minutes=0.01,
         started=time.perf_counter(),
         learning=lambda: 0.0,
         alone=0,
-        pair_seeds=False,
-        random_state=0,
-        **rest,
     )
     assert shortened is not None
     assert shorter.epochs == shortened.epochs < shortened.usual

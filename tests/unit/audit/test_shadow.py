@@ -15,7 +15,8 @@ from sklearn.base import BaseEstimator
 
 from vflsynth.audit import shadow
 from vflsynth.audit.game import LeaveOneOutGame, World, train
-from vflsynth.audit.shadow import run_shadow_models
+from vflsynth.audit.settings import AuditSettings
+from vflsynth.audit.shadow import Shadows, run_shadow_models
 from vflsynth.exceptions import ParameterError
 
 DRAWS: list[int] = []
@@ -68,8 +69,12 @@ def worlds(number_frames) -> list[World]:
 
 
 def _run(synthesizer, worlds, **options):
-    options = {"n_models": 4, "verbose": 0} | options
-    return run_shadow_models(synthesizer, worlds, None, Watch(), **options)
+    return run(synthesizer, worlds, None, Watch(), **{"n_models": 4} | options)
+
+
+def run(synthesizer, worlds, on, observer, **options):
+    settings = AuditSettings(**{"verbose": 0} | options)
+    return run_shadow_models(Shadows(synthesizer, worlds, on, observer, settings))
 
 
 def test_worlds_differ_in_the_target_only(small_frames):
@@ -89,13 +94,6 @@ def test_every_model_has_a_seed_of_its_own(worlds):
     seeds = np.concatenate([found[world.name]["seed"] for world in worlds])
     assert len(set(seeds.ravel())) == 12
     assert [found[world.name]["n"][0, 0] for world in worlds] == [40, 39, 39]
-
-
-def test_pairing_gives_the_same_seeds_to_all_worlds(worlds):
-    found = _run(Toy(), worlds, pair_seeds=True).observations
-    seeds = np.stack([found[world.name]["seed"] for world in worlds])
-    assert (seeds == seeds[0]).all()
-    assert len(set(seeds[0].ravel())) == 4
 
 
 def test_seeds_do_not_depend_on_blocks_other_worlds_or_how_many(worlds):
@@ -141,7 +139,6 @@ def test_other_parameters_data_or_seeds_are_trained_anew(worlds, number_frames, 
     _run(Toy(), worlds, cache=tmp_path)
     assert _run(Toy(factor=2.0), worlds, cache=tmp_path).n_trained == 12
     assert _run(Toy(), worlds, cache=tmp_path, random_state=1).n_trained == 12
-    assert _run(Toy(), worlds, cache=tmp_path, pair_seeds=True).n_trained == 12
     changed = {name: frame.copy() for name, frame in number_frames.items()}
     changed["left"].iloc[0, 0] += 1e-9
     worlds = LeaveOneOutGame(changed).worlds([3, 5])
@@ -204,15 +201,13 @@ def test_workers_blocks_and_a_single_process_agree(small_frames, tiny, full_bloc
     """Real models as replicas: the same up to the rounding of other numbers of replicas."""
     worlds = LeaveOneOutGame(small_frames, "record_id").worlds([small_frames["party_1"].iloc[0, 0]])
 
-    def run(**options):
-        return run_shadow_models(
-            tiny, worlds, "record_id", Means(), n_models=4, verbose=0, **options
-        ).observations
+    def means(**options):
+        return run(tiny, worlds, "record_id", Means(), n_models=4, **options).observations
 
-    reference = run(block_size=2)
+    reference = means(block_size=2)
     with joblib.parallel_config(backend="loky", n_jobs=2):
-        parallel = run(block_size=2)
-    larger = run(block_size=3)
+        parallel = means(block_size=2)
+    larger = means(block_size=3)
     for name, values in reference.items():
         np.testing.assert_array_equal(values["means"], parallel[name]["means"])
         np.testing.assert_allclose(values["means"], larger[name]["means"], rtol=1e-2, atol=1e-2)
@@ -243,18 +238,18 @@ class Blind(Means):
 def test_memory_is_estimated_before_anything_is_trained(small_frames, tiny, caplog):
     worlds = LeaveOneOutGame(small_frames, "record_id").worlds([small_frames["party_1"].iloc[0, 0]])
     options = {"n_models": 2, "block_size": 2, "verbose": 0}
-    result = run_shadow_models(tiny, worlds, "record_id", Means(), **options)
+    result = run(tiny, worlds, "record_id", Means(), **options)
     estimated = tiny.estimate_memory(small_frames, "record_id", n_models=2)
     assert result.memory == pytest.approx(estimated + 400 * 2**20, rel=0.01)
     with caplog.at_level(logging.INFO, "vflsynth"), pytest.raises(RuntimeError, match="observed"):
-        run_shadow_models(tiny, worlds, "record_id", Blind(), **options)
+        run(tiny, worlds, "record_id", Blind(), **options)
     assert "GiB" in caplog.text
 
 
 def test_single_fits_say_nothing_and_the_log_is_as_before(small_frames, tiny, caplog):
     worlds = LeaveOneOutGame(small_frames, "record_id").worlds([small_frames["party_1"].iloc[0, 0]])
     with caplog.at_level(logging.INFO, "vflsynth"):
-        run_shadow_models(tiny, worlds, "record_id", Means(), n_models=2, verbose=0)
+        run(tiny, worlds, "record_id", Means(), n_models=2, verbose=0)
         assert len(caplog.messages) == 1
         logging.getLogger("vflsynth").info("still here")
     assert caplog.messages[-1] == "still here"
@@ -265,7 +260,7 @@ def test_blocks_shrink_to_fit_into_memory(small_frames, tiny, monkeypatch):
     one, two = (tiny.estimate_memory(small_frames, "record_id", n_models=n) for n in (1, 2))
     room = (400 * 2**20 + one + 2.5 * (two - one)) / 0.8
     monkeypatch.setattr("vflsynth.audit.shadow.available_memory", lambda device: room)
-    result = run_shadow_models(tiny, worlds, "record_id", Means(), n_models=6, verbose=0)
+    result = run(tiny, worlds, "record_id", Means(), n_models=6, verbose=0)
     assert result.block_size == 3
 
 

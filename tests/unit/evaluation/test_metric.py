@@ -6,8 +6,8 @@ import pytest
 
 from vflsynth.evaluation import Metric, MetricResult, MetricResults, NotApplicableError
 
-DISTANCE = Metric("distance", "Distance", "lower", 0.0, math.inf, "How far.", "halves", "noise")
-SCORE = Metric("score", "Score", "higher", -math.inf, 1.0, "How well.", "real", "guessing")
+DISTANCE = Metric("distance", "Distance", "lower", "How far.", 0.0, math.inf, "halves", "noise")
+SCORE = Metric("score", "Score", "higher", "How well.", -math.inf, 1.0, "real", "guessing")
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,8 @@ def page(make, parties):
 
 
 def test_holds_every_metric_three_ways(page):
-    assert set(page.to_frame().index) == EXPECTED
-    assert set(json.loads(page.to_json())) == EXPECTED
+    assert set(page.results.to_frame().index) == EXPECTED
+    assert set(json.loads(page.results.to_json())) == EXPECTED
     for text in ("Two hospitals", "Made by hand.", "across parties", "not a privacy guarantee"):
         assert text.lower() in page.html.lower()
     assert "needs real rows of all parties side by side" in page.html
