@@ -25,6 +25,7 @@ from vflsynth.privacy.events import (
 from vflsynth.privacy.gaussian_dp import mu_of_gaussian
 from vflsynth.privacy.histograms import FIRST_ROUND_SHARE, histogram_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
+from vflsynth.privacy.noise import DISCRETE_NOISE
 
 RECIPIENTS = "recipients of the synthetic data and of the generators"
 SERVER_AND_PARTIES = (
@@ -55,10 +56,6 @@ SERVER_SEES_FEATURES = (
 )
 PARTIES_KNOW_BATCHES = (
     "the other parties: they know the batches and see protocol messages without noise"
-)
-DISCRETE_NOISE = (
-    "discrete Gaussian, drawn exactly; what is released are whole numbers on public grids. ε is "
-    "computed for slightly less continuous noise, which bounds it (vflsynth.privacy.noise)"
 )
 ARITHMETIC = (
     "that a record's gradient is the same to the last bit whatever else is in its batch: tested, "
