@@ -1,4 +1,4 @@
-"""DP-SGD for ordinary PyTorch modules: Opacus' gradients per record, and this package's exact noise.
+"""DP-SGD for ordinary PyTorch modules: gradients per record by Opacus, and our exact noise.
 
 An extra (``pip install 'vflsynth[opacus]'``). Opacus finds the gradient of every record, by a rule
 of its own for the usual layers and by `torch.func` for others, and cuts batches that do not fit
