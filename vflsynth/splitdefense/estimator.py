@@ -42,6 +42,7 @@ from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.run import SplitRun
 from vflsynth.splitdefense.settings import ClassWeight, Fusion, Shared, SplitSettings
 from vflsynth.splitdefense.targets import Target
+from vflsynth.synthesizers.combinations import check_combination
 
 PartyFrames = Mapping[str, pd.DataFrame]
 
@@ -69,7 +70,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
         Intervals, between quantiles of the column, in which each party cuts its own numbers: how
         far a value is through each of them is a further input of the bottom model, which so learns
         steps as trees do. 0 for none. Default: 32, but none with `label_privacy`, where steps fit
-        the responses' noise.
+        the responses' noise, and with `privacy`.
     bottom_hidden : sequence of int, default=(64, 32)
         Hidden sizes of each bottom model.
     intermediate_dim : int, default=16
@@ -135,7 +136,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
         epoch that was kept, and what a protection says about itself.
     settings_ : dict
     privacy_ledger_ : PrivacyLedger or None
-        What was released of labels, with `label_privacy`; print it.
+        What was released of labels, with `label_privacy`, or of records, with `privacy`; print it.
     evidence_ : dict of str to Evidence
         What each passive party could have kept; input of `leakage_report`, never saved.
     transcript_ : DataFrame or None
@@ -302,7 +303,8 @@ class BaseSplitEstimator(FittedSplitEstimator):
         account : PrivacyAccount or path-like, optional
             With `label_privacy`: the randomised labels are booked there before they are drawn, and
             a fit that would overshoot the budget in it is refused. Epsilons of labels add up, and
-            have an account of their own, which counts nothing of columns.
+            have an account of their own, which counts nothing of columns. With `privacy` as in
+            `VFLGANSynthesizer.fit`.
 
         Returns
         -------
@@ -414,6 +416,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
     def _prepare(self, X: Any, y: Any) -> None:
         """Check parameters and, for single tables, what scikit-learn checks of X and y."""
         check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
+        check_combination(self)
         for name, part, kind in (
             ("objective", self.make_objective(), Objective),
             ("protection", self.make_protection(), Protection),
@@ -456,8 +459,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
             model.device_, model.interrupted_ = str(run.device), run.interrupted
             model.transcript_ = None if run.transcript is None else run.transcript.to_frame()
             model._on = run.on
-            privacy = model.label_privacy
-            model.privacy_ledger_ = None if privacy is None else privacy.ledger()
+            model.privacy_ledger_ = run.ledger(model)
             if are_party_frames(X):
                 widths = [len(half.transformer.kinds_) for half in model.parties_.values()]
                 model.n_features_in_ = sum(widths)
@@ -501,7 +503,8 @@ class BaseSplitEstimator(FittedSplitEstimator):
 
     def settings(self) -> SplitSettings:
         """Return sizes and rates as they are before the number of records is known."""
-        default = _NUMERIC_BINS if self.label_privacy is None else 0
+        plain = self.label_privacy is None and getattr(self, "privacy", None) is None
+        default = _NUMERIC_BINS if plain else 0
         return SplitSettings(
             batch_size=self.batch_size,
             n_held_out=0,
@@ -518,4 +521,6 @@ class BaseSplitEstimator(FittedSplitEstimator):
 
     def leakage_monitor(self) -> LeakageMonitor | None:
         """Return how closely leakage is watched; None if it is not."""
+        if getattr(self, "privacy", None) is not None:
+            return None
         return LeakageMonitor() if self.monitor is True else self.monitor or None

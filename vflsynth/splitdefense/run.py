@@ -18,6 +18,7 @@ from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.run import LocalRun, Options
 from vflsynth.splitdefense.algorithm import Rows, SplitLearning
 from vflsynth.splitdefense.inputs import LABEL_HOLDER, check_labels
+from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import Evidence
 from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.passive import outputs_of
@@ -65,6 +66,7 @@ class SplitRun(LocalRun):
             secrets=[secret_from(classifier.random_state) for classifier in method.classifiers],
             device=resolve_device(method.parameters.device),
             templates=templates,
+            schema=method.public_schema,
             options=options,
             server="active party",
             own=own,
@@ -73,8 +75,22 @@ class SplitRun(LocalRun):
         )
         method.take_labels(labels, self.parties[own], tuple(frames), sample_weight)
 
+    def plan(self, n_training: int) -> None:
+        """Have the method plan its noise, for the active party's own columns as well."""
+        self.method.agree(self.agreed.counts, n_training, self.holder)
+
+    def ledger(self, classifier: Any) -> PrivacyLedger | None:
+        """Return what one classifier's training released."""
+        if self.method.plan is not None:
+            return self.method.plan.ledger
+        privacy: RandomizedResponse | None = classifier.label_privacy
+        return None if privacy is None else privacy.ledger()
+
     def _check_matched(self, n_matched: int) -> None:
-        """Check the rows to train on, and book the labels that are going to be randomised."""
+        """Check the rows to train on, and book what is going to be released."""
+        if self.method.is_private:
+            super()._check_matched(n_matched)
+            return
         self._check_rows(n_matched)
         account = self.options.account
         if not isinstance(account, PrivacyAccount):
