@@ -14,7 +14,8 @@ import pandas as pd
 
 from vflsynth.evaluation.columns import common_columns, is_categorical
 from vflsynth.evaluation.intervals import generator, random_halves
-from vflsynth.evaluation.metric import Metric, MetricResult
+from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults
+from vflsynth.evaluation.tables import TableMetric, Tables
 from vflsynth.exceptions import MissingExtraError
 
 
@@ -93,6 +94,23 @@ def sdmetrics_diagnostic(
         categorical,
         random_state,
     )
+
+
+class SDMetricsReports(TableMetric):
+    """SDMetrics' two reports, for ``evaluate(..., metrics=[SDMetricsReports()])``.
+
+    See :func:`sdmetrics_quality` and :func:`sdmetrics_diagnostic`. Not registered: they need the
+    extra ``sdmetrics``, and give no interval.
+    """
+
+    name = "sdmetrics"
+
+    def compute(self, tables: Tables) -> MetricResults:
+        """Run both reports."""
+        judges = (sdmetrics_quality, sdmetrics_diagnostic)
+        return MetricResults(
+            [judge(tables.real, tables.synthetic, **tables.options) for judge in judges]
+        )
 
 
 def _run(

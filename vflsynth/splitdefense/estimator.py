@@ -130,7 +130,8 @@ class BaseSplitEstimator(FittedSplitEstimator):
         Each party's half.
     top_ : TopModel
         The active party's half.
-    alignment_ : AlignmentReport
+    alignment_ : AlignmentReport or None
+        None of a model that was trained with `privacy` and loaded.
     history_ : DataFrame
         One row per epoch: losses, ``held_out_loss`` if records are held out, ``chosen`` for the
         epoch that was kept, and what a protection says about itself.

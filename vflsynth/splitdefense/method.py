@@ -352,10 +352,10 @@ class SplitMethod(Method):
             return "gradient_penalty_at='fakes': there is no penalty here"
         if not isinstance(parameters.make_objective(), CrossEntropy):
             return "objective=CrossEntropy(): others have no loss per record, or several networks"
-        for name, why in _NOT_WITH_PRIVACY.items():
+        for name, (allowed, why) in _ONLY_WITH_PRIVACY.items():
             value = getattr(parameters, name)
-            if value and value != "zero" and value is not True:
-                return f"{name}={'zero' if name == 'absent' else None!r}: {why}"
+            if not any(value is one or value == one for one in allowed):
+                return f"{name}={allowed[0]!r}: {why}"
         return None
 
     # -- every node ------------------------------------------------------------------------------
@@ -452,17 +452,17 @@ class SplitMethod(Method):
         }
 
 
-_NOT_WITH_PRIVACY = {
-    "protection": "it would mix the gradients of a batch's records, and ε does not count on it",
-    "label_privacy": "labels are part of a record, which ε is about",
-    "class_weight": "weights are scaled by the labels of all records",
-    "malicious": "whoever amplifies gradients does not keep them below the bound",
-    "joint_protection": "there is no protection to be joint",
-    "monitor": "what is measured of leakage is no release that ε counts",
-    "absent": "every further head would need noise of its own",
-    "numeric_bins": "quantiles are learned from the records",
+_ONLY_WITH_PRIVACY: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "protection": ((None,), "it would mix the gradients of a batch's records"),
+    "label_privacy": ((None,), "labels are part of a record, which ε is about"),
+    "class_weight": ((None,), "weights are scaled by the labels of all records"),
+    "malicious": ((None, {}), "whoever amplifies gradients does not keep them below the bound"),
+    "joint_protection": ((False,), "there is no protection to be joint"),
+    "monitor": ((True, False), "what is measured of leakage is no release that ε counts"),
+    "absent": (("zero",), "every further head would need noise of its own"),
+    "numeric_bins": ((None, 0), "quantiles are learned from the records"),
 }
-"""Parameters that must have their default or be None, and why."""
+"""Parameters of which privacy allows few values, and why."""
 
 
 def _same(values: Sequence[Any], what: str) -> Any:

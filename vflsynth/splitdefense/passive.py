@@ -99,7 +99,7 @@ class SplitParty(TrainableParty):
                 f"expected {tuple(outputs.shape)}"
             )
         if self.descent is not None:
-            outputs.backward(gradients)
+            torch.autograd.backward(outputs, gradients)
             self.descent.step(n_records(self.schedule, step))
             return
         optimizer = self.optimizer

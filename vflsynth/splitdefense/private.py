@@ -97,6 +97,7 @@ class PrivateCrossEntropy(CrossEntropyTask):
         fused = self.around.settings.fuse(batch.contributions(self.around.parties))
         losses = record_losses(self.descent.module(fused), batch.labels)
         found = torch.autograd.grad(losses.sum(), list(batch.features.values()))
+        assert batch.n_records is not None, "batches are Poisson samples"
         self.descent.step(batch.n_records)
         return dict(zip(batch.features, found))
 
@@ -108,7 +109,7 @@ class _TorchOptimizer(torch.optim.Optimizer):
         super().__init__(flat.parameters, {})
         self._flat = flat
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update the parameters from their gradients."""
         gradients = [parameter.grad for parameter in self._flat.parameters]
         self._flat.set_gradient([gradient for gradient in gradients if gradient is not None])

@@ -111,6 +111,9 @@ def test_a_value_of_few_records_is_not_kept() -> None:
     decoded = transformer.inverse_transform(transformer.transform(values))
     assert "99999" not in set(decoded)
     assert "00399x" not in json.dumps(transformer.to_dict())
+    assert set(decoded) <= set(column())
+    pooled = CategoricalTransformer(rare="pool").fit(values)
+    decoded = pooled.inverse_transform(pooled.transform(values))
     assert (decoded == "other").sum() == 5
 
 
