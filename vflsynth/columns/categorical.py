@@ -190,7 +190,7 @@ class CategoricalTransformer(ColumnTransformer):
         if self.merges_:
             kept = [values[i] for i in np.flatnonzero(frequent)]
             order = self._order(column.name, self.dtype_, kept)
-            self._shares = tuple((counts[frequent][order] / len(codes)).tolist())
+            self._shares = tuple((counts[frequent][order] / len(codes)).tolist()) or (1.0,)
             column = merged(column, [kept[i] for i in order], self._shares, self.rare)
             self.dtype_ = column.dtype
             codes, values = factorize(column)

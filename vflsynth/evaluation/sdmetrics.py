@@ -41,8 +41,6 @@ SDMETRICS_DIAGNOSTIC = _declared(
     "real ranges and labels, as SDMetrics' DiagnosticReport puts it.",
 )
 
-_TABLE = "table"
-
 
 def sdmetrics_quality(
     real: pd.DataFrame,
@@ -123,25 +121,23 @@ def _run(
     random_state: int,
 ) -> MetricResult:
     try:
-        from sdmetrics import reports
+        from sdmetrics.reports import single_table
     except ImportError as error:
         raise MissingExtraError(f"{metric.name}()", "sdmetrics", "sdmetrics") from error
     names = common_columns(real, synthetic, columns)
     kinds = {str(name): _kind(real[name], name in categorical) for name in names}
-    metadata = {
-        "tables": {_TABLE: {"columns": {name: {"sdtype": kind} for name, kind in kinds.items()}}}
-    }
+    metadata = {"columns": {name: {"sdtype": kind} for name, kind in kinds.items()}}
 
-    def plain(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    def plain(frame: pd.DataFrame) -> pd.DataFrame:
         # SDMetrics wants text names, and cannot be trusted to leave its input alone.
         table = frame[names].reset_index(drop=True).set_axis(list(kinds), axis=1).copy(deep=True)
         for name, kind in kinds.items():
             if kind == "categorical":
                 table[name] = table[name].astype(object)
-        return {_TABLE: table}
+        return table
 
     def score(first: pd.DataFrame, second: pd.DataFrame) -> tuple[float, pd.DataFrame]:
-        made = getattr(reports, report)()
+        made = getattr(single_table, report)()
         made.generate(plain(first), plain(second), metadata, verbose=False)
         details = [
             made.get_details(name).assign(property=name)

@@ -22,6 +22,7 @@ from vflsynth._validation import (
     check_parameters,
 )
 from vflsynth.columns import TableTransformer
+from vflsynth.columns.types import with_public_types
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, Options, party_templates
@@ -487,9 +488,15 @@ class BaseSplitEstimator(FittedSplitEstimator):
             for frame in frames.values():
                 kinds |= {k: v for k, v in numeric_kinds(frame).items() if k not in declared}
             y = y.to_numpy() if isinstance(y, (pd.Series, pd.DataFrame)) else y
+        method = SplitMethod(models)
+        if method.is_private:
+            frames = {
+                party: with_public_types(frame, method.public_schema, party=party)
+                for party, frame in frames.items()
+            }
         templates = party_templates(self.transformer, kinds, frames, on)
         return SplitRun(
-            SplitMethod(models),
+            method,
             frames,
             y,
             on,

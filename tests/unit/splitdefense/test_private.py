@@ -21,7 +21,7 @@ from vflsynth.splitdefense import (
 )
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 
-SCHEMA = PublicSchema(bounds={name: (-4.0, 4.0) for name in "abcd"})
+SCHEMA = PublicSchema(bounds=dict.fromkeys("abcd", (-4.0, 4.0)), dtypes="given")
 COLUMNS = {"clinic": ["a", "b"], "lab": ["c", "d"]}
 
 
@@ -251,6 +251,6 @@ def test_weights_replicas_and_processes_are_refused():
         classifier().fit_replicas(X, y, random_states=[0, 1])
     with pytest.raises(ParameterError, match="in one process"):
         check_combination(classifier(monitor=False), across_processes=True)
+    mechanism = DPSGD(noise_multiplier=1.0, delta=1e-5, gradient_penalty_at="records")
     with pytest.raises(ParameterError, match="gradient_penalty_at"):
-        mechanism = DPSGD(noise_multiplier=1.0, delta=1e-5, gradient_penalty_at="records")
         classifier(mechanism).fit(X, y)
