@@ -17,6 +17,7 @@ from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import KeyMinter
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
+from vflsynth.mechanisms.lengths import Length
 from vflsynth.methods.base import Duration, Method
 from vflsynth.parameters import to_json
 from vflsynth.privacy.discovery import ColumnCounts
@@ -320,6 +321,13 @@ class SplitMethod(Method):
         assert isinstance(plan, DPSGDPlan)
         return plan
 
+    @property
+    def _private_length(self) -> Length:
+        """How long a private run is: sizes follow from public numbers alone."""
+        length = self.dpsgd_plan.length
+        assert length is not None
+        return length
+
     def agree(
         self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None = None
     ) -> None:
@@ -373,10 +381,8 @@ class SplitMethod(Method):
         """
         held_out = 0.0 if self.parameters.patience is None else self.parameters.validation_fraction
         settings: SplitSettings = self.parameters.settings()
-        if self.is_private:  # sizes follow from public numbers alone
-            length = self.dpsgd_plan.length
-            assert length is not None
-            settings = replace(settings, batch_size=length.batch_size)
+        if self.is_private:
+            settings = replace(settings, batch_size=self._private_length.batch_size)
         else:
             settings = settings.for_records(n_records, held_out)
         for objective in self.objectives:
@@ -386,9 +392,7 @@ class SplitMethod(Method):
     def duration(self, n_records: int, settings: SplitSettings) -> Duration:
         """Epochs and steps."""
         if self.is_private:
-            length = self.dpsgd_plan.length
-            assert length is not None
-            return Duration(length.epochs, length.steps_per_epoch)
+            return Duration(self._private_length.epochs, self._private_length.steps_per_epoch)
         n_trained = n_records - settings.n_held_out
         return Duration(self.parameters.epochs, -(-n_trained // settings.batch_size))
 
