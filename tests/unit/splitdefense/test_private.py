@@ -214,7 +214,7 @@ def test_an_account_is_booked_before_training(tmp_path):
     mechanism = DPSGD(
         epsilon=2.0, delta=1e-5, n_records=300, public_schema=SCHEMA, preprocessing_share=0.0
     )
-    account = PrivacyAccount.create(tmp_path / "account.json", Budget(3.0, 1e-4))
+    account = PrivacyAccount.create(tmp_path / "account.json", Budget(2.5, 1e-5))
     clf = classifier(mechanism)
     clf.fit(*table(), account=account)
     assert 1.9 < account.epsilon(1e-5) <= 2.0
