@@ -782,6 +782,13 @@ def test_evaluate_prints_and_writes_a_report(folder, synthetic, capsys):
     assert "wasserstein_shared" in html
 
 
+def test_evaluate_prints_the_scores_of_sdmetrics_beside_ours(folder, synthetic, capsys):
+    assert main([*evaluate(folder, synthetic), "--quiet", "--sdmetrics"]) == 0
+    printed = capsys.readouterr().out
+    for score in ("SDMetrics quality score", "SDMetrics diagnostic score", "Fréchet"):
+        assert score in printed
+
+
 def test_evaluate_one_party_alone_as_json(folder, synthetic, capsys):
     tables = ["--real", f"lab={folder / 'lab.csv'}", "--on", "id", "--synthetic", str(synthetic)]
     assert main(["evaluate", *tables, "--json"]) == 0

@@ -31,6 +31,7 @@ examples:
 EXTRAS = {
     "report": "reports, audits' pages and plots",
     "privacy": "DPSGD, DPSGDGAN and GSWGAN, and tighter accountants",
+    "opacus": "SplitNNClassifier with privacy, and DP-SGD for your own PyTorch modules",
     "flare": "runs between organisations ('vflsynth parties')",
     "excel": "tables in Excel files",
     "sql": "tables in databases",

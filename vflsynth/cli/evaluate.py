@@ -19,7 +19,7 @@ from vflsynth.cli.judged import (
 )
 from vflsynth.cli.models import open_model
 from vflsynth.cli.targets import check_file
-from vflsynth.evaluation import MetricResults, evaluate, report
+from vflsynth.evaluation import MetricResults, SDMetricsReports, evaluate, report
 from vflsynth.exceptions import ParameterError
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.release import Dossier, release_gate
@@ -59,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "a release; whether it may be published decides 'vflsynth release' (default: the model's)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="HTML report, one file")
+    parser.add_argument(
+        "--sdmetrics",
+        action="store_true",
+        help="SDMetrics' quality and diagnostic scores beside ours (extra 'sdmetrics')",
+    )
     parser.add_argument("--json", action="store_true", help="results as JSON, parts included")
 
 
@@ -90,8 +95,9 @@ def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
     )
     history = None if model is None else model.history_
     dossier = None
+    further = [SDMetricsReports()] if options.sdmetrics else []
     if contract is not None:
-        metrics = rule_metrics(model, contract, real, len(synthetic))
+        metrics = [*rule_metrics(model, contract, real, len(synthetic)), *further]
         dossier = release_gate(
             real, synthetic, model=model, contract=contract, metrics=metrics, **arguments
         )
@@ -99,9 +105,9 @@ def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
             return dossier.evaluation, dossier
         page = dossier.internal_page(history=history, reader=options.reader, report="evaluation")
     elif options.output is None:
-        return evaluate(real, synthetic, **arguments), None
+        return evaluate(real, synthetic, metrics=further, **arguments), None
     else:
-        page = report(real, synthetic, history=history, **arguments)
+        page = report(real, synthetic, history=history, metrics=further, **arguments)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     page.save(options.output)
     logger.info("wrote %s", options.output)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from vflsynth._validation import Number, check_parameters
+from vflsynth._validation import Choice, Number, check_parameters
 from vflsynth.columns.arrays import Codes, numpy_dtype
 from vflsynth.columns.base import (
     ColumnTransformer,
@@ -23,8 +23,8 @@ from vflsynth.columns.base import (
 )
 from vflsynth.columns.codec import array_of, scalar_from_json, scalar_to_json
 from vflsynth.columns.distinct import factorize, key_of
-from vflsynth.columns.levels import TwoPartCode, allocate, members, shared_slots
-from vflsynth.columns.merging import merged
+from vflsynth.columns.levels import Codes, TwoPartCode, allocate, members, shared_slots
+from vflsynth.columns.merging import RARE, Rare, merged
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import (
     CardinalityError,
@@ -63,9 +63,14 @@ class CategoricalTransformer(ColumnTransformer):
         Values held by less than this share of all records share a slot, if there are two or more of
         them. 0 gives every value its own slot. Without effect on a code in two parts.
     rare_records : int, default 0
-        Values held by fewer records than this are forgotten, and never come out: text counts as
-        "other", numbers and ordered categories as the nearest value that is left, anything else as
-        the most frequent one. 0 and 1: none. At least 5 where there are more than 256 values.
+        Values held by fewer records than this are forgotten, and never come out. 0 and 1: none. At
+        least 5 where there are more than 256 values.
+    rare : {"redraw", "nearest", "pool"}, default "redraw"
+        What a forgotten value counts as, before anything is learned. Numbers and ordered categories
+        count as the nearest value that is left. Any other value counts as one of those that are
+        left, drawn by how frequent they are ("redraw"), or as the most frequent one ("nearest");
+        with "pool" text counts as "other", which outside tools may not know. Text of which no value
+        is left is "other" in any case.
     categories : tuple, optional
         Public list of all values there can be, zip codes for instance, in any order. If it has more
         than 256, those that fewer than `rare_records` (at least 5) records hold are kept: they
@@ -106,11 +111,13 @@ class CategoricalTransformer(ColumnTransformer):
         max_categories: int = 100_000,
         rare_threshold: float = 0.001,
         rare_records: int = 0,
+        rare: Rare = "redraw",
         categories: Sequence[Hashable] | None = None,
     ) -> None:
         self.max_categories = max_categories
         self.rare_threshold = rare_threshold
         self.rare_records = rare_records
+        self.rare = rare
         self.categories = categories
 
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
@@ -140,8 +147,8 @@ class CategoricalTransformer(ColumnTransformer):
             Categories(self.categories)  # type: ignore[arg-type]
         check_parameters(
             type(self).__name__,
-            {"rare_records": self.rare_records},
-            {"rare_records": Number(0, whole=True)},
+            {"rare_records": self.rare_records, "rare": self.rare},
+            {"rare_records": Number(0, whole=True), "rare": Choice(RARE)},
         )
 
     def _fit(self, column: pd.Series[Any]) -> None:
@@ -165,6 +172,7 @@ class CategoricalTransformer(ColumnTransformer):
             self._missing_value = column.iloc[int(np.argmax(codes < 0))]
         self.code_: TwoPartCode | None = None
         self.rare_shares_: tuple[float, ...] = ()
+        self._shares: tuple[float, ...] = ()  # of the values that are left, in slot order
         if len(listed) > ONE_HOT_CATEGORIES:
             self.merges_ = False
             self._fit_listed(column, listed, codes, values)
@@ -183,7 +191,10 @@ class CategoricalTransformer(ColumnTransformer):
             )
         self.merges_ = not frequent.all()
         if self.merges_:
-            column = merged(column, [value for value, kept in zip(values, frequent) if kept])
+            kept = [values[i] for i in np.flatnonzero(frequent)]
+            order = self._order(column.name, self.dtype_, kept)
+            self._shares = tuple((counts[frequent][order] / len(codes)).tolist()) or (1.0,)
+            column = merged(column, [kept[i] for i in order], self._shares, self.rare)
             self.dtype_ = column.dtype
             codes, values = factorize(column)
         self._check_values(column, values)
@@ -334,7 +345,8 @@ class CategoricalTransformer(ColumnTransformer):
     def _found_slots(self, column: pd.Series[Any]) -> Codes:
         """Slot of each record, -1 where it had none when fitted."""
         if self.merges_:
-            column = merged(column, list(self.categories_))
+            kept = self.in_order(column.name, self.dtype_, list(self.categories_))
+            column = merged(column, kept, self._shares, self.rare)
         codes, values = factorize(column)
         position = {key_of(value): i for i, value in enumerate(self.categories_)}
         slots = np.array(
@@ -396,6 +408,7 @@ class CategoricalTransformer(ColumnTransformer):
             "rare_shares": list(self.rare_shares_),
             "has_missing": self.has_missing_,
             "merges": self.merges_,
+            "shares": list(self._shares),
             "missing_value": scalar_to_json(self._missing_value),
         }
 
@@ -406,6 +419,7 @@ class CategoricalTransformer(ColumnTransformer):
         self.rare_shares_ = tuple(float(share) for share in state["rare_shares"])
         self.has_missing_ = bool(state["has_missing"])
         self.merges_ = bool(state["merges"])
+        self._shares = tuple(float(share) for share in state["shares"])
         self._missing_value = scalar_from_json(state["missing_value"])
         self.code_ = None
         if "slots" in state:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -12,10 +13,16 @@ from vflsynth.columns.arrays import nearest_places
 from vflsynth.exceptions import CardinalityError
 
 OTHER = "other"
-"""What text counts as that too few records hold."""
+"""What text counts as that too few records hold, if it is pooled."""
+
+Rare = Literal["redraw", "nearest", "pool"]
+RARE: tuple[Rare, ...] = ("redraw", "nearest", "pool")
+"""What can become of rare values, see `CategoricalTransformer`."""
 
 
-def merged(column: pd.Series[Any], kept: Sequence[Any]) -> pd.Series[Any]:
+def merged(
+    column: pd.Series[Any], kept: Sequence[Any], shares: Sequence[float], rare: Rare
+) -> pd.Series[Any]:
     """Return a column in which all values are among those that are kept, or are `OTHER`.
 
     Parameters
@@ -23,13 +30,16 @@ def merged(column: pd.Series[Any], kept: Sequence[Any]) -> pd.Series[Any]:
     column : Series, shape (record,)
     kept : sequence
         Distinct values.
+    shares : sequence of float
+        How frequent each of them is.
+    rare : {"redraw", "nearest", "pool"}
+        See `CategoricalTransformer`. What a value becomes depends on the value and on what is kept,
+        and not on the other records.
 
     Returns
     -------
     Series
-        Text becomes "other", numbers and ordered categories the nearest value that is kept, the
-        smaller of two; anything else the first that is kept. The categories of a type are those
-        that are kept and those that no record has.
+        The categories of a type are those that are kept and those that no record has.
 
     Raises
     ------
@@ -38,9 +48,10 @@ def merged(column: pd.Series[Any], kept: Sequence[Any]) -> pd.Series[Any]:
     """
     known = set(kept)
     present = column.dropna().unique()
-    rare = [value for value in present if value not in known]
+    lost = [value for value in present if value not in known]
     dtype = column.dtype
-    becomes = dict(zip(rare, _replacements(dtype, rare, list(present), kept, column.name)))
+    found = _replacements(dtype, lost, list(present), kept, shares, rare, column.name)
+    becomes = dict(zip(lost, found))
     if isinstance(dtype, pd.CategoricalDtype):
         left = (value for value in dtype.categories if value not in becomes)
         categories = list(dict.fromkeys([*left, *becomes.values()]))
@@ -50,11 +61,18 @@ def merged(column: pd.Series[Any], kept: Sequence[Any]) -> pd.Series[Any]:
 
 
 def _replacements(
-    dtype: Any, rare: Sequence[Any], present: Sequence[Any], kept: Sequence[Any], label: Any
+    dtype: Any,
+    lost: Sequence[Any],
+    present: Sequence[Any],
+    kept: Sequence[Any],
+    shares: Sequence[float],
+    rare: Rare,
+    label: Any,
 ) -> list[Any]:
     ordered = isinstance(dtype, pd.CategoricalDtype) and dtype.ordered
-    if not ordered and any(isinstance(value, str) for value in present):
-        return [OTHER] * len(rare)
+    text = not ordered and any(isinstance(value, str) for value in present)
+    if text and (rare == "pool" or not len(kept)):
+        return [OTHER] * len(lost)
     if not len(kept):
         raise CardinalityError(
             "no value is held by rare_records records",
@@ -64,11 +82,20 @@ def _replacements(
     if ordered:
         places = {value: place for place, value in enumerate(dtype.categories)}
         kept = sorted(kept, key=places.__getitem__)
-        return _nearest(kept, [places[v] for v in kept], [places[v] for v in rare])
+        return _nearest(kept, [places[v] for v in kept], [places[v] for v in lost])
     if all(isinstance(value, int | float | np.number | np.bool_) for value in [*present, *kept]):
         kept = sorted(kept)
-        return _nearest(kept, kept, rare)
-    return [kept[0]] * len(rare)
+        return _nearest(kept, kept, lost)
+    if rare == "redraw":
+        ends = np.cumsum(shares)
+        drawn = np.searchsorted(ends, [ends[-1] * _point(value) for value in lost], side="right")
+        return [kept[k] for k in np.minimum(drawn, len(kept) - 1)]
+    return [kept[int(np.argmax(shares))]] * len(lost)
+
+
+def _point(value: Any) -> float:
+    """Return a number in [0, 1) that is always the same for a value, and otherwise as random."""
+    return int.from_bytes(hashlib.sha256(str(value).encode()).digest()[:4], "big") / 2**32
 
 
 def _nearest(kept: Sequence[Any], places: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:

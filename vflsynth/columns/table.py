@@ -35,6 +35,7 @@ from vflsynth.columns.encoders.base import (
 )
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.kinds import check_kinds, column_kind, infer_kind
+from vflsynth.columns.merging import Rare
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.exceptions import (
     ColumnKindError,
@@ -78,6 +79,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Categories of fewer records are forgotten, see `CategoricalTransformer`; so are numbers of
         fewer where numbers are states, or kept by `Ranks`. Default: 0 where a table is only encoded
         (5 of more than 256), 5 wherever a synthesizer learns from it without privacy.
+    rare : {"redraw", "nearest", "pool"}, default "redraw"
+        What a forgotten category counts as, see `CategoricalTransformer`.
     extreme_records : int, optional
         So many of the smallest and largest numbers count as their mean, see `NumericTransformer`.
         Default: likewise.
@@ -136,6 +139,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         max_levels: int = 0,
         spike_records: int = 10,
         rare_records: int | None = None,
+        rare: Rare = "redraw",
         extreme_records: int | None = None,
         overrides: Mapping[Any, Mapping[str, Any]] | None = None,
     ) -> None:
@@ -148,6 +152,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.max_levels = max_levels
         self.spike_records = spike_records
         self.rare_records = rare_records
+        self.rare = rare
         self.extreme_records = extreme_records
         self.overrides = overrides
 
@@ -664,6 +669,7 @@ _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
     "max_levels": ((0,), "the numbers that there are would be read off the records"),
     "spike_records": ((10,), "frequent single numbers would be read off the records"),
     "rare_records": ((None, 0), "the noise of their counts says which categories are encoded"),
+    "rare": (("redraw",), "the noise of their counts says which categories are encoded"),
     "extreme_records": ((None, 0), "extremes would be read off the records"),
     "overrides": ((None,), "no column is encoded by its records"),
 }

@@ -147,9 +147,9 @@ class Contract:
     rules : sequence of Rule or str
         About columns of several parties. They are looked at in synthetic rows only.
     rare_records : int, default=5
-        A category that fewer records hold is never published by itself: text becomes "other",
-        numbers and ordered categories the nearest that is frequent enough. The same number decides
-        which combinations rules learn, and how many extreme values are averaged. 0 and 1: none.
+        A category that fewer records hold is never published: it becomes one that is frequent
+        enough, see ``rare`` of `vflsynth.TableTransformer`. The same number decides which
+        combinations rules learn, and how many extreme values are averaged. 0 and 1: none.
     release : ReleaseTerms, optional
         What a release must keep, see `vflsynth.release`. Nothing of it is asked of training.
     readers : mapping of str to sequence of str, optional

@@ -21,7 +21,11 @@ from vflsynth.evaluation.neighbours import proximity
 from vflsynth.evaluation.page import Report, report
 from vflsynth.evaluation.plots import plot_associations, plot_history, plot_marginals
 from vflsynth.evaluation.rules import RuleCost, RuleViolations, rule_cost, rule_violations
-from vflsynth.evaluation.sdmetrics import sdmetrics_diagnostic, sdmetrics_quality
+from vflsynth.evaluation.sdmetrics import (
+    SDMetricsReports,
+    sdmetrics_diagnostic,
+    sdmetrics_quality,
+)
 from vflsynth.evaluation.suite import PublishedScores, evaluate
 from vflsynth.evaluation.support import nmi_error, precision_and_recall
 from vflsynth.evaluation.tables import TableMetric, Tables
@@ -36,6 +40,7 @@ __all__ = [
     "Report",
     "RuleCost",
     "RuleViolations",
+    "SDMetricsReports",
     "TableMetric",
     "Tables",
     "association_errors",

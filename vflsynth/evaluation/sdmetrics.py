@@ -12,8 +12,8 @@ from typing import Any, Unpack
 import pandas as pd
 
 from vflsynth.evaluation.columns import is_categorical
-from vflsynth.evaluation.metric import Metric, MetricResult
-from vflsynth.evaluation.tables import Compared, Tables
+from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults
+from vflsynth.evaluation.tables import Compared, TableMetric, Tables
 from vflsynth.exceptions import MissingExtraError
 
 
@@ -35,8 +35,6 @@ SDMETRICS_DIAGNOSTIC = _declared(
     "Whether the synthetic table is a valid table of its kind: columns present, values within the "
     "real ranges and labels, as SDMetrics' DiagnosticReport puts it.",
 )
-
-_TABLE = "table"
 
 
 def sdmetrics_quality(
@@ -71,27 +69,44 @@ def sdmetrics_diagnostic(
     return _run("DiagnosticReport", SDMETRICS_DIAGNOSTIC, Tables(real, synthetic, **known))
 
 
+class SDMetricsReports(TableMetric):
+    """SDMetrics' two reports, for ``evaluate(..., metrics=[SDMetricsReports()])``.
+
+    See :func:`sdmetrics_quality` and :func:`sdmetrics_diagnostic`. Not registered: they need the
+    extra ``sdmetrics``, and give no interval.
+    """
+
+    name = "sdmetrics"
+
+    def compute(self, tables: Tables) -> MetricResults:
+        """Run both reports."""
+        return MetricResults(
+            [
+                _run("QualityReport", SDMETRICS_QUALITY, tables),
+                _run("DiagnosticReport", SDMETRICS_DIAGNOSTIC, tables),
+            ]
+        )
+
+
 def _run(report: str, metric: Metric, tables: Tables) -> MetricResult:
     try:
-        from sdmetrics import reports
+        from sdmetrics.reports import single_table
     except ImportError as error:
         raise MissingExtraError(f"{metric.name}()", "sdmetrics", "sdmetrics") from error
     names = list(tables.columns or ())
     kinds = {str(name): _kind(tables.real[name], name in tables.categorical) for name in names}
-    metadata = {
-        "tables": {_TABLE: {"columns": {name: {"sdtype": kind} for name, kind in kinds.items()}}}
-    }
+    metadata = {"columns": {name: {"sdtype": kind} for name, kind in kinds.items()}}
 
-    def plain(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    def plain(frame: pd.DataFrame) -> pd.DataFrame:
         # SDMetrics wants text names, and cannot be trusted to leave its input alone.
         table = frame[names].reset_index(drop=True).set_axis(list(kinds), axis=1).copy(deep=True)
         for name, kind in kinds.items():
             if kind == "categorical":
                 table[name] = table[name].astype(object)
-        return {_TABLE: table}
+        return table
 
     def score(first: pd.DataFrame, second: pd.DataFrame) -> tuple[float, pd.DataFrame]:
-        made = getattr(reports, report)()
+        made = getattr(single_table, report)()
         made.generate(plain(first), plain(second), metadata, verbose=False)
         details = [
             made.get_details(name).assign(property=name)

@@ -80,9 +80,10 @@ def _warn_of_forgotten(party: str, matched: pd.DataFrame, fitted: TableTransform
         if share > _MOST_FORGOTTEN:
             warn_user(
                 f"party {party!r}, column {label!r}: {share:.0%} of the records have a value that "
-                f"fewer than {column.rare_records} records hold; such values do not come out, text "
-                "as 'other'. Fix: group the values, drop the column, or say in a contract what it "
-                "is: an identifier, or with rare_records=... which values may come out",
+                f"fewer than {column.rare_records} records hold; such values do not come out, but "
+                "others in their place. Fix: group the values, drop the column, or say in a "
+                "contract what it is: an identifier, or with rare_records=... which values may "
+                "come out",
                 PublishingWarning,
             )
 

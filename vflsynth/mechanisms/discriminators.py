@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
+from vflsynth.exceptions import PartyNameError
+
 SERVER = "server"
 """Who a ledger says releases what the server computes."""
+
+ACTIVE = "active party"
+"""Who a ledger says releases the model on top of all parties' bottom models."""
 
 
 class Discriminators(StrEnum):
@@ -23,6 +28,9 @@ class Discriminators(StrEnum):
     DENSITIES = "densities"
     """None: one network of densities per party, given features of earlier parties' records."""
 
+    SPLIT = "split"
+    """None: a split network's bottom models, one per party, and top model."""
+
     def owners(self, parties: Iterable[str]) -> dict[str, str]:
         """Return who owns which network, in the words of a ledger.
 
@@ -30,13 +38,29 @@ class Discriminators(StrEnum):
         ----------
         parties : iterable of str
             Of a joined table, its holder alone.
+
+        Raises
+        ------
+        PartyNameError
+            If a party is called as the owner of what is above all parties: the two would count as
+            one, and there would be too little noise.
         """
-        if self is Discriminators.LOCAL_AND_SHARED:
-            words = dict.fromkeys(parties, "local discriminator")
-            return words | {SERVER: "shared discriminator"}
-        words_of = {
-            Discriminators.PRIVATE: "private discriminator",
-            Discriminators.JOINED: "only discriminator",
-            Discriminators.DENSITIES: "network of densities",
+        words_of: dict[Discriminators, tuple[str, dict[str, str]]] = {
+            Discriminators.LOCAL_AND_SHARED: (
+                "local discriminator",
+                {SERVER: "shared discriminator"},
+            ),
+            Discriminators.PRIVATE: ("private discriminator", {}),
+            Discriminators.JOINED: ("only discriminator", {}),
+            Discriminators.DENSITIES: ("network of densities", {}),
+            Discriminators.SPLIT: ("bottom model", {ACTIVE: "top model"}),
         }
-        return dict.fromkeys(parties, words_of[self])
+        own, above = words_of[self]
+        words = dict.fromkeys(parties, own)
+        for name in above.keys() & words:
+            raise PartyNameError(
+                "under privacy this name is kept for what is above all parties",
+                fix="rename the party",
+                party=name,
+            )
+        return words | above

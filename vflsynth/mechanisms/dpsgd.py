@@ -16,6 +16,7 @@ from vflsynth.mechanisms.planning import (
     PARTIES_KNOW_BATCHES,
     RECIPIENTS,
     SERVER_SEES_FEATURES,
+    SYNTHETIC,
     WHO_JOINS,
     calibrate_training,
     ledger_of,
@@ -41,6 +42,8 @@ _COVERS = {
     "SummedBackboneGradients": Cover("training", noised=True),
     "RecordFeatures": Cover("training", noised=False),
     "LikelihoodReport": Cover("training", noised=True),
+    "BottomOutputs": Cover("training", noised=False),
+    "AllBottomOutputs": Cover("training", noised=False),
 }
 _SERVER_SEES_RELEASES = (
     "the server: it sees backbone gradients and mean scores of fakes, which are computed from the "
@@ -57,6 +60,19 @@ _NOT_PROTECTED = {
         "the later parties: they see these features of the parties before them",
         "all parties: they know the batches, and for them ε is that of known batches",
     ),
+    Discriminators.SPLIT: (
+        "the active party: it sees the bottom models' outputs for every record, without noise",
+        "the other parties: they see the gradients at these outputs of every record in a batch, "
+        "without noise, and know the batches",
+    ),
+}
+_SPLIT_MODELS = "the fitted bottom and top models"
+_EXCHANGED = (
+    "what the parties exchange in training: outputs of the bottom models and gradients at them",
+)
+_WORDS = {
+    Discriminators.DENSITIES: "density",
+    Discriminators.SPLIT: "bottom and top model",
 }
 
 
@@ -93,10 +109,10 @@ class DPSGDPlan(Plan):
 class DPSGD(HistogramMechanism):
     """Clipped gradients of single records, and noise on their sum, for all networks.
 
-    Every owner of a discriminator, or of a network of densities, scales the gradient of each
-    record's score or log-likelihood down to a bound and adds noise to the sum over the batch. Noise
-    is for all owners' sums together, as the same record moves all of them. Batches are Poisson
-    samples: every record is drawn by itself.
+    Every owner of a discriminator, of a network of densities, or of a part of a split classifier,
+    scales the gradient of each record's score, log-likelihood or loss down to a bound and adds
+    noise to the sum over the batch. Noise is for all owners' sums together, as the same record
+    moves all of them. Batches are Poisson samples: every record is drawn by itself.
 
     Parameters
     ----------
@@ -112,7 +128,7 @@ class DPSGD(HistogramMechanism):
     gradient_penalty_at : {"fakes", "records"}, default="fakes"
         Where the gradient penalty is taken: between fakes, where it costs nothing, or between real
         and fake records as WGAN-GP does, where it takes its part of every clipped gradient. An
-        `AutoregressiveSynthesizer` has no penalty and takes "fakes" only.
+        `AutoregressiveSynthesizer` and a `SplitNNClassifier` have no penalty and take "fakes" only.
 
     Notes
     -----
@@ -122,7 +138,8 @@ class DPSGD(HistogramMechanism):
     is not, it sees features of real records; VertiGAN's is, it sees what is computed from noisy
     gradients. Neither the server nor the later parties of an `AutoregressiveSynthesizer` are: they
     see features of all real records. Parties know each other's batches: against them sampling
-    protects nobody.
+    protects nobody. Of a `SplitNNClassifier` recipients of the fitted models are protected, and no
+    party is: outputs of the bottom models and gradients at them are exchanged without noise.
 
     Departs from the paper in that fakes, and a penalty between them, are added after the noise:
     they are computed from what was released before. The default is about 3,000 discriminator steps
@@ -161,8 +178,9 @@ class DPSGD(HistogramMechanism):
         sample_rate = length.batch_size / n_records
         relation, bound = self.relation, self.max_grad_norm
         owners = asked.owners.owners(columns)
-        densities = asked.owners is Discriminators.DENSITIES
-        at_records = self.gradient_penalty_at == "records" and not densities
+        split = asked.owners is Discriminators.SPLIT
+        critics = asked.owners not in _WORDS
+        at_records = self.gradient_penalty_at == "records" and critics
         penalised = " and penalties" if at_records else ""
         factor = 2.0 if relation is NeighbouringRelation.REPLACE_ONE else 1.0
         joint = joint_sensitivity([bound] * len(owners))
@@ -190,11 +208,19 @@ class DPSGD(HistogramMechanism):
                 self,
                 columns,
                 entries,
-                words=f"DP-SGD on all {'density' if densities else 'discriminator'} parameters",
-                protected_against=(RECIPIENTS, *((_SERVER_SEES_RELEASES,) if private else ())),
+                words=f"DP-SGD on all {_WORDS.get(asked.owners, 'discriminator')} parameters",
+                protected_against=(
+                    f"recipients of {_SPLIT_MODELS}" if split else RECIPIENTS,
+                    *((_SERVER_SEES_RELEASES,) if private else ()),
+                ),
                 not_protected_against=_NOT_PROTECTED[asked.owners],
-                not_covered=(ARITHMETIC,),
-                public=("rough number of records", "sample rate and number of steps"),
+                not_covered=(ARITHMETIC, *(_EXCHANGED if split else ())),
+                public=(
+                    "rough number of records",
+                    "sample rate and number of steps",
+                    *(("which classes there are",) if split else ()),
+                ),
+                products=_SPLIT_MODELS if split else SYNTHETIC,
             ),
             histogram_noise_multiplier=histogram_noise,
             length=length,

@@ -10,7 +10,6 @@ from vflsynth._validation import Choice
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, Mechanism, Plan
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.mechanisms.planning import (
-    DISCRETE_NOISE,
     PARTIES_KNOW_BATCHES,
     RECIPIENTS,
     SERVER_SEES_FEATURES,
@@ -23,6 +22,7 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
 from vflsynth.privacy.first_layer import first_layer_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
+from vflsynth.privacy.noise import DISCRETE_NOISE
 from vflsynth.registry import register
 
 _COVERS = {

@@ -25,7 +25,9 @@ from vflsynth.privacy.events import (
 from vflsynth.privacy.gaussian_dp import mu_of_gaussian
 from vflsynth.privacy.histograms import FIRST_ROUND_SHARE, histogram_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
+from vflsynth.privacy.noise import DISCRETE_NOISE
 
+SYNTHETIC = "the synthetic data, the generators"
 RECIPIENTS = "recipients of the synthetic data and of the generators"
 SERVER_AND_PARTIES = (
     "the server and the other parties: they see uniformly random numbers and noisy releases"
@@ -55,10 +57,6 @@ SERVER_SEES_FEATURES = (
 )
 PARTIES_KNOW_BATCHES = (
     "the other parties: they know the batches and see protocol messages without noise"
-)
-DISCRETE_NOISE = (
-    "discrete Gaussian, drawn exactly; what is released are whole numbers on public grids. ε is "
-    "computed for slightly less continuous noise, which bounds it (vflsynth.privacy.noise)"
 )
 ARITHMETIC = (
     "that a record's gradient is the same to the last bit whatever else is in its batch: tested, "
@@ -121,8 +119,9 @@ def ledger_of(
     protected_against: tuple[str, ...] = (RECIPIENTS,),
     not_covered: tuple[str, ...] = (),
     condition: str = "",
+    products: str = SYNTHETIC,
 ) -> PrivacyLedger:
-    """Write the ledger of a run that protects the synthetic data.
+    """Write the ledger of a run that protects what it produces.
 
     `words` are the field's name of the mechanism. `public` and `not_covered` come besides what
     holds for every such run.
@@ -132,8 +131,8 @@ def ledger_of(
     return PrivacyLedger(
         mechanism=words,
         claim=(
-            "ε bounds what the synthetic data, the generators and everything else computed from "
-            "the releases below reveal about one record, however long and often they are used."
+            f"ε bounds what {products} and everything else computed from the releases below "
+            "reveal about one record, however long and often they are used."
         ),
         covers_synthetic_data=True,
         delta=delta_of(mechanism),

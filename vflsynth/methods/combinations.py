@@ -70,6 +70,12 @@ def reason_against(
             f"{name} across processes needs monitor=False: nobody has what leakage is measured "
             "with when parties are in processes of their own"
         )
+    split = hasattr(estimator, "make_objective")
+    if across_processes and split and getattr(estimator, "privacy", None) is not None:
+        return ParameterError(
+            f"{name} across processes needs privacy=None: its noise is planned and booked for "
+            "parties in one process only. Fix: fit in one process"
+        )
     contract = getattr(estimator, "contract", None)
     if not isinstance(contract, Contract | None):
         return ParameterError(

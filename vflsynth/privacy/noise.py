@@ -57,6 +57,12 @@ BLOCKS = 16
 LARGEST_SIGMA = 2**36 - BLOCKS
 """In steps; twenty of it fit many times into 64 bits."""
 
+DISCRETE_NOISE = (
+    "discrete Gaussian, drawn exactly; what is released are whole numbers on public grids. ε is "
+    "computed for slightly less continuous noise, which bounds it (vflsynth.privacy.noise)"
+)
+"""What ledgers say of it."""
+
 _CHUNK = 1 << 16  # draws at a time: what they need stays in the cache
 _LOW, _ONE = np.uint64(0xFFFFFFFF), np.uint64(1)
 _TABLED = 128  # blocks of which the vectorised steps know; the others are decided one by one

@@ -18,7 +18,7 @@ from vflsynth.splitdefense.networks import KeptWeights
 from vflsynth.splitdefense.objectives import Batch, Task
 from vflsynth.splitdefense.passive import SplitParty
 from vflsynth.splitdefense.protections import Context, Draws, Protection
-from vflsynth.splitdefense.schedule import HoldingOut
+from vflsynth.splitdefense.schedule import HoldingOut, n_records
 from vflsynth.splitdefense.settings import SplitSettings
 from vflsynth.splitdefense.targets import Target
 
@@ -103,10 +103,11 @@ class ActiveParty:
         """Do one step of the top model and of the own bottom model; return what is sent back."""
         rows = self.schedule.rows(step)
         labels = self.labels.gather(1, rows)
-        features = self._collect(step, received)
+        features = self._collect(step, received, rows.shape[1])
         draws = Draws(self.streams, step)
         weights = None if self.weights is None else self.weights.gather(1, rows)
-        batch = Batch(features, labels, self._present(draws), draws, weights)
+        present, drawn = self._present(draws), n_records(self.schedule, step)
+        batch = Batch(features, labels, present, draws, weights, drawn)
 
         clean = self.task.gradients(batch)
         if self.own is not None:
@@ -117,13 +118,15 @@ class ActiveParty:
             record.add(step, rows, features[name].detach(), clean[name], sent[name])
         return {name: BottomGradients(SERVER, name, step, sent[name]) for name in self.passive}
 
-    def _collect(self, step: int, received: Mapping[str, BottomOutputs]) -> dict[str, Tensor]:
+    def _collect(
+        self, step: int, received: Mapping[str, BottomOutputs], n_rows: int
+    ) -> dict[str, Tensor]:
         """Features of all parties in fusion order, ready to be differentiated with respect to."""
         features = {}
         for name in self.task.around.parties:
             own = self.own if self.own is not None and name == self.own.name else None
             found = (received[name] if own is None else own.bottom_outputs(step)).features
-            self._check_shape(name, found, self.schedule.batch_size, step)
+            self._check_shape(name, found, n_rows, step)
             features[name] = found.detach().requires_grad_()
         return features
 

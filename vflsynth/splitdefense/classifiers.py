@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Unpack
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal, Unpack
 
+from vflsynth.mechanisms import DPSGD, Mechanism
 from vflsynth.registry import register
 from vflsynth.splitdefense.base import BaseSplitClassifier
+from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.objectives import DIMIP, Objective
 from vflsynth.splitdefense.protections import Isotropic, Marvell, MaxNorm, Protection
 from vflsynth.splitdefense.settings import AS_PUBLISHED, Shared
@@ -22,8 +24,24 @@ class SplitNNClassifier(BaseSplitClassifier):
         Default: ``CrossEntropy()``.
     protection : Protection, optional
         Of passive parties' cut gradients. Default: none, and labels leak completely.
+    privacy : DPSGD, optional
+        Train with differential privacy (extra ``opacus``), on cross-entropy alone: ``batch_size``
+        is then that of Poisson samples, all ``epochs`` are trained, and no record is held out.
     **shared
         See `BaseSplitEstimator`.
+
+    Notes
+    -----
+    Privacy: with `privacy` the unit is one record, all parties' columns and the label together. ε
+    is about the fitted bottom and top models: it protects against those who get them and were not
+    part of the training. Every party cuts its own part of each record's gradient to
+    ``max_grad_norm``, and the active party that of the top model, so that the whole is at most
+    ``max_grad_norm * sqrt(parties + 1)`` long; noise is in proportion to that.
+
+    It does not protect parties from each other: outputs of the bottom models and gradients at them
+    cross the boundary without noise, as in every split training, and are not covered. Which classes
+    there are is public. The ledger, ``privacy_ledger_``, says all of this. All parties are in one
+    process.
 
     Examples
     --------
@@ -35,16 +53,23 @@ class SplitNNClassifier(BaseSplitClassifier):
     True
     """
 
+    methods: ClassVar[Mapping[type[Mechanism] | None, type[SplitMethod]]] = {
+        None: SplitMethod,
+        DPSGD: SplitMethod,
+    }
+
     def __init__(
         self,
         *,
         objective: Objective | None = None,
         protection: Protection | None = None,
+        privacy: DPSGD | None = None,
         **shared: Unpack[Shared],
     ) -> None:
         super().__init__(**shared)
         self.objective = objective
         self.protection = protection
+        self.privacy = privacy
 
 
 @register

@@ -22,7 +22,9 @@ from vflsynth._validation import (
     check_parameters,
 )
 from vflsynth.columns import TableTransformer
+from vflsynth.columns.types import with_public_types
 from vflsynth.exceptions import ParameterError
+from vflsynth.methods.combinations import check_combination
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, Options, party_templates
 from vflsynth.splitdefense.fitted import FittedSplitEstimator
@@ -69,7 +71,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
         Intervals, between quantiles of the column, in which each party cuts its own numbers: how
         far a value is through each of them is a further input of the bottom model, which so learns
         steps as trees do. 0 for none. Default: 32, but none with `label_privacy`, where steps fit
-        the responses' noise.
+        the responses' noise, and with `privacy`.
     bottom_hidden : sequence of int, default=(64, 32)
         Hidden sizes of each bottom model.
     intermediate_dim : int, default=16
@@ -129,13 +131,14 @@ class BaseSplitEstimator(FittedSplitEstimator):
         Each party's half.
     top_ : TopModel
         The active party's half.
-    alignment_ : AlignmentReport
+    alignment_ : AlignmentReport or None
+        None of a model that was trained with `privacy` and loaded.
     history_ : DataFrame
         One row per epoch: losses, ``held_out_loss`` if records are held out, ``chosen`` for the
         epoch that was kept, and what a protection says about itself.
     settings_ : dict
     privacy_ledger_ : PrivacyLedger or None
-        What was released of labels, with `label_privacy`; print it.
+        What was released of labels, with `label_privacy`, or of records, with `privacy`; print it.
     evidence_ : dict of str to Evidence
         What each passive party could have kept; input of `leakage_report`, never saved.
     transcript_ : DataFrame or None
@@ -302,7 +305,8 @@ class BaseSplitEstimator(FittedSplitEstimator):
         account : PrivacyAccount or path-like, optional
             With `label_privacy`: the randomised labels are booked there before they are drawn, and
             a fit that would overshoot the budget in it is refused. Epsilons of labels add up, and
-            have an account of their own, which counts nothing of columns.
+            have an account of their own, which counts nothing of columns. With `privacy` as in
+            `VFLGANSynthesizer.fit`.
 
         Returns
         -------
@@ -414,6 +418,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
     def _prepare(self, X: Any, y: Any) -> None:
         """Check parameters and, for single tables, what scikit-learn checks of X and y."""
         check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
+        check_combination(self)
         for name, part, kind in (
             ("objective", self.make_objective(), Objective),
             ("protection", self.make_protection(), Protection),
@@ -437,7 +442,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
         on: Hashable,
         options: Options,
         sample_weight: Any = None,
-    ) -> SplitRun:
+    ) -> None:
         """Train models of this class at once, and give each what it learned."""
         run = self._seat(models, X, y, on, options, sample_weight)
         run.run()
@@ -456,12 +461,10 @@ class BaseSplitEstimator(FittedSplitEstimator):
             model.device_, model.interrupted_ = str(run.device), run.interrupted
             model.transcript_ = None if run.transcript is None else run.transcript.to_frame()
             model._on = run.on
-            privacy = model.label_privacy
-            model.privacy_ledger_ = None if privacy is None else privacy.ledger()
+            model.privacy_ledger_ = run.ledger(model)
             if are_party_frames(X):
                 widths = [len(half.transformer.kinds_) for half in model.parties_.values()]
                 model.n_features_in_ = sum(widths)
-        return run
 
     def _seat(
         self,
@@ -484,9 +487,16 @@ class BaseSplitEstimator(FittedSplitEstimator):
             for frame in frames.values():
                 kinds |= {k: v for k, v in numeric_kinds(frame).items() if k not in declared}
             y = y.to_numpy() if isinstance(y, (pd.Series, pd.DataFrame)) else y
+        method = SplitMethod(models)
+        if method.is_private:
+            check_combination(self, n_models=len(models), options=options)
+            frames = {
+                party: with_public_types(frame, method.public_schema, party=party)
+                for party, frame in frames.items()
+            }
         templates = party_templates(self.transformer, kinds, frames, on)
         return SplitRun(
-            SplitMethod(models),
+            method,
             frames,
             y,
             on,
@@ -501,7 +511,8 @@ class BaseSplitEstimator(FittedSplitEstimator):
 
     def settings(self) -> SplitSettings:
         """Return sizes and rates as they are before the number of records is known."""
-        default = _NUMERIC_BINS if self.label_privacy is None else 0
+        plain = self.label_privacy is None and getattr(self, "privacy", None) is None
+        default = _NUMERIC_BINS if plain else 0
         return SplitSettings(
             batch_size=self.batch_size,
             n_held_out=0,
@@ -518,4 +529,6 @@ class BaseSplitEstimator(FittedSplitEstimator):
 
     def leakage_monitor(self) -> LeakageMonitor | None:
         """Return how closely leakage is watched; None if it is not."""
+        if getattr(self, "privacy", None) is not None:
+            return None
         return LeakageMonitor() if self.monitor is True else self.monitor or None

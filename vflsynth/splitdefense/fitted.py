@@ -49,7 +49,7 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
     active: str | None
     parties_: dict[str, BottomModel]
     top_: TopModel
-    alignment_: AlignmentReport
+    alignment_: AlignmentReport | None
     history_: pd.DataFrame
     settings_: dict[str, Any]
     evidence_: dict[str, Evidence]
@@ -100,18 +100,23 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save as a directory of JSON and safetensors, without records, labels and evidence.
 
+        With `privacy`, `alignment_` is left out: it tells numbers of records, which no ε covers.
+
         Raises
         ------
         ParameterError
             If a parameter is an object of a class that is not registered.
         """
         check_is_fitted(self, "parties_")
+        alignment = self.alignment_
+        if getattr(self, "privacy", None) is not None:
+            alignment = None
         content = {
             "class": full_name(type(self)),
             "version": __version__,
             "parameters": parameters_to_json(self),
             "settings": to_json(self.settings_),
-            "alignment": asdict(self.alignment_),
+            "alignment": None if alignment is None else asdict(alignment),
             "history": history_to_json(self.history_),
             "device": self.device_,
             "privacy_ledger": (
@@ -147,7 +152,8 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
                 raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
             found = cls(**parameters_from_json(content["parameters"]))
             found.settings_ = from_json(content["settings"])
-            found.alignment_ = AlignmentReport(**content["alignment"])
+            alignment = content["alignment"]
+            found.alignment_ = None if alignment is None else AlignmentReport(**alignment)
             found.history_ = history_from_json(content["history"])
             found.device_, found.interrupted_ = content["device"], content["interrupted"]
             ledger = content.get("privacy_ledger")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from itertools import combinations, pairwise
 from typing import Any, ClassVar
 
@@ -16,7 +17,10 @@ from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import KeyMinter
 from vflsynth.learning.base import Duration, Method
+from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
+from vflsynth.mechanisms.lengths import Length
 from vflsynth.parameters import to_json
+from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Channel, Message, Schedule
 from vflsynth.run import PartyRun
 from vflsynth.splitdefense.active import ActiveParty
@@ -27,7 +31,7 @@ from vflsynth.splitdefense.leakage.monitor import LeakageRecord
 from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.messages import AllBottomOutputs, BottomOutputs, HeldOutOutputs
 from vflsynth.splitdefense.model import BottomModel
-from vflsynth.splitdefense.objectives import CrossEntropy, Objective, Surroundings
+from vflsynth.splitdefense.objectives import CrossEntropy, Objective, Surroundings, Task
 from vflsynth.splitdefense.passive import SplitParty
 from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.schedule import HoldingOut
@@ -63,6 +67,7 @@ class SplitMethod(Method):
     """
 
     party = SplitParty
+    owners = Discriminators.SPLIT
     asks: ClassVar[frozenset[type[Message]]] = frozenset(
         {BottomOutputs, HeldOutOutputs, AllBottomOutputs}
     )
@@ -70,8 +75,18 @@ class SplitMethod(Method):
     target: Target
 
     def __init__(self, classifiers: Sequence[Any]) -> None:
-        super().__init__(classifiers[0])
+        super().__init__(classifiers[0], getattr(classifiers[0], "privacy", None))
         self.classifiers = classifiers
+        self._descent: Any = None
+        if self.is_private:
+            from vflsynth.splitdefense.private import PrivateDescent  # needs an extra
+
+            self._descent = PrivateDescent
+            if len(classifiers) > 1:
+                raise ParameterError(
+                    f"{type(classifiers[0]).__name__} with privacy is trained alone, as its "
+                    "gradients are clipped record by record. Fix: call fit once per classifier"
+                )
         self.objectives: list[Objective] = [c.make_objective() for c in classifiers]
         self.protections: list[Protection | None] = [c.make_protection() for c in classifiers]
         _same([asdict(c.settings()) for c in classifiers], "networks")
@@ -93,6 +108,8 @@ class SplitMethod(Method):
 
     def _check_stopping(self) -> None:
         """Refuse to stop, or to weight records, by a loss that does not exist."""
+        if self.is_private:  # no record is held out
+            return
         for classifier, objective in zip(self.classifiers, self.objectives):
             for name in ("patience", "class_weight"):
                 if getattr(classifier, name) and not objective.has_held_out_loss:
@@ -136,6 +153,11 @@ class SplitMethod(Method):
             raise ParameterError(
                 f"sample_weight cannot be had with {type(self.objectives[0]).__name__}, which has "
                 "no loss per record"
+            )
+        if self._sample_weight is not None and self.is_private:
+            raise ParameterError(
+                f"sample_weight cannot be had with {type(self.privacy).__name__}: weights are "
+                "scaled by their mean over all records, which no ε counts. Fix: leave it out"
             )
         self._holder = holder
         self._parties = tuple(parties)
@@ -251,7 +273,7 @@ class SplitMethod(Method):
             settings,
             schedule,
             streams,
-            self.objectives[0].make(self.objectives, around),
+            self._task(around),
             own=own,
             labels=labels,
             truth=truth,
@@ -266,6 +288,14 @@ class SplitMethod(Method):
             records=records,
         )
         return SplitLearning(channel, active)
+
+    def _task(self, around: Surroundings) -> Task:
+        """Make what trains the active party's networks."""
+        if not self.is_private:
+            return self.objectives[0].make(self.objectives, around)
+        from vflsynth.splitdefense.private import PrivateCrossEntropy  # needs an extra
+
+        return PrivateCrossEntropy(around, self.dpsgd_plan, self.noise)
 
     def _channel(self, device: torch.device) -> LabelChannel | None:
         """Return what labels went through, if any replica's did."""
@@ -282,6 +312,60 @@ class SplitMethod(Method):
             return None
         return torch.cat([torch.ones_like(shares[:1]) if one is None else one for one in found])
 
+    # -- privacy ---------------------------------------------------------------------------------
+
+    @property
+    def dpsgd_plan(self) -> DPSGDPlan:
+        """The plan of a private run."""
+        plan = self.private_plan
+        assert isinstance(plan, DPSGDPlan)
+        return plan
+
+    @property
+    def _private_length(self) -> Length:
+        """How long a private run is: sizes follow from public numbers alone."""
+        length = self.dpsgd_plan.length
+        assert length is not None
+        return length
+
+    def agree(
+        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None = None
+    ) -> None:
+        """Have the mechanism plan its noise; who has labels alone has no bottom model."""
+        super().agree({name: c for name, c in columns.items() if c.total}, n_records, holder)
+
+    def _asked(
+        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None
+    ) -> Asked:
+        assert isinstance(self.privacy, DPSGD)
+        public = self.privacy.public_number(n_records)
+        batch_size = min(self.parameters.batch_size, public)
+        asked = super()._asked(columns, n_records, holder)
+        return replace(asked, batch_size=batch_size, epochs=self.parameters.epochs)
+
+    @classmethod
+    def without_effect(cls, mechanism: type[Mechanism] | None) -> frozenset[str]:
+        """Return what is not looked at under privacy: no record is held out."""
+        held_out = frozenset({"patience", "validation_fraction"})
+        return frozenset() if mechanism is None else held_out
+
+    @classmethod
+    def reason_against(cls, parameters: Any, mechanism: Mechanism) -> str | None:
+        """Say what parameters privacy cannot go with; None if it can.
+
+        Refused is what would make a record's gradient depend on other records, or learn something
+        else of them than the ledger counts.
+        """
+        if getattr(mechanism, "gradient_penalty_at", "fakes") != "fakes":
+            return "gradient_penalty_at='fakes': there is no penalty here"
+        if not isinstance(parameters.make_objective(), CrossEntropy):
+            return "objective=CrossEntropy(): others have no loss per record, or several networks"
+        for name, (allowed, why) in _ONLY_WITH_PRIVACY.items():
+            value = getattr(parameters, name)
+            if not any(value is one or value == one for one in allowed):
+                return f"{name}={allowed[0]!r}: {why}"
+        return None
+
     # -- every node ------------------------------------------------------------------------------
 
     def minter(self, name: str, keys: pd.Index) -> KeyMinter:
@@ -296,13 +380,19 @@ class SplitMethod(Method):
         ParameterError
         """
         held_out = 0.0 if self.parameters.patience is None else self.parameters.validation_fraction
-        settings: SplitSettings = self.parameters.settings().for_records(n_records, held_out)
+        settings: SplitSettings = self.parameters.settings()
+        if self.is_private:
+            settings = replace(settings, batch_size=self._private_length.batch_size)
+        else:
+            settings = settings.for_records(n_records, held_out)
         for objective in self.objectives:
             objective.check_architecture(settings)
         return settings
 
     def duration(self, n_records: int, settings: SplitSettings) -> Duration:
         """Epochs and steps."""
+        if self.is_private:
+            return Duration(self._private_length.epochs, self._private_length.steps_per_epoch)
         n_trained = n_records - settings.n_held_out
         return Duration(self.parameters.epochs, -(-n_trained // settings.batch_size))
 
@@ -329,7 +419,10 @@ class SplitMethod(Method):
         self, party: SplitParty, settings: SplitSettings, schedule: Schedule, streams: RandomStreams
     ) -> None:
         """Make a party's bottom model."""
-        party.build(settings, schedule, streams, self.malicious.get(party.name))
+        descent = None
+        if self._descent is not None:
+            descent = partial(self._descent, plan=self.dpsgd_plan, noise=self.noise)
+        party.build(settings, schedule, streams, self.malicious.get(party.name), descent)
 
     def multiply_adds(self, settings: SplitSettings, widths: Mapping[str, int]) -> float:
         """Multiply-adds of the largest layer of a bottom model on a batch."""
@@ -361,6 +454,19 @@ class SplitMethod(Method):
             "class_weight": to_json([c.class_weight for c in self.classifiers]),
             "patience": self.parameters.patience,
         }
+
+
+_ONLY_WITH_PRIVACY: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "protection": ((None,), "it would mix the gradients of a batch's records"),
+    "label_privacy": ((None,), "labels are part of a record, which ε is about"),
+    "class_weight": ((None,), "weights are scaled by the labels of all records"),
+    "malicious": ((None, {}), "whoever amplifies gradients does not keep them below the bound"),
+    "joint_protection": ((False,), "there is no protection to be joint"),
+    "monitor": ((True, False), "what is measured of leakage is no release that ε counts"),
+    "absent": (("zero",), "every further head would need noise of its own"),
+    "numeric_bins": ((None, 0), "quantiles are learned from the records"),
+}
+"""Parameters of which privacy allows few values, and why."""
 
 
 def _same(values: Sequence[Any], what: str) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.party import TrainableParty
 from vflsynth.learning.training import load_network_state, network_state
+from vflsynth.networks.adam import FlatAdam
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice
 from vflsynth.splitdefense.malicious import MaliciousSGD
@@ -23,7 +25,7 @@ from vflsynth.splitdefense.messages import (
     HeldOutOutputs,
 )
 from vflsynth.splitdefense.networks import KeptWeights, Perceptron, PiecewiseLinear
-from vflsynth.splitdefense.schedule import HoldingOut
+from vflsynth.splitdefense.schedule import HoldingOut, n_records
 from vflsynth.splitdefense.settings import SplitSettings
 
 _BLOCK = 4096
@@ -51,8 +53,12 @@ class SplitParty(TrainableParty):
         schedule: Schedule,
         streams: RandomStreams,
         malicious: MaliciousSGD | None = None,
+        descent: Callable[[Perceptron, FlatAdam], Any] | None = None,
     ) -> None:
-        """Encode the records, and make the bottom model and its optimiser."""
+        """Encode the records, and make the bottom model and its optimiser.
+
+        `descent` makes what takes the steps under privacy, a `PrivateDescent`.
+        """
         self.schedule = schedule
         self.records = torch.tensor(self.encode()).to(streams.device)
         encoding = None
@@ -69,13 +75,15 @@ class SplitParty(TrainableParty):
         self.optimizer = (settings if malicious is None else malicious).optimizer(self.bottom_model)
         self.untrained = copy.deepcopy(self.bottom_model)
         self.kept = KeptWeights(self.optimizer) if settings.n_held_out else None
-        self._pending: Tensor | None = None
+        self.descent = None if descent is None else descent(self.bottom_model, self.optimizer)
+        self._pending: tuple[int, Tensor] | None = None
 
     @answers(BottomOutputs)
     def bottom_outputs(self, step: int) -> BottomOutputs:
         """Return a batch's outputs, (replica, batch, intermediate), and keep their graph."""
-        outputs: Tensor = self.bottom_model(F.embedding(self.schedule.rows(step), self.records))
-        self._pending = outputs
+        model = self.bottom_model if self.descent is None else self.descent.module
+        outputs: Tensor = model(F.embedding(self.schedule.rows(step), self.records))
+        self._pending = step, outputs
         return BottomOutputs(self.name, SERVER, step, outputs.detach())
 
     @takes(BottomGradients)
@@ -83,13 +91,17 @@ class SplitParty(TrainableParty):
         """Descend along the cut gradients of the last batch."""
         if self._pending is None:
             raise ProtocolError(f"party {self.name!r} got cut gradients it did not ask for")
-        outputs, self._pending = self._pending, None
+        (step, outputs), self._pending = self._pending, None
         gradients = message.gradients
         if gradients.shape != outputs.shape:
             raise ProtocolError(
                 f"party {self.name!r} got cut gradients of shape {tuple(gradients.shape)}; "
                 f"expected {tuple(outputs.shape)}"
             )
+        if self.descent is not None:
+            torch.autograd.backward(outputs, gradients)
+            self.descent.step(n_records(self.schedule, step))
+            return
         optimizer = self.optimizer
         optimizer.set_gradient(torch.autograd.grad(outputs, optimizer.parameters, gradients))
         optimizer.step()

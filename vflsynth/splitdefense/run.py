@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from torch import Tensor
 
 from vflsynth._device import resolve_device
 from vflsynth._random import secret_from
@@ -18,6 +17,7 @@ from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.run import LocalRun, Options
 from vflsynth.splitdefense.algorithm import Rows, SplitLearning
 from vflsynth.splitdefense.inputs import LABEL_HOLDER, check_labels
+from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import Evidence
 from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.passive import outputs_of
@@ -65,6 +65,7 @@ class SplitRun(LocalRun):
             secrets=[secret_from(classifier.random_state) for classifier in method.classifiers],
             device=resolve_device(method.parameters.device),
             templates=templates,
+            schema=method.public_schema,
             options=options,
             server="active party",
             own=own,
@@ -73,8 +74,22 @@ class SplitRun(LocalRun):
         )
         method.take_labels(labels, self.parties[own], tuple(frames), sample_weight)
 
+    def plan(self, n_training: int) -> None:
+        """Have the method plan its noise, for the active party's own columns as well."""
+        self.method.agree(self.agreed.counts, n_training, self.holder)
+
+    def ledger(self, classifier: Any) -> PrivacyLedger | None:
+        """Return what one classifier's training released."""
+        if self.method.plan is not None:
+            return self.method.plan.ledger
+        privacy: RandomizedResponse | None = classifier.label_privacy
+        return None if privacy is None else privacy.ledger()
+
     def _check_matched(self, n_matched: int) -> None:
-        """Check the rows to train on, and book the labels that are going to be randomised."""
+        """Check the rows to train on, and book what is going to be released."""
+        if self.method.is_private:
+            super()._check_matched(n_matched)
+            return
         self._check_rows(n_matched)
         account = self.options.account
         if not isinstance(account, PrivacyAccount):
@@ -103,14 +118,9 @@ class SplitRun(LocalRun):
         used: npt.NDArray[np.int64] = rows[replica].cpu().numpy()
         return used
 
-    def features(self, replica: int) -> dict[str, Tensor]:
-        """Return parties' outputs for a classifier's records, (1, record, feature) each."""
-        used, outputs = self.used(replica), self.algorithm.outputs
-        return {name: found[replica : replica + 1, used].cpu() for name, found in outputs.items()}
-
     def evidence(self, replica: int) -> dict[str, Evidence]:
         """Return what each passive party could have kept of the training of one classifier."""
-        active, used, features = self.algorithm.active, self.used(replica), self.features(replica)
+        active, used = self.algorithm.active, self.used(replica)
         evidence = {}
         for name, record in active.records.items():
             party: Any = self.parties[name].party
@@ -120,7 +130,7 @@ class SplitRun(LocalRun):
                 labels=active.truth.cpu().numpy()[used],
                 n_classes=active.target.n_classes,
                 encoded=party.records.cpu().numpy()[used],
-                features=features[name][0].numpy(),
+                features=self.algorithm.outputs[name][replica, used].cpu().numpy(),
                 random_features=untrained.cpu().numpy()[used],
                 mean_gradients=record.mean("gradients", replica)[used],
                 residuals=record.mean("residuals", replica)[used],

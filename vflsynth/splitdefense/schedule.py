@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.protocol import HeldOutSchedule
+from vflsynth.protocol import HeldOutSchedule, PoissonSchedule, Schedule
 
 
 class HoldingOut(HeldOutSchedule):
@@ -45,3 +45,10 @@ class HoldingOut(HeldOutSchedule):
     def rows(self, step: int) -> Tensor:
         """Choose the record positions of a batch, int64, shape (replica, batch)."""
         return self.order.gather(1, super().rows(step))
+
+
+def n_records(schedule: Schedule, step: int) -> int:
+    """Count the rows of a batch that are records: a Poisson sample is filled up with others."""
+    if isinstance(schedule, PoissonSchedule):
+        return int(schedule.n_real(step)[0])
+    return schedule.batch_size

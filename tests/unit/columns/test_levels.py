@@ -111,6 +111,9 @@ def test_a_value_of_few_records_is_not_kept() -> None:
     decoded = transformer.inverse_transform(transformer.transform(values))
     assert "99999" not in set(decoded)
     assert "00399x" not in json.dumps(transformer.to_dict())
+    assert set(decoded) <= set(column())
+    pooled = CategoricalTransformer(rare="pool").fit(values)
+    decoded = pooled.inverse_transform(pooled.transform(values))
     assert (decoded == "other").sum() == 5
 
 
@@ -160,3 +163,44 @@ def test_a_damaged_file_is_refused(change: dict[str, list[int]]) -> None:
     content["state"] |= change
     with pytest.raises(ArtefactError):
         CategoricalTransformer.from_dict(content)
+
+
+FORGOTTEN = pd.Series(["a"] * 60 + ["b"] * 30 + [f"c{i}" for i in range(200)], name="x")
+
+
+def test_forgotten_text_is_redrawn_by_how_frequent_other_values_are() -> None:
+    transformer = CategoricalTransformer(rare_records=5).fit(FORGOTTEN)
+    decoded = transformer.inverse_transform(transformer.transform(FORGOTTEN))
+    assert (decoded[:90] == FORGOTTEN[:90]).all()
+    # Two thirds of 200: three standard deviations are 20.
+    assert abs((decoded[90:] == "a").sum() - 133) < 20
+    assert set(decoded) == {"a", "b"}
+
+
+def test_what_a_forgotten_value_becomes_depends_on_nothing_but_itself() -> None:
+    transformer = CategoricalTransformer(rare_records=5).fit(FORGOTTEN)
+    whole = transformer.transform(FORGOTTEN)
+    again = CategoricalTransformer.from_dict(json.loads(json.dumps(transformer.to_dict())))
+    for start in range(90, 290, 50):
+        part = FORGOTTEN.iloc[start : start + 50]
+        assert np.array_equal(again.transform(part), whole[start : start + 50])
+
+
+def test_forgotten_text_is_the_most_frequent_value_if_it_is_to_be_nearest() -> None:
+    transformer = CategoricalTransformer(rare_records=5, rare="nearest").fit(FORGOTTEN[::-1])
+    decoded = transformer.inverse_transform(transformer.transform(FORGOTTEN))
+    assert set(decoded[90:]) == {"a"}
+
+
+def test_forgotten_numbers_are_the_nearest_in_any_case() -> None:
+    column = pd.Series([10] * 9 + [20] * 9 + [12, 19], name="x")
+    for rare in ("redraw", "nearest", "pool"):
+        transformer = CategoricalTransformer(rare_records=5, rare=rare).fit(column)
+        decoded = transformer.inverse_transform(transformer.transform(column))
+        assert decoded.tolist()[-2:] == [10, 20]
+
+
+def test_text_of_which_nothing_is_left_is_other() -> None:
+    column = pd.Series([f"c{i}" for i in range(9)], name="x")
+    transformer = CategoricalTransformer(rare_records=5).fit(column)
+    assert set(transformer.inverse_transform(transformer.transform(column))) == {"other"}

@@ -60,7 +60,6 @@ def test_trend_of_numbers_and_of_labels(pair):
 
 
 def test_sdmetrics_agrees(pair):
-    pytest.importorskip("sdmetrics", reason="the extra 'sdmetrics' is not installed")
     theirs = sdmetrics_quality(*pair).parts.groupby("property")["value"].mean()
     assert float(shape(*pair)) == pytest.approx(theirs["Column Shapes"], abs=2e-3)
 

@@ -76,6 +76,8 @@ class Batch:
     draws : Draws
     weights : Tensor, shape (replica, batch), optional
         What each record counts, 1 on average. Default: all the same.
+    n_records : int, optional
+        Rows that are records, where further ones fill a Poisson sample up. Default: all.
     """
 
     features: dict[str, Tensor]
@@ -83,6 +85,7 @@ class Batch:
     present: dict[str, Tensor]
     draws: Draws
     weights: Tensor | None = None
+    n_records: int | None = None
 
     def contributions(self, parties: Sequence[str]) -> list[Tensor]:
         """Features with those of dropped-out parties set to zero."""
@@ -206,23 +209,33 @@ def cross_entropy(
 
     Parameters
     ----------
-    logits : Tensor, shape (replica, batch, output)
-        One output is the logit of class 1 of two.
-    labels : Tensor of int64, shape (replica, batch)
+    logits, labels
+        See `record_losses`.
     channel : LabelChannel, optional
         Then the logits are those of the true classes, and `labels` what the channel made of these:
         the loss is minus the logarithm of what the channel makes of the probabilities.
     weights : Tensor, shape (replica, batch), optional
     """
-    if logits.shape[-1] == 1:
-        loss = F.binary_cross_entropy_with_logits(
-            logits.squeeze(-1), labels.to(logits.dtype), reduction="none"
-        )
-    else:
-        loss = F.cross_entropy(logits.mT, labels, reduction="none")
+    loss = record_losses(logits, labels)
     if channel is not None:
         loss = -channel.log_probability(-loss)
     return weighted_mean(loss, weights)
+
+
+def record_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of every record, shape (replica, batch).
+
+    Parameters
+    ----------
+    logits : Tensor, shape (replica, batch, output)
+        One output is the logit of class 1 of two.
+    labels : Tensor of int64, shape (replica, batch)
+    """
+    if logits.shape[-1] > 1:
+        return F.cross_entropy(logits.mT, labels, reduction="none")
+    return F.binary_cross_entropy_with_logits(
+        logits.squeeze(-1), labels.to(logits.dtype), reduction="none"
+    )
 
 
 def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:

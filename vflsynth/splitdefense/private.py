@@ -1,0 +1,116 @@
+"""DP-SGD of a split network: every owner clips and perturbs its own part of a record's gradient.
+
+The gradient of one record's loss has a part per owner: each party's bottom model has one, the top
+model another. The part of a bottom model follows from the gradient at its output, which the active
+party sends, and from the party's own records. Every owner cuts its part to C, so that the whole is
+at most ``C sqrt(owners)`` long, and every coordinate of every owner gets noise in proportion to
+that (`vflsynth.privacy.dpsgd.joint_sensitivity`): one Gaussian mechanism, whose parts are added by
+those who own them. Nobody needs the norm of another's part.
+
+What an owner computes of a record depends on that record, on the released weights, and on nothing
+else in the batch. Whatever would break this is refused (`SplitMethod.reason_against`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflsynth.mechanisms import DPSGDPlan
+from vflsynth.networks.adam import FlatAdam
+from vflsynth.privacy.opacus import ExactDPOptimizer, PerRecordModule
+from vflsynth.splitdefense.networks import Perceptron
+from vflsynth.splitdefense.objectives import Batch, Surroundings
+from vflsynth.splitdefense.objectives.base import record_losses
+from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropyTask
+
+
+class PrivateDescent:
+    """Takes the steps of one owner's network along clipped and noisy gradients.
+
+    Parameters
+    ----------
+    network : Perceptron
+        Of one replica.
+    optimizer : FlatAdam
+        Of the network.
+    plan : DPSGDPlan
+    noise : torch.Generator, optional
+        For tests only; see `vflsynth.privacy.noise`.
+    """
+
+    def __init__(
+        self,
+        network: Perceptron,
+        optimizer: FlatAdam,
+        plan: DPSGDPlan,
+        noise: torch.Generator | None = None,
+    ) -> None:
+        assert plan.length is not None, "it trains step by step"
+        self.module = PerRecordModule(network, batch_first=False, loss_reduction="sum")
+        self.parameters = optimizer.parameters
+        self.optimizer = ExactDPOptimizer(
+            _TorchOptimizer(optimizer),
+            noise_multiplier=plan.noise_multiplier * plan.sensitivity / plan.max_grad_norm,
+            max_grad_norm=plan.max_grad_norm,
+            expected_batch_size=plan.length.batch_size,
+            steps=plan.steps,
+            noise=noise,
+        )
+
+    def step(self, n_records: int) -> None:
+        """Take a step, after a backward pass through `module`.
+
+        Parameters
+        ----------
+        n_records : int
+            Rows of the batch that are records; those beyond them count for nothing.
+        """
+        for parameter in self.parameters:
+            found: Any = parameter
+            found.grad_sample = found.grad_sample[:n_records]
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class PrivateCrossEntropy(CrossEntropyTask):
+    """Cross-entropy of a top model that is trained by `PrivateDescent`; reports no loss.
+
+    Parameters
+    ----------
+    around : Surroundings
+    plan : DPSGDPlan
+    noise : torch.Generator, optional
+        For tests only.
+    """
+
+    def __init__(
+        self, around: Surroundings, plan: DPSGDPlan, noise: torch.Generator | None = None
+    ) -> None:
+        super().__init__(around)
+        self.descent = PrivateDescent(*self.networks["top"], plan, noise)
+
+    def gradients(self, batch: Batch) -> dict[str, Tensor]:
+        """Take one noisy step; return the gradients of every record's own loss at its features."""
+        fused = self.around.settings.fuse(batch.contributions(self.around.parties))
+        losses = record_losses(self.descent.module(fused), batch.labels)
+        found = torch.autograd.grad(losses.sum(), list(batch.features.values()))
+        assert batch.n_records is not None, "batches are Poisson samples"
+        self.descent.step(batch.n_records)
+        return dict(zip(batch.features, found))
+
+
+class _TorchOptimizer(torch.optim.Optimizer):
+    """`FlatAdam` as Opacus wants optimisers to be."""
+
+    def __init__(self, flat: FlatAdam) -> None:
+        super().__init__(flat.parameters, {})
+        self._flat = flat
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update the parameters from their gradients."""
+        gradients = [parameter.grad for parameter in self._flat.parameters]
+        self._flat.set_gradient([gradient for gradient in gradients if gradient is not None])
+        self._flat.step()
