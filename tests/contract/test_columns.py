@@ -436,7 +436,7 @@ generated = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(
     column=generated,
     scaling=st.sampled_from(SCALINGS),

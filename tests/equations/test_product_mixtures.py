@@ -529,6 +529,7 @@ def known_cells(sizes=SIZES):
     return known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_groups_whose_relations_are_noise_are_independent_in_the_fit(seed):
     """Those of a group's own columns stay: 1 and 2 are related, and 0 is of another party."""
@@ -570,6 +571,7 @@ def test_a_mean_of_mixtures_has_the_mean_of_their_tables():
     torch.testing.assert_close(tables_of(both), (tables_of(one) + tables_of(other)) / 2.0)
 
 
+@pytest.mark.slow
 def test_what_three_columns_have_together_depends_less_on_several_starts_than_on_one():
     """Products of two columns do not say it: where a search ends depends on its start."""
     truth, known = mixture(), known_cells()
@@ -604,6 +606,7 @@ def test_noise_alone_is_not_learned():
     assert learned(tables_of(truth) + noise, truth, known * std**2) < 0.4 * all_of_it
 
 
+@pytest.mark.slow
 def test_which_records_were_drawn_is_not_learned():
     """Noise of the release may be small, and what it is added to be chance."""
     truth, known, std = mixture(1), known_cells(), 0.05
@@ -664,6 +667,7 @@ def test_where_noise_is_little_numbers_have_the_states_that_there_are_bytes_for(
     assert tags + rest < crossed["MaskedStates", "b"] < tags + rest + 2_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_labels", "kept"), [(16, True), (8, False)])
 def test_rare_labels_have_relations_of_their_own(n_labels, kept):
     rng = np.random.default_rng(3)

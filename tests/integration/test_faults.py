@@ -18,7 +18,7 @@ from vflsynth.federation.reports import KILLED
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_connections_that_are_reset_end_no_run(running):
     """And the models are those of a run in one process, byte for byte."""
     job = running.job("resets", epochs=35)
@@ -43,7 +43,7 @@ def killed(running, name):
     return {node: running.outcome(node, name) for node in running.sites}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_a_killed_process_is_named_in_every_report(running):
     running.job_id = running.submit(running.job("process-killed", epochs=100_000))
     running.wait_for(trains(running, "process-killed"), 120)
@@ -56,7 +56,6 @@ def test_a_killed_process_is_named_in_every_report(running):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_process_that_is_killed_before_anything_ran_is_named_in_the_servers_log(running):
     """FLARE then kills the server's own process of the job, whose report has no outcome."""
     running.job_id = running.submit(running.job("early", epochs=100_000))
@@ -67,7 +66,7 @@ def test_a_process_that_is_killed_before_anything_ran_is_named_in_the_servers_lo
     assert "finished" not in outcomes.values()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_a_job_that_nobody_approved_is_refused_and_says_so_everywhere(running):
     site = replace(running.sites["party_2"], jobs="approved")
     local = running.federation.kits["party_2"] / "local" / "vflsynth.toml"
@@ -83,7 +82,6 @@ def test_a_job_that_nobody_approved_is_refused_and_says_so_everywhere(running):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_job_that_is_aborted_stops_everywhere(running):
     job = running.job("aborted", epochs=100_000)
     job_id = running.submit(job)
@@ -106,7 +104,6 @@ def job_file(job, path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_supervisor_brings_a_run_to_its_end_whoever_is_killed(running):
     """First a party's process of the job, then the server with all that it started."""
     job, federation = running.job("supervised", epochs=300), running.federation
@@ -142,7 +139,6 @@ def test_a_supervisor_brings_a_run_to_its_end_whoever_is_killed(running):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_party_that_hangs_joins_the_same_job_again(running):
     """FLARE does not notice; the run begins again by itself, from the last checkpoint."""
     job = running.job("hangs", epochs=150, restarts=1)
@@ -166,7 +162,6 @@ if "worker_process" in " ".join(sys.orig_argv):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_frame_of_two_gigabytes_takes_no_memory_at_the_server(running, tmp_path, monkeypatch):
     """From a party that knows no limits: it is refused by the size that it is said to have."""
     (tmp_path / "sitecustomize.py").write_text(HOSTILE)

@@ -35,7 +35,6 @@ pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "two-hospitals.md"
 
 
-@pytest.mark.timeout(600)
 def test_the_commands_of_the_tutorial(tmp_path, monkeypatch, capfd):
     """Twice in a row in one folder, and the model of a run in one process."""
     monkeypatch.chdir(tmp_path)
@@ -82,7 +81,6 @@ def of_another_class(folder):
     assert path.read_text() != text
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("change", [with_code, of_another_class])
 def test_foreign_code_is_refused(running, change):
     job = running.job(f"foreign-{change.__name__}", epochs=1)
@@ -168,7 +166,7 @@ def test_a_check_finds_the_server_and_what_would_fail(running):
         service.write_text(text)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_another_secret(running):
     """And the reason reaches every node."""
     site = running.sites["party_2"]
@@ -184,7 +182,7 @@ def test_another_secret(running):
         assert "different shared secrets" in running.outcome(node, job.name)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_a_party_that_is_killed(running):
     """Within the exchange timeout and ten seconds every other node says who, when, what next."""
     federation, job = running.federation, running.job("killed", epochs=100_000)
@@ -210,7 +208,6 @@ def test_a_party_that_is_killed(running):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_party_that_hangs(running):
     federation, job = running.federation, running.job("hung", epochs=100_000)
     job_id = running.submit(job)
@@ -228,7 +225,6 @@ def test_a_party_that_hangs(running):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(running):
     federation, job = running.federation, running.job("goes-on", epochs=200)
     job_id = running.submit(job)
@@ -247,7 +243,6 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(running):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_renewed_certificate_takes_a_run_on(running):
     """As docs/how-to/operate.md says: another key, the same authority, the same folder."""
     job, federation = running.job("renewed", epochs=60), running.federation
@@ -274,7 +269,6 @@ def test_a_renewed_certificate_takes_a_run_on(running):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_three_parties_and_600_steps_give_the_bytes_of_one_process(tmp_path):
     running = Running(tmp_path, n_parties=3)
     job = running.job("three", epochs=200)  # of three steps
@@ -285,7 +279,6 @@ def test_three_parties_and_600_steps_give_the_bytes_of_one_process(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("n_passive", [1, 2])
 def test_a_split_classifier_gives_the_bytes_of_one_process(tmp_path, n_passive):
     running = Running(tmp_path, n_passive + 1, "MarvellClassifier")
@@ -301,7 +294,6 @@ def test_a_split_classifier_gives_the_bytes_of_one_process(tmp_path, n_passive):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2400)
 def test_memory_does_not_grow_over_5000_steps(running):
     """FLARE keeps threads and notes of late replies for some time: first more, then no more."""
     job = running.job("long", epochs=1_700)  # of three steps
@@ -322,7 +314,6 @@ def test_memory_does_not_grow_over_5000_steps(running):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("kind", "mechanism", "options", "parameters"),
     [

@@ -109,6 +109,7 @@ def carts(party_frames, random_state):
     return pd.DataFrame(made, columns=[c for f in party_frames.values() for c in f.columns])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("publish", "least"), [(halves, 0.85), (carts, 0.7)])
 @pytest.mark.parametrize("target", [7, 20])
 def test_a_generator_that_copies_parts_of_records_is_caught(numbers, publish, least, target):
@@ -154,6 +155,7 @@ def test_canaries_are_guessed_where_a_copy_makes_it_sure(bootstrap, numbers):
 # -- what leaks nothing is at chance ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_intervals_cover_chance_for_a_release_without_the_record():
     """95 % intervals over 100 audits; each is right with at least 0.95, all with 0.90 of them."""
     rng = np.random.default_rng(1)
@@ -350,7 +352,9 @@ CLAIM = Claim(epsilon_of_gaussian(1.0, 1e-3), 1e-3)
 
 
 @pytest.mark.parametrize("module", STEPS, ids=lambda module: module.__name__)
-@pytest.mark.parametrize("bug", [planted.no_noise, planted.one_scalar])
+@pytest.mark.parametrize(
+    "bug", [planted.no_noise, pytest.param(planted.one_scalar, marks=pytest.mark.slow)]
+)
 @pytest.mark.usefixtures("few_trees")
 def test_planted_bugs_in_dp_training_contradict_the_claim(monkeypatch, module, bug):
     bug(monkeypatch)
@@ -360,6 +364,7 @@ def test_planted_bugs_in_dp_training_contradict_the_claim(monkeypatch, module, b
     assert "contradicts" in " ".join(audit.conclusion(audit.targets[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", STEPS, ids=lambda module: module.__name__)
 @pytest.mark.usefixtures("few_trees")
 def test_correct_dp_training_does_not_contradict_the_claim(module):

@@ -108,6 +108,7 @@ def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, c
     assert len(content["targets"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_forest")
 def test_what_options_say_is_audited_as_the_model_fitted_with_them(command, saved, capsys):
     rest = ["--target", "farthest", "--quiet", "--json"]

@@ -172,7 +172,7 @@ def test_who_would_send_a_frame_that_is_too_large_says_so(make_trial):
 
 
 def test_a_server_that_would_send_too_large_a_frame_says_so():
-    channel = RemoteChannel(["a"], "r", Limits(5, 5, max_bytes=1 << 10))
+    channel = RemoteChannel(["a"], "r", Limits(60, 60, max_bytes=1 << 10))
     hello = encode(Frame("r", 0, (Hello("a", "server", 0, {}),)))
     party = threading.Thread(target=channel.exchange, args=("a", hello))
     party.start()
@@ -182,7 +182,7 @@ def test_a_server_that_would_send_too_large_a_frame_says_so():
     with pytest.raises(PayloadRejectedError, match="a frame with KeysToReblind would have"):
         channel.gather(Hello, 1)
     channel.abort(RuntimeError())
-    party.join(5)
+    party.join()
 
 
 def test_the_transport_refuses_larger_frames_before_it_takes_memory(tmp_path):

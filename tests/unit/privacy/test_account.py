@@ -330,7 +330,7 @@ def test_of_two_processes_one_creates(tmp_path):
         for process in both:
             process.start()
         for process in both:
-            process.join(60)
+            process.join()
         assert sorted([results.get(), results.get()]) == ["created", "refused"]
 
 
@@ -446,7 +446,7 @@ def test_two_processes_at_once_never_overshoot_and_lose_nothing(account):
     for process in both:
         process.start()
     for process in both:
-        process.join(60)
+        process.join()
         assert process.exitcode == 0
     outcomes = []
     while not results.empty():
@@ -468,7 +468,7 @@ def test_what_a_killed_process_booked_stays_booked_and_the_account_is_free(accou
     context = multiprocessing.get_context("fork")
     process = context.Process(target=_die_before_the_release, args=(account.path, frames))
     process.start()
-    process.join(60)
+    process.join()
     assert process.exitcode == -signal.SIGKILL
     assert len(account.attempts) == 1
     assert account.epsilon() == pytest.approx(1.0)

@@ -67,6 +67,7 @@ def test_margin_and_private_labels_exclude_each_other(tables):
         classifier.fit(frames, y, on="id")
 
 
+@pytest.mark.slow
 def test_trials_see_only_the_records_that_are_trained_on(tables):
     frames, y = tables
     classifier = GAFMClassifier(active="bank", pseudo_label_margin="auto", epochs=2, random_state=0)

@@ -31,6 +31,8 @@ from vflsynth.protocol import HeldOutSchedule
 KEY = "record_id"
 FAST = {"hidden": 8, "n_features": 16, "device": "cpu", "verbose": 0, "random_state": 0}
 PROTOCOLS = ["bounded", "trained", "one_message"]
+BOUNDED_SOON = ["bounded", *(pytest.param(p, marks=pytest.mark.slow) for p in PROTOCOLS[1:])]
+"""The default's tests are quick, the others' wait for `make slow`."""
 
 pytestmark = pytest.mark.usefixtures("quick_contexts")
 
@@ -83,7 +85,7 @@ def assert_alike(one, other, **tolerance):
             torch.testing.assert_close(value, tensors[key], msg=f"{name} {key}", **tolerance)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BOUNDED_SOON)
 def test_a_replica_equals_the_same_model_trained_alone(frames, protocol):
     synth = make(protocol=protocol)
     together = synth.fit_replicas(frames, KEY, random_states=[5, 6])
@@ -414,6 +416,7 @@ def related():
     return {"one": one, "two": two}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_relations_survive_and_values_stay_possible(related, protocol, small_critics):
     synth = make(
@@ -561,6 +564,7 @@ def test_contexts_tell_what_relates_the_parties_and_not_the_rest(small_critics):
         assert max(told[1:]) < 0.05
 
 
+@pytest.mark.slow
 def test_whoever_receives_decides_what_contexts_tell(small_critics, monkeypatch):
     """Made-up features of 200 known records get a column of all others; the threat notes say so."""
     monkeypatch.setattr(autoregressive_server, "_BATCH_SIZE", 256)  # of which 26 are known
