@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm, rankdata
 
-from vflsynth.columns.scaling import SCALERS, NormalScores, Standardizer
+from vflsynth.columns.scaling import SCALERS, NormalScores, Ranks, Standardizer
 
 RNG = np.random.default_rng(0)
 SAMPLES = {
@@ -57,6 +57,27 @@ def test_normal_scores_stop_at_the_range() -> None:
     fitted = NormalScores.fit(np.arange(10.0))
     assert fitted.unscale(np.array([-np.inf, -50.0, 50.0, np.inf])).tolist() == [0, 0, 9, 9]
     assert fitted.scale(np.array([-1.0])) == fitted.scale(np.array([0.0]))
+
+
+def test_outermost_atoms_end_where_a_quarter_of_a_record_is_left() -> None:
+    ranks = Ranks.fit(np.repeat([1.0, 2.0, 5.0], [10, 60, 30]))
+    np.testing.assert_allclose(norm.cdf(ranks.lower), [0.0025, 0.1, 0.7])
+    np.testing.assert_allclose(norm.cdf(ranks.upper), [0.1, 0.7, 0.9975])
+
+
+def test_what_fewer_records_hold_than_the_least_is_no_atom_though_all_values_are_listed() -> None:
+    ordered = np.repeat([1.0, 2.0, 5.0], [50, 3, 47])
+    drawn = norm.ppf(np.linspace(0.001, 0.999, 999))
+    assert (Ranks.fit(ordered).unscale(drawn) == 2.0).sum() == 30
+    least = Ranks.fit(ordered, least=5)
+    assert not (least.unscale(drawn) == 2.0).any()
+    assert not least.has_atoms_only
+    assert (least.unscale(drawn) == 1.0).sum() == 500  # as many as hold it
+
+
+def test_what_is_in_the_middle_of_two_atoms_is_the_lower_one() -> None:
+    ranks = Ranks.fit(np.repeat([1.0, 2.0, 5.0], 30))
+    assert ranks.decoded(np.array([1.4, 1.5, 1.6, 3.5, 3.6])).tolist() == [1, 1, 2, 2, 5]
 
 
 @pytest.mark.parametrize("values", [(0.0, 0.0), (0.0, -1.0), (np.nan, 1.0), (0.0, np.inf)])
