@@ -321,9 +321,10 @@ def test_a_server_that_changes_what_it_relays_ends_the_run(changed):
         parties["a"].check(replace(challenge, **{changed: wrong}))
     with pytest.raises(ProtocolError, match="before it was told of its verifiers"):
         parties["a"].shares(np.zeros(parties["a"].n_shares, np.int64))
-    swapped = {name: getattr(challenge, name).flip(0) for name in ("seeds", "seals")}
-    with pytest.raises(ProtocolError, match="does not bear its seal"):
-        parties["a"].check(replace(challenge, **swapped))
+    for of in (0, 1):  # another verifier's, and another block's
+        swapped = {name: getattr(challenge, name).flip(of) for name in ("seeds", "seals")}
+        with pytest.raises(ProtocolError, match="does not bear its seal"):
+            parties["a"].check(replace(challenge, **swapped))
 
 
 def test_seeds_are_told_after_all_records_were_sent():
