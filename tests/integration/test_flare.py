@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.integration.processes import EXCHANGE, KEY, Running, same_bytes
+from tests.integration.processes import KEY, PATIENCE, Running, same_bytes
 from vflsynth import PartyModel, VFLGANSynthesizer
 from vflsynth._artefacts import read_tensors
 from vflsynth.cli import main
@@ -35,18 +35,19 @@ pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "two-hospitals.md"
 
 
-def test_the_commands_of_the_tutorial(tmp_path, monkeypatch, capfd):
-    """Twice in a row in one folder, and the model of a run in one process."""
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_commands_of_the_tutorial(tmp_path, monkeypatch, capfd, times):
+    """Also twice in a row in one folder, and the model of a run in one process."""
     monkeypatch.chdir(tmp_path)
     text = TUTORIAL.read_text(encoding="utf-8")
     for content in re.findall(r"```toml\n(.*?)```", text, re.S):
         (tmp_path / re.match(r"# (\S+)", content)[1]).write_text(content)
     commands = re.findall(r"^\$ vflsynth (.*)$", text, re.M)
     assert len(commands) == 5
-    for command in commands * 2:
-        exact = ["--seed", "0", "--timeout", "300"] if "simulate" in command else []
+    for command in commands * times:
+        exact = ["--seed", "0", "--timeout", "1800"] if "simulate" in command else []
         assert main([*shlex.split(command), *exact]) == 0, capfd.readouterr()
-    assert capfd.readouterr().out.count("server: finished") == 2
+    assert capfd.readouterr().out.count("server: finished") == times
     files = {"lab": "lab.csv", "clinic": "clinic.parquet"}
     frames = {name: read_table(Path("demo-output", file)) for name, file in files.items()}
     table = pd.read_parquet("synthetic.parquet")
@@ -85,7 +86,7 @@ def of_another_class(folder):
 def test_foreign_code_is_refused(running, change):
     job = running.job(f"foreign-{change.__name__}", epochs=1)
     job_id = running.submit(job, change)
-    status = running.administrator.wait(job_id, 120)
+    status = running.administrator.wait(job_id, PATIENCE)
     assert status != "FINISHED:COMPLETED"
     assert running.outcome("party_1", job.name) is None  # nothing of ours ran either
     said = "".join(p.read_text() for p in running.folder.rglob("log.txt"))
@@ -107,7 +108,7 @@ def test_who_has_no_certificate_of_this_federation_is_refused(
         context.load_cert_chain(foreign / "client.crt", foreign / "client.key")
     port = json.loads((kit / "fed_client.json").read_text())["servers"][0]["service"]["target"]
     with (
-        socket.create_connection(("localhost", int(port.split(":")[1])), 10) as plain,
+        socket.create_connection(("localhost", int(port.split(":")[1])), PATIENCE) as plain,
         pytest.raises(ssl.SSLError, match=alert),
         context.wrap_socket(plain, server_hostname="localhost") as secure,
     ):
@@ -121,7 +122,7 @@ def connected(running):
     context = ssl.create_default_context(cafile=kit / "rootCA.pem")
     context.load_cert_chain(kit / "client.crt", kit / "client.key")
     with (
-        socket.create_connection(("localhost", running.proxy.target), 10) as plain,
+        socket.create_connection(("localhost", running.proxy.target), PATIENCE) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as secure,
     ):
         yield secure
@@ -140,7 +141,7 @@ def test_a_message_that_is_announced_takes_no_memory(running):
 
 def test_who_connects_and_says_nothing_keeps_nobody_out(running):
     """FLARE alone finishes one handshake before it begins the next."""
-    with socket.create_connection(("localhost", running.proxy.target), 10), connected(running):
+    with socket.create_connection(("localhost", running.proxy.target)), connected(running):
         pass
 
 
@@ -174,7 +175,7 @@ def test_another_secret(running):
     replace(site, shared=bytes(32)).write(local)
     try:
         job = running.job("another-secret", epochs=1)
-        status = running.administrator.wait(running.submit(job), 120)
+        status = running.administrator.wait(running.submit(job), PATIENCE)
     finally:
         site.write(local)
     assert status != "FINISHED:COMPLETED"
@@ -184,23 +185,22 @@ def test_another_secret(running):
 
 @pytest.mark.slow
 def test_a_party_that_is_killed(running):
-    """Within the exchange timeout and ten seconds every other node says who, when, what next."""
+    """Every other node says who, when, what next."""
     federation, job = running.federation, running.job("killed", epochs=100_000)
     job_id = running.submit(job)
     checkpoints = running.folder / "party_1" / "killed" / "checkpoints"
-    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()), 120)
+    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()))
     federation.kill("party_2")
     died = time.monotonic()
     running.wait_for(
         lambda: all(running.outcome(node, "killed") for node in ("server", "party_1")),
-        EXCHANGE + 10,
     )
     print(f"the last node knew after {time.monotonic() - died:.1f} s")
     for node in ("server", "party_1"):
         outcome = running.outcome(node, "killed")
         assert re.search(r"party 'party_2', step \d+: no answer|party 'party_2'", outcome)
         assert "Next:" in outcome
-    assert running.administrator.wait(job_id, 60) != "FINISHED:COMPLETED"
+    assert running.administrator.wait(job_id, PATIENCE) != "FINISHED:COMPLETED"
     federation.start("party_2")
 
 
@@ -212,16 +212,15 @@ def test_a_party_that_hangs(running):
     federation, job = running.federation, running.job("hung", epochs=100_000)
     job_id = running.submit(job)
     checkpoints = running.folder / "party_1" / "hung" / "checkpoints"
-    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()), 200)
+    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()))
     federation.signal("party_2", signal.SIGSTOP)
     running.wait_for(
         lambda: all(running.outcome(node, "hung") for node in ("server", "party_1")),
-        EXCHANGE + 10,
     )
     federation.signal("party_2", signal.SIGCONT)
     assert "party 'party_2', step" in running.outcome("server", "hung")
-    running.wait_for(lambda: running.outcome("party_2", "hung"), 60)  # it wakes up, and is told
-    running.administrator.wait(job_id, 60)
+    running.wait_for(lambda: running.outcome("party_2", "hung"))  # it wakes up, and is told
+    running.administrator.wait(job_id, PATIENCE)
 
 
 @pytest.mark.slow
@@ -229,13 +228,13 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(running):
     federation, job = running.federation, running.job("goes-on", epochs=200)
     job_id = running.submit(job)
     checkpoints = running.folder / "party_1" / "goes-on" / "checkpoints"
-    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()), 200)
+    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()))
     federation.kill("party_2")
-    running.administrator.wait(job_id, 200)
+    running.administrator.wait(job_id, PATIENCE)
     assert "finished" not in (running.outcome(node, job.name) for node in running.sites)
     federation.start("party_2")
-    running.wait_for(lambda: len(running.administrator.clients()) == 2, 60)
-    status = running.administrator.wait(running.submit(job), 400)
+    running.wait_for(lambda: len(running.administrator.clients()) == 2)
+    status = running.administrator.wait(running.submit(job), PATIENCE)
     assert status == "FINISHED:COMPLETED"
     assert running.outcome("server", job.name, 2) == "finished"
     for name, half in running.in_process(job).parties_.items():
@@ -248,9 +247,9 @@ def test_a_renewed_certificate_takes_a_run_on(running):
     job, federation = running.job("renewed", epochs=60), running.federation
     before = running.submit(job)
     checkpoints = running.folder / "party_2" / job.name / "checkpoints"
-    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()), 200)
+    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()))
     federation.kill("party_2")
-    running.administrator.wait(before, 200)
+    running.administrator.wait(before, PATIENCE)
 
     old_kit, kit = federation.kits["party_2"], running.authority.issue("party_2", "renewed")
     kit = federation.kits["party_2"] = kit / "party_2"
@@ -260,9 +259,9 @@ def test_a_renewed_certificate_takes_a_run_on(running):
         same = (old_kit / "startup" / name).read_bytes() == (kit / "startup" / name).read_bytes()
         assert same == (name == "rootCA.pem")
     federation.start("party_2")
-    running.wait_for(lambda: len(running.administrator.clients()) == 2, 60)
+    running.wait_for(lambda: len(running.administrator.clients()) == 2)
     assert all(f.good for f in preflight(job, running.sites["party_2"], kit))
-    assert running.administrator.wait(running.submit(job), 400) == "FINISHED:COMPLETED"
+    assert running.administrator.wait(running.submit(job), PATIENCE) == "FINISHED:COMPLETED"
     assert running.outcome("party_2", job.name, 2) == "finished"
     for name, half in running.in_process(job).parties_.items():
         assert same_bytes(running.half(name, job), half)
@@ -273,7 +272,7 @@ def test_three_parties_and_600_steps_give_the_bytes_of_one_process(tmp_path):
     running = Running(tmp_path, n_parties=3)
     job = running.job("three", epochs=200)  # of three steps
     with running.open():
-        assert running.administrator.wait(running.submit(job), 600) == "FINISHED:COMPLETED"
+        assert running.administrator.wait(running.submit(job), PATIENCE) == "FINISHED:COMPLETED"
     for name, half in running.in_process(job).parties_.items():
         assert same_bytes(running.half(name, job), half)
 
@@ -284,7 +283,7 @@ def test_a_split_classifier_gives_the_bytes_of_one_process(tmp_path, n_passive):
     running = Running(tmp_path, n_passive + 1, "MarvellClassifier")
     job = running.job("split", epochs=200)
     with running.open():
-        assert running.administrator.wait(running.submit(job), 600) == "FINISHED:COMPLETED"
+        assert running.administrator.wait(running.submit(job), PATIENCE) == "FINISHED:COMPLETED"
     model = MarvellClassifier(**job.parameters, random_state=0, device="cpu")
     model.fit(running.frames, running.labels, KEY)
     for name, half in model.parties_.items():
@@ -305,10 +304,10 @@ def test_memory_does_not_grow_over_5000_steps(running):
 
     found = {}
     for reached in (200, 700, 1_200, 1_690):
-        running.wait_for(lambda least=reached: epoch() >= least, 600)
+        running.wait_for(lambda least=reached: epoch() >= least)
         found[reached] = {node: round(mib) for node, mib in running.memory().items()}
     print("MiB after epochs:", found)
-    assert running.administrator.wait(job_id, 60) == "FINISHED:COMPLETED"
+    assert running.administrator.wait(job_id, PATIENCE) == "FINISHED:COMPLETED"
     for node, mib in found[1_690].items():
         assert mib - found[700][node] < 40, found  # a thread per exchange took 200
 
@@ -340,7 +339,7 @@ def test_a_private_run(tmp_path, kind, mechanism, options, parameters):
     privacy = {"mechanism": mechanism, "epsilon": 2.0, "delta": 1e-3} | options
     job = running.job("private", privacy=privacy, **parameters)
     with running.open():
-        assert running.administrator.wait(running.submit(job), 300) == "FINISHED:COMPLETED"
+        assert running.administrator.wait(running.submit(job), PATIENCE) == "FINISHED:COMPLETED"
     for node in ("server", "party_1", "party_2"):
         report = json.loads((tmp_path / node / "private" / "report-001.json").read_text())
         assert report["privacy"]["all runs of this folder"]["epsilon"] == pytest.approx(2.0)
