@@ -63,7 +63,7 @@ SYNTHESIZERS = {
     "autoregressive, trained contexts": AutoregressiveSynthesizer(**LIKELIHOOD, protocol="trained"),
     "autoregressive, one message": AutoregressiveSynthesizer(**LIKELIHOOD, protocol="one_message"),
     "autoregressive, DP-SGD": AutoregressiveSynthesizer(
-        **LIKELIHOOD, protocol="one_message", privacy=DPSGD(**NOISE, n_records=60)
+        **LIKELIHOOD | {"epochs": 1}, protocol="one_message", privacy=DPSGD(**NOISE, n_records=60)
     ),
     "DPLT": DPLTSynthesizer(privacy=LatentTree(**NOISE), n_latent_states=3),
     "mixture": MixtureSynthesizer(privacy=PairwiseTables(**NOISE), n_components=8),

@@ -173,14 +173,19 @@ class Watch:
 @pytest.mark.parametrize(
     "synthesizer",
     [
-        VFLGANSynthesizer(**_GAN),
-        VertiGANSynthesizer(**_GAN),
-        WGANGPSynthesizer(**_GAN),
-        AutoregressiveSynthesizer(hidden=4, patience=500),
-        AutoregressiveSynthesizer(hidden=4, patience=500, protocol="one_message"),
-        VFLGANSynthesizer(**_GAN, privacy=_DPSGD),
+        pytest.param(VFLGANSynthesizer(**_GAN), id="vflgan"),
+        pytest.param(VertiGANSynthesizer(**_GAN), id="vertigan", marks=pytest.mark.slow),
+        pytest.param(WGANGPSynthesizer(**_GAN), id="wgan-gp", marks=pytest.mark.slow),
+        pytest.param(AutoregressiveSynthesizer(hidden=4, patience=500), id="bounded"),
+        pytest.param(
+            AutoregressiveSynthesizer(hidden=4, patience=500, protocol="one_message"),
+            id="one message",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            VFLGANSynthesizer(**_GAN, privacy=_DPSGD), id="private", marks=pytest.mark.slow
+        ),
     ],
-    ids=["vflgan", "vertigan", "wgan-gp", "bounded", "one message", "private"],
 )
 def test_every_synthesizer_that_has_epochs_can_be_shortened(
     synthesizer, number_frames, quick_contexts

@@ -118,6 +118,7 @@ def test_a_record_chosen_twice_is_audited_once(number_frames, tiny):
     assert set(audit.targets[0].chosen_by) == {"farthest", "most_outlying", "named"}
 
 
+@pytest.mark.slow
 def test_the_papers_protocol_comes_on_top(small_frames, tiny):
     audit = audit_synthetic_data(
         tiny,

@@ -323,7 +323,7 @@ def _create_in_a_process(path, gate, results):
 
 def test_of_two_processes_one_creates(tmp_path):
     context = multiprocessing.get_context("fork")
-    for attempt in range(40):
+    for attempt in range(15):
         gate, results = context.Barrier(2), context.SimpleQueue()
         arguments = (tmp_path / f"{attempt}.json", gate, results)
         both = [context.Process(target=_create_in_a_process, args=arguments) for _ in range(2)]

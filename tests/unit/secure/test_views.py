@@ -383,31 +383,27 @@ def plant_no_dither(patch):
     labelled_without(patch, "dithers")
 
 
-def later(*values):
-    """One of a sort whose quick sibling stays in `make test`."""
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("role", "plant"),
     [
         (server_of_products, plant_no_mask),
-        later(server_of_products, plant_a_party_without_mask),
+        (server_of_products, plant_a_party_without_mask),
         (server_of_products, plant_one_mask_for_all_blocks),
-        later(server_of_products, plant_one_mask_for_all_parties),
+        (server_of_products, plant_one_mask_for_all_parties),
         (server_of_products, plant_no_turns),
-        later(server_of_products, plant_one_turn_for_all_blocks),
+        (server_of_products, plant_one_turn_for_all_blocks),
         (server_of_products, plant_no_pads),
-        later(server_of_products, plant_one_pad_for_all_blocks),
-        later(server_of_products, plant_one_pad_for_all_verifiers),
+        (server_of_products, plant_one_pad_for_all_blocks),
+        (server_of_products, plant_one_pad_for_all_verifiers),
         (server_of_products, plant_no_part_of_zero),
         (server_of_products, plant_bits_that_tell_how_often_shares_went_around),
         (server_of_rotations, plant_no_points_masked),
-        later(server_of_rotations, plant_second_points_not_masked),
+        (server_of_rotations, plant_second_points_not_masked),
         (server_of_rotations, plant_no_dither),
-        later(server_of_rotations, plant_one_dither_for_all_blocks),
-        later(server_of_rotations, plant_one_mask_of_points_for_all_blocks),
-        later(server_of_rotations, plant_no_part_of_zero),
+        (server_of_rotations, plant_one_dither_for_all_blocks),
+        (server_of_rotations, plant_one_mask_of_points_for_all_blocks),
+        (server_of_rotations, plant_no_part_of_zero),
         (server_of_rotations, plant_bits_that_tell_how_often_shares_went_around),
     ],
 )
