@@ -667,8 +667,8 @@ def test_where_noise_is_little_numbers_have_the_states_that_there_are_bytes_for(
     assert tags + rest < crossed["MaskedStates", "b"] < tags + rest + 2_000
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("n_labels", "kept"), [(16, True), (8, False)])
+@pytest.mark.slow
 def test_rare_labels_have_relations_of_their_own(n_labels, kept):
     rng = np.random.default_rng(3)
     names = [f"l{i:02}" for i in range(12)]
