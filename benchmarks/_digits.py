@@ -30,14 +30,13 @@ from benchmarks import _results
 from benchmarks._data import load_mnist_halves
 from benchmarks._runs import known
 from vflsynth._moments import frechet_distance_of_moments
-from vflsynth.columns import TableTransformer
+from vflsynth.columns import Standardizer, TableTransformer
 from vflsynth.columns.axes import IntegerAxis
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.numeric import IntegerTransformer
-from vflsynth.columns.scaling import Standardizer
 from vflsynth.exceptions import NoPrivacyWarning
+from vflsynth.methods.gan.estimator import GANSynthesizer
 from vflsynth.run.callbacks import EpochState
-from vflsynth.synthesizers import GANSynthesizer
 
 Images = npt.NDArray[np.uint8]
 
@@ -54,15 +53,14 @@ class PixelColumn(IntegerTransformer):
     def _fit(self, column: pd.Series[Any]) -> None:
         super()._fit(column)
         self.axis_ = IntegerAxis(0, 255, 1, unsigned=False)
-        self.scaler_ = Standardizer(127.5, 127.5)
+        self.encoder_ = Standardizer().fit(np.array([0.0, 255.0]))
+        self.encoder_.mean_ = self.encoder_.std_ = 127.5
 
 
 class PixelTransformer(TableTransformer):
     """A table of pixels."""
 
-    def _transformer(
-        self, kind: str, overrides: Mapping[str, Any] | None = None
-    ) -> ColumnTransformer:
+    def _transformer(self, kind: str, label: Any = None) -> ColumnTransformer:
         return PixelColumn(spike_share=None)
 
 

@@ -47,6 +47,7 @@ from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.schema import Bounds
 from vflsynth.exceptions import NoPrivacyWarning
 from vflsynth.mechanisms import Mechanism
+from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.privacy import (
     GaussianRelease,
     NeighbouringRelation,
@@ -56,7 +57,6 @@ from vflsynth.privacy import (
 )
 from vflsynth.privacy.histograms import histogram_sensitivity, release_divided_histograms
 from vflsynth.registry import find
-from vflsynth.synthesizers.base import BaseSynthesizer
 
 # Found on red wine at epsilon 10 without counting that search as spent: somewhat favourable there.
 DPSGD_OPTIONS: dict[str, Any] = {"max_grad_norm": 2.0, "preprocessing_share": 0.15}

@@ -24,7 +24,7 @@ from vflsynth import (
     preset,
 )
 from vflsynth.evaluation import association_errors, frechet_distance, utility
-from vflsynth.synthesizers import GANSynthesizer
+from vflsynth.methods.gan.estimator import GANSynthesizer
 
 SYNTHESIZERS: dict[str, type[GANSynthesizer]] = {
     "wgan-gp": WGANGPSynthesizer,

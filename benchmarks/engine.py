@@ -38,8 +38,8 @@ from vflsynth.federation.kit import write_job
 from vflsynth.federation.psi import POINT, KeyBlinder, common_positions, n_copies
 from vflsynth.federation.simulate import Federation
 from vflsynth.federation.wire import Frame, decode, encode
+from vflsynth.methods.vflgan.messages import DiscriminatorFeatures, DiscriminatorGradients
 from vflsynth.protocol import SERVER, LocalChannel, Message, Participant, answers, takes
-from vflsynth.protocol.messages import DiscriminatorFeatures, DiscriminatorGradients
 
 ONE_WAY = 0.01
 """Seconds that the proxy keeps every byte."""

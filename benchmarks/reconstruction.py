@@ -46,10 +46,10 @@ from benchmarks import _commands, _results
 from benchmarks.ladder import split
 from vflsynth import AutoregressiveSynthesizer, VFLGANSynthesizer
 from vflsynth._random import RandomStreams
-from vflsynth.methods.autoregressive_party import AutoregressiveParty
-from vflsynth.networks.contexts import FixedFeatures, into_ball
-from vflsynth.networks.layout import Layout
-from vflsynth.protocol.messages import BatchContexts, RecordFeatures
+from vflsynth.methods.autoregressive.contexts import FixedFeatures, into_ball
+from vflsynth.methods.autoregressive.layout import Layout
+from vflsynth.methods.autoregressive.messages import BatchContexts, RecordFeatures
+from vflsynth.methods.autoregressive.party import AutoregressiveParty
 
 N_RECORDS, N_TESTED, N_SYNTHETIC = 6_000, 2_000, 10_000
 KNOWN = (0, 40, 400)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from benchmarks import _commands, _results
-from vflsynth.privacy.mean_embedding import random_features
+from vflsynth.methods.mean_embedding.embedding import random_features
 from vflsynth.privacy.secure_sums import FeatureSum, unit_arithmetic, unit_grid
 from vflsynth.secure import (
     Codebook,

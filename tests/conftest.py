@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from vflsynth.datasets import make_party_frames
-from vflsynth.mechanisms import gs_wgan
-from vflsynth.methods import autoregressive_server, mean_embedding
-from vflsynth.models import party_model, samplers
-from vflsynth.networks import conditional
-from vflsynth.networks.column_codes import Detail
+from vflsynth.methods.autoregressive import conditional
+from vflsynth.methods.autoregressive import server as autoregressive_server
+from vflsynth.methods.gan import sampler as generator_sampler
+from vflsynth.methods.mean_embedding import method as mean_embedding
+from vflsynth.methods.pairwise.column_codes import Detail
+from vflsynth.methods.wgan_gp import gs_wgan
+from vflsynth.models import party_model
 
 torch.set_num_threads(1)  # tests run in parallel processes, and the networks are small
 
@@ -51,7 +53,7 @@ def _repeatable() -> Iterator[None]:
     torch.set_rng_state(before)
 
 
-_SMALL = {(party_model, "SAMPLE_BLOCK"): 1024, (samplers, "_CALIBRATION_ROWS"): 2048}
+_SMALL = {(party_model, "SAMPLE_BLOCK"): 1024, (generator_sampler, "_CALIBRATION_ROWS"): 2048}
 _FULL = [(*place, getattr(*place)) for place in _SMALL]
 
 

@@ -14,8 +14,8 @@ from vflsynth.contract import Contract, contract_from_content, own_contract, rea
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.frames import infers_types
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
+from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.registry import Members
-from vflsynth.synthesizers import BaseSynthesizer
 
 METHODS = ("synthesizers", "classifiers", "regressors")
 """Groups of the registry whose members a job may name as its method."""
@@ -139,6 +139,9 @@ class Configuration:
         if content.get("column_kinds"):
             kinds = {label(column): kind for column, kind in content["column_kinds"].items()}
             synth.set_params(column_kinds=kinds)
+        encoding = getattr(synth, "transformer", None)
+        if encoding is not None and encoding.encoders:
+            encoding.set_params(encoders={label(c): e for c, e in encoding.encoders.items()})
         if content.get("contract"):
             synth.set_params(contract=self._contract(content["contract"], label))
         if any(public.values()):
@@ -304,7 +307,7 @@ def make_estimator(
     parameters : mapping of str to JSON or TOML values
         ``privacy`` is a table with ``mechanism`` and that mechanism's parameters, ``transformer``
         one with those of `TableTransformer`; other objects are tables with ``class``, the name of
-        a registered protection or other object, and its parameters.
+        a registered protection, encoder or other object, and its parameters.
     where : str
         What error messages begin with.
     refused : mapping of str to str, optional
@@ -334,14 +337,30 @@ def make_estimator(
                     f"{where}: kinds of transformer belongs into the site files of a job, and into "
                     "the table [column_kinds], or --kind, of a fit in one process"
                 )
-            values[name] = _made(TableTransformer, value, inside)
-        elif isinstance(value, Mapping) and "class" in value:
-            groups = ("protections", "parameters")
-            own = {key: item for key, item in value.items() if key != "class"}
-            values[name] = _made(_registered(value["class"], groups, inside), own, inside)
+            values[name] = make_transformer(value, inside)
         else:
-            values[name] = _plain(value)
+            values[name] = _object(value, ("protections", "parameters"), inside)
     return kind(**values)
+
+
+def make_transformer(content: Any, where: str) -> TableTransformer:
+    """Make the encoding of tables of its parameters; an encoder is a name or a table.
+
+    Raises
+    ------
+    ParameterError
+        If the name of a parameter or of an encoder is unknown.
+    """
+    given = dict(_table(content, where))
+    if "continuous" in given:
+        given["continuous"] = _object(given["continuous"], ("encoders",), f"{where}.continuous")
+    if given.get("encoders") is not None:
+        given["encoders"] = {
+            column: _object(encoder, ("encoders",), f"{where}.encoders.{column}")
+            for column, encoder in _table(given["encoders"], f"{where}.encoders").items()
+        }
+    made: TableTransformer = _made(TableTransformer, given, where)
+    return made
 
 
 def make_mechanism(
@@ -459,6 +478,14 @@ def _made(kind: type[Any], given: Mapping[str, Any], where: str) -> Any:
     for name in given:
         _check_known(name, inspect.signature(kind).parameters, f"{where}: {kind.__name__}")
     return kind(**{name: _plain(value) for name, value in given.items()})
+
+
+def _object(value: Any, groups: Collection[str], where: str) -> Any:
+    """Make an object of a table with ``class``; return other values as `_plain` does."""
+    if not isinstance(value, Mapping) or "class" not in value:
+        return _plain(value)
+    own = {key: item for key, item in value.items() if key != "class"}
+    return _made(_registered(value["class"], groups, where), own, where)
 
 
 def _check_known(name: str, known: Collection[str], where: str, having: str = "") -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import resolve_device
 from vflsynth.exceptions import ArtefactError
+from vflsynth.methods.synthesizer import KIND, BaseSynthesizer
 from vflsynth.models.party_model import PARTY_KIND, PartyModel
 from vflsynth.registry import named_in_file
 from vflsynth.splitdefense.estimator import BaseSplitEstimator
 from vflsynth.splitdefense.fitted import CLASSIFIER_KIND
 from vflsynth.splitdefense.model import BottomModel, TopModel
-from vflsynth.synthesizers.base import KIND, BaseSynthesizer
 
 Saved = BaseSynthesizer | PartyModel | BaseSplitEstimator | BottomModel | TopModel
 

@@ -18,7 +18,7 @@ from vflsynth import registry
 from vflsynth.columns.codec import scalar_from_json, scalar_to_json
 from vflsynth.exceptions import ArtefactError, ParameterError
 
-_GROUPS = ("mechanisms", "protections", "parameters")
+_GROUPS = ("mechanisms", "protections", "encoders", "parameters")
 """Groups of the registry whose members a parameter may hold."""
 
 _LISTS = (list, range, np.ndarray, pd.Index, pd.Series, ExtensionArray)

@@ -28,11 +28,13 @@ logger = logging.getLogger("vflsynth")
 C = TypeVar("C", bound=type)
 
 OWN_MODULES = {
-    "synthesizers": ("vflsynth.synthesizers",),
+    "synthesizers": ("vflsynth.methods",),
     "classifiers": ("vflsynth.splitdefense",),
     "regressors": ("vflsynth.splitdefense",),
     "column_kinds": ("vflsynth.columns",),
-    "mechanisms": ("vflsynth.mechanisms",),
+    "encoders": ("vflsynth.columns",),
+    "mechanisms": ("vflsynth.mechanisms", "vflsynth.methods"),
+    "samplers": ("vflsynth.methods",),
     "protections": ("vflsynth.splitdefense",),
     "metrics": ("vflsynth.evaluation",),
     "statistics": ("vflsynth.adversary",),
@@ -49,7 +51,9 @@ before it is asked for. "parameters" are other objects that a parameter may hold
 
 _SHORT_NAMES = {
     "column_kinds": "kind",
+    "encoders": "name",
     "mechanisms": "name",
+    "samplers": "kind",
     "metrics": "name",
     "statistics": "name",
     "adversaries": "name",

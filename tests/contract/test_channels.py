@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from vflsynth.exceptions import ProtocolError
-from vflsynth.protocol import LocalChannel, Transcript
-from vflsynth.protocol.messages import (
+from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,
     DiscriminatorGradients,
     GeneratorFeatures,
-    KeyList,
     Shape,
 )
+from vflsynth.protocol import LocalChannel, Transcript
+from vflsynth.protocol.messages import KeyList
 
 
 class Echo:

@@ -2,27 +2,24 @@
 
 import pytest
 
-from vflsynth.mechanisms import (
-    DPSGD,
+from vflsynth import (
     DPSGDGAN,
     GSWGAN,
-    FirstLayer,
-    LatentTree,
-    MeanEmbedding,
-    PairwiseTables,
-)
-from vflsynth.methods import autoregressive_server
-from vflsynth.privacy import PublicSchema
-from vflsynth.synthesizers import (
     AutoregressiveSynthesizer,
     DPLTSynthesizer,
     GaussianCopulaSynthesizer,
     IndependentSynthesizer,
+    LatentTree,
+    MeanEmbedding,
     MixtureSynthesizer,
+    PairwiseTables,
     VertiGANSynthesizer,
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
+from vflsynth.mechanisms import DPSGD, FirstLayer
+from vflsynth.methods.autoregressive import server as autoregressive_server
+from vflsynth.privacy import PublicSchema
 from vflsynth.testing import parametrize_with_checks, synthesizer_checks
 
 GAN = {

@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from vflsynth.columns import TableTransformer
-from vflsynth.methods import FromRecords
-from vflsynth.methods.settings import Settings
-from vflsynth.methods.vflgan import VFLGAN
-from vflsynth.methods.vflgan_party import Cut, VFLGANParty
-from vflsynth.methods.vflgan_server import VFLGANServer
+from vflsynth.learning import FromRecords
+from vflsynth.methods.gan.settings import Settings
+from vflsynth.methods.vflgan.messages import Shape
+from vflsynth.methods.vflgan.method import VFLGAN
+from vflsynth.methods.vflgan.party import Cut, VFLGANParty
+from vflsynth.methods.vflgan.server import VFLGANServer
 from vflsynth.protocol import LocalChannel, Schedule
-from vflsynth.protocol.messages import Shape
 from vflsynth.run import match_records
 
 BATCH = 8

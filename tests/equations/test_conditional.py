@@ -11,22 +11,21 @@ from scipy.special import log_softmax, ndtr, softmax
 from scipy.stats import norm
 
 from vflsynth._random import RandomStreams
-from vflsynth.columns import TableTransformer
-from vflsynth.columns.scaling import Ranks
-from vflsynth.networks.conditional import ConditionalNetwork
-from vflsynth.networks.contexts import (
+from vflsynth.columns import Ranks, TableTransformer
+from vflsynth.methods.autoregressive.conditional import ConditionalNetwork
+from vflsynth.methods.autoregressive.contexts import (
     FixedFeatures,
     bits_of_channel,
     into_ball,
     noise_for_bits,
 )
-from vflsynth.networks.layout import Layout
-from vflsynth.networks.mixtures import (
+from vflsynth.methods.autoregressive.layout import Layout
+from vflsynth.methods.autoregressive.mixtures import (
     N_COMPONENTS,
     mixture_log_density,
     mixture_parameters,
-    pick,
 )
+from vflsynth.models.known import pick
 
 STREAMS = RandomStreams([b"one", b"other"])
 
@@ -325,7 +324,7 @@ def test_noise_for_bits_undoes_the_bound(context_dim, bits):
 )
 def test_normal_scores_decode_to_the_column_s_distribution(values):
     ordered = np.sort(np.asarray(values, dtype=float))
-    ranks = Ranks.fit(ordered)
+    ranks = Ranks().fit(ordered)
     drawn = np.sort(ranks.unscale(np.random.default_rng(1).normal(size=50_000)))
     points = np.unique(ordered)
     shares = [np.searchsorted(own, points, side="right") / len(own) for own in (drawn, ordered)]
@@ -338,5 +337,5 @@ def test_normal_scores_decode_to_the_column_s_distribution(values):
 
 def test_repeated_values_are_the_only_ones_that_are_decoded():
     values = np.sort(np.random.default_rng(0).choice([10.0, 20.0, 35.0, 40.0, 95.0], 500))
-    drawn = Ranks.fit(values).unscale(np.random.default_rng(1).normal(size=5000, scale=3))
+    drawn = Ranks().fit(values).unscale(np.random.default_rng(1).normal(size=5000, scale=3))
     assert set(drawn) == set(values)

@@ -9,7 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from vflsynth.networks import MLP, Discriminator, LocalDiscriminator, SharedDiscriminator
+from vflsynth.methods.gan.discriminator import (
+    Discriminator,
+    LocalDiscriminator,
+    SharedDiscriminator,
+)
+from vflsynth.networks import MLP
 from vflsynth.networks.adam import FlatAdam
 
 BATCH = 6

@@ -7,9 +7,8 @@ from torch import nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
-from vflsynth.networks import Generator
+from vflsynth.methods.gan.generator import Generator, SpanActivation
 from vflsynth.networks.adam import FlatAdam
-from vflsynth.networks.generator import SpanActivation
 from vflsynth.networks.layers import BatchNorm
 
 BATCH = 16

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from vflsynth.mechanisms import GSWGAN, Asked, Discriminators
+from vflsynth import GSWGAN
+from vflsynth.mechanisms import Asked, Discriminators
 from vflsynth.privacy import (
     GaussianRelease,
     NeighbouringRelation,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vflsynth._random import RandomStreams
-from vflsynth.latent_tree import (
+from vflsynth.methods.latent_tree.model import (
     LatentClasses,
     conditional_shares,
     group_columns,
@@ -21,8 +21,8 @@ from vflsynth.latent_tree import (
     spanning_tree,
     top_down,
 )
-from vflsynth.methods.latent_tree_server import publish_tree
-from vflsynth.models.samplers import LatentTreeSampler
+from vflsynth.methods.latent_tree.sampler import LatentTreeSampler
+from vflsynth.methods.latent_tree.server import publish_tree
 from vflsynth.privacy.contingency import exact_tables
 
 

@@ -8,10 +8,11 @@ import torch
 from vflsynth._moments import frechet_distance_of_moments
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.methods.gan_server import GANServer, moments
-from vflsynth.methods.settings import Settings
+from vflsynth.learning.masked import moments
+from vflsynth.learning.messages import MaskedFake, MaskedReal
+from vflsynth.methods.gan.server import GANServer
+from vflsynth.methods.gan.settings import Settings
 from vflsynth.protocol import Schedule
-from vflsynth.protocol.messages import MaskedFake, MaskedReal
 from vflsynth.protocol.schedule import ROTATION_SIZE
 
 SIZES = [2, 3, ROTATION_SIZE, ROTATION_SIZE + 1, 5 * ROTATION_SIZE + 7]

@@ -10,15 +10,14 @@ import pandas as pd
 import pytest
 import torch
 
-from vflsynth import MixtureSynthesizer
+from vflsynth import MixtureSynthesizer, PairwiseTables
 from vflsynth.exceptions import ProtocolError
-from vflsynth.mechanisms import PairwiseTables
-from vflsynth.methods import pairwise as method
-from vflsynth.methods.pairwise_party import PairwiseParty
-from vflsynth.methods.pairwise_server import PairwiseServer
-from vflsynth.methods.products import ProductTerms
-from vflsynth.networks.column_codes import CODE_NORM, Detail, column_code
-from vflsynth.networks.product_mixtures import (
+from vflsynth.learning.products import ProductTerms
+from vflsynth.methods.pairwise import party
+from vflsynth.methods.pairwise.column_codes import CODE_NORM, Detail, column_code
+from vflsynth.methods.pairwise.messages import ColumnTables, StateCodes
+from vflsynth.methods.pairwise.party import PairwiseParty
+from vflsynth.methods.pairwise.product_mixtures import (
     Evidence,
     ProductMixture,
     StackedCodes,
@@ -27,7 +26,8 @@ from vflsynth.networks.product_mixtures import (
     surely_related,
     without_relations,
 )
-from vflsynth.networks.tilts import (
+from vflsynth.methods.pairwise.server import PairwiseServer
+from vflsynth.methods.pairwise.tilts import (
     CATEGORIES,
     GATED,
     ORDERED,
@@ -39,7 +39,6 @@ from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.histograms import product_sensitivity
 from vflsynth.privacy.secure_sums import unit_grid
-from vflsynth.protocol.messages import ColumnTables, StateCodes
 from vflsynth.secure import Arithmetic
 
 SIZES = (3, 4, 2)
@@ -654,17 +653,33 @@ def test_a_relation_goes_on_within_states():
     assert inside["x"].corr(inside["y"]) > 0.5 * real
 
 
-@pytest.mark.parametrize(("most", "n_states"), [(10_000_000, 32), (600 * 2 * 18, 16), (600, 8)])
+@pytest.mark.parametrize(("most", "n_states"), [(10_000_000, 32), (600 * 37, 16), (600, 8)])
 def test_where_noise_is_little_numbers_have_the_states_that_there_are_bytes_for(
     few_steps, monkeypatch, most, n_states
 ):
     """And codes of knots, not of labels, though there are no more states than labels have."""
-    monkeypatch.setattr(method, "_MOST_TAGS", most)
+    monkeypatch.setattr(party, "_MOST_TAGS", most)  # 37 halves: the number of records is noisy
     synth = model(epsilon=1e5).fit(frames(), transcript=True)
     crossed = synth.transcript_.set_index(["message", "sender"])["bytes"]
     tags = 8 * 600 * ((n_states + 1) + (2 + 1 + 1))  # by b, of a's numbers and of its labels
     rest = 600 * (4 * 4 + 2)  # masked numbers and places
     assert tags + rest < crossed["MaskedStates", "b"] < tags + rest + 2_000
+
+
+def test_one_record_more_changes_no_number_of_states(few_steps, monkeypatch):
+    """At the edge where the true number of records would give a column one state fewer."""
+    monkeypatch.setattr(party, "_MOST_TAGS", 600 * 2 * 18)
+    monkeypatch.setattr(party, "estimate_n_records", lambda counts: 600.0)  # what was published
+    sizes, codebook = {}, PairwiseServer.codebook
+
+    def seen(server, messages):
+        sizes[n] = {name: own.sizes.tolist() for name, own in messages.items()}
+        return codebook(server, messages)
+
+    monkeypatch.setattr(PairwiseServer, "codebook", seen)
+    for n in (600, 601):
+        model(epsilon=1e5).fit(frames(n))
+    assert sizes[600] == sizes[601]
 
 
 @pytest.mark.parametrize(("n_labels", "kept"), [(16, True), (8, False)])

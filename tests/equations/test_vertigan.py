@@ -8,15 +8,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from vflsynth.columns import TableTransformer
-from vflsynth.methods import FromRecords
-from vflsynth.methods.critics import Critic
-from vflsynth.methods.settings import Settings
-from vflsynth.methods.vertigan import VertiGAN
-from vflsynth.methods.vertigan_party import VertiGANParty
-from vflsynth.methods.vertigan_server import VertiGANServer
+from vflsynth.learning import FromRecords
+from vflsynth.methods.gan.critics import Critic
+from vflsynth.methods.gan.settings import Settings
+from vflsynth.methods.vertigan.messages import BackboneGradients
+from vflsynth.methods.vertigan.method import VertiGAN
+from vflsynth.methods.vertigan.party import VertiGANParty
+from vflsynth.methods.vertigan.server import VertiGANServer
 from vflsynth.networks.layers import BatchNorm
 from vflsynth.protocol import LocalChannel, Schedule
-from vflsynth.protocol.messages import BackboneGradients
 from vflsynth.run import match_records
 
 BATCH, STEPS, WEIGHT, RATE, BETAS, TAU = 8, 3, 10.0, 0.01, (0.5, 0.9), 0.7

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
+from vflsynth import MeanEmbedding, VertiGANSynthesizer, VFLGANSynthesizer
 from vflsynth.audit import Claim, RegularisedLogistic, audit_mechanism, audit_with_canaries
-from vflsynth.mechanisms import DPSGD, FirstLayer, MeanEmbedding
+from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.privacy import PublicSchema
 
 SCHEMA = PublicSchema(dtypes="given", bounds={"x": (-8.0, 8.0), "y": (-8.0, 8.0)})

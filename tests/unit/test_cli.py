@@ -276,7 +276,7 @@ def no_training(monkeypatch):
 
     monkeypatch.setattr("vflsynth.VFLGANSynthesizer.fit", fail)
     monkeypatch.setattr("vflsynth.cli.evaluate.report", fail)
-    monkeypatch.setattr("vflsynth.synthesizers.base.BaseSynthesizer.sample", fail)
+    monkeypatch.setattr("vflsynth.methods.synthesizer.BaseSynthesizer.sample", fail)
     for scheme in ("assd", "asif"):
         monkeypatch.setitem(_SCHEMES, scheme, fail)
 

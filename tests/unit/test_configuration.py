@@ -5,7 +5,8 @@ import datetime
 
 import pytest
 
-from vflsynth import DPLTSynthesizer, VFLGANSynthesizer
+from vflsynth import DPLTSynthesizer, LatentTree, MeanEmbedding, VFLGANSynthesizer
+from vflsynth.columns import Log, Standardizer
 from vflsynth.configuration import (
     Configuration,
     make_estimator,
@@ -14,7 +15,7 @@ from vflsynth.configuration import (
 )
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.job import Job
-from vflsynth.mechanisms import DPSGD, FirstLayer, LatentTree, MeanEmbedding
+from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.privacy import PublicSchema
 from vflsynth.splitdefense import Marvell
 
@@ -137,7 +138,7 @@ def test_objects_are_tables_that_name_their_class():
         ({"parameters": {"transformer": {"kinds": {}}}}, "the table [column_kinds], or --kind"),
         ({"parameters": {"transformer": {"scale": 1}}}, "TableTransformer has no 'scale'; there"),
         ({"column_kinds": {"age": "number"}},
-         "f.toml: column_kinds.age: there is no 'number' among the column kinds; there are cont"),
+         "f.toml: column_kinds.age: there is no 'number' among the column kinds; there are bool"),
         ({"privacy": {"epsilon": 3}}, "f.toml: privacy.epsilon is what a site agrees to spend"),
         ({"privacy": {"bound": {}}}, "f.toml: privacy: unknown 'bound'; there are bounds, categ"),
         ({"privacy": {"bounds": {"age": [0, 1]}}}, "have no effect with no privacy"),
@@ -151,6 +152,17 @@ def test_errors_name_the_place_and_what_there_is(content, says):
     with pytest.raises(ParameterError) as error:
         Configuration({"f.toml": content, "options": {}}).make()
     assert says in str(error.value)
+
+
+def test_encoders_are_names_or_tables_that_name_their_class():
+    income = {"class": "log", "linear": 100.0}
+    said = {"encoders": {"income": income, "age": "ranks"}, "continuous": {"class": "standard"}}
+    made = Configuration({"job": {"parameters": {"transformer": said}}}).make().transformer
+    assert made.encoders == {"income": Log(100.0), "age": "ranks"}
+    assert made.continuous == Standardizer()
+    said["encoders"]["income"] = {"class": "logs"}
+    with pytest.raises(ParameterError, match=r"transformer.encoders.income: there is no 'logs'"):
+        Configuration({"job": {"parameters": {"transformer": said}}}).make()
 
 
 def test_errors_name_the_part_that_says_it():

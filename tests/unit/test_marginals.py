@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vflsynth.columns import TableTransformer
-from vflsynth.marginals import Marginal, draw_marginals, fit_marginals, marginal_scores
+from vflsynth.methods.marginals.distributions import (
+    Marginal,
+    draw_marginals,
+    fit_marginals,
+    marginal_scores,
+)
 
 
 def _table(n: int, seed: int) -> pd.DataFrame:
@@ -85,7 +90,7 @@ def test_json_round_trip(fitted):
 def test_keeps_at_most_a_quarter_of_the_values(fitted):
     for marginal in fitted[3]:
         if marginal.quantiles is not None:
-            assert len(marginal.quantiles.knots) <= 2 + 2000 // 4
+            assert len(marginal.quantiles.knots_) <= 2 + 2000 // 4
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,14 @@ import pandas as pd
 import pytest
 
 from tests.unit.federation.trial import Trial
-from vflsynth import ColumnContract, Contract, IndependentSynthesizer, PartyContract
+from vflsynth import (
+    ColumnContract,
+    Contract,
+    DPLTSynthesizer,
+    IndependentSynthesizer,
+    LatentTree,
+    PartyContract,
+)
 from vflsynth.cli import main
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Determines, FixedCombinations, propose
@@ -16,9 +23,7 @@ from vflsynth.evaluation import evaluate, rule_violations
 from vflsynth.exceptions import VFLSynthError
 from vflsynth.federation.job import Job
 from vflsynth.frames import read_table
-from vflsynth.mechanisms import LatentTree
 from vflsynth.splitdefense import SplitNNClassifier
-from vflsynth.synthesizers import DPLTSynthesizer
 
 N = 60
 TEXT, NUMBER = "Zq7Secret", 918273645

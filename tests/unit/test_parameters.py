@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflsynth.columns import TableTransformer
+from vflsynth.columns import Log, Standardizer, TableTransformer
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.parameters import from_json, parameters_from_json, parameters_to_json, to_json
 from vflsynth.privacy import PublicSchema
@@ -75,6 +75,7 @@ def test_not_a_number_and_arrays():
     "value",
     [
         TableTransformer({7: "categorical", "x": "continuous"}, spike_share=None),
+        TableTransformer(encoders={7: Log(2.5), ("x", 1): "ranks"}, continuous=Standardizer()),
         PublicSchema({"age": (0, 120)}, {7: ("a", "b"), ("x", 1): [True, False]}),
         Chain([Isotropic(4.0), Chain((Marvell(),))]),
         GAFM(discriminator_hidden=[8]),
@@ -138,7 +139,7 @@ def test_what_cannot_be_saved_is_named_with_the_fix(protection, says):
     [
         {"object": "subprocess:Popen", "parameters": {"args": "ls"}},
         {"object": "Marvell", "parameters": {}},
-        {"object": "vflsynth.synthesizers.vflgan:VFLGANSynthesizer", "parameters": {}},
+        {"object": "vflsynth.methods.vflgan.estimator:VFLGANSynthesizer", "parameters": {}},
         {"object": "vflsynth.splitdefense.protections.marvell:Marvell", "parameters": {"x": 1}},
         {"part": "Marvell"},
         {"mapping": [[1]]},

@@ -6,11 +6,10 @@ import sys
 
 import pytest
 
-from vflsynth import registry
+from vflsynth import VFLGANSynthesizer, registry
 from vflsynth.exceptions import ParameterError
 from vflsynth.splitdefense import Isotropic, Marvell, Protection
 from vflsynth.splitdefense.protections.marvell import Marvell as TheSame
-from vflsynth.synthesizers import VFLGANSynthesizer
 
 
 @pytest.fixture(autouse=True)

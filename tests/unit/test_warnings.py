@@ -12,15 +12,18 @@ import pytest
 from vflsynth import (
     AutoregressiveSynthesizer,
     DPLTSynthesizer,
+    LatentTree,
+    MeanEmbedding,
     MixtureSynthesizer,
+    PairwiseTables,
     VertiGANSynthesizer,
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
 from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import NoPrivacyWarning, PublishingWarning
-from vflsynth.mechanisms import DPSGD, FirstLayer, LatentTree, MeanEmbedding, PairwiseTables
-from vflsynth.networks import product_mixtures
+from vflsynth.mechanisms import DPSGD, FirstLayer
+from vflsynth.methods.pairwise import product_mixtures
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

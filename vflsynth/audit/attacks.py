@@ -32,7 +32,7 @@ from vflsynth.adversary.encoding import Booleans, Encoding, Floats
 from vflsynth.adversary.intervals import Estimate, auc_interval
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
-from vflsynth.synthesizers import VertiGANSynthesizer
+from vflsynth.methods.vertigan.estimator import VertiGANSynthesizer
 
 Attack = Callable[..., Floats]
 

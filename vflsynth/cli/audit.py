@@ -34,7 +34,7 @@ from vflsynth.cli.tables import (
 from vflsynth.cli.targets import check_file, check_folder
 from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyNameError
 from vflsynth.frames import party_keys
-from vflsynth.synthesizers import BaseSynthesizer
+from vflsynth.methods.synthesizer import BaseSynthesizer
 
 logger = logging.getLogger("vflsynth")
 

@@ -20,9 +20,9 @@ from vflsynth.configuration import (
     schema_of_files,
 )
 from vflsynth.exceptions import ParameterError
+from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.presets import PRESETS, preset
 from vflsynth.registry import Members
-from vflsynth.synthesizers import BaseSynthesizer
 
 _OWN_OPTIONS = {
     "random_state": "--seed",

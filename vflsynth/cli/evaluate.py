@@ -21,8 +21,8 @@ from vflsynth.cli.models import open_model
 from vflsynth.cli.targets import check_file
 from vflsynth.evaluation import MetricResults, evaluate, report
 from vflsynth.exceptions import ParameterError
+from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.release import Dossier, release_gate
-from vflsynth.synthesizers import BaseSynthesizer
 
 logger = logging.getLogger("vflsynth")
 

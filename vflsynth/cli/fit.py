@@ -17,11 +17,10 @@ from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, read_party_fr
 from vflsynth.cli.targets import beside, check_apart, check_artefact, is_taken
 from vflsynth.configuration import Configuration
 from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth.methods.synthesizer import KIND, BaseSynthesizer
 from vflsynth.models.party_model import PARTY_KIND
 from vflsynth.run import EarlyStopping
 from vflsynth.run.checkpoints import KIND as CHECKPOINT
-from vflsynth.synthesizers import BaseSynthesizer
-from vflsynth.synthesizers.base import KIND
 
 logger = logging.getLogger("vflsynth")
 

@@ -24,8 +24,8 @@ from vflsynth.contract import Contract, read_contract
 from vflsynth.evaluation import RuleCost, RuleViolations, TableMetric
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import align_party_frames
+from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.release import promised_rules
-from vflsynth.synthesizers import BaseSynthesizer
 
 logger = logging.getLogger("vflsynth")
 

@@ -9,8 +9,8 @@ import textwrap
 from typing import Any
 
 from vflsynth.cli.console import say
+from vflsynth.methods.combinations import reason_against
 from vflsynth.registry import Members, full_name
-from vflsynth.synthesizers.combinations import reason_against
 
 SUMMARY = "list the synthesizers, classifiers and regressors that there are"
 DESCRIPTION = """\

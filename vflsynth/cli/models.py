@@ -8,8 +8,8 @@ from typing import Any
 from vflsynth.columns.wanted import Domain
 from vflsynth.exceptions import ArtefactError
 from vflsynth.loading import load
+from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.models import PartyModel
-from vflsynth.synthesizers.base import BaseSynthesizer
 
 
 def open_model(path: Path) -> BaseSynthesizer | PartyModel:

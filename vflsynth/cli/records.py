@@ -12,7 +12,7 @@ import pandas as pd
 
 from vflsynth.cli.console import say
 from vflsynth.frames import write_table
-from vflsynth.synthesizers import BaseSynthesizer
+from vflsynth.methods.synthesizer import BaseSynthesizer
 
 logger = logging.getLogger("vflsynth")
 

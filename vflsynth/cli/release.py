@@ -22,10 +22,10 @@ from vflsynth.cli.judged import (
 )
 from vflsynth.cli.models import open_model
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
+from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.parameters import parameters_to_json, to_json
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.release import Dossier, release_gate, write_release
-from vflsynth.synthesizers import BaseSynthesizer
 
 logger = logging.getLogger("vflsynth")
 

@@ -17,8 +17,8 @@ from vflsynth.cli.records import say_rule_cost, write, write_or_print
 from vflsynth.cli.targets import add_passed, check_file
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types
+from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.models import PartyModel, draw_with_files
-from vflsynth.synthesizers import BaseSynthesizer
 
 logger = logging.getLogger("vflsynth")
 

@@ -10,6 +10,11 @@ from vflsynth.columns.categorical import (
     CategoricalTransformer,
     OrderedTransformer,
 )
+from vflsynth.columns.encoders.base import Curve, Encoder
+from vflsynth.columns.encoders.log import Log
+from vflsynth.columns.encoders.quantile import NormalScores
+from vflsynth.columns.encoders.ranks import Ranks
+from vflsynth.columns.encoders.standard import Standardizer
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.kinds import (
     TRANSFORMERS,
@@ -25,7 +30,7 @@ from vflsynth.columns.numeric import (
 )
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.columns.schema import Bounds, Categories, PublicSchema
-from vflsynth.columns.table import TableTransformer, check_public
+from vflsynth.columns.table import TableTransformer, check_encoders, check_public
 from vflsynth.columns.wanted import Range
 
 __all__ = [
@@ -36,15 +41,22 @@ __all__ = [
     "Categories",
     "ColumnTransformer",
     "ContinuousTransformer",
+    "Curve",
     "DatetimeTransformer",
+    "Encoder",
     "IntegerTransformer",
+    "Log",
     "NoisyHistogram",
+    "NormalScores",
     "OrderedTransformer",
     "OutputSpan",
     "PublicSchema",
     "PublicTransformer",
     "Range",
+    "Ranks",
+    "Standardizer",
     "TableTransformer",
+    "check_encoders",
     "check_kinds",
     "check_public",
     "column_kind",

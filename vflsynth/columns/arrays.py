@@ -12,6 +12,28 @@ import pandas as pd
 from vflsynth.exceptions import ColumnKindError, InfiniteValueError
 
 Flags = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.intp]
+
+# Multiples of it, modulo 1, are spread more evenly than any others.
+_GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
+
+
+def even_points(numbers: npt.NDArray[Any]) -> Floats:
+    """Points of the unit interval for whole numbers, of which the first ones fill it evenly."""
+    return np.asarray((0.5 + numbers * _GOLDEN_RATIO) % 1.0)
+
+
+def nearest_places(rising: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Codes:
+    """Index of the nearest of rising numbers, the smaller of two, for every number wanted.
+
+    Exact for whole numbers of 64 bits, signed or not.
+    """
+    right = np.searchsorted(rising, wanted).clip(0, len(rising) - 1)
+    left = (right - 1).clip(0)
+    low, high = rising[left], rising[right]
+    nearer = (wanted <= low) | ((wanted < high) & (wanted - low <= high - wanted))
+    return np.where(nearer, left, right)
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:

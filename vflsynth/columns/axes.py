@@ -15,9 +15,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from vflsynth.columns.arrays import distances
-
-Floats = npt.NDArray[np.float64]
+from vflsynth.columns.arrays import Floats, distances
 
 _MOST_DECIMALS = 12
 _LARGEST_EXACT = 2.0**53
@@ -48,6 +46,10 @@ class Axis(Protocol):
     @property
     def grid(self) -> float | None:
         """Distance of neighbouring values in coordinates; None if values may lie anywhere."""
+
+    @property
+    def line(self) -> tuple[float, float]:
+        """The number whose coordinate is 0, and numbers per coordinate."""
 
     def error(self, coordinate_error: float) -> float:
         """Largest error of a decoded value, given the largest error of its coordinate."""
@@ -114,6 +116,11 @@ class FloatAxis:
     def grid(self) -> float | None:
         """Distance of neighbouring values in coordinates; None if values may lie anywhere."""
         return None if self.decimals is None else math.ldexp(10.0**-self.decimals, -self.exponent)
+
+    @property
+    def line(self) -> tuple[float, float]:
+        """The number whose coordinate is 0, and numbers per coordinate."""
+        return 0.0, math.ldexp(1.0, min(self.exponent, 1023))
 
     def error(self, coordinate_error: float) -> float:
         """Zero where rounding to the known decimals undoes the error."""
@@ -190,6 +197,11 @@ class IntegerAxis:
     def grid(self) -> float:
         """One step."""
         return 1.0
+
+    @property
+    def line(self) -> tuple[float, float]:
+        """The number whose coordinate is 0, and numbers per coordinate."""
+        return float(self.lower), float(max(self.step, 1))
 
     def error(self, coordinate_error: float) -> float:
         """Zero where rounding to the nearest step undoes the error."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
@@ -20,6 +20,7 @@ from vflsynth.columns.codec import (
     scalar_from_json,
     scalar_to_json,
 )
+from vflsynth.columns.ranges import NumberRanges, TimeRanges
 from vflsynth.columns.schema import PublicColumn
 from vflsynth.exceptions import (
     ArtefactError,
@@ -29,6 +30,7 @@ from vflsynth.exceptions import (
     PartyDataError,
     UnseenValueError,
 )
+from vflsynth.frames.typed import places_in_order
 
 Matrix = npt.NDArray[np.float32]
 
@@ -85,7 +87,9 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
     """One table column <-> float32 matrix columns, with an inverse that restores dtype and values.
 
     Subclasses write `_fit`, `encode_into`, `_decode`, `_spans`, `_state` and `_restore`; and
-    `public_column`, if columns of their kind can be encoded without looking at the records.
+    `public_column`, if columns of their kind can be encoded without looking at the records;
+    `recognises`, if columns can be of the kind without being declared so; and `is_labels` or
+    `ranges`, if what is public of a column can be discovered.
 
     Attributes
     ----------
@@ -108,6 +112,9 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
     kind: ClassVar[str]
     is_labels: ClassVar[bool] = False
     """Whether the values are labels, which can only be counted, rather than numbers."""
+
+    ranges: ClassVar[NumberRanges | TimeRanges | None] = None
+    """What public bounds mean for a column of this kind, and where they are looked for."""
 
     name_: Any
     dtype_: Any
@@ -143,6 +150,29 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         return self.kind
 
     @classmethod
+    def recognises(
+        cls,
+        dtype: Any,
+        *,
+        listed: PublicColumn | None = None,
+        values: pd.Series[Any] | None = None,
+        least: int = 0,
+    ) -> bool:
+        """Whether a column is of this kind that nobody declared; kinds are asked in their order.
+
+        Parameters
+        ----------
+        dtype : dtype
+        listed : Bounds or Categories, optional
+            What the public schema says.
+        values : Series, shape (record,), optional
+            Given only where kinds may look at the records.
+        least : int, default=0
+            Records without which a category is not published.
+        """
+        return False
+
+    @classmethod
     def public_column(
         cls, name: Hashable, dtype: Any, listed: PublicColumn | None
     ) -> PublicColumn | None:
@@ -159,7 +189,8 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         Returns
         -------
         Bounds, Categories or None
-            Ready for `cell_codes` and `PublicTransformer`; None if it has to be discovered.
+            Ready for `cell_codes` and `PublicTransformer`; None if it has to be discovered, which
+            needs `is_labels` or `ranges`.
 
         Raises
         ------
@@ -171,6 +202,11 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
             fix="declare it of another kind, or fit without privacy",
             column=name,
         )
+
+    @classmethod
+    def in_order(cls, name: Hashable, dtype: Any, values: Sequence[Any]) -> list[Any]:
+        """Sort distinct values, by themselves alone, never by the order of records."""
+        return [values[i] for i in places_in_order(values)]
 
     def transform(self, column: pd.Series[Any]) -> Matrix:
         """Encode a column as a matrix of shape (record, width_)."""
@@ -191,7 +227,8 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         return {
             "kind": self.kind,
             "parameters": {
-                name: scalar_to_json(value) for name, value in self._saved_parameters().items()
+                name: self._write_parameter(value)
+                for name, value in self._saved_parameters().items()
             },
             "name": scalar_to_json(self.name_),
             "dtype": dtype_to_json(self.dtype_),
@@ -210,7 +247,7 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         with artefact_errors(cls.__name__):
             if content["kind"] != cls.kind:
                 raise ValueError(f"kind is {content['kind']!r}, not {cls.kind!r}")
-            transformer = cls(**content["parameters"])
+            transformer = cls(**cls._read_parameters(content["parameters"]))
             transformer.name_ = scalar_from_json(content["name"])
             transformer.dtype_ = dtype_from_json(content["dtype"])
             transformer._restore(content["state"])
@@ -273,6 +310,9 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
     @abstractmethod
     def _decode(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]: ...
 
+    def spread(self, out: Matrix) -> None:
+        """Move equal scaled numbers of encoded records apart, if they then decode to the same."""
+
     def _decode_generated(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
         """Decode what a model made: perhaps only to values that are usual."""
         return self._decode(matrix)
@@ -283,6 +323,15 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
     def _saved_parameters(self) -> dict[str, Any]:
         """Return the parameters that are saved besides what was learned."""
         return dict(self.get_params(deep=False))
+
+    def _write_parameter(self, value: Any) -> Any:
+        """Return a parameter as JSON has it."""
+        return scalar_to_json(value)
+
+    @classmethod
+    def _read_parameters(cls, content: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return parameters as `to_dict` wrote them."""
+        return content
 
     @abstractmethod
     def _state(self) -> dict[str, Any]: ...

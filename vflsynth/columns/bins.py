@@ -12,10 +12,8 @@ import numpy.typing as npt
 import pandas as pd
 from pandas.api.types import is_hashable
 
-from vflsynth.columns.arrays import read_numbers
+from vflsynth.columns.arrays import Flags, Floats, read_numbers
 from vflsynth.columns.schema import Bounds, Categories, label_index
-
-_FloatArray = npt.NDArray[np.float64]
 
 # Towards 0, bins halve down to this share of the range, or to one step.
 _FINEST = 2.0**-20
@@ -35,8 +33,8 @@ class Bins:
     """
 
     bounds: Bounds
-    lows: _FloatArray
-    highs: _FloatArray
+    lows: Floats
+    highs: Floats
 
     def __post_init__(self) -> None:
         ends = np.stack([self.lows, self.highs], 1).ravel()
@@ -93,13 +91,13 @@ class Bins:
         return cls(bounds, np.where(single, first, found[:-1]), np.where(single, last, found[1:]))
 
     @property
-    def single(self) -> npt.NDArray[np.bool_]:
+    def single(self) -> Flags:
         """Which bins are single values, shape (bin,)."""
-        single: npt.NDArray[np.bool_] = self.lows == self.highs
+        single: Flags = self.lows == self.highs
         return single
 
     @property
-    def edges(self) -> _FloatArray:
+    def edges(self) -> Floats:
         """Where one bin ends and the next begins, shape (bin + 1,): ascending, equal at points."""
         points = self.single
         half = self.bounds.step / 2.0
@@ -121,14 +119,9 @@ class Bins:
         is_point = (self.lows[before] == inside) & (self.highs[before] == inside)
         return np.where(np.isnan(numbers), len(self), np.where(is_point, before, codes))
 
-    def draw(self, codes: npt.NDArray[np.int64], places: _FloatArray) -> _FloatArray:
+    def draw(self, codes: npt.NDArray[np.int64], places: Floats) -> Floats:
         """Return numbers of these bins, `places` in [0, 1) saying how far into them."""
         return self.lows[codes] + (self.highs - self.lows)[codes] * places
-
-    def in_unit_interval(self) -> tuple[_FloatArray, _FloatArray]:
-        """Return `lows` and `highs` without their unit: moved and scaled to between 0 and 1."""
-        offset, scale = self.lows[0], float(self.highs[-1] - self.lows[0]) or 1.0
-        return (self.lows - offset) / scale, (self.highs - offset) / scale
 
 
 def _reach(bounds: Bounds) -> tuple[float, float]:

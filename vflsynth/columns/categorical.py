@@ -12,7 +12,7 @@ import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
 from vflsynth._validation import Number, check_parameters
-from vflsynth.columns.arrays import numpy_dtype
+from vflsynth.columns.arrays import Codes, numpy_dtype
 from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
@@ -23,7 +23,7 @@ from vflsynth.columns.base import (
 )
 from vflsynth.columns.codec import array_of, scalar_from_json, scalar_to_json
 from vflsynth.columns.distinct import factorize, key_of
-from vflsynth.columns.levels import Codes, TwoPartCode, allocate, members, shared_slots
+from vflsynth.columns.levels import TwoPartCode, allocate, members, shared_slots
 from vflsynth.columns.merging import merged
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import (
@@ -40,6 +40,9 @@ ONE_HOT_CATEGORIES = 256
 
 MOST_COUNTED = 1024
 """Most categories of a public list of which noisy counts are made."""
+
+_MOST_CODES = 10
+"""Most distinct whole numbers that are codes or grades rather than counts."""
 
 MANY_RECORDS = 5
 """Fewest records of a value that comes out of a column which has a code in two parts."""
@@ -268,6 +271,24 @@ class CategoricalTransformer(ColumnTransformer):
         return listed
 
     @classmethod
+    def recognises(
+        cls,
+        dtype: Any,
+        *,
+        listed: PublicColumn | None = None,
+        values: pd.Series[Any] | None = None,
+        least: int = 0,
+    ) -> bool:
+        """Whether it has labels by its dtype, by the schema, or as few whole numbers repeat."""
+        if isinstance(dtype, pd.CategoricalDtype):
+            return not dtype.ordered
+        if pd.api.types.is_string_dtype(dtype) or dtype == np.dtype(object):
+            return True
+        if numpy_dtype(dtype).kind not in "iuf":
+            return isinstance(listed, Categories)
+        return isinstance(listed, Categories) or (values is not None and _are_codes(values, least))
+
+    @classmethod
     def in_order(cls, name: Hashable, dtype: Any, values: Sequence[Any]) -> list[Any]:
         """Sort distinct values as the column's slots are, which must not depend on the records."""
         return [values[i] for i in cls._order(name, dtype, values)]
@@ -413,6 +434,11 @@ class OrderedTransformer(CategoricalTransformer):
     kind: ClassVar[str] = "ordered"
 
     @classmethod
+    def recognises(cls, dtype: Any, **_: Any) -> bool:
+        """Whether the dtype is one of ordered categories."""
+        return isinstance(dtype, pd.CategoricalDtype) and bool(dtype.ordered)
+
+    @classmethod
     def _order(cls, name: Hashable, dtype: Any, values: Sequence[Any]) -> Codes:
         if isinstance(dtype, pd.CategoricalDtype):
             return super()._order(name, dtype, values)
@@ -430,6 +456,11 @@ class BooleanTransformer(CategoricalTransformer):
     """One-hot code of true and false, of any dtype; 0 and 1 count as well."""
 
     kind: ClassVar[str] = "boolean"
+
+    @classmethod
+    def recognises(cls, dtype: Any, **_: Any) -> bool:
+        """Whether the dtype is one of flags."""
+        return numpy_dtype(dtype).kind == "b"
 
     @classmethod
     def public_column(
@@ -455,6 +486,19 @@ class BooleanTransformer(CategoricalTransformer):
                 fix="convert the column with .astype('boolean'), or declare another kind",
                 column=name,
             )
+
+
+def _are_codes(column: pd.Series[Any], least: int) -> bool:
+    """Whether numbers are a few whole ones, one of which at least `least` records hold."""
+    if column.head(1000).nunique() > _MOST_CODES:  # settles most columns cheaply
+        return False
+    values = column.dropna().unique()
+    if not 0 < len(values) <= _MOST_CODES:
+        return False
+    numbers = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(numbers).all() or (numbers != np.floor(numbers)).any():
+        return False
+    return least < 2 or int(column.value_counts().max()) >= least
 
 
 def can_hold(dtype: Any, values: Sequence[Any]) -> bool:

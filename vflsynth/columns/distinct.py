@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vflsynth.columns.levels import Codes
+from vflsynth.columns.arrays import Codes
 from vflsynth.exceptions import ColumnKindError
 
 

@@ -7,18 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from vflsynth.columns.arrays import Flags, Floats
 from vflsynth.columns.base import ColumnTransformer, OutputSpan, naming, not_held
 from vflsynth.columns.numeric import NumericTransformer
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.columns.table import TableTransformer
 from vflsynth.columns.wanted import Wanted
 from vflsynth.exceptions import ColumnMismatchError
-
-Flags = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 
 # Scores that nothing is beyond, halvings of what is between, and how far intervals are widened.
 _FURTHEST, _HALVINGS, _WIDENED = 40.0, 40, 1e-4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import read_numbers
+from vflsynth.columns.arrays import Floats, nearest_places, read_numbers
 from vflsynth.columns.bins import Bins, Cells, cell_codes
+from vflsynth.columns.encoders.base import Curve
+from vflsynth.columns.encoders.standard import Standardizer
 from vflsynth.columns.quantile_mapping import corrected_shares, quantile_map
 from vflsynth.columns.schema import Bounds, PublicColumn
 
@@ -50,8 +52,6 @@ _SPIKE_SHARE = 0.5
 # What a column's bins are divided into is at most so many times as many.
 _MOST_DIVIDED = 4
 
-_FloatArray = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class NoisyHistogram:
@@ -73,15 +73,19 @@ class NoisyHistogram:
         Counts are multiples of ``2**exponent``, the step of the grid of their release.
     spikes : tuple of float, default=()
         Values, above the origin, that are encoded as states of their own; see `with_spikes`.
+    curve : Curve, optional
+        By which numbers are bent before they are standardised. Mean, standard deviation and
+        quantile map are those of bent numbers. Default: by none.
     """
 
     column: PublicColumn
-    counts: _FloatArray
+    counts: Floats
     noise_std: float
     bins: Bins | None = None
-    quantile_map: tuple[_FloatArray, _FloatArray] | None = None
+    quantile_map: tuple[Floats, Floats] | None = None
     exponent: int = 0
     spikes: tuple[float, ...] = ()
+    curve: Curve = field(default_factory=Standardizer)
 
     def with_spikes(self) -> NoisyHistogram:
         """Encode a single value that at least half of the records have as a state.
@@ -139,7 +143,7 @@ class NoisyHistogram:
             return 0.0
         return float(min(1.0, self.counts[-1] / max(self.counts.sum(), 1.0)))
 
-    def shares(self) -> _FloatArray:
+    def shares(self) -> Floats:
         """Shares of bins or categories among the records that have a value.
 
         Returns
@@ -149,7 +153,7 @@ class NoisyHistogram:
         """
         return nearest_shares(self._plausible())
 
-    def _plausible(self) -> _FloatArray:
+    def _plausible(self) -> Floats:
         """Return the counts of values, 0 in bins at either end that noise explains.
 
         A far bin that noise fills would be most of a column's standard deviation. Ends are left out
@@ -160,10 +164,10 @@ class NoisyHistogram:
         counts = self.counts[:-1]
         if not isinstance(self.column, Bounds) or not counts.max() > 0.0:
             return counts
-        bins = self._bins()
+        lows, highs = self.bent_bins()
         low, high = np.searchsorted(np.cumsum(nearest_shares(counts)), [0.25, 0.75])
-        middle = bins.highs[high] - bins.lows[low]
-        beyond = np.maximum(bins.lows[low] - bins.highs, bins.lows - bins.highs[high])
+        middle = highs[high] - lows[low]
+        beyond = np.maximum(lows[low] - highs, lows - highs[high])
         far = beyond > _FENCE * middle
         least = np.where(far, _WORTH_A_FAR_END, _WORTH_AN_END) * self.noise_std
         least_before = least * np.sqrt(np.arange(1.0, len(counts) + 1.0))
@@ -177,21 +181,44 @@ class NoisyHistogram:
         return inside if inside.sum() > 0.0 else counts
 
     def mean_and_std(self) -> tuple[float, float]:
-        """Mean and standard deviation of a numeric column, in its units, above the origin.
+        """Mean and standard deviation of a numeric column: of its bent numbers.
 
-        Without its spikes, unless there is nothing else.
+        Without its spikes, unless there is nothing else. Of the usual curve, which bends none, in
+        the column's units above the origin.
         """
-        bins, shares = self._bins(), self.shares()
+        bins, shares, (lows, highs) = self._bins(), self.shares(), self.bent_bins()
         single = bins.single & np.isin(bins.lows, self.spikes)
         if shares[~single].sum() > 0.0:
             shares = np.where(single, 0.0, shares)
             shares /= shares.sum()
-        middles, widths = (bins.lows + bins.highs) / 2.0, bins.highs - bins.lows
+        middles, widths = (lows + highs) / 2.0, highs - lows
         mean = float(shares @ middles)
         variance = float(shares @ ((middles - mean) ** 2 + widths**2 / 12.0))
         # Where there seems to be a single value, others may be below the noise.
-        least = float(bins.highs[-1] - bins.lows[0]) / len(bins) or 1.0
+        least = float(highs[-1] - lows[0]) / len(bins) or 1.0
         return mean, math.sqrt(max(variance, least**2 / 12.0))
+
+    def bent_bins(self) -> tuple[Floats, Floats]:
+        """Where the bins of a numeric column begin and end along the curve."""
+        bins = self._bins()
+        return self._bend(bins.lows), self._bend(bins.highs)
+
+    def in_unit_interval(self) -> tuple[Floats, Floats]:
+        """Return `bent_bins` without their unit: moved and scaled to between 0 and 1."""
+        lows, highs = self.bent_bins()
+        offset, scale = lows[0], float(highs[-1] - lows[0]) or 1.0
+        return (lows - offset) / scale, (highs - offset) / scale
+
+    def _bend(self, numbers: Floats) -> Floats:
+        return self.curve.bend(numbers + self._zero)
+
+    def _unbend(self, bent: Floats) -> Floats:
+        return self.curve.unbend(bent) - self._zero
+
+    @property
+    def _zero(self) -> int:
+        """What numbers are counted from along the curve."""
+        return 0 if self.curve.is_straight else self._bounds().origin
 
     def divided(self) -> Bins:
         """Fit bins to where a numeric column's values are, by the noisy counts alone.
@@ -238,7 +265,7 @@ class NoisyHistogram:
         values = 1 + len(self.spikes) if isinstance(self.column, Bounds) else len(self.visible)
         return values + int(self.has_missing)
 
-    def encode(self, values: pd.Series[Any]) -> _FloatArray:
+    def encode(self, values: pd.Series[Any]) -> Floats:
         """Turn a column into bounded numbers, using nothing but published statistics.
 
         Parameters
@@ -258,7 +285,7 @@ class NoisyHistogram:
             return self._scores(numbers)
         return self._one_hot(cell_codes(values, self.column))
 
-    def draw(self, n_records: int, rng: np.random.Generator) -> _FloatArray:
+    def draw(self, n_records: int, rng: np.random.Generator) -> Floats:
         """Draw encoded values as the histogram has them: numbers spread evenly within their bins.
 
         Parameters
@@ -281,22 +308,22 @@ class NoisyHistogram:
         codes = self.visible[rng.choice(len(shares), n_records, p=shares / shares.sum())]
         return self._one_hot(np.where(missing, len(self.counts) - 1, codes))
 
-    def _scores(self, numbers: _FloatArray) -> _FloatArray:
+    def _scores(self, numbers: Floats) -> Floats:
         """Encode numbers, NaN where missing."""
         mean, std = self.mean_and_std()
-        scores = np.clip((numbers - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
+        scores = np.clip((self._bend(numbers) - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
         states = np.stack([*(numbers == value for value in self.spikes), np.isnan(numbers)], axis=1)
         scores = np.where(states.any(axis=1), 0.0, scores)
         encoded = np.column_stack([scores, states])
         return encoded[:, : self.encoded_dim]
 
-    def _one_hot(self, codes: npt.NDArray[np.int64]) -> _FloatArray:
+    def _one_hot(self, codes: npt.NDArray[np.int64]) -> Floats:
         """Encode the cells of categories."""
         cells = len(self.counts)
-        encoded: _FloatArray = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
+        encoded: Floats = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
         return encoded[:, : self.encoded_dim]
 
-    def score_cells(self, values: pd.Series[Any]) -> tuple[_FloatArray, _FloatArray, float]:
+    def score_cells(self, values: pd.Series[Any]) -> tuple[Floats, Floats, float]:
         """Find the standard scores that decode to each value of a numeric column.
 
         Parameters
@@ -316,7 +343,7 @@ class NoisyHistogram:
         low, high = float(bounds.low), float(bounds.high)
         width = bounds.step or _SMALL * (high - low)
         numbers = np.clip(read_numbers(values, bounds.origin), low, high)
-        ends = numbers[:, None] + np.array([-0.5, 0.5]) * width
+        ends = self._bend(numbers[:, None] + np.array([-0.5, 0.5]) * width)
         if self.quantile_map is not None:
             ends = np.interp(ends, *self.quantile_map[::-1])
         lower, upper = ((ends - mean) / std).T
@@ -325,19 +352,23 @@ class NoisyHistogram:
             upper = np.where(numbers > high - bounds.step, np.inf, upper)
         return lower, upper, 0.0 if bounds.step else math.log(width)
 
-    def decode_numeric(self, scores: _FloatArray) -> _FloatArray:
+    def decode_numeric(self, scores: Floats) -> Floats:
         """Turn standard scores into numbers (above the origin) within the public bounds."""
         bounds, bins, (mean, std) = self._bounds(), self._bins(), self.mean_and_std()
-        numbers = scores * std + mean
+        bent = scores * std + mean
         if self.quantile_map is not None:
-            numbers = np.interp(numbers, *self.quantile_map)
-        elif len(points := bins.lows[bins.single]):
-            nearest = points[np.searchsorted((points[1:] + points[:-1]) / 2.0, numbers)]
-            error = _ROUNDING * (np.abs(scores) * std + abs(mean))  # of a score of 32 bits
-            numbers = np.where(np.abs(numbers - nearest) <= error, nearest, numbers)
+            numbers = self._unbend(np.interp(bent, *self.quantile_map))
+        else:
+            numbers = self._unbend(bent)
+            if len(points := bins.lows[bins.single]):
+                places = self._bend(points)
+                nearest = nearest_places(places, bent)
+                error = _ROUNDING * (np.abs(scores) * std + abs(mean))  # of a score of 32 bits
+                there = np.abs(bent - places[nearest]) <= error
+                numbers = np.where(there, points[nearest], numbers)
         return np.clip(numbers, float(bounds.low), float(bounds.high))
 
-    def mapped(self, scores: _FloatArray) -> NoisyHistogram:
+    def mapped(self, scores: Floats) -> NoisyHistogram:
         """Add the quantile map that gives generated scores the published shares of bins.
 
         Parameters
@@ -351,7 +382,7 @@ class NoisyHistogram:
             From then on `decode_numeric` is for generated scores, and no inverse of `encode`. Equal
             to this one if no bin differs by more than errors explain.
         """
-        edges, (mean, std) = self._bins().edges, self.mean_and_std()
+        edges, (mean, std) = self._bend(self._bins().edges), self.mean_and_std()
         values = scores * std + mean
         below = np.searchsorted(np.sort(values), edges[1:-1], side="left")
         had = np.diff([0, *below, len(values)]) / max(len(values), 1)
@@ -371,7 +402,7 @@ class NoisyHistogram:
         raise TypeError("A categorical column has no mean.")
 
 
-def _support(counts: _FloatArray, least: float) -> tuple[int, int] | None:
+def _support(counts: Floats, least: float) -> tuple[int, int] | None:
     """Where the bins begin and end that have more than `least`, alone or with neighbours."""
     there = counts > least
     width = 2
@@ -399,7 +430,7 @@ def _tail(start: int, end: int) -> list[int]:
     return edges
 
 
-def nearest_shares(counts: _FloatArray) -> _FloatArray:
+def nearest_shares(counts: Floats) -> Floats:
     """Turn noisy counts into shares.
 
     Parameters
@@ -419,12 +450,12 @@ def nearest_shares(counts: _FloatArray) -> _FloatArray:
     descending = np.sort(counts)[::-1]
     excess = (np.cumsum(descending) - total) / np.arange(1, len(counts) + 1)
     threshold = excess[np.flatnonzero(descending > excess)[-1]]
-    shares: _FloatArray = np.maximum(counts - threshold, 0.0)
+    shares: Floats = np.maximum(counts - threshold, 0.0)
     shares /= shares.sum()
     return shares
 
 
-def estimate_n_records(columns: Iterable[_FloatArray]) -> float:
+def estimate_n_records(columns: Iterable[Floats]) -> float:
     """Estimate the number of records from published histograms, at no further cost.
 
     Parameters

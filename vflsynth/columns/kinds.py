@@ -21,16 +21,16 @@ from vflsynth.columns.numeric import (
     IntegerTransformer,
 )
 from vflsynth.columns.recognising import recognise
-from vflsynth.columns.schema import Bounds, Categories, PublicColumn, PublicSchema
+from vflsynth.columns.schema import PublicColumn, PublicSchema
 from vflsynth.exceptions import CardinalityError, ColumnKindError, IdentifierError
 from vflsynth.registry import Members, register
 
-for _transformer in (
-    ContinuousTransformer,
-    IntegerTransformer,
+for _transformer in (  # in the order in which they are asked whether a column is theirs
     BooleanTransformer,
-    CategoricalTransformer,
     OrderedTransformer,
+    CategoricalTransformer,
+    IntegerTransformer,
+    ContinuousTransformer,
     DatetimeTransformer,
 ):
     register(_transformer)
@@ -38,19 +38,10 @@ for _transformer in (
 TRANSFORMERS: Mapping[str, type[ColumnTransformer]] = Members("column_kinds")
 """Classes by kind, registered ones included."""
 
-_KINDS_OF_NUMBERS = {
-    "b": "boolean",
-    **dict.fromkeys("iu", "integer"),
-    "f": "continuous",
-    **dict.fromkeys("mM", "datetime"),
-}
 _NUMBERS_OF_OBJECTS = {"integer", "floating", "mixed-integer-float", "decimal"}
 
 # Text that is different in more than this share of at least so many records identifies them.
 _LARGEST_SHARE_OF_DISTINCT, _FEWEST_RECORDS = 0.5, 50
-
-# Integers with at most this many distinct values are codes or grades more often than counts.
-_MOST_INTEGER_CODES = 10
 
 
 def infer_kind(column: pd.Series[Any], *, may_be_published: bool = False, least: int = 0) -> str:
@@ -85,31 +76,22 @@ def infer_kind(column: pd.Series[Any], *, may_be_published: bool = False, least:
         Text or objects of at least 50 records are different in more than half of them. They would
         be published as they are, which whoever means it has to declare.
     """
-    kind = kind_of_dtype(column.name, column.dtype)
+    kind = _recognised(column.name, column.dtype)
     if not may_be_published:
         _check_not_an_identifier(column, kind)
-    few = (kind == "integer" and column.nunique() <= _MOST_INTEGER_CODES) or (
-        kind == "continuous" and _few_whole_numbers(column)
+    return _recognised(column.name, column.dtype, values=column, least=least)
+
+
+def _recognised(name: Hashable, dtype: Any, **known: Any) -> str:
+    """Kind of a column: the first that recognises it."""
+    for kind, transformer in TRANSFORMERS.items():
+        if transformer.recognises(dtype, **known):
+            return kind
+    raise ColumnKindError(
+        f"no rule for dtype {dtype}",
+        fix="convert the column to numbers, text, categories or datetimes, or drop it",
+        column=name,
     )
-    if few and least > 1 and column.notna().any():
-        few = int(column.value_counts().max()) >= least
-    return "categorical" if few else kind
-
-
-def kind_of_dtype(name: Hashable, dtype: Any) -> str:
-    """Kind of a column, from its dtype alone; see `infer_kind`."""
-    if isinstance(dtype, pd.CategoricalDtype):
-        return "ordered" if dtype.ordered else "categorical"
-    if pd.api.types.is_string_dtype(dtype) or dtype == np.dtype(object):
-        return "categorical"
-    kind = _KINDS_OF_NUMBERS.get(numpy_dtype(dtype).kind)
-    if kind is None:
-        raise ColumnKindError(
-            f"no rule for dtype {dtype}",
-            fix="convert the column to numbers, text, categories or datetimes, or drop it",
-            column=name,
-        )
-    return kind
 
 
 def kind_of_public(name: Hashable, dtype: Any, listed: PublicColumn | None) -> str:
@@ -123,12 +105,7 @@ def kind_of_public(name: Hashable, dtype: Any, listed: PublicColumn | None) -> s
     listed : Bounds or Categories, optional
         What the public schema says: a column that it lists categories of has labels.
     """
-    kind = kind_of_dtype(name, dtype)
-    if isinstance(listed, Categories) and not column_kind(kind).is_labels:
-        return "categorical"
-    if isinstance(listed, Bounds) and listed.step == 1 and kind == "continuous":
-        return "integer"
-    return kind
+    return _recognised(name, dtype, listed=listed)
 
 
 def public_columns(
@@ -158,14 +135,22 @@ def public_columns(
     Raises
     ------
     ColumnKindError
-        If declared kind, dtype and schema contradict each other.
+        If declared kind, dtype and schema contradict each other, or a column would have to be
+        discovered that cannot be.
     """
     found: dict[Hashable, tuple[type[ColumnTransformer], PublicColumn | None]] = {}
     for label, dtype in frame.dtypes.items():
         with naming(party, label):
             listed = schema.get(label)
             kind = column_kind(kinds.get(label) or kind_of_public(label, dtype, listed), label)
-            found[label] = kind, kind.public_column(label, dtype, listed)
+            public = kind.public_column(label, dtype, listed)
+            if public is None and kind.ranges is None and not kind.is_labels:
+                raise ColumnKindError(
+                    f"public_schema says nothing about it, and columns of kind {kind.kind!r} have "
+                    "no ranges or labels that could be published with noise instead",
+                    fix="give it public bounds or categories, or declare it of another kind",
+                )
+            found[label] = kind, public
     return found
 
 
@@ -275,13 +260,3 @@ def _check_not_an_identifier(column: pd.Series[Any], kind: str) -> None:
             f"numbers), drop it, or {_ROLES}",
             column=column.name,
         )
-
-
-def _few_whole_numbers(column: pd.Series[Any]) -> bool:
-    if column.head(1000).nunique() > _MOST_INTEGER_CODES:  # settles most columns cheaply
-        return False
-    values = column.dropna().unique()
-    if not 0 < len(values) <= _MOST_INTEGER_CODES:
-        return False
-    numbers = np.asarray(values, dtype=np.float64)
-    return bool(np.isfinite(numbers).all() and (numbers == np.floor(numbers)).all())

@@ -13,11 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vflsynth.columns.arrays import Codes, even_points, nearest_places
 from vflsynth.columns.base import from_one_hot
-
-Codes = npt.NDArray[np.intp]
-
-_GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 @dataclass(frozen=True)
@@ -125,16 +122,13 @@ def shared_slots(counts: Codes, fewest: int) -> tuple[Codes, npt.NDArray[np.bool
         raise ValueError(f"fewer than {fewest} records hold any of the levels")
     placed = np.flatnonzero(comes_out)
     lost = np.flatnonzero(~comes_out)
-    right = np.searchsorted(placed, lost).clip(0, len(placed) - 1)
-    left = (right - 1).clip(0)
-    nearer = np.abs(placed[left] - lost) <= np.abs(placed[right] - lost)
-    owner[lost] = owner[np.where(nearer, placed[left], placed[right])]
+    owner[lost] = owner[placed[nearest_places(placed, lost)]]
     return np.unique(owner, return_inverse=True)[1].astype(np.intp), comes_out
 
 
 def allocate(shares: Sequence[float], n_records: int) -> Codes:
     """Index of a rare value for each of `n_records`, in proportion to `shares`."""
-    found = np.searchsorted(np.cumsum(shares), _points(n_records), side="right")
+    found = np.searchsorted(np.cumsum(shares), even_points(np.arange(n_records)), side="right")
     return np.minimum(found, len(shares) - 1)
 
 
@@ -151,9 +145,4 @@ def members(slots: Codes, levels: Codes, n_slots: int) -> Codes:
     order = np.argsort(levels, kind="stable")
     ends = np.searchsorted(levels[order], np.arange(n_slots + 1))
     first, sizes = ends[:-1][slots], np.diff(ends)[slots]
-    return order[first + (_points(len(slots)) * sizes).astype(np.intp)]
-
-
-def _points(n: int) -> npt.NDArray[np.float64]:
-    """Points of the unit interval that fill it evenly, however many there are."""
-    return np.asarray((0.5 + np.arange(n) * _GOLDEN_RATIO) % 1.0)
+    return order[first + (even_points(np.arange(len(slots))) * sizes).astype(np.intp)]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vflsynth.columns.arrays import nearest_places
 from vflsynth.exceptions import CardinalityError
 
 OTHER = "other"
@@ -73,7 +74,4 @@ def _replacements(
 def _nearest(kept: Sequence[Any], places: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
     """Return those that are kept at the nearest of rising places, the first of several."""
     at, own = np.array(places, dtype=np.float64), np.array(wanted, dtype=np.float64)
-    right = np.searchsorted(at, own).clip(0, len(at) - 1)
-    left = (right - 1).clip(0)
-    nearest = np.where(np.abs(at[left] - own) <= np.abs(at[right] - own), left, right)
-    return [kept[k] for k in np.searchsorted(at, at[nearest])]
+    return [kept[k] for k in np.searchsorted(at, at[nearest_places(at, own)])]

@@ -18,9 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from vflsynth._validation import Number, check_parameters
 from vflsynth.columns.arrays import (
     Flags,
+    Floats,
     changed_dtype,
+    nearest_places,
     numpy_dtype,
     read_floats,
     read_integers,
@@ -28,7 +31,7 @@ from vflsynth.columns.arrays import (
     write_numbers,
     write_times,
 )
-from vflsynth.columns.axes import Axis, FloatAxis, Floats, IntegerAxis, axis_from_dict
+from vflsynth.columns.axes import Axis, FloatAxis, IntegerAxis, axis_from_dict
 from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
@@ -37,22 +40,19 @@ from vflsynth.columns.base import (
     from_one_hot,
     one_hot,
 )
+from vflsynth.columns.codec import scalar_to_json
+from vflsynth.columns.encoders.base import (
+    Encoder,
+    encoder_from_json,
+    encoder_of,
+    encoder_to_json,
+)
 from vflsynth.columns.grids import ColumnGrid, decimal_steps, time_steps, whole_steps
 from vflsynth.columns.ranges import NumberRanges, TimeRanges
-from vflsynth.columns.scaling import (
-    SCALERS,
-    SCALINGS,
-    Ranks,
-    Scaler,
-    Scaling,
-    choose_scaling,
-    scaling_of,
-)
-from vflsynth.columns.schema import Categories, PublicColumn
+from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import (
     ColumnKindError,
     EmptyColumnError,
-    ParameterError,
     UnseenValueError,
 )
 
@@ -65,10 +65,8 @@ class NumericTransformer(ColumnTransformer):
 
     Parameters
     ----------
-    scaling : {"auto", "standard", "quantile", "ranks"}, default "auto"
-        Standardisation (Eq. 22), or the normal score of the value's rank, with intervals of scores
-        for repeated values ("ranks", `vflsynth.columns.scaling.Ranks`) or without; "auto" takes
-        "quantile" for columns with long tails.
+    encoder : str or Encoder, default "auto"
+        How ordinary values become scaled numbers, see `vflsynth.columns.encoders`.
     spike_share : float or None, default 0.1
         A value that at least this share of all records holds is a spike. None turns spikes off.
     max_levels : int, default 0
@@ -95,8 +93,8 @@ class NumericTransformer(ColumnTransformer):
         Range and grid of the ordinary values; None if all values are spikes.
     grid_ : ColumnGrid or None
         Where nearly all ordinary values lie and generated ones are put; None if nowhere special.
-    scaler_ : Standardizer, NormalScores or None
-        Scaling of the ordinary values; None if there are not two different ones.
+    encoder_ : Encoder or None
+        That of the ordinary values; None if there are not two different ones.
     tolerance_ : float
         Largest absolute error of a round trip of fitted values, in the column's unit (the dtype's
         unit for datetimes). 0.0 where the round trip is exact; more only where float32 cannot tell
@@ -104,11 +102,10 @@ class NumericTransformer(ColumnTransformer):
     """
 
     ranges: ClassVar[NumberRanges | TimeRanges]
-    """What a public range means for a column of this kind, and where one is looked for."""
 
     def __init__(
         self,
-        scaling: Scaling = "auto",
+        encoder: str | Encoder = "auto",
         *,
         spike_share: float | None = 0.1,
         max_levels: int = 0,
@@ -118,7 +115,7 @@ class NumericTransformer(ColumnTransformer):
     ) -> None:
         self.rare_records = rare_records
         self.extreme_records = extreme_records
-        self.scaling = scaling
+        self.encoder = encoder
         self.spike_share = spike_share
         self.max_levels = max_levels
         self.spike_records = spike_records
@@ -126,11 +123,11 @@ class NumericTransformer(ColumnTransformer):
     @property
     def tolerance_(self) -> float:
         """Largest absolute error of a round trip of fitted values."""
-        if self.axis_ is None or self.scaler_ is None:
+        if self.axis_ is None or self.encoder_ is None:
             return 0.0
         ends = np.array([self.axis_.lower, self.axis_.upper], dtype=self._raw_dtype)
         lower, upper = self.axis_.to_coordinates(ends)
-        return self.axis_.error(self.scaler_.error(float(lower), float(upper)))
+        return self.axis_.error(self.encoder_.error(float(lower), float(upper)))
 
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
         """Write value and state of each record."""
@@ -161,7 +158,7 @@ class NumericTransformer(ColumnTransformer):
         self._write_code(raw, states, out)
         if self.axis_ is None and self.n_states_ > 1:
             out[unseen] = 0.0  # there is no ordinary value: no code
-        if self.scaler_ is not None:
+        if self.encoder_ is not None:
             out[unseen & missing, 0] = 0.0
         return int(unseen.sum())
 
@@ -188,8 +185,8 @@ class NumericTransformer(ColumnTransformer):
     def _write_code(self, raw: npt.NDArray[Any], states: npt.NDArray[np.intp], out: Matrix) -> None:
         """Write scaled values and states."""
         n_values = 0
-        if self.axis_ is not None and self.scaler_ is not None:
-            scaled = self.scaler_.scale(self._coordinates(raw))
+        if self.axis_ is not None and self.encoder_ is not None:
+            scaled = self.encoder_.scale(self._coordinates(raw))
             if self.n_states_ > 1:
                 scaled[states != 0] = 0.0
             out[:, 0] = scaled
@@ -202,20 +199,27 @@ class NumericTransformer(ColumnTransformer):
         if self.extreme_records > 1:
             raw = self._within(raw)
         if self.rare_records > 1 and self.axis_ is None:
-            raw = _nearest(raw, np.array(self.spikes_, raw.dtype))
+            listed = np.array(self.spikes_, raw.dtype)
+            raw = listed[nearest_places(listed, raw)]
         return raw
 
     def _coordinates(self, raw: npt.NDArray[Any]) -> Floats:
         assert self.axis_ is not None
-        coordinates, scaler = self.axis_.to_coordinates(raw), self.scaler_
-        return scaler.decoded(coordinates) if isinstance(scaler, Ranks) else coordinates
+        coordinates = self.axis_.to_coordinates(raw)
+        return coordinates if self.encoder_ is None else self.encoder_.decoded(coordinates)
+
+    def spread(self, out: Matrix) -> None:
+        """Move equal scaled numbers apart, as far as the encoder can."""
+        if self.encoder_ is not None:
+            present = out[:, 1] == 1 if self.n_states_ > 1 else slice(None)
+            out[present, 0] = self.encoder_.spread(out[present, 0])
 
     def _within(self, raw: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Move values beyond the range that was learned, or among what became its ends, there."""
         ordinary = () if self.axis_ is None else (self.axis_.lower, self.axis_.upper)
         known = sorted({*self.spikes_, *ordinary})
         within: npt.NDArray[Any] = np.clip(raw, known[0], known[-1]).astype(raw.dtype)
-        if self.scaler_ is None:  # all values are states: of the records at an end, one value
+        if self.encoder_ is None:  # all values are states: of the records at an end, one value
             within[within < known[min(1, len(known) - 1)]] = known[0]
             within[within > known[max(0, len(known) - 2)]] = known[-1]
         return within
@@ -237,15 +241,15 @@ class NumericTransformer(ColumnTransformer):
             be subtracted for a density in the column's unit.
         """
         assert self.axis_ is not None
-        assert self.scaler_ is not None
+        assert self.encoder_ is not None
         raw = self._coded(self._read(column)[0].astype(self._raw_dtype))
         coordinates = self._coordinates(raw)
         ends = np.array([self.axis_.lower, self.axis_.upper], dtype=self._raw_dtype)
         low, high = self.axis_.to_coordinates(ends)
         grid = self.axis_.grid
         width = (high - low) * _SMALL if grid is None else grid
-        lower = self.scaler_.scale(coordinates - width / 2.0)
-        upper = self.scaler_.scale(coordinates + width / 2.0)
+        lower = self.encoder_.scale(coordinates - width / 2.0)
+        upper = self.encoder_.scale(coordinates + width / 2.0)
         if grid is None:
             unit = (self.axis_.upper - self.axis_.lower) / (high - low)
             return lower, upper, math.log(width * unit)
@@ -254,13 +258,12 @@ class NumericTransformer(ColumnTransformer):
 
     def check_parameters(self) -> None:
         """Raise ParameterError unless the parameters are what they may be."""
-        if self.scaling not in SCALINGS:
-            raise ParameterError(f"scaling must be one of {list(SCALINGS)}, got {self.scaling!r}")
-        least_of = {"max_levels": 0, "spike_records": 1, "rare_records": 0, "extreme_records": 0}
-        for name, least in least_of.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ParameterError(f"{name} must be a whole number ≥ {least}, got {value!r}")
+        encoder_of(self.encoder)
+        rules = {
+            name: Number(int(name == "spike_records"), whole=True)
+            for name in ("max_levels", "spike_records", "rare_records", "extreme_records")
+        }
+        check_parameters(type(self).__name__, self.get_params(deep=False), rules)
         if self.spike_share is not None:
             check_share("spike_share", self.spike_share)
 
@@ -277,7 +280,8 @@ class NumericTransformer(ColumnTransformer):
         most = min(self.max_levels, len(ordered) // self.spike_records)
         spikes = _levels(ordered, most, self.rare_records)
         if spikes and self.rare_records > 1:
-            ordered = _nearest(ordered, np.array(spikes, ordered.dtype))
+            listed = np.array(spikes, ordered.dtype)
+            ordered = listed[nearest_places(listed, ordered)]
         if not spikes and self.spike_share is not None:
             least = max(math.ceil(self.spike_share * len(raw)), self.spike_records)
             spikes = _frequent_values(ordered, least)
@@ -286,21 +290,29 @@ class NumericTransformer(ColumnTransformer):
         self.spikes_ = tuple(spike.item() for spike in spikes)
         self.axis_: Axis | None = None
         self.grid_: ColumnGrid | None = None
-        self.scaler_: Scaler | None = None
+        self.encoder_: Encoder | None = None
         if len(ordered):
             kind_of_axis = FloatAxis if raw.dtype.kind == "f" else IntegerAxis
             self.axis_ = kind_of_axis.fit(ordered, numpy_dtype(column.dtype))
             self.grid_ = self._find_grid(ordered)
             if ordered[0] != ordered[-1]:
-                coordinates = self.axis_.to_coordinates(ordered)
-                auto = self.scaling == "auto"
-                scaling = choose_scaling(coordinates) if auto else self.scaling
-                if scaling == "ranks":
-                    self.scaler_ = Ranks.fit(coordinates, max(1, self.rare_records))
-                else:
-                    self.scaler_ = SCALERS[scaling].fit(coordinates)
-                if isinstance(self.scaler_, Ranks) and self.scaler_.has_atoms_only:
+                self.encoder_ = self._fitted_encoder(self.axis_, ordered)
+                if self.encoder_.keeps_values:
                     self.grid_ = None  # odd values are decoded as often as they occur
+
+    def _fitted_encoder(self, axis: Axis, ordered: npt.NDArray[Any]) -> Encoder:
+        zero, unit = axis.line
+        least = max(1, self.rare_records)
+        try:
+            return encoder_of(self.encoder).fit(
+                axis.to_coordinates(ordered), least=least, zero=zero, unit=unit
+            )
+        except ValueError as error:
+            raise ColumnKindError(
+                f"{self.encoder!r} cannot tell its numbers apart: {error}",
+                fix="give the column another encoder, or this one other parameters",
+                column=self.name_,
+            ) from None
 
     def _without_extremes(self, ordered: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return sorted values whose ends are means of `extreme_records` of them."""
@@ -335,9 +347,9 @@ class NumericTransformer(ColumnTransformer):
         return self._decode_on(self.grid_, matrix)
 
     def _decode_on(self, grid: ColumnGrid | None, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
-        n_values = int(self.scaler_ is not None)
-        if self.axis_ is not None and self.scaler_ is not None:
-            raw = self.axis_.from_coordinates(self.scaler_.unscale(matrix[:, 0]))
+        n_values = int(self.encoder_ is not None)
+        if self.axis_ is not None and self.encoder_ is not None:
+            raw = self.axis_.from_coordinates(self.encoder_.unscale(matrix[:, 0]))
             if grid is not None:
                 raw = grid.nearest(raw) + 0  # which makes a negative zero a plain one
         else:
@@ -353,7 +365,7 @@ class NumericTransformer(ColumnTransformer):
         return self._write(raw, missing)
 
     def _spans(self) -> tuple[OutputSpan, ...]:
-        label, n_values = str(self.name_), int(self.scaler_ is not None)
+        label, n_values = str(self.name_), int(self.encoder_ is not None)
         spans = []
         if n_values:
             gate = 1 if self.n_states_ > 1 else None
@@ -382,7 +394,7 @@ class NumericTransformer(ColumnTransformer):
         states = np.full(len(raw), 0 if self.axis_ is not None else -1, dtype=np.intp)
         for state, spike in enumerate(self.spikes_, start=self._first_spike):
             states[raw == spike] = state
-        if self.axis_ is not None and self.scaler_ is None:
+        if self.axis_ is not None and self.encoder_ is None:
             states[(states == 0) & (raw != self.axis_.lower)] = -1
         if missing.any():
             states[missing] = self._missing_state if self.has_missing_ else -1
@@ -402,6 +414,13 @@ class NumericTransformer(ColumnTransformer):
                 rows=np.flatnonzero(unseen)[:5].tolist(),
             )
 
+    def _write_parameter(self, value: Any) -> Any:
+        return encoder_to_json(value) if isinstance(value, Encoder) else scalar_to_json(value)
+
+    @classmethod
+    def _read_parameters(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        return {**content, "encoder": encoder_from_json(content["encoder"])}
+
     def _state(self) -> dict[str, Any]:
         return {
             "raw": self._raw_dtype.name,
@@ -409,8 +428,7 @@ class NumericTransformer(ColumnTransformer):
             "spikes": list(self.spikes_),
             "axis": None if self.axis_ is None else self.axis_.to_dict(),
             "grid": None if self.grid_ is None else self.grid_.to_dict(),
-            "scaler": None if self.scaler_ is None else self.scaler_.to_dict(),
-            "scaling": None if self.scaler_ is None else scaling_of(self.scaler_),
+            "encoder": None if self.encoder_ is None else self.encoder_.to_dict(),
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
@@ -421,8 +439,10 @@ class NumericTransformer(ColumnTransformer):
         self.spikes_ = tuple(state["spikes"])
         self.axis_ = None if state["axis"] is None else axis_from_dict(state["axis"])
         self.grid_ = None if state["grid"] is None else ColumnGrid.from_dict(state["grid"])
-        scaler = state["scaler"]
-        self.scaler_ = None if scaler is None else SCALERS[state["scaling"]](**scaler)
+        encoder = state["encoder"]
+        self.encoder_ = None if encoder is None else Encoder.from_dict(encoder)
+        if self.encoder_ is not None:
+            self.encoder_.check_learned()
         if self.axis_ is None and not self.spikes_:
             raise ValueError("neither ordinary values nor spikes")
 
@@ -458,6 +478,11 @@ class ContinuousTransformer(NumericTransformer):
     kind: ClassVar[str] = "continuous"
     ranges: ClassVar[NumberRanges | TimeRanges] = NumberRanges("continuous", whole=False)
 
+    @classmethod
+    def recognises(cls, dtype: Any, *, listed: PublicColumn | None = None, **_: Any) -> bool:
+        """Whether the dtype is one of floats."""
+        return numpy_dtype(dtype).kind == "f"
+
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
         self.ranges.check_dtype(column.name, column.dtype)
         if numpy_dtype(column.dtype).kind in "iu":
@@ -474,6 +499,12 @@ class IntegerTransformer(ContinuousTransformer):
 
     kind: ClassVar[str] = "integer"
     ranges: ClassVar[NumberRanges | TimeRanges] = NumberRanges("integer", whole=True)
+
+    @classmethod
+    def recognises(cls, dtype: Any, *, listed: PublicColumn | None = None, **_: Any) -> bool:
+        """Whether the dtype is one of integers, or floats have whole numbers only, in public."""
+        whole = isinstance(listed, Bounds) and listed.step == 1
+        return numpy_dtype(dtype).kind in "iu" or (whole and super().recognises(dtype))
 
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
         values, missing = super()._read(column)
@@ -502,6 +533,11 @@ class DatetimeTransformer(NumericTransformer):
     kind: ClassVar[str] = "datetime"
     ranges: ClassVar[NumberRanges | TimeRanges] = TimeRanges()
 
+    @classmethod
+    def recognises(cls, dtype: Any, **_: Any) -> bool:
+        """Whether the dtype is one of times or durations."""
+        return numpy_dtype(dtype).kind in "mM"
+
     def _fit(self, column: pd.Series[Any]) -> None:
         self.ranges.check_dtype(column.name, column.dtype)
         super()._fit(column)
@@ -520,18 +556,6 @@ def _levels(ordered: npt.NDArray[Any], most: int, least: int) -> list[Any]:
     """Distinct values of `least` records, if there are several values and at most `most`."""
     values, counts = np.unique(ordered, return_counts=True)
     return list(values[counts >= least]) if 1 < len(values) <= most else []
-
-
-def _nearest(values: npt.NDArray[Any], listed: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Replace values by the nearest of sorted ones."""
-    right = np.searchsorted(listed, values).clip(1, max(1, len(listed) - 1))
-    if len(listed) == 1:
-        return np.full_like(values, listed[0])
-    one, other = listed[right - 1], listed[right]
-    lower = values <= one
-    nearer = lower | ((values < other) & (values - one <= other - values))
-    found: npt.NDArray[Any] = np.where(nearer, one, other)
-    return found
 
 
 def _frequent_values(ordered: npt.NDArray[Any], least: int) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,6 +16,8 @@ from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, held_as
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.categorical import can_hold, does_not_hold
 from vflsynth.columns.codec import array_of, dtype_to_json, scalar_from_json
+from vflsynth.columns.encoders.base import Curve, Encoder, encoder_of
+from vflsynth.columns.encoders.standard import Standardizer
 from vflsynth.columns.histograms import LARGEST_SCORE, NoisyHistogram
 from vflsynth.columns.kinds import kind_of_public
 from vflsynth.columns.ranges import axis_of
@@ -42,7 +45,12 @@ class PublicTransformer(ColumnTransformer):
 
     @classmethod
     def of(
-        cls, name: Hashable, dtype: Any, histogram: NoisyHistogram, kind: str | None = None
+        cls,
+        name: Hashable,
+        dtype: Any,
+        histogram: NoisyHistogram,
+        kind: str | None = None,
+        encoder: str | Encoder | None = None,
     ) -> Self:
         """Make the transformer of a column.
 
@@ -54,12 +62,18 @@ class PublicTransformer(ColumnTransformer):
         histogram : NoisyHistogram
         kind : str, optional
             As declared. Default: what dtype and histogram say.
+        encoder : str or Encoder, optional
+            Of a column of numbers. Default: that of the histogram.
 
         Raises
         ------
         ColumnKindError
             If the column's dtype cannot hold the public values.
+        ParameterError
+            If the encoder needs the records.
         """
+        if encoder is not None and isinstance(histogram.column, Bounds):
+            histogram = replace(histogram, curve=encoder_of(encoder).published())
         transformer = cls()
         transformer.name_, transformer.histogram_ = name, histogram
         column = histogram.column
@@ -196,6 +210,7 @@ class PublicTransformer(ColumnTransformer):
         if isinstance(histogram.cells, Bins):
             public["lows"] = histogram.cells.lows.tolist()
             public["highs"] = histogram.cells.highs.tolist()
+            public["curve"] = histogram.curve.to_dict()
         if histogram.spikes:
             public["spikes"] = list(histogram.spikes)
         if histogram.quantile_map is not None:
@@ -207,6 +222,7 @@ class PublicTransformer(ColumnTransformer):
     def _restore(self, state: Mapping[str, Any]) -> None:
         self._kind = str(state["declared"])
         bins = None
+        curve: Curve = Standardizer()
         column: Bounds | Categories
         if "bounds" in state:
             low, high = state["bounds"]
@@ -216,6 +232,7 @@ class PublicTransformer(ColumnTransformer):
             ends = (np.array(state[name], dtype=np.float64) for name in ("lows", "highs"))
             bins = Bins(column, *ends)
             axis_of(column, self.dtype_)
+            curve = Encoder.from_dict(state["curve"]).published()
         else:
             column = Categories(tuple(scalar_from_json(value) for value in state["categories"]))
         if "exponent" not in state:
@@ -239,5 +256,5 @@ class PublicTransformer(ColumnTransformer):
         if not {*spikes} <= {*single}:
             raise ValueError("spikes are bins of a single value")
         self.histogram_ = NoisyHistogram(
-            column, counts, float(state["noise_std"]), bins, quantile_map, exponent, spikes
+            column, counts, float(state["noise_std"]), bins, quantile_map, exponent, spikes, curve
         )

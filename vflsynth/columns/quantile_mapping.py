@@ -9,9 +9,8 @@ more than errors explain. Since order stays, so do relations between columns. Po
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-_FloatArray = npt.NDArray[np.float64]
+from vflsynth.columns.arrays import Floats
 
 # Differences are errors up to this many of their standard deviations.
 _THRESHOLD = 3.0
@@ -21,9 +20,7 @@ _THRESHOLD = 3.0
 _N_LEVELS, _JUMP = 200, 1e-6
 
 
-def corrected_shares(
-    generated: _FloatArray, published: _FloatArray, noise_std: float
-) -> _FloatArray:
+def corrected_shares(generated: Floats, published: Floats, noise_std: float) -> Floats:
     """Move generated shares of bins towards published ones, as far as errors do not explain.
 
     Parameters
@@ -47,12 +44,12 @@ def corrected_shares(
     variance = (noise_std / n_records) ** 2 + generated * (1.0 - generated) / n_records
     n_pad = (1 << (len(generated) - 1).bit_length()) - len(generated)
     beyond = _thresholded(np.pad(difference, (0, n_pad)), np.pad(variance, (0, n_pad)))
-    shares: _FloatArray = np.maximum(generated + beyond[: len(generated)], 0.0)
+    shares: Floats = np.maximum(generated + beyond[: len(generated)], 0.0)
     total = shares.sum()
     return shares / total if total > 0.0 else generated
 
 
-def _thresholded(values: _FloatArray, variance: _FloatArray) -> _FloatArray:
+def _thresholded(values: Floats, variance: Floats) -> Floats:
     """Set wavelets to 0 that errors explain; both arrays have the length of a power of two."""
     if len(values) == 1:
         return values
@@ -63,9 +60,7 @@ def _thresholded(values: _FloatArray, variance: _FloatArray) -> _FloatArray:
     return np.stack([mean + detail, mean - detail], axis=1).ravel()
 
 
-def quantile_map(
-    values: _FloatArray, edges: _FloatArray, shares: _FloatArray
-) -> tuple[_FloatArray, _FloatArray]:
+def quantile_map(values: Floats, edges: Floats, shares: Floats) -> tuple[Floats, Floats]:
     """Find the increasing map that gives values these shares of bins.
 
     Parameters

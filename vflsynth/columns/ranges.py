@@ -14,15 +14,12 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import has_timezone, numpy_dtype, timezone
+from vflsynth.columns.arrays import Floats, has_timezone, numpy_dtype, timezone
 from vflsynth.columns.axes import Axis, FloatAxis, IntegerAxis
 from vflsynth.columns.schema import Bounds
 from vflsynth.exceptions import ColumnKindError
-
-Floats = npt.NDArray[np.float64]
 
 # Float64 does not have all whole numbers beyond this.
 _LARGEST_EXACT = 2**53

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -27,10 +27,15 @@ from vflsynth.columns.codec import (
     scalar_from_json,
     scalar_to_json,
 )
+from vflsynth.columns.encoders.base import (
+    Encoder,
+    encoder_from_json,
+    encoder_of,
+    encoder_to_json,
+)
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.kinds import check_kinds, column_kind, infer_kind
 from vflsynth.columns.public import PublicTransformer
-from vflsynth.columns.scaling import SCALINGS, Ranks, Scaling
 from vflsynth.exceptions import (
     ColumnKindError,
     ColumnMismatchError,
@@ -48,15 +53,14 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     kinds : mapping, optional
-        Column label to kind, for columns whose kind should not be inferred: "continuous",
-        "integer", "boolean", "categorical", "ordered" or "datetime". For the rules see
-        `vflsynth.columns.kinds.infer_kind`.
-    continuous : {"auto", "standard", "quantile", "ranks"}, default "auto"
-        How continuous, integer and datetime values are scaled: standardised (VFLGAN Eq. 22), or
-        replaced by the normal score of their rank, which suits long tails; "ranks" moreover keeps
-        values that several records share, and takes no others in columns that repeat all of them;
-        "auto" takes one of the first two, column by column, see
-        `vflsynth.columns.scaling.choose_scaling`.
+        Column label to kind, for columns whose kind should not be inferred: what its values mean.
+        For kinds and rules see `vflsynth.columns.kinds.infer_kind`.
+    continuous : str or Encoder, default "auto"
+        How numbers and times are encoded, of any kind: an encoder of `vflsynth.columns.encoders`,
+        or its name. "auto" standardises (VFLGAN Eq. 22), or takes normal scores of ranks for a
+        column with long tails.
+    encoders : mapping of column label to str or Encoder, optional
+        Other encoders for single columns, such as ``{"income": Log()}``.
     max_categories : int, default 100_000
         Largest number of distinct values of a categorical column. Up to 256 are one-hot; more have
         a code in two parts, see `CategoricalTransformer`.
@@ -72,7 +76,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Fewest records of such a state; with `max_levels`, fewest on average.
     rare_records : int, optional
         Categories of fewer records are forgotten, see `CategoricalTransformer`; so are numbers of
-        fewer where numbers are states, or kept by "ranks". Default: 0 where a table is only encoded
+        fewer where numbers are states, or kept by `Ranks`. Default: 0 where a table is only encoded
         (5 of more than 256), 5 wherever a synthesizer learns from it without privacy.
     extreme_records : int, optional
         So many of the smallest and largest numbers count as their mean, see `NumericTransformer`.
@@ -124,7 +128,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self,
         kinds: Mapping[Any, str] | None = None,
         *,
-        continuous: Scaling = "auto",
+        continuous: str | Encoder = "auto",
+        encoders: Mapping[Any, str | Encoder] | None = None,
         max_categories: int = 100_000,
         rare_threshold: float = 0.001,
         spike_share: float | None = 0.1,
@@ -136,6 +141,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.kinds = kinds
         self.continuous = continuous
+        self.encoders = encoders
         self.max_categories = max_categories
         self.rare_threshold = rare_threshold
         self.spike_share = spike_share
@@ -162,7 +168,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ParameterError
             A parameter is out of range.
         ColumnKindError
-            A kind is unknown, or does not fit the column's values, or `kinds` names no column.
+            A kind is unknown, or does not fit the column's values; or `kinds` or `encoders` names
+            no column, or `encoders` one of labels.
         CardinalityError
             A categorical column has too many distinct values.
         EmptyColumnError
@@ -173,13 +180,13 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._check_parameters()
         _check_frame(frame, party)
         kinds = check_kinds(self.kinds, frame.columns, party=party)
+        check_encoders(self.encoders, frame.columns, party=party)
         transformers: dict[Any, ColumnTransformer] = {}
         for label in frame.columns:
             with naming(party, label):
                 _check_dtype(frame[label])
                 kind = kinds.get(label) or infer_kind(frame[label], least=self.rare_records or 0)
-                own = self._transformer(kind, (self.overrides or {}).get(label, {}))
-                transformers[label] = own.fit(frame[label])
+                transformers[label] = self._transformer(kind, label).fit(frame[label])
         self.party_ = party
         self._columns = frame.columns
         self._index_name = frame.index.name
@@ -191,8 +198,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         cls,
         frame: pd.DataFrame,
         histograms: Mapping[Any, NoisyHistogram],
+        template: TableTransformer | None = None,
         *,
-        kinds: Mapping[Any, str] | None = None,
         party: str | None = None,
     ) -> Self:
         """Encode by published noisy histograms, and nothing else of the records.
@@ -202,8 +209,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         frame : DataFrame, shape (record, column)
             Only its labels and dtypes are looked at.
         histograms : mapping of column to NoisyHistogram
-        kinds : mapping of column to kind, optional
-            As declared, of any columns.
+        template : TableTransformer, optional
+            With the kinds and encoders that were declared.
         party : str, optional
             Name of the party that owns the table, for error messages.
 
@@ -211,13 +218,24 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ------
         ColumnKindError
             If a public bound or category does not fit a column's dtype.
+        ParameterError
+            If an encoder needs the records.
         """
+        template = cls() if template is None else template
+        kinds, encoders = template.kinds or {}, template.encoders or {}
         transformers: dict[Any, ColumnTransformer] = {}
         for label in frame.columns:
             with naming(party, label):
-                transformers[label] = PublicTransformer.of(
-                    label, frame[label].dtype, histograms[label], (kinds or {}).get(label)
+                made = PublicTransformer.of(
+                    label,
+                    frame[label].dtype,
+                    histograms[label],
+                    kinds.get(label),
+                    encoders.get(label, template.continuous),
                 )
+                if label in encoders:
+                    _check_encodable(made)
+                transformers[label] = made
         return cls()._with(transformers, frame.columns, frame.index.name, party)
 
     def transform(
@@ -289,7 +307,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     def spread(self, matrix: Matrix) -> Matrix:
-        """Move scores of repeated values within their intervals; `vflsynth.columns.scaling.Ranks`.
+        """Move equal scores apart where the encoder can; see `Encoder.spread`.
 
         Parameters
         ----------
@@ -303,11 +321,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             those of a few values.
         """
         for _, transformer, place in self._placed():
-            scaler = getattr(transformer, "scaler_", None)
-            if isinstance(scaler, Ranks):
-                span, block = transformer.spans_[0], matrix[:, place]
-                present = slice(None) if span.gate is None else block[:, span.gate] == 1
-                block[present, 0] = scaler.spread(block[present, 0])
+            transformer.spread(matrix[:, place])
         return matrix
 
     @property
@@ -355,8 +369,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         transformers = {k: v for part in parts for k, v in part.transformers_.items()}
         labels = pd.Index([label for part in parts for label in part._columns], tupleize_cols=False)
-        table = cls(**parts[0].get_params(deep=False) | {"kinds": None, "overrides": None})
-        return table._with(transformers, labels, None, party)
+        return parts[0]._with(transformers, labels, None, party)
 
     def part(
         self, columns: pd.Index[Any], index_name: Any, *, party: str | None = None
@@ -385,7 +398,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         party: str | None,
     ) -> Self:
         """Return a fitted transformer of the same parameters and of other columns."""
-        table = type(self)(**self.get_params(deep=False) | {"kinds": None, "overrides": None})
+        table = type(self)(**self.get_params(deep=False) | _OF_COLUMNS)
         table.party_, table._columns, table._index_name = party, columns, index_name
         table._set_transformers(transformers)
         return table
@@ -451,19 +464,19 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return parameters and learned state as JSON-safe values, without any table row."""
         check_is_fitted(self, "spans_")
         parameters = self.get_params(deep=False)
-        kinds = parameters.pop("kinds")
-        overrides = parameters.pop("overrides")
-        parameters = {name: scalar_to_json(value) for name, value in parameters.items()}
-        if kinds is not None:
-            kinds = [[scalar_to_json(label), kind] for label, kind in kinds.items()]
-        if overrides is not None:
-            overrides = [
-                # A public list is what was learned, too.
-                [scalar_to_json(label), {k: v for k, v in own.items() if k != "categories"}]
-                for label, own in overrides.items()
-            ]
+        written = {
+            name: scalar_to_json(value)
+            for name, value in parameters.items()
+            if name not in (*_OF_COLUMNS, "continuous")
+        }
+        written["continuous"] = encoder_to_json(self.continuous)
+        for name, (write, _) in _COLUMN_CODECS.items():
+            own = parameters[name]
+            if own is not None:
+                own = [[scalar_to_json(label), write(value)] for label, value in own.items()]
+            written[name] = own
         return {
-            "parameters": parameters | {"kinds": kinds, "overrides": overrides},
+            "parameters": written,
             "party": self.party_,
             "columns": index_to_json(self._columns),
             "index_name": scalar_to_json(self._index_name),
@@ -481,11 +494,10 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         with artefact_errors(cls.__name__):
             parameters = dict(content["parameters"])
-            if parameters["kinds"] is not None:
-                parameters["kinds"] = {scalar_from_json(k): v for k, v in parameters["kinds"]}
-            if parameters["overrides"] is not None:
-                own = {scalar_from_json(k): dict(v) for k, v in parameters["overrides"]}
-                parameters["overrides"] = own
+            parameters["continuous"] = encoder_from_json(parameters["continuous"])
+            for name, (_, read) in _COLUMN_CODECS.items():
+                if (own := parameters[name]) is not None:
+                    parameters[name] = {scalar_from_json(label): read(v) for label, v in own}
             table = cls(**parameters)
             table.party_ = content["party"]
             table._columns = index_from_json(content["columns"])
@@ -495,23 +507,24 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return table
 
     def _check_parameters(self) -> None:
-        if self.continuous not in SCALINGS:
-            raise ParameterError(
-                f"continuous must be one of {list(SCALINGS)}, got {self.continuous!r}"
-            )
+        encoder_of(self.continuous, "continuous")
         if self.kinds is not None and not isinstance(self.kinds, Mapping):
             raise ParameterError(f"kinds must map column labels to kinds, got {self.kinds!r}")
         for kind in ("continuous", "categorical"):  # the rest, even if no column needs it
             self._transformer(kind).check_parameters()
 
-    def _transformer(
-        self, kind: str, overrides: Mapping[str, Any] | None = None
-    ) -> ColumnTransformer:
+    def _transformer(self, kind: str, label: Any = None) -> ColumnTransformer:
         """Make a transformer with those of our parameters that it has."""
         made = column_kind(kind)
-        ours = self.get_params(deep=False) | {"scaling": self.continuous} | dict(overrides or {})
+        ours = self.get_params(deep=False) | {"encoder": self.continuous}
+        ours |= (self.overrides or {}).get(label, {})
         ours |= {name: ours[name] or 0 for name in ("rare_records", "extreme_records")}
-        return made(**{name: ours[name] for name in made().get_params() if name in ours})
+        if label in (self.encoders or {}):
+            ours["encoder"] = (self.encoders or {})[label]
+        own = made(**{name: ours[name] for name in made().get_params(deep=False) if name in ours})
+        if label in (self.encoders or {}):
+            _check_encodable(own)
+        return own
 
     def _set_transformers(self, transformers: dict[Any, ColumnTransformer]) -> None:
         self.transformers_ = transformers
@@ -554,6 +567,64 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
 
 
+def check_encoders(
+    encoders: Mapping[Any, str | Encoder] | None,
+    columns: Collection[Any],
+    *,
+    party: str | None = None,
+) -> dict[Any, str | Encoder]:
+    """Return encoders of columns, once they exist, for existing columns only.
+
+    Parameters
+    ----------
+    encoders : mapping of column to str or Encoder, optional
+    columns : collection of column
+        Of one party, or of all, but no keys.
+    party : str, optional
+        Whose columns they are, for error messages.
+
+    Raises
+    ------
+    ColumnKindError
+        Of a column that is not there.
+    ParameterError
+        Of an encoder that does not exist, or with parameters out of range.
+    """
+    if not isinstance(encoders, Mapping | None):
+        raise ParameterError(f"encoders must map column labels to encoders, got {encoders!r}")
+    for label, encoder in (encoders or {}).items():
+        with naming(party, label):
+            if label not in columns:
+                raise ColumnKindError(
+                    f"encoders has {encoder!r} for it, but there is no such column",
+                    fix=f"use one of {list(columns)}",
+                )
+        encoder_of(encoder, f"encoders[{label!r}]")
+    return dict(encoders or {})
+
+
+def _check_encodable(column: ColumnTransformer) -> None:
+    """Raise ColumnKindError if a column that was given an encoder has no numbers."""
+    numbers = column_kind(column.declared_kind)
+    if "encoder" not in numbers().get_params(deep=False):
+        raise ColumnKindError(
+            f"encoders has one for it, and columns of kind {numbers.kind!r} have none",
+            fix="leave it out of encoders, or declare the column continuous, integer or datetime",
+        )
+
+
+_OF_COLUMNS = {"kinds": None, "encoders": None, "overrides": None}
+"""Parameters of single columns."""
+
+_COLUMN_CODECS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "kinds": (str, str),
+    "encoders": (encoder_to_json, encoder_from_json),
+    # A public list is what was learned, too.
+    "overrides": (lambda own: {k: v for k, v in own.items() if k != "categories"}, dict),
+}
+"""How they are written to JSON and read."""
+
+
 def check_public(transformer: TableTransformer) -> None:
     """Refuse parameters that only an encoding which is learned from the records can have.
 
@@ -575,13 +646,15 @@ def check_public(transformer: TableTransformer) -> None:
                 f"{name}={value!r} does not go with differential privacy: {reason}. Leave it at "
                 f"{allowed[0]!r}"
             )
+    own = {f"encoders[{label!r}]": given for label, given in (transformer.encoders or {}).items()}
+    for name, given in ({"continuous": transformer.continuous} | own).items():
+        try:
+            encoder_of(given, name).published()
+        except ParameterError as error:
+            raise ParameterError(f"{name}: {error}") from None
 
 
 _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "continuous": (
-        ("auto", "standard"),
-        "numbers are scaled by noisy histograms, which know no ranks",
-    ),
     "max_categories": (
         (100_000,),
         "the public list, or the noise, says which categories there are",

@@ -8,17 +8,14 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import has_timezone, numpy_dtype, timezone
+from vflsynth.columns.arrays import Flags, has_timezone, numpy_dtype, timezone
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.categorical import CategoricalTransformer
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.columns.schema import Categories
 from vflsynth.exceptions import ColumnKindError
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

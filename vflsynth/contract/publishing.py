@@ -161,7 +161,8 @@ def with_contract(
     gone = composed | set(prepared.left_out)
     kinds = {label: kind for label, kind in kinds.items() if label not in gone}
     kinds |= {composite.label: "categorical" for composite in prepared.composites}
-    made: TableTransformer = clone(template).set_params(kinds=kinds)
+    encoders = {k: v for k, v in (template.encoders or {}).items() if k not in gone}
+    made: TableTransformer = clone(template).set_params(kinds=kinds, encoders=encoders or None)
     if private:
         return made
     overrides = {k: v for k, v in (template.overrides or {}).items() if k not in gone}

@@ -22,11 +22,11 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.federation.limits import Limits
 from vflsynth.federation.site import Site
 from vflsynth.federation.wire import MAX_BYTES
+from vflsynth.learning.base import Method
 from vflsynth.mechanisms import HistogramMechanism
-from vflsynth.methods.base import Method
+from vflsynth.methods.combinations import check_combination
 from vflsynth.privacy import PublicSchema
 from vflsynth.registry import Members
-from vflsynth.synthesizers.combinations import check_combination
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _RESERVED = {"active", "admin", "profile", "server", "shared"}

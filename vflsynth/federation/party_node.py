@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from vflsynth._locks import locked
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import TableTransformer, check_kinds
 from vflsynth.columns.types import with_public_types
-from vflsynth.configuration import schema_of_files
+from vflsynth.configuration import make_transformer, schema_of_files
 from vflsynth.contract import Preparation
 from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
 from vflsynth.federation import contracts, trail
@@ -29,7 +29,7 @@ from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import check_party_frames, party_keys, read_table
-from vflsynth.methods.base import Method
+from vflsynth.learning.base import Method
 from vflsynth.privacy import OpenAccount
 from vflsynth.protocol import (
     MESSAGES,
@@ -410,10 +410,18 @@ class PartyNode(BlindedRun):
         return self.method.n_blocks(self.settings) if declared.when is When.BLOCK else 1
 
 
-def template_of(job: Job, site: Site) -> TableTransformer:
-    """Return the transformer that a job asks for, with the kinds that a site declares."""
+def template_of(job: Job, site: Site, columns: Collection[Hashable]) -> TableTransformer:
+    """Return the transformer that a job asks for, of a site's columns, with the kinds it declares.
+
+    A job may have encoders for columns of any site.
+    """
     asked = job.parameters.get("transformer") or {}
-    return TableTransformer(**asked | {"kinds": dict(site.column_kinds)})
+    template = make_transformer(asked, f"job {job.name!r}: transformer")
+    own = {label: given for label, given in (template.encoders or {}).items() if label in columns}
+    made: TableTransformer = template.set_params(
+        kinds=dict(site.column_kinds), encoders=own or None
+    )
+    return made
 
 
 def check_table(job: Job, site: Site, method: Method) -> SiteTable:
@@ -452,7 +460,7 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
         frame,
         site_contract(job, site, columns),
         schema,
-        template_of(job, site),
+        template_of(job, site, columns),
         private=method.is_private,
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 from vflsynth import _artefacts as artefacts
 from vflsynth._locks import is_locked
 from vflsynth.exceptions import ArtefactError
-from vflsynth.methods.base import Duration
+from vflsynth.learning.base import Duration
 from vflsynth.protocol import Message, Transcript, When
 from vflsynth.protocol.messages import (
     BlindedKeys,

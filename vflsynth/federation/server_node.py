@@ -21,7 +21,7 @@ from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
 from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.frames import AlignmentReport
-from vflsynth.methods.base import Method
+from vflsynth.learning.base import Method
 from vflsynth.privacy import OpenAccount, PrivacyLedger
 from vflsynth.protocol import SERVER, Channel, Message, Transcript
 from vflsynth.protocol.messages import AccountHeads, AllAccountHeads, Hello

@@ -274,7 +274,7 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
         n_records : int
             Matched records. Looked at only if their number is public: where records may be added or
             removed, a refusal would tell whether there are as many as 1 / `delta`. There a party
-            warns, by the noisy histograms that it has published (`vflsynth.methods.party`).
+            warns, by the noisy histograms that it has published (`vflsynth.learning.party`).
 
         Raises
         ------

@@ -1,31 +1,42 @@
-"""Methods of learning, one after the other: the parties' part, the server's part, the step."""
+"""Ways to learn a synthesizer, one folder each: its messages, parties, server, step and estimator.
 
-from vflsynth.methods.autoregressive import AutoregressiveMethod
-from vflsynth.methods.autoregressive_dpsgd import PrivateAutoregressiveMethod
-from vflsynth.methods.base import Algorithm, Duration, Method
-from vflsynth.methods.latent_tree import LatentTreeMethod
-from vflsynth.methods.marginals import CopulaMethod, IndependentMethod
-from vflsynth.methods.mean_embedding import MeanEmbeddingMethod
-from vflsynth.methods.pairwise import PairwiseMethod
-from vflsynth.methods.party import FromRecords, Party, TrainableParty
-from vflsynth.methods.vertigan import VertiGANMethod, WGANGPMethod
-from vflsynth.methods.vflgan import VFLGANMethod
+In every folder, `estimator.py` has the class with ``fit(party_frames).sample(n)``, `method.py` the
+steps in their order, `party.py` what an organisation computes of its own table, `server.py` what
+the server computes, and `messages.py` what they tell each other.
+"""
+
+from vflsynth.methods.autoregressive.estimator import AutoregressiveSynthesizer
+from vflsynth.methods.gan.estimator import GANSynthesizer
+from vflsynth.methods.latent_tree.estimator import DPLTSynthesizer
+from vflsynth.methods.latent_tree.mechanism import LatentTree
+from vflsynth.methods.marginals.gaussian_copula import GaussianCopulaSynthesizer
+from vflsynth.methods.marginals.independent import IndependentSynthesizer
+from vflsynth.methods.mean_embedding.mechanism import MeanEmbedding
+from vflsynth.methods.pairwise.estimator import MixtureSynthesizer
+from vflsynth.methods.pairwise.mechanism import PairwiseTables
+from vflsynth.methods.synthesizer import BaseSynthesizer
+from vflsynth.methods.trained import TrainedSynthesizer
+from vflsynth.methods.vertigan.estimator import VertiGANSynthesizer
+from vflsynth.methods.vflgan.estimator import VFLGANSynthesizer
+from vflsynth.methods.wgan_gp.dpsgd_gan import DPSGDGAN
+from vflsynth.methods.wgan_gp.estimator import WGANGPSynthesizer
+from vflsynth.methods.wgan_gp.gs_wgan import GSWGAN
 
 __all__ = [
-    "Algorithm",
-    "AutoregressiveMethod",
-    "CopulaMethod",
-    "Duration",
-    "FromRecords",
-    "IndependentMethod",
-    "LatentTreeMethod",
-    "MeanEmbeddingMethod",
-    "Method",
-    "PairwiseMethod",
-    "Party",
-    "PrivateAutoregressiveMethod",
-    "TrainableParty",
-    "VFLGANMethod",
-    "VertiGANMethod",
-    "WGANGPMethod",
+    "DPSGDGAN",
+    "GSWGAN",
+    "AutoregressiveSynthesizer",
+    "BaseSynthesizer",
+    "DPLTSynthesizer",
+    "GANSynthesizer",
+    "GaussianCopulaSynthesizer",
+    "IndependentSynthesizer",
+    "LatentTree",
+    "MeanEmbedding",
+    "MixtureSynthesizer",
+    "PairwiseTables",
+    "TrainedSynthesizer",
+    "VFLGANSynthesizer",
+    "VertiGANSynthesizer",
+    "WGANGPSynthesizer",
 ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +22,8 @@ from vflsynth.columns.evidence import Evidence, evidence_of_rows, evidence_of_wa
 from vflsynth.contract import Rule
 from vflsynth.contract.given import Among, modelled_rows, modelled_wanted
 from vflsynth.exceptions import ConditionError, ParameterError
-from vflsynth.models.autoregressive import AutoregressiveSampler
-from vflsynth.models.inference import states_given
-from vflsynth.models.party_model import SAMPLE_BLOCK, PartyModel
-from vflsynth.models.samplers import LatentTreeSampler
+from vflsynth.models.party_model import PartyModel
 from vflsynth.models.satisfying import Demands, Flags, with_fresh_index
-from vflsynth.networks.mixtures import Known
 
 _BLOCK = 1 << 14
 """Draws at once."""
@@ -61,14 +56,12 @@ class Draws:
 
 def has_likelihood(halves: Mapping[str, PartyModel]) -> bool:
     """Whether all halves are of a model that says how probable what is known of records is."""
-    return are_trees(halves) or all(
-        isinstance(half.sampler, AutoregressiveSampler) for half in halves.values()
-    )
+    return are_exact(halves) or all(half.sampler.has_likelihood for half in halves.values())
 
 
-def are_trees(halves: Mapping[str, PartyModel]) -> bool:
-    """Whether all halves are of one tree of latent attributes, whose draws can be exact."""
-    return all(isinstance(half.sampler, LatentTreeSampler) for half in halves.values())
+def are_exact(halves: Mapping[str, PartyModel]) -> bool:
+    """Whether all draws of the model given what is known weigh the same."""
+    return all(half.sampler.draws_exactly for half in halves.values())
 
 
 def weigh_rows(
@@ -171,7 +164,7 @@ def draws_as_wanted(
     Parameters
     ----------
     halves : mapping of party name to PartyModel
-        Of one tree of latent attributes.
+        Of one model whose draws `are_exact`.
     demands : Demands
 
     Returns
@@ -182,10 +175,10 @@ def draws_as_wanted(
         With which a record of the model is so.
     """
     found = _wanted(halves, demands)
-    _, log_probability = _from_trees(halves, 0, 1, b"", 0, found)
+    _, log_probability = _drawn_given(halves, found, 0, 1, b"", 0)
 
     def draw(n: int, secret: bytes) -> dict[str, pd.DataFrame]:
-        rows, _ = _from_trees(halves, n, 1, secret, 0, found)
+        rows, _ = _drawn_given(halves, found, n, 1, secret, 0)
         return {name: _decoded(halves[name], own, secret) for name, own in rows.items()}
 
     return draw, log_probability.exp().item()
@@ -245,7 +238,7 @@ def _in_blocks(
     judge: Callable[[slice], Judge] | None = None,
 ) -> Draws:
     # Draws of a tree weigh the same: where none can be refused, one is as good as all.
-    needed = 1 if judge is None and are_trees(halves) else n_draws
+    needed = 1 if judge is None and are_exact(halves) else n_draws
     per_block = max(1, _BLOCK // needed)
     blocks = []
     for number, start in enumerate(range(0, max(1, n), per_block)):
@@ -272,12 +265,8 @@ def _block(
     facts: Mapping[str, Evidence],
     judge: Judge | None,
 ) -> Draws:
-    if are_trees(halves):
-        drawn, logs = _from_trees(halves, n_records, n_draws, secret, number, facts)
-        weights = logs.unsqueeze(1).expand(n_records, n_draws).numpy()
-    else:
-        drawn, logs = _in_order(halves, n_records, n_draws, secret, number, facts)
-        weights = logs.view(n_records, n_draws).numpy()
+    drawn, logs = _drawn_given(halves, facts, n_records, n_draws, secret, number)
+    weights = logs.expand(n_records, n_draws).numpy()
     widths = sum(own.log_width for own in facts.values())
     own = derive(secret, f"replacements {number}")
     tables: dict[str, pd.DataFrame] = {}
@@ -309,71 +298,6 @@ def _block(
     )
 
 
-def _in_order(
-    halves: Mapping[str, PartyModel],
-    n_records: int,
-    n_draws: int,
-    secret: bytes,
-    number: int,
-    facts: Mapping[str, Evidence],
-) -> tuple[dict[str, Tensor], Tensor]:
-    """Draw party by party from an autoregressive model, with a log weight of each draw."""
-    n = n_records * n_draws
-    passed: dict[str, dict[str, Tensor]] = {name: {} for name in halves}
-    drawn: dict[str, Tensor] = {}
-    total = torch.zeros(n, dtype=torch.float64)
-    for name in sorted(halves, key=lambda own: len(halves[own].after)):
-        sampler = halves[name].sampler
-        assert isinstance(sampler, AutoregressiveSampler)
-        streams = RandomStreams([derive(secret, f"completing {name}")], sampler.device)
-        known = _known(facts[name], n_draws, sampler.device)
-        rows, log_weights = sampler.weigh(passed[name], n, streams, number, known)
-        total += log_weights.cpu()
-        drawn[name] = rows
-        for receiver, numbers in sampler.pass_on(rows).items():
-            passed[receiver][name] = numbers
-    return drawn, total
-
-
-def _from_trees(
-    halves: Mapping[str, PartyModel],
-    n_records: int,
-    n_draws: int,
-    secret: bytes,
-    number: int,
-    facts: Mapping[str, Evidence],
-) -> tuple[dict[str, Tensor], Tensor]:
-    """Draw states, then columns, given all that is known; its log probability is (record or 1,)."""
-    n = n_records * n_draws
-    samplers: dict[str, LatentTreeSampler] = {}
-    for name, half in halves.items():
-        assert isinstance(half.sampler, LatentTreeSampler)
-        samplers[name] = half.sampler
-    fits = {
-        name: sampler.fits(_known(facts[name], 1, sampler.device))
-        for name, sampler in samplers.items()
-    }
-    evidence = [one for name, sampler in samplers.items() for one in sampler.evidence(fits[name])]
-    tree = next(iter(samplers.values()))
-    levels = _levels(derive(secret, f"states {number}"), n, tree.latent_dim)
-    states, log_probability = states_given(tree.parents, tree.shares, evidence, levels, n_draws)
-    drawn = {}
-    for name, sampler in samplers.items():
-        levels = _levels(derive(secret, f"cells {number} {name}"), n, len(sampler.columns))
-        drawn[name] = sampler.draw_known(states, levels, fits[name], n_draws)
-    return drawn, log_probability
-
-
-def _levels(secret: bytes, n: int, n_dimensions: int) -> Tensor:
-    """Draw points as rows that nothing is asked of are drawn: even in every dimension."""
-    streams = RandomStreams([secret])
-    parts = [
-        streams.latin_hypercube("levels", block, min(SAMPLE_BLOCK, n - start), n_dimensions)[0]
-        for block, start in enumerate(range(0, max(1, n), SAMPLE_BLOCK))
-    ]
-    return torch.cat(parts)
-
-
 def _decoded(half: PartyModel, rows: Tensor, secret: bytes) -> pd.DataFrame:
     table = half.transformer.inverse_transform(rows.cpu().numpy(), generated=True)
     if half.preparation is None:
@@ -381,14 +305,14 @@ def _decoded(half: PartyModel, rows: Tensor, secret: bytes) -> pd.DataFrame:
     return half.preparation.restore(table, secret, half.name)
 
 
-def _known(facts: Evidence, n_draws: int, device: torch.device) -> Known:
-    """Repeat what is known of every record for all its draws."""
-
-    def repeated(own: npt.NDArray[Any]) -> Tensor:
-        return torch.tensor(own if len(own) == 1 else own.repeat(n_draws, 0)).to(device)
-
-    numbers = [
-        repeated(np.stack(own, 1)) if own else torch.zeros(1, 0, dtype=torch.float64, device=device)
-        for own in (facts.lower, facts.upper)
-    ]
-    return Known([None if own is None else repeated(own) for own in facts.allowed], *numbers)
+def _drawn_given(
+    halves: Mapping[str, PartyModel],
+    facts: Mapping[str, Evidence],
+    n_records: int,
+    n_draws: int,
+    secret: bytes,
+    number: int,
+) -> tuple[dict[str, Tensor], Tensor]:
+    samplers = {name: half.sampler for name, half in halves.items()}
+    joint = type(next(iter(samplers.values()))).draw_jointly
+    return joint(samplers, facts, n_records, n_draws, secret, number)

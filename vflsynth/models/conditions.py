@@ -21,7 +21,7 @@ from vflsynth.contract import Cost, Rule, all_rules
 from vflsynth.contract.given import needs_lower
 from vflsynth.exceptions import ConditionError, ParameterError, RuleError, UnseenValueError
 from vflsynth.models.completing import (
-    are_trees,
+    are_exact,
     check_columns,
     draws_as_wanted,
     has_likelihood,
@@ -83,7 +83,7 @@ def sample_given(
     demands = Demands(_rules(halves), _checked(halves, conditions))
     draw: Callable[[int, bytes], Tables] = partial(sample_parties, halves)
     weighs, probability = has_likelihood(halves), 1.0
-    if are_trees(halves):
+    if are_exact(halves):
         draw, probability = draws_as_wanted(halves, demands)
         weighs = False
     most = _WORTH_REJECTING * n + _MOST_BEFORE if weighs else _MOST_PER_RECORD * n + _MOST_DRAWS

@@ -21,28 +21,14 @@ from vflsynth.contract import Preparation
 from vflsynth.contract.given import domains
 from vflsynth.exceptions import ParameterError, RuleError
 from vflsynth.frames import KeyMinter
-from vflsynth.models.autoregressive import AutoregressiveSampler
-from vflsynth.models.samplers import (
-    GeneratorSampler,
-    LatentTreeSampler,
-    MarginalSampler,
-    RowSampler,
-)
-
-SAMPLE_BLOCK = 8192
-"""Rows generated at once; part of what a sample's bytes depend on."""
+from vflsynth.models.samplers import SAMPLE_BLOCK, RowSampler
+from vflsynth.registry import find
 
 _DECODED = 8 * SAMPLE_BLOCK
 """Rows that are one-hot at a time."""
 
 PARTY_KIND = "vflsynth party model"
 """What the manifest of a saved half says."""
-
-SAMPLERS: dict[str, type[RowSampler]] = {
-    sampler.kind: sampler
-    for sampler in (GeneratorSampler, MarginalSampler, LatentTreeSampler, AutoregressiveSampler)
-}
-"""Samplers by the name under which they are saved."""
 
 PassedOn = Mapping[str, npt.NDArray[np.float32]]
 """Numbers about synthetic rows that one party hands to another, (row, number), by party."""
@@ -272,7 +258,7 @@ class PartyModel:
         with artefacts.reading(folder, "a party's model"):
             transformer = TableTransformer.from_dict(content["transformer"])
             sampler = dict(content["sampler"])
-            kind = SAMPLERS[sampler.pop("kind")]
+            kind = find("samplers", sampler.pop("kind"))
             prepared = content.get("preparation")
             return cls(
                 content["name"],

@@ -5,19 +5,6 @@ Every network carries a leading replica dimension: inputs are ``(replica, batch,
 Nothing here draws random numbers except from the streams it is given, and nothing does I/O.
 """
 
-from vflsynth.networks.discriminator import (
-    Discriminator,
-    LocalDiscriminator,
-    SharedDiscriminator,
-)
-from vflsynth.networks.generator import Generator, sample_encoded
 from vflsynth.networks.mlp import MLP
 
-__all__ = [
-    "MLP",
-    "Discriminator",
-    "Generator",
-    "LocalDiscriminator",
-    "SharedDiscriminator",
-    "sample_encoded",
-]
+__all__ = ["MLP"]

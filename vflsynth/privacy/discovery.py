@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +24,8 @@ from scipy.stats import norm
 
 from vflsynth.columns.arrays import read_numbers
 from vflsynth.columns.base import ColumnTransformer
-from vflsynth.columns.categorical import CategoricalTransformer
 from vflsynth.columns.codec import scalar_from_json, scalar_to_json
 from vflsynth.columns.kinds import check_kinds, public_columns
-from vflsynth.columns.numeric import NumericTransformer
 from vflsynth.columns.schema import Categories, PublicColumn, PublicSchema
 from vflsynth.exceptions import CardinalityError
 from vflsynth.privacy.events import NeighbouringRelation
@@ -46,26 +44,6 @@ _FAILURE_SHARE = 0.001
 # A cell is part of a column's range above this many noise standard deviations: of all the cells of
 # a column where nothing is, one is by chance once in 19,000 columns. It would be far away.
 _SIGNIFICANT = 5.0
-
-
-class Knowledge(Protocol):
-    """Public knowledge of the columns, and what the noise of their releases depends on."""
-
-    @property
-    def public_schema(self) -> PublicSchema | None:
-        """What is known without looking at the records."""
-
-    @property
-    def n_bins(self) -> int:
-        """Bins of a numeric column's histogram."""
-
-    @property
-    def relation(self) -> NeighbouringRelation:
-        """What neighbouring tables are."""
-
-    @property
-    def delta(self) -> float | None:
-        """Probability with which the guarantee may fail."""
 
 
 class ColumnCounts(NamedTuple):
@@ -189,12 +167,13 @@ def split_noise(noise_multiplier: float, n_unlisted: int) -> tuple[float, float]
     return noise_multiplier / _DISCOVERY_SHARE**0.5, noise_multiplier / _HISTOGRAM_SHARE**0.5
 
 
-def plan_discovery(privacy: Knowledge, noise_multiplier: float, n_unlisted: int) -> Discovery:
+def plan_discovery(
+    noise_multiplier: float, n_unlisted: int, relation: NeighbouringRelation, delta: float
+) -> Discovery:
     """Say how noisy ranges and categories are, from their noise multiplier."""
-    assert privacy.delta is not None, "validate() requires delta"
-    noise_std = noise_multiplier * histogram_sensitivity(n_unlisted, privacy.relation)
-    replaced = privacy.relation is NeighbouringRelation.REPLACE_ONE
-    failing = failure_probability(privacy.delta, n_unlisted)
+    noise_std = noise_multiplier * histogram_sensitivity(n_unlisted, relation)
+    replaced = relation is NeighbouringRelation.REPLACE_ONE
+    failing = failure_probability(delta, n_unlisted)
     grid = Grid.of(noise_std)
     threshold = category_threshold(grid.noise_std, failing, n_unlisted * (2 if replaced else 1))
     # Discrete noise is m steps or more with at most the probability with which continuous noise of
@@ -216,7 +195,7 @@ def discover_column(
     column : pandas.Series, shape (record,)
         Of one party's matched records.
     kind : type
-        Says whether it has labels; other kinds have a grid of cells.
+        Of `public_columns`: it has labels, or ranges that are looked for in a grid of cells.
     discovery : Discovery
     rng : torch.Generator, optional
         For tests only; see `discrete_gaussian`.
@@ -236,9 +215,8 @@ def discover_column(
     public. Which of them a column has, and the order of an ordered one, must not have been chosen
     by looking at the records.
     """
-    if issubclass(kind, CategoricalTransformer):
+    if kind.ranges is None:
         return _frequent_values(column, kind, discovery, rng)
-    assert issubclass(kind, NumericTransformer), "others have no public_column"
     edges, origin = kind.ranges.grid(column.dtype)
     cells = range_cells(column, edges, origin)
     grid = Grid.of(discovery.noise_std)
@@ -283,7 +261,7 @@ def _spelling(value: Any) -> str | None:
 
 def _frequent_values(
     column: pd.Series[Any],
-    kind: type[CategoricalTransformer],
+    kind: type[ColumnTransformer],
     discovery: Discovery,
     rng: torch.Generator | None,
 ) -> Categories:

@@ -16,12 +16,12 @@ from vflsynth.exceptions import PartyDataError, PrivacyBudgetError
 from vflsynth.privacy.discovery import (
     ColumnCounts,
     Discovery,
-    Knowledge,
     discover_column,
     plan_discovery,
     split_noise,
     sum_columns,
 )
+from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.histograms import histogram_sensitivity, release_divided_histograms
 
 
@@ -61,10 +61,13 @@ class PublicEncoding:
     @classmethod
     def of(
         cls,
-        privacy: Knowledge,
         noise_multiplier: float | None,
         columns: Mapping[str, ColumnCounts],
         *,
+        relation: NeighbouringRelation,
+        delta: float,
+        schema: PublicSchema | None = None,
+        n_bins: int = 32,
         kinds: Mapping[Hashable, str] | None = None,
         spikes: bool = False,
     ) -> PublicEncoding:
@@ -72,25 +75,28 @@ class PublicEncoding:
 
         Parameters
         ----------
-        privacy : object
-            The public schema, and what noise depends on.
         noise_multiplier : float or None
             From a plan.
         columns : mapping of party to ColumnCounts
             From `count_columns`, with the same kinds.
+        relation : NeighbouringRelation
+        delta : float
+        schema : PublicSchema, optional
+        n_bins : int, default=32
+            Of a numeric column's first histogram.
         kinds : mapping of column to kind, optional
         spikes : bool, default=False
         """
         kinds = dict(kinds or {})
-        schema, counts = privacy.public_schema or PublicSchema(), sum_columns(columns)
+        schema, counts = schema or PublicSchema(), sum_columns(columns)
         if noise_multiplier is None:
-            return PublicEncoding(schema, privacy.n_bins, None, kinds=kinds, spikes=spikes)
+            return PublicEncoding(schema, n_bins, None, kinds=kinds, spikes=spikes)
         of_discovery, of_histograms = split_noise(noise_multiplier, counts.unlisted)
-        noise_std = of_histograms * histogram_sensitivity(counts.total, privacy.relation)
+        noise_std = of_histograms * histogram_sensitivity(counts.total, relation)
         discovery = None
         if counts.unlisted:
-            discovery = plan_discovery(privacy, of_discovery, counts.unlisted)
-        return PublicEncoding(schema, privacy.n_bins, noise_std, discovery, kinds, columns, spikes)
+            discovery = plan_discovery(of_discovery, counts.unlisted, relation, delta)
+        return PublicEncoding(schema, n_bins, noise_std, discovery, kinds, columns, spikes)
 
     def histograms(
         self, party: str, matched: pd.DataFrame, noise: torch.Generator | None = None

@@ -13,6 +13,13 @@ from vflsynth.exceptions import ProtocolError
 
 _KEY = "vflsynth tensor"
 
+REAL = torch.float32, torch.float64
+"""Of what networks and other models compute."""
+PACKED = *REAL, torch.float16, torch.int8
+"""The same as senders round it, see `vflsynth.protocol.precision`."""
+STEPS = torch.int32, torch.int64
+"""Whole numbers of 32 bits or, where sums need more, of 64."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:

@@ -10,8 +10,8 @@ import torch
 
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.frames import AlignmentReport, party_keys
-from vflsynth.methods.base import Method
-from vflsynth.methods.party import Encoder, Party
+from vflsynth.learning.base import Method
+from vflsynth.learning.party import Encoder, Party
 from vflsynth.models import PartyModel
 from vflsynth.protocol import LocalChannel, Transcript
 from vflsynth.protocol.messages import Hello

@@ -23,15 +23,15 @@ from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Preparation
 from vflsynth.exceptions import ParameterError, PublishingWarning
 from vflsynth.frames import AlignmentReport, align_keys
-from vflsynth.methods.base import Method
-from vflsynth.methods.party import Encoder
+from vflsynth.learning.base import Method
+from vflsynth.learning.party import Encoder
 from vflsynth.privacy import OpenAccount, PrivacyAccount
 from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
 from vflsynth.run.agreed import Agreed
 from vflsynth.run.callbacks import Callback, Progress, check_callbacks
 from vflsynth.run.checkpoints import CheckpointDirectory
-from vflsynth.run.memory import check_memory, estimate_memory
+from vflsynth.run.memory import check_memory
 from vflsynth.run.party_run import PartyRun
 from vflsynth.run.seat import Seat
 from vflsynth.run.server_run import ServerRun
@@ -271,16 +271,16 @@ class LocalRun(ServerRun):
             private=self.method.is_private,
             trains_unmatched=self.method.trains_unmatched,
         )
-        if hasattr(self.settings, "generator"):
-            check_memory(
-                [party.party for party in self.parties.values()],
-                self.settings,
-                self.n_training,
-                len(self.secrets),
-                self.options.memory_limit,
-                self.device,
-                own_rows=self.rows is not None,
-            )
+        check_memory(
+            self.method,
+            [party.party for party in self.parties.values()],
+            self.settings,
+            self.n_training,
+            len(self.secrets),
+            self.options.memory_limit,
+            self.device,
+            own_rows=self.rows is not None,
+        )
         return found
 
     def train(self, done: int, widths: dict[str, int]) -> None:
@@ -309,7 +309,7 @@ class LocalRun(ServerRun):
     def estimate_memory(self) -> int:
         """Return bytes that training would take, after `join`."""
         return sum(
-            estimate_memory(
+            self.method.memory(
                 party.party,
                 self.settings,
                 self.n_training,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.exceptions import TrainingDivergedError
-from vflsynth.methods.base import Algorithm, Duration
+from vflsynth.learning.base import Algorithm, Duration
 from vflsynth.run.callbacks import Callback, EpochState
 from vflsynth.run.history import History
 

@@ -12,7 +12,7 @@ from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import party_keys
-from vflsynth.methods.base import Duration, Method
+from vflsynth.learning.base import Duration, Method
 from vflsynth.privacy.discovery import count_columns
 from vflsynth.protocol import (
     SERVER,

@@ -11,9 +11,9 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from vflsynth.columns import PublicSchema, TableTransformer, check_kinds
+from vflsynth.columns import PublicSchema, TableTransformer, check_encoders, check_kinds
 from vflsynth.exceptions import ParameterError
-from vflsynth.methods.party import Encoder
+from vflsynth.learning.party import Encoder
 from vflsynth.privacy import LedgerEntry
 from vflsynth.protocol import Schedule
 from vflsynth.run.agreed import Agreed
@@ -154,10 +154,15 @@ def party_templates(
     if not isinstance(template, TableTransformer):
         raise ParameterError(f"transformer must be None or a TableTransformer, got {template!r}")
     owned = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
+    everything = [label for labels in owned.values() for label in labels]
+    encoders = check_encoders(template.encoders, everything)
     kinds = dict(template.kinds or {}) | dict(column_kinds or {})
     made = {}
     for name, labels in owned.items():
         own: dict[Hashable, str] = {c: kinds.pop(c) for c in labels if c in kinds}
-        made[name] = clone(template).set_params(kinds=check_kinds(own, labels, party=name))
-    check_kinds(kinds, [label for labels in owned.values() for label in labels])  # of nobody
+        made[name] = clone(template).set_params(
+            kinds=check_kinds(own, labels, party=name),
+            encoders={c: encoders[c] for c in labels if c in encoders} or None,
+        )
+    check_kinds(kinds, everything)  # of nobody
     return made

@@ -15,7 +15,7 @@ from vflsynth._device import few_threads
 from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
 from vflsynth.frames import AlignmentReport
-from vflsynth.methods.base import Algorithm, Duration, Method
+from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.privacy import LedgerEntry, SampledRelease
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel

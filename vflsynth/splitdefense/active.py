@@ -9,15 +9,11 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
-from vflsynth.methods.settings import RunningMeans, labelled, section
+from vflsynth.learning.training import RunningMeans, labelled, section
 from vflsynth.protocol import SERVER, Schedule
-from vflsynth.protocol.messages import (
-    BottomGradients,
-    BottomOutputs,
-    HeldOutOutputs,
-    SelectionNotice,
-)
+from vflsynth.protocol.messages import SelectionNotice
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
+from vflsynth.splitdefense.messages import BottomGradients, BottomOutputs, HeldOutOutputs
 from vflsynth.splitdefense.networks import KeptWeights
 from vflsynth.splitdefense.objectives import Batch, Task
 from vflsynth.splitdefense.passive import SplitParty

@@ -10,15 +10,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth.methods.base import Algorithm
+from vflsynth.learning.base import Algorithm
 from vflsynth.protocol import SERVER, Channel
-from vflsynth.protocol.messages import (
-    AllBottomOutputs,
-    BottomOutputs,
-    HeldOutOutputs,
-    SelectionNotice,
-)
+from vflsynth.protocol.messages import SelectionNotice
 from vflsynth.splitdefense.active import ActiveParty
+from vflsynth.splitdefense.messages import AllBottomOutputs, BottomOutputs, HeldOutOutputs
 
 Rows = npt.NDArray[np.int64] | slice
 """Positions of a classifier's training records among those that its parties share."""

@@ -15,10 +15,9 @@ from vflsynth._random import RandomStreams
 from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import KeyMinter
-from vflsynth.methods.base import Duration, Method
+from vflsynth.learning.base import Duration, Method
 from vflsynth.parameters import to_json
 from vflsynth.protocol import Channel, Message, Schedule
-from vflsynth.protocol.messages import AllBottomOutputs, BottomOutputs, HeldOutOutputs
 from vflsynth.run import PartyRun
 from vflsynth.splitdefense.active import ActiveParty
 from vflsynth.splitdefense.algorithm import SplitLearning
@@ -26,6 +25,7 @@ from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
 from vflsynth.splitdefense.malicious import MaliciousSGD
+from vflsynth.splitdefense.messages import AllBottomOutputs, BottomOutputs, HeldOutOutputs
 from vflsynth.splitdefense.model import BottomModel
 from vflsynth.splitdefense.objectives import CrossEntropy, Objective, Surroundings
 from vflsynth.splitdefense.passive import SplitParty

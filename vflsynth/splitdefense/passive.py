@@ -11,17 +11,17 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.methods.party import TrainableParty
-from vflsynth.methods.settings import load_network_state, network_state
+from vflsynth.learning.party import TrainableParty
+from vflsynth.learning.training import load_network_state, network_state
 from vflsynth.protocol import SERVER, Schedule, answers, takes
-from vflsynth.protocol.messages import (
+from vflsynth.protocol.messages import SelectionNotice
+from vflsynth.splitdefense.malicious import MaliciousSGD
+from vflsynth.splitdefense.messages import (
     AllBottomOutputs,
     BottomGradients,
     BottomOutputs,
     HeldOutOutputs,
-    SelectionNotice,
 )
-from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.networks import KeptWeights, Perceptron, PiecewiseLinear
 from vflsynth.splitdefense.schedule import HoldingOut
 from vflsynth.splitdefense.settings import SplitSettings

@@ -1,9 +1,10 @@
-"""The laws that every synthesizer, kind of columns, mechanism, metric and protection obeys.
+"""The laws that synthesizers, kinds of columns, encoders, mechanisms, metrics and protections obey.
 
 For those who write one of their own, in the spirit of scikit-learn's ``check_estimator``.
 """
 
 from vflsynth.testing.columns import check_column_kind, column_kind_checks
+from vflsynth.testing.encoders import check_encoder, encoder_checks
 from vflsynth.testing.laws import Check, parametrize_with_checks
 from vflsynth.testing.mechanisms import check_mechanism, mechanism_checks
 from vflsynth.testing.metrics import check_metric, metric_checks
@@ -13,11 +14,13 @@ from vflsynth.testing.synthesizers import check_synthesizer, synthesizer_checks
 __all__ = [
     "Check",
     "check_column_kind",
+    "check_encoder",
     "check_mechanism",
     "check_metric",
     "check_protection",
     "check_synthesizer",
     "column_kind_checks",
+    "encoder_checks",
     "mechanism_checks",
     "metric_checks",
     "parametrize_with_checks",

@@ -21,8 +21,8 @@ from sklearn.exceptions import NotFittedError
 from vflsynth.columns import Range, TableTransformer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import KeyTypeError, ParameterError
+from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.models import PartyModel
-from vflsynth.synthesizers import BaseSynthesizer
 from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, require, same
 from vflsynth.testing.laws import same_table as equal
 from vflsynth.testing.tables import KEY, small, zoo

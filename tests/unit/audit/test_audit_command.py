@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 
 from tests.unit.audit.conftest import make_tiny
-from vflsynth import DPLTSynthesizer, TableTransformer, VFLGANSynthesizer
+from vflsynth import DPLTSynthesizer, LatentTree, TableTransformer, VFLGANSynthesizer
 from vflsynth.audit import (
     Naive,
     RandomForest,
@@ -20,7 +20,6 @@ from vflsynth.cli import main
 from vflsynth.cli.models import open_model
 from vflsynth.datasets import make_party_frames
 from vflsynth.frames import write_table
-from vflsynth.mechanisms import LatentTree
 from vflsynth.privacy import PublicSchema
 
 

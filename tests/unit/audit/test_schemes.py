@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, clone
 from tests.unit.audit.conftest import make_tiny
 from vflsynth import (
     GaussianCopulaSynthesizer,
+    MeanEmbedding,
     VertiGANSynthesizer,
     VFLGANSynthesizer,
     WGANGPSynthesizer,
@@ -35,7 +36,6 @@ from vflsynth.audit.game import LeaveOneOutGame
 from vflsynth.audit.observers import DensityObserver, FeatureObserver
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, PartyDataError, UnseenValueError
-from vflsynth.mechanisms import MeanEmbedding
 from vflsynth.privacy import PublicSchema
 
 QUICK = [RandomForest(n_trees=20)]

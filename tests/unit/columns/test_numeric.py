@@ -189,6 +189,6 @@ def test_spike_share_is_a_share(share: object) -> None:
         ContinuousTransformer(spike_share=share).fit(pd.Series([1.0]))
 
 
-def test_scaling_is_one_of_two() -> None:
-    with pytest.raises(ParameterError, match=r"'standard', 'quantile'.*'minmax'"):
+def test_an_encoder_is_one_of_those_that_are_registered() -> None:
+    with pytest.raises(ParameterError, match=r"encoder must be one of .*'standard'.*'minmax'"):
         ContinuousTransformer("minmax").fit(pd.Series([1.0]))

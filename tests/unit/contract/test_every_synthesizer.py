@@ -11,7 +11,10 @@ from vflsynth import (
     DPLTSynthesizer,
     GaussianCopulaSynthesizer,
     IndependentSynthesizer,
+    LatentTree,
+    MeanEmbedding,
     MixtureSynthesizer,
+    PairwiseTables,
     PartyContract,
     VertiGANSynthesizer,
     VFLGANSynthesizer,
@@ -19,7 +22,7 @@ from vflsynth import (
 )
 from vflsynth.contract import FixedCombinations
 from vflsynth.exceptions import ContractError
-from vflsynth.mechanisms import DPSGD, LatentTree, MeanEmbedding, PairwiseTables
+from vflsynth.mechanisms import DPSGD
 from vflsynth.privacy import PublicSchema
 
 SMALL = {"epochs": 1, "batch_size": 32, "verbose": 0}

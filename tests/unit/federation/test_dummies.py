@@ -19,15 +19,11 @@ from vflsynth.federation.dummies import Dummies, n_dummies
 from vflsynth.federation.psi import n_copies
 from vflsynth.federation.site import Bounds, Budget
 from vflsynth.federation.wire import decode
-from vflsynth.methods import base
+from vflsynth.learning import base
+from vflsynth.learning.messages import MaskedStates
+from vflsynth.methods.mean_embedding.messages import MaskedPoints
 from vflsynth.privacy.padding import Padding
-from vflsynth.protocol.messages import (
-    CommonPositions,
-    EncodedSize,
-    MaskedPoints,
-    MaskedStates,
-    Presence,
-)
+from vflsynth.protocol.messages import CommonPositions, EncodedSize, Presence
 
 PAIRS = {
     "privacy": {"mechanism": "pairwise_tables"},

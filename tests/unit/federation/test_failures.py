@@ -30,16 +30,13 @@ from vflsynth.federation.limits import Limits
 from vflsynth.federation.participant import Rules
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.wire import PROTOCOL, Frame, Request, Status, decode, encode
-from vflsynth.protocol.messages import (
-    BlindedKeys,
+from vflsynth.learning.messages import MaskedReal
+from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,
     DiscriminatorGradients,
-    EncodedSize,
-    Hello,
-    KeyList,
-    MaskedReal,
     Shape,
 )
+from vflsynth.protocol.messages import BlindedKeys, EncodedSize, Hello, KeyList
 
 STEP = 5
 TIMEOUT = 600.0

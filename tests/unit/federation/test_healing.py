@@ -17,13 +17,10 @@ from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Budget
 from vflsynth.federation.wire import Frame, Reason, Status, decode, encode
-from vflsynth.protocol.messages import (
-    BottomOutputs,
-    DiscriminatorFeatures,
-    Hello,
-    Shape,
-    SumShares,
-)
+from vflsynth.learning.messages import SumShares
+from vflsynth.methods.vflgan.messages import DiscriminatorFeatures, Shape
+from vflsynth.protocol.messages import Hello
+from vflsynth.splitdefense.messages import BottomOutputs
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

@@ -24,11 +24,11 @@ from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.psi import KeyBlinder
 from vflsynth.federation.site import Bounds, Site
 from vflsynth.federation.wire import Frame, Request, decode, encode
+from vflsynth.methods.vflgan.messages import DiscriminatorGradients, Shape
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.messages import (
     BlindedKeys,
     CommonPositions,
-    DiscriminatorGradients,
     EncodedSize,
     EncodedSizes,
     Hello,
@@ -37,7 +37,6 @@ from vflsynth.protocol.messages import (
     MatchProofs,
     ReblindedKeys,
     ReturnedKeys,
-    Shape,
     Terms,
 )
 from vflsynth.run.agreed import Agreed

@@ -33,24 +33,19 @@ from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Budget, Site, kept_secret
 from vflsynth.federation.wire import Request, decode, encode
 from vflsynth.frames import write_table
-from vflsynth.methods import base
-from vflsynth.privacy import PrivacyAccount, PrivacyLedger, PublicSchema, SampledRelease
-from vflsynth.protocol.messages import (
-    BackboneGradients,
-    ColumnTables,
-    EncodedSize,
-    LatentTables,
-    LatentTree,
+from vflsynth.learning import base
+from vflsynth.learning.messages import MaskedReal, MaskedStates, SumShares
+from vflsynth.methods.latent_tree.messages import LatentTables, LatentTree
+from vflsynth.methods.mean_embedding.messages import (
     MaskedPoints,
-    MaskedReal,
-    MaskedStates,
-    Mixture,
     NoisyHistograms,
-    Presence,
-    SampledFeatures,
-    SumShares,
     WindowWidth,
 )
+from vflsynth.methods.pairwise.messages import ColumnTables, Mixture
+from vflsynth.methods.vertigan.messages import BackboneGradients
+from vflsynth.methods.vflgan.messages import SampledFeatures
+from vflsynth.privacy import PrivacyAccount, PrivacyLedger, PublicSchema, SampledRelease
+from vflsynth.protocol.messages import EncodedSize, Presence
 from vflsynth.secure import ProductParty, ring
 
 pytestmark = pytest.mark.usefixtures("short_searches")

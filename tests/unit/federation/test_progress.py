@@ -11,9 +11,10 @@ from vflsynth.federation import progress
 from vflsynth.federation.progress import Progress, duration_text, job_state, sentence
 from vflsynth.federation.simulate import Watch
 from vflsynth.federation.wire import decode
-from vflsynth.methods.base import Duration
+from vflsynth.learning.base import Duration
+from vflsynth.methods.vflgan.messages import DiscriminatorFeatures
 from vflsynth.protocol import SERVER, Transcript
-from vflsynth.protocol.messages import BlindedKeys, DiscriminatorFeatures, Hello, Presence
+from vflsynth.protocol.messages import BlindedKeys, Hello, Presence
 
 
 @pytest.fixture

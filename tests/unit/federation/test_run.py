@@ -24,7 +24,7 @@ from vflsynth.federation.active_node import ActiveNode
 from vflsynth.federation.site import Budget
 from vflsynth.federation.wire import decode
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
-from vflsynth.protocol.messages import BottomOutputs
+from vflsynth.splitdefense.messages import BottomOutputs
 from vflsynth.splitdefense.model import TopModel
 
 KEY = "record_id"

@@ -20,17 +20,19 @@ from vflsynth.federation.wire import (
     decode,
     encode,
 )
+from vflsynth.methods.vflgan.messages import (
+    DiscriminatorFeatures,
+    DiscriminatorGradients,
+    GeneratorFeatures,
+    Shape,
+)
 from vflsynth.protocol import MESSAGES
 from vflsynth.protocol.messages import (
     AlignmentNotice,
     BlindedKeys,
-    DiscriminatorFeatures,
-    DiscriminatorGradients,
-    GeneratorFeatures,
     Hello,
     KeyList,
     SelectionNotice,
-    Shape,
     TrainingReport,
 )
 

@@ -4,9 +4,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth import DPLTSynthesizer, VFLGANSynthesizer, WGANGPSynthesizer
+from vflsynth import (
+    DPSGDGAN,
+    GSWGAN,
+    DPLTSynthesizer,
+    LatentTree,
+    MeanEmbedding,
+    VFLGANSynthesizer,
+    WGANGPSynthesizer,
+)
 from vflsynth.exceptions import EmptyColumnError
-from vflsynth.mechanisms import DPSGD, DPSGDGAN, GSWGAN, FirstLayer, LatentTree, MeanEmbedding
+from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.privacy import PublicSchema
 
 pytestmark = pytest.mark.usefixtures("short_searches")

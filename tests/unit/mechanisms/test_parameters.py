@@ -3,16 +3,9 @@ import math
 import pytest
 from sklearn.base import clone
 
+from vflsynth import DPSGDGAN, GSWGAN, LatentTree, MeanEmbedding, PairwiseTables
 from vflsynth.exceptions import ParameterError
-from vflsynth.mechanisms import (
-    DPSGD,
-    DPSGDGAN,
-    GSWGAN,
-    FirstLayer,
-    LatentTree,
-    MeanEmbedding,
-    PairwiseTables,
-)
+from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.privacy import NeighbouringRelation, PublicSchema, Sampler
 
 SCHEMA = PublicSchema(dtypes="given", bounds={"x": (0, 1)})

@@ -5,19 +5,9 @@ from math import comb, exp, expm1, log
 
 import pytest
 
+from vflsynth import DPSGDGAN, GSWGAN, LatentTree, MeanEmbedding, PairwiseTables
 from vflsynth.exceptions import ParameterError, TooFewRecordsError
-from vflsynth.mechanisms import (
-    DPSGD,
-    DPSGDGAN,
-    GSWGAN,
-    Asked,
-    Discriminators,
-    FirstLayer,
-    LatentTree,
-    Length,
-    MeanEmbedding,
-    PairwiseTables,
-)
+from vflsynth.mechanisms import DPSGD, Asked, Discriminators, FirstLayer, Length
 from vflsynth.privacy import PLDAccountant, PublicSchema, RDPAccountant, WangAccountant
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.dpsgd import joint_sensitivity

@@ -4,23 +4,23 @@ import torch
 from vflsynth._random import RandomStreams
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
-from vflsynth.methods import FromRecords
-from vflsynth.methods.settings import RunningLosses, Settings
-from vflsynth.methods.vflgan_party import Cut, VFLGANParty
-from vflsynth.methods.vflgan_server import VFLGANServer
-from vflsynth.protocol import LocalChannel, Schedule
-from vflsynth.protocol.messages import (
-    BottomGradients,
+from vflsynth.learning import FromRecords
+from vflsynth.learning.messages import MaskedFake
+from vflsynth.learning.training import RunningLosses
+from vflsynth.methods.gan.settings import Settings
+from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,
     DiscriminatorGradients,
     GeneratorFeatures,
     GeneratorGradients,
-    MaskedFake,
-    SelectionNotice,
     Shape,
-    TrainingReport,
 )
+from vflsynth.methods.vflgan.party import Cut, VFLGANParty
+from vflsynth.methods.vflgan.server import VFLGANServer
+from vflsynth.protocol import LocalChannel, Schedule
+from vflsynth.protocol.messages import SelectionNotice, TrainingReport
 from vflsynth.run import match_records
+from vflsynth.splitdefense.messages import BottomGradients
 
 ENCODER = FromRecords(TableTransformer())
 SETTINGS = Settings(

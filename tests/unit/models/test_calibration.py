@@ -7,9 +7,9 @@ from vflsynth import VFLGANSynthesizer
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.datasets import make_party_frames
-from vflsynth.models import GeneratorSampler, GeneratorSpec
-from vflsynth.models.calibration import MarginalMap, logit_offsets
-from vflsynth.networks import Generator
+from vflsynth.methods.gan.calibration import MarginalMap, logit_offsets
+from vflsynth.methods.gan.generator import Generator
+from vflsynth.methods.gan.sampler import GeneratorSampler, GeneratorSpec
 
 pytestmark = pytest.mark.usefixtures("full_blocks")
 

@@ -10,13 +10,13 @@ from vflsynth import (
     Contract,
     IndependentSynthesizer,
     MixtureSynthesizer,
+    PairwiseTables,
     PartyContract,
     Range,
 )
 from vflsynth.cli.main import main
 from vflsynth.contract import FixedCombinations
 from vflsynth.exceptions import ColumnKindError, ConditionError, ParameterError, RuleError
-from vflsynth.mechanisms import PairwiseTables
 from vflsynth.privacy import PublicSchema
 
 GRADES = (("mild", 1), ("fair", 2), ("bad", 3))

@@ -15,7 +15,13 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 
-from vflsynth import DPLTSynthesizer, IndependentSynthesizer, VFLGANSynthesizer
+from vflsynth import (
+    DPLTSynthesizer,
+    IndependentSynthesizer,
+    LatentTree,
+    MeanEmbedding,
+    VFLGANSynthesizer,
+)
 from vflsynth import _artefacts as artefacts
 from vflsynth import _chains as chains
 from vflsynth.cli import main
@@ -26,8 +32,8 @@ from vflsynth.exceptions import (
     PrivacyParameterError,
     UnsupportedEventError,
 )
-from vflsynth.mechanisms import DPSGD, Asked, Discriminators, LatentTree, MeanEmbedding
-from vflsynth.methods.latent_tree_party import LatentTreeParty
+from vflsynth.mechanisms import DPSGD, Asked, Discriminators
+from vflsynth.methods.latent_tree.party import LatentTreeParty
 from vflsynth.privacy import (
     Budget,
     Composition,

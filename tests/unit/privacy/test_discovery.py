@@ -12,23 +12,24 @@ from hypothesis import strategies as st
 from scipy import integrate
 from scipy.stats import norm
 
-from vflsynth import DPLTSynthesizer, VFLGANSynthesizer, WGANGPSynthesizer
+from vflsynth import (
+    DPSGDGAN,
+    DPLTSynthesizer,
+    LatentTree,
+    MeanEmbedding,
+    VFLGANSynthesizer,
+    WGANGPSynthesizer,
+)
 from vflsynth.columns import Bounds, Categories, column_kind
-from vflsynth.columns.kinds import public_columns
+from vflsynth.columns.base import ColumnTransformer
+from vflsynth.columns.kinds import TRANSFORMERS, public_columns
 from vflsynth.exceptions import (
     ColumnKindError,
     ParameterError,
     PartyDataError,
     PrivacyBudgetError,
 )
-from vflsynth.mechanisms import (
-    DPSGD,
-    DPSGDGAN,
-    Asked,
-    Discriminators,
-    LatentTree,
-    MeanEmbedding,
-)
+from vflsynth.mechanisms import DPSGD, Asked, Discriminators
 from vflsynth.privacy import GaussianRelease, PrivacyLedger, PublicSchema
 from vflsynth.privacy.accountants import GaussianDPAccountant
 from vflsynth.privacy.discovery import (
@@ -123,7 +124,9 @@ def test_everything_together_spends_the_budget_and_no_more(mechanism, relation):
     assert "9 columns" not in str(plan.ledger)
 
     # What parties add is what the ledger says.
-    encoding = PublicEncoding.of(privacy, plan.histogram_noise_multiplier, COLUMNS)
+    encoding = PublicEncoding.of(
+        plan.histogram_noise_multiplier, COLUMNS, relation=privacy.relation, delta=1e-4
+    )
     stds = {r.released.split(" of ")[0]: r.noise_std for r in releases_in(plan.ledger.event)}
     assert encoding.discovery.noise_std == pytest.approx(stds["ranges or categories"])
     failing = sum(r.failure_probability for r in releases_in(plan.ledger.event))
@@ -300,14 +303,38 @@ def test_kinds_say_what_has_to_be_discovered():
         count_columns(table, "id", schema, {"code": "categorical"})
 
 
+def test_a_kind_that_cannot_be_discovered_is_refused_before_anything_is_released(monkeypatch):
+    """Its `public_column` may return None, as that of kinds with labels or ranges may."""
+
+    class Own(ColumnTransformer):
+        kind = "own"
+
+        @classmethod
+        def public_column(cls, name, dtype, listed):
+            return listed
+
+    monkeypatch.setattr("vflsynth.columns.kinds.TRANSFORMERS", {**TRANSFORMERS, "own": Own})
+    table = pd.DataFrame({"age": [30.0, 40.0] * 20, "gene": [1.0, 2.0] * 20})
+    words = r"party 'lab', column 'gene'.*kind 'own'.*Fix: give it public bounds or categories"
+    with pytest.raises(ColumnKindError, match=words):
+        count_columns({"lab": table}, None, None, {"gene": "own"})
+    encoding = PublicEncoding(NOBODY, 16, 1.0, Discovery(1.0, 5.0), {"gene": "own"})
+    released = []
+    monkeypatch.setattr("vflsynth.privacy.encoding.discover_column", released.append)
+    with pytest.raises(ColumnKindError, match=words):
+        encoding.histograms("lab", table)
+    assert not released
+
+
 def test_nothing_is_released_that_the_noise_was_not_calibrated_for():
     """For instance because the kinds were forgotten when columns were counted, or later."""
     privacy = MeanEmbedding(epsilon=3.0, delta=1e-4)
     frame = pd.DataFrame({"yes": [0, 1] * 20})
     counts = count_columns({"lab": frame}, None, None, {"yes": "boolean"})
-    paid = PublicEncoding.of(privacy, 1.0, counts, kinds={"yes": "boolean"})
+    terms = {"relation": privacy.relation, "delta": privacy.delta}
+    paid = PublicEncoding.of(1.0, counts, kinds={"yes": "boolean"}, **terms)
     assert paid.histograms("lab", frame)["yes"].column == Categories((0, 1))
-    forgotten = PublicEncoding.of(privacy, 1.0, counts)
+    forgotten = PublicEncoding.of(1.0, counts, **terms)
     with pytest.raises(PrivacyBudgetError, match="'lab' would release 1 columns, 1 of which"):
         forgotten.histograms("lab", frame)
     with pytest.raises(PrivacyBudgetError, match="2 columns"):

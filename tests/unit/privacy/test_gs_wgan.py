@@ -8,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflsynth.exceptions import PrivacyParameterError
-from vflsynth.privacy.gs_wgan import batch_sensitivity, clip_rows, sanitised_gradients
+from vflsynth.methods.wgan_gp.gs_wgan_gradients import (
+    batch_sensitivity,
+    clip_rows,
+    sanitised_gradients,
+)
 
 
 def gradients(scale=1.0, batch=6):

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflsynth.exceptions import PrivacyParameterError
-from vflsynth.privacy import NeighbouringRelation
-from vflsynth.privacy.mean_embedding import (
+from vflsynth.methods.mean_embedding.embedding import (
     embedding_distance,
     mean_embedding_sensitivity,
     project_records,
     random_features,
     random_frequencies,
 )
+from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.secure import RotationParty, RotationServer, angles_of, largest_product, points
 from vflsynth.secure.rotations import squared_radius

@@ -6,8 +6,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflsynth.privacy.mean_embedding import random_features, random_frequencies
-from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding, signal_shares
+from vflsynth.methods.mean_embedding.embedding import random_features, random_frequencies
+from vflsynth.methods.mean_embedding.shrinkage import (
+    feature_moments,
+    shrink_mean_embedding,
+    signal_shares,
+)
 
 N_FEATURES = 60
 FREQUENCIES = random_frequencies(4, N_FEATURES, (1.0, 3.0), np.random.default_rng(0))

@@ -14,9 +14,11 @@ import torch
 import vflsynth
 from vflsynth import VertiGANSynthesizer
 from vflsynth.exceptions import PrivacyBudgetError, ProtocolError
+from vflsynth.learning.messages import MaskedReal
 from vflsynth.mechanisms import DPSGD, Cover, FirstLayer
-from vflsynth.methods.vertigan import VertiGANMethod
-from vflsynth.methods.vertigan_party import VertiGANParty
+from vflsynth.methods.vertigan.messages import BackboneGradients
+from vflsynth.methods.vertigan.method import VertiGANMethod
+from vflsynth.methods.vertigan.party import VertiGANParty
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import (
@@ -29,7 +31,7 @@ from vflsynth.protocol import (
     message,
     messages,
 )
-from vflsynth.protocol.messages import BackboneGradients, EncodedSizes, MaskedReal
+from vflsynth.protocol.messages import EncodedSizes
 from vflsynth.registry import Members
 from vflsynth.run import JOINED, LocalRun, Options, PartyRun
 

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from vflsynth.exceptions import PayloadRejectedError, ProtocolError
 from vflsynth.federation.wire import Frame, decode, encode
+from vflsynth.methods.pairwise.messages import ColumnTables, Mixture
+from vflsynth.methods.vflgan.messages import DiscriminatorFeatures
 from vflsynth.protocol import (
     MESSAGES,
     SERVER,
@@ -20,7 +22,6 @@ from vflsynth.protocol import (
     message,
     messages,
 )
-from vflsynth.protocol.messages import ColumnTables, DiscriminatorFeatures, Mixture
 
 PARTY = "lab"
 OTHERS = {"int": 1, "float": 1.0, "dict[str, Any]": {}}

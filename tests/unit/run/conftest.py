@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from vflsynth import VFLGANSynthesizer
-from vflsynth.synthesizers import GANSynthesizer, VertiGANSynthesizer
+from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
+from vflsynth.methods.gan.estimator import GANSynthesizer
 
 FAST = {
     "epochs": 6,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vflsynth import VFLGANSynthesizer
 from vflsynth._random import derive, secret_from
-from vflsynth.methods import Party
+from vflsynth.learning import Party
 from vflsynth.protocol import MESSAGES, Declaration, Message, Schedule, Transcript
 from vflsynth.run import local
 

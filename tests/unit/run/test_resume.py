@@ -261,7 +261,7 @@ def test_two_interrupts_end_the_run(make_vflgan, frames):
 
 def test_interrupted_in_the_first_epoch(make_gan, frames, monkeypatch, tmp_path):
     """No epoch is finished and nothing was selected: the model is the start of training."""
-    from vflsynth.methods.gan import GANAlgorithm
+    from vflsynth.methods.gan.method import GANAlgorithm
 
     begin = GANAlgorithm.begin
 

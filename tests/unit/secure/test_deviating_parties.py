@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.secure import test_products as products
 from tests.unit.secure import test_rotations as rotations
+from vflsynth import LatentTree, MeanEmbedding, PairwiseTables
 from vflsynth.exceptions import ProtocolError
-from vflsynth.mechanisms import LatentTree, MeanEmbedding, PairwiseTables
 from vflsynth.mechanisms.base import Asked
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.mechanisms.planning import DEVIATES, PROVED

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from tests import planted
 from vflsynth._random import secret_from
-from vflsynth.methods.base import Algorithm, Duration
+from vflsynth.learning.base import Algorithm, Duration
 from vflsynth.privacy import PublicSchema
 from vflsynth.run import Options, PartyRun, local, server_run
 

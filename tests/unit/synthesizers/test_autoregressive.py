@@ -10,7 +10,13 @@ import torch
 from sklearn.linear_model import LinearRegression
 from torch.nn.functional import cross_entropy
 
-from vflsynth import AutoregressiveSynthesizer, IndependentSynthesizer, PartyModel, TableTransformer
+from vflsynth import (
+    AutoregressiveSynthesizer,
+    IndependentSynthesizer,
+    MeanEmbedding,
+    PartyModel,
+    TableTransformer,
+)
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import (
@@ -20,11 +26,11 @@ from vflsynth.exceptions import (
     PrivacyParameterError,
     ProtocolError,
 )
-from vflsynth.mechanisms import MeanEmbedding
-from vflsynth.methods import AutoregressiveMethod, autoregressive_server
-from vflsynth.methods.autoregressive_party import AutoregressiveParty
-from vflsynth.methods.autoregressive_server import ContextServer, _confusion, _confusion_gradient
-from vflsynth.methods.autoregressive_settings import AutoregressiveSettings
+from vflsynth.methods.autoregressive import server as autoregressive_server
+from vflsynth.methods.autoregressive.method import AutoregressiveMethod
+from vflsynth.methods.autoregressive.party import AutoregressiveParty
+from vflsynth.methods.autoregressive.server import ContextServer, _confusion, _confusion_gradient
+from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 from vflsynth.models import sample_parties
 from vflsynth.protocol import HeldOutSchedule
 
@@ -155,7 +161,7 @@ def test_one_noisy_context_per_record_and_its_bound_are_in_the_transcript(frames
 
 
 def test_the_server_sees_features_of_some_records_only(frames, monkeypatch):
-    monkeypatch.setattr("vflsynth.methods.autoregressive._MOST_FEATURED", 32)
+    monkeypatch.setattr("vflsynth.methods.autoregressive.method._MOST_FEATURED", 32)
     synth = make().fit(frames, KEY, transcript=True)
     features = synth.transcript_[synth.transcript_["message"] == "RecordFeatures"]
     assert set(features["contents"]) == {"features (1, 32, 16)"}
@@ -165,14 +171,14 @@ def test_the_server_sees_features_of_some_records_only(frames, monkeypatch):
 
 def test_records_are_encoded_part_by_part_alike(frames, fitted, monkeypatch):
     whole = fitted.sample(30, random_state=1)
-    monkeypatch.setattr("vflsynth.methods.autoregressive_party.ENCODED_AT_ONCE", 60)
+    monkeypatch.setattr("vflsynth.methods.autoregressive.party.ENCODED_AT_ONCE", 60)
     pd.testing.assert_frame_equal(make().fit(frames, KEY).sample(30, random_state=1), whole)
 
 
 @pytest.mark.parametrize("protocol", ["trained", "one_message"])
 def test_features_cross_block_by_block(frames, monkeypatch, protocol):
     whole = make(protocol=protocol).fit(frames, KEY)
-    monkeypatch.setattr("vflsynth.methods.autoregressive_settings.FEATURE_BLOCK", 25)
+    monkeypatch.setattr("vflsynth.methods.autoregressive.settings.FEATURE_BLOCK", 25)
     parts = make(protocol=protocol).fit(frames, KEY, transcript=True)
     assert_alike(parts, whole, rtol=0, atol=0)
     sent = parts.transcript_[parts.transcript_["message"] == "RecordFeatures"]
@@ -514,9 +520,9 @@ def test_held_out_records_are_in_no_batch():
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_an_epoch_of_many_records_is_a_part_of_a_pass(frames, monkeypatch, protocol):
-    monkeypatch.setattr("vflsynth.methods.autoregressive.MOST_STEPS", 1)
+    monkeypatch.setattr("vflsynth.methods.autoregressive.method.MOST_STEPS", 1)
     short = make(protocol=protocol, batch_size=10, epochs=6, patience=9).fit(frames, KEY)
-    monkeypatch.setattr("vflsynth.methods.autoregressive.MOST_STEPS", 500)
+    monkeypatch.setattr("vflsynth.methods.autoregressive.method.MOST_STEPS", 500)
     whole = make(protocol=protocol, batch_size=10, epochs=1).fit(frames, KEY)  # 54 records
     assert len(short.history_) == 6
     # The same six steps.

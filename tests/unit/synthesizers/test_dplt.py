@@ -11,20 +11,21 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from tests import planted
-from vflsynth import DPLTSynthesizer, VFLGANSynthesizer
+from vflsynth import DPLTSynthesizer, LatentTree, VFLGANSynthesizer
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
-from vflsynth.mechanisms import DPSGD, LatentTree
-from vflsynth.methods import latent_tree_party as party_module
-from vflsynth.methods import latent_tree_server as server_module
-from vflsynth.methods.latent_tree_party import LatentTreeParty
-from vflsynth.methods.latent_tree_server import LatentTreeServer
+from vflsynth.learning.messages import MaskedReal
+from vflsynth.mechanisms import DPSGD
+from vflsynth.methods.latent_tree import party as party_module
+from vflsynth.methods.latent_tree import server as server_module
+from vflsynth.methods.latent_tree.messages import LatentTables
+from vflsynth.methods.latent_tree.party import LatentTreeParty
+from vflsynth.methods.latent_tree.server import LatentTreeServer
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.contingency import exact_tables
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.events import releases_in
 from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import Transcript
-from vflsynth.protocol.messages import LatentTables, MaskedReal
 from vflsynth.run import Options, local
 from vflsynth.secure import ProductServer
 

@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth import TableTransformer, VFLGANSynthesizer, exceptions
+from vflsynth import MeanEmbedding, TableTransformer, VFLGANSynthesizer, exceptions
 from vflsynth.exceptions import ParameterError, PartyDataError, VFLSynthError
-from vflsynth.mechanisms import MeanEmbedding
 from vflsynth.privacy import PublicSchema
 
 N = 50

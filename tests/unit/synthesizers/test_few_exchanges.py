@@ -3,13 +3,18 @@
 import pytest
 import torch
 
-from vflsynth import GaussianCopulaSynthesizer, VertiGANSynthesizer, VFLGANSynthesizer
+from vflsynth import (
+    GaussianCopulaSynthesizer,
+    MeanEmbedding,
+    VertiGANSynthesizer,
+    VFLGANSynthesizer,
+)
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, ProtocolError
 from vflsynth.federation.wire import MAX_BYTES
-from vflsynth.mechanisms import DPSGD, FirstLayer, MeanEmbedding
-from vflsynth.methods import masked
-from vflsynth.methods.settings import Settings
+from vflsynth.learning import masked
+from vflsynth.mechanisms import DPSGD, FirstLayer
+from vflsynth.methods.gan.settings import Settings
 from vflsynth.networks.adam import FlatAdam
 
 KEY = "record_id"
@@ -83,7 +88,7 @@ def test_windows_end_where_epochs_do():
 @pytest.mark.parametrize("penalty", ["layerwise", "paper"])
 def test_a_window_takes_the_steps_that_slow_code_takes(frames, monkeypatch, penalty):
     """Cut gradients of the beginning, everything else anew: as a loop over copies has it."""
-    from vflsynth.methods.vflgan_party import Cut, VFLGANParty
+    from vflsynth.methods.vflgan.party import Cut, VFLGANParty
 
     seen = []
 

@@ -4,8 +4,8 @@ import pytest
 from scipy import stats
 
 from vflsynth import GaussianCopulaSynthesizer, PartyModel
+from vflsynth.learning.messages import MaskedReal
 from vflsynth.protocol import Transcript
-from vflsynth.protocol.messages import MaskedReal
 from vflsynth.run import local
 
 CORRELATION = np.array(

@@ -10,16 +10,27 @@ import torch
 from sklearn.base import clone
 
 from tests import planted
-from vflsynth import VFLGANSynthesizer
+from vflsynth import MeanEmbedding, VFLGANSynthesizer
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.histograms import NoisyHistogram, estimate_n_records
 from vflsynth.columns.schema import Bounds
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
-from vflsynth.mechanisms import MeanEmbedding
-from vflsynth.methods.mean_embedding_party import MeanEmbeddingParty
-from vflsynth.methods.published import DRAWN_RECORDS, published_encoding, published_histograms
+from vflsynth.learning.messages import MaskedFake, MaskedReal, SumShares
+from vflsynth.methods.mean_embedding.embedding import project_records
+from vflsynth.methods.mean_embedding.messages import (
+    MaskedPoints,
+    NoisyHistograms,
+    WindowWidth,
+)
+from vflsynth.methods.mean_embedding.party import MeanEmbeddingParty
+from vflsynth.methods.mean_embedding.published import (
+    DRAWN_RECORDS,
+    published_encoding,
+    published_histograms,
+)
+from vflsynth.methods.mean_embedding.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.privacy import NeighbouringRelation, PublicSchema
 from vflsynth.privacy import decimals as decimals_module
 from vflsynth.privacy import histograms as histograms_module
@@ -31,18 +42,8 @@ from vflsynth.privacy.histograms import (
     first_cells,
     release_divided_histograms,
 )
-from vflsynth.privacy.mean_embedding import project_records
-from vflsynth.privacy.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.protocol import Transcript
-from vflsynth.protocol.messages import (
-    MaskedFake,
-    MaskedPoints,
-    MaskedReal,
-    NoisyHistograms,
-    SumShares,
-    TrainingReport,
-    WindowWidth,
-)
+from vflsynth.protocol.messages import TrainingReport
 from vflsynth.run import Options, local, server_run
 from vflsynth.secure import (
     Masks,

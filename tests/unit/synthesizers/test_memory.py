@@ -8,8 +8,8 @@ import pytest
 
 from vflsynth import VFLGANSynthesizer
 from vflsynth.columns import TableTransformer
-from vflsynth.methods import FromRecords
-from vflsynth.methods.vflgan_party import VFLGANParty
+from vflsynth.learning import FromRecords
+from vflsynth.methods.vflgan.party import VFLGANParty
 from vflsynth.protocol import LocalChannel
 from vflsynth.run import match_records
 from vflsynth.run.memory import estimate_memory

@@ -12,8 +12,14 @@ import pandas as pd
 import pytest
 from scipy.stats import chi2_contingency, chisquare
 
-from vflsynth import DPLTSynthesizer, MixtureSynthesizer, VFLGANSynthesizer
-from vflsynth.mechanisms import LatentTree, MeanEmbedding, PairwiseTables
+from vflsynth import (
+    DPLTSynthesizer,
+    LatentTree,
+    MeanEmbedding,
+    MixtureSynthesizer,
+    PairwiseTables,
+    VFLGANSynthesizer,
+)
 from vflsynth.privacy import PublicSchema
 from vflsynth.protocol import MESSAGES, SERVER, MadeOf, Transcript
 from vflsynth.run import Options, local

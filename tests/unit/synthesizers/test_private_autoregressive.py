@@ -23,12 +23,12 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.exceptions import ParameterError, PrivacyBudgetError
 from vflsynth.mechanisms import DPSGD as DPSGDMechanism
-from vflsynth.methods import autoregressive_dpsgd
-from vflsynth.methods.autoregressive_dpsgd import PrivateAutoregressiveParty
-from vflsynth.networks import conditional
-from vflsynth.networks.conditional import ConditionalNetwork
-from vflsynth.networks.conditional_traces import likelihood_traces, per_parameter
-from vflsynth.networks.layout import Layout
+from vflsynth.methods.autoregressive import conditional
+from vflsynth.methods.autoregressive import dpsgd as autoregressive_dpsgd
+from vflsynth.methods.autoregressive.conditional import ConditionalNetwork
+from vflsynth.methods.autoregressive.conditional_traces import likelihood_traces, per_parameter
+from vflsynth.methods.autoregressive.dpsgd import PrivateAutoregressiveParty
+from vflsynth.methods.autoregressive.layout import Layout
 from vflsynth.privacy.dpsgd import clip_factors, clipped_gradient_sum, per_example_norms
 from vflsynth.privacy.events import releases_in
 from vflsynth.protocol import PlacedPoissonSchedule

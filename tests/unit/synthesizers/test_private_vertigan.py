@@ -24,7 +24,7 @@ from tests.unit.synthesizers.private_steps import (
     with_one_more,
     without_noise,
 )
-from vflsynth import VertiGANSynthesizer
+from vflsynth import DPSGDGAN, GSWGAN, LatentTree, MeanEmbedding, VertiGANSynthesizer
 from vflsynth.exceptions import (
     NoPrivacyWarning,
     ParameterError,
@@ -33,15 +33,15 @@ from vflsynth.exceptions import (
     PrivacyParameterError,
     ProtocolError,
 )
+from vflsynth.learning.messages import MaskedFake, MaskedReal
 from vflsynth.mechanisms import DPSGD as DPSGDMechanism
-from vflsynth.mechanisms import DPSGDGAN, GSWGAN, FirstLayer, LatentTree, MeanEmbedding
+from vflsynth.mechanisms import FirstLayer
 from vflsynth.mechanisms import noisy_descent as dpsgd_module
-from vflsynth.methods import critics as first_layer_module
-from vflsynth.methods.critics import Critic, FirstLayerCritic
+from vflsynth.methods.gan import critics as first_layer_module
+from vflsynth.methods.gan.critics import Critic, FirstLayerCritic
 from vflsynth.privacy import Sampler
 from vflsynth.privacy.events import releases_in
 from vflsynth.protocol import PoissonSchedule, Transcript
-from vflsynth.protocol.messages import MaskedFake, MaskedReal
 from vflsynth.run import local
 
 NOISE, BOUND, REPLICAS = 1.5, 0.3, 40

@@ -25,7 +25,14 @@ from tests.unit.synthesizers.private_steps import (
     score,
     sessions_of,
 )
-from vflsynth import VFLGANSynthesizer, WGANGPSynthesizer
+from vflsynth import (
+    DPSGDGAN,
+    GSWGAN,
+    LatentTree,
+    MeanEmbedding,
+    VFLGANSynthesizer,
+    WGANGPSynthesizer,
+)
 from vflsynth.exceptions import (
     NoPrivacyWarning,
     ParameterError,
@@ -35,13 +42,14 @@ from vflsynth.exceptions import (
     ProtocolError,
     TooFewRecordsError,
 )
+from vflsynth.learning.messages import MaskedFake, MaskedReal
 from vflsynth.mechanisms import DPSGD as DPSGDMechanism
-from vflsynth.mechanisms import DPSGDGAN, GSWGAN, FirstLayer, LatentTree, MeanEmbedding
-from vflsynth.mechanisms import gs_wgan as gs_wgan_mechanism
-from vflsynth.methods import critics as first_layer_module
-from vflsynth.methods import gs_wgan as gs_wgan_module
+from vflsynth.mechanisms import FirstLayer
+from vflsynth.methods.gan import critics as first_layer_module
+from vflsynth.methods.wgan_gp import gs_wgan as gs_wgan_mechanism
+from vflsynth.methods.wgan_gp import gs_wgan_critic as gs_wgan_module
 from vflsynth.privacy.events import releases_in
-from vflsynth.protocol.messages import MaskedFake, MaskedReal, TrainingReport
+from vflsynth.protocol.messages import TrainingReport
 
 NOISE, BOUND, N_SHARDS = 1.5, 0.3, 3
 COMMON = {

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth import MixtureSynthesizer
+from vflsynth import MixtureSynthesizer, PairwiseTables
 from vflsynth.columns import PublicSchema
-from vflsynth.mechanisms import PairwiseTables
 
 
 @pytest.mark.slow

@@ -8,13 +8,12 @@ import pytest
 import torch
 from sklearn.base import BaseEstimator
 
-from vflsynth import registry
+from vflsynth import IndependentSynthesizer, registry
 from vflsynth.columns import ContinuousTransformer
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.privacy import GaussianRelease, LedgerEntry, NeighbouringRelation, PrivacyLedger
 from vflsynth.splitdefense import Isotropic, Protection
 from vflsynth.splitdefense.protections.base import root_mean_square
-from vflsynth.synthesizers import IndependentSynthesizer
 from vflsynth.testing import (
     check_protection,
     column_kind_checks,

@@ -10,22 +10,25 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from vflsynth import IndependentSynthesizer, VertiGANSynthesizer
 from vflsynth._random import RandomStreams
 from vflsynth._validation import Number
 from vflsynth.columns import CategoricalTransformer
 from vflsynth.evaluation import Metric, MetricResult, TableMetric
 from vflsynth.evaluation.tables import Tables
 from vflsynth.exceptions import ColumnKindError
+from vflsynth.learning import Algorithm
+from vflsynth.learning.messages import MaskedReal
 from vflsynth.mechanisms import DPSGD, Asked, DPSGDPlan
-from vflsynth.methods import Algorithm, CopulaMethod, VertiGANMethod
-from vflsynth.methods.critics import DPSGDCritic
+from vflsynth.methods.gan.critics import DPSGDCritic
+from vflsynth.methods.marginals.messages import CopulaLoadings
+from vflsynth.methods.marginals.method import CopulaMethod
+from vflsynth.methods.vertigan.method import VertiGANMethod
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel
-from vflsynth.protocol.messages import CopulaLoadings, MaskedReal
 from vflsynth.registry import register
 from vflsynth.splitdefense import Protection
 from vflsynth.splitdefense.protections.base import Context, check_finite, root_mean_square
-from vflsynth.synthesizers import IndependentSynthesizer, VertiGANSynthesizer
 
 __all__ = [
     "ComonotoneSynthesizer",

@@ -1,0 +1,307 @@
+"""What every encoder promises: an increasing map of numbers, with an inverse."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, clone
+
+from vflsynth._validation import Rule, check_parameters
+from vflsynth.columns.arrays import Floats
+from vflsynth.columns.codec import scalar_from_json, scalar_to_json
+from vflsynth.exceptions import ParameterError
+from vflsynth.registry import Members, full_name, named_in_file
+
+FLOAT32_ROUNDING = 2.0**-24
+"""Half a unit in the last place: the matrix rounds a scaled number by at most this factor."""
+
+
+class Encoder(BaseEstimator, ABC):  # type: ignore[misc]
+    """How numbers become what networks see, around zero and of unit size, and back.
+
+    Numbers come as *coordinates*: float64, in which a column counts its exact values. What an
+    encoder learns are floats and float64 arrays, in attributes that end in ``_``. Most encoders are
+    a `Curve`.
+    """
+
+    registry_group: ClassVar[str] = "encoders"
+
+    name: ClassVar[str]
+    """For tables of a job, the command line and `TableTransformer`."""
+
+    rules: ClassVar[Mapping[str, Rule]] = {}
+    """Ranges of parameters, by name."""
+
+    learns: ClassVar[tuple[str, ...]]
+    """Names of the learned attributes."""
+
+    def check_parameters(self) -> None:
+        """Raise ParameterError for a parameter out of range."""
+        check_parameters(type(self).__name__, self.get_params(deep=False), self.rules)
+
+    @abstractmethod
+    def fit(
+        self, ordered: Floats, *, least: int = 1, zero: float = 0.0, unit: float = 1.0
+    ) -> Encoder:
+        """Learn from a column.
+
+        Parameters
+        ----------
+        ordered : float64 array, shape (value,)
+            Sorted coordinates that hold at least two different ones.
+        least : int, default=1
+            Values of fewer records must not be kept as they are.
+        zero, unit : float
+            The number of a coordinate x is ``zero + unit * x``.
+
+        Returns
+        -------
+        Encoder
+            This one, or another that it chose.
+
+        Raises
+        ------
+        ValueError
+            If it cannot tell the values apart.
+        """
+
+    @abstractmethod
+    def scale(self, coordinates: Floats) -> Floats:
+        """Map coordinates to scaled numbers; a larger one never gets a smaller one."""
+
+    @abstractmethod
+    def unscale(self, scaled: npt.NDArray[Any]) -> Floats:
+        """Map scaled numbers of any float type back to coordinates."""
+
+    @abstractmethod
+    def error(self, lower: float, upper: float) -> float:
+        """Largest coordinate error of a round trip through float32, between two coordinates."""
+
+    @abstractmethod
+    def check_learned(self) -> None:
+        """Raise ValueError if what was learned, or read from a file, cannot be."""
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether nothing is decoded but the values that it was fitted to."""
+        return False
+
+    def decoded(self, coordinates: Floats) -> Floats:
+        """Return what coordinates count as where not all of them are decoded."""
+        return coordinates
+
+    def spread(self, scaled: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Move equal scaled numbers apart, as far as they decode to the same; default: do not."""
+        return scaled
+
+    def published(self) -> Curve:
+        """Return what encodes by published histograms, under differential privacy.
+
+        Raises
+        ------
+        ParameterError
+            If it needs the records. This is the default.
+        """
+        raise ParameterError(
+            f"{self!r} does not go with differential privacy: it learns from the records, and "
+            "noisy histograms tell no more than mean and standard deviation. Fix: use 'standard', "
+            "'log' or another Curve"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Encoder) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return class, parameters and what was learned, if anything, as JSON values."""
+        return {
+            "object": full_name(type(self)),
+            "parameters": {k: scalar_to_json(v) for k, v in self.get_params(deep=False).items()},
+            "learned": {
+                name: np.asarray(getattr(self, name)).tolist()
+                for name in self.learns
+                if hasattr(self, name)
+            },
+        }
+
+    @staticmethod
+    def from_dict(content: Mapping[str, Any]) -> Encoder:
+        """Undo `to_dict`, for an encoder of any registered class.
+
+        Raises
+        ------
+        ParameterError
+            If there is no such class.
+        ValueError
+            If what was learned cannot be.
+        """
+        parameters = {k: scalar_from_json(v) for k, v in content["parameters"].items()}
+        encoder: Encoder = named_in_file(content["object"], "encoders")(**parameters)
+        if learned := content["learned"]:
+            if sorted(learned) != sorted(encoder.learns):
+                raise ValueError(f"{type(encoder).__name__} learns {encoder.learns}")
+            for name, value in learned.items():
+                kept = np.array(value, np.float64) if isinstance(value, list) else float(value)
+                setattr(encoder, name, kept)
+            encoder.check_learned()
+        return encoder
+
+
+class Curve(Encoder):
+    """Encoders that bend numbers by a fixed curve, and standardise them (VFLGAN Eq. 22).
+
+    Subclasses write `bend` and `unbend`, which learn nothing and take any number. Mean and standard
+    deviation are those of the records, or follow from a published histogram: curves work in both
+    modes.
+    """
+
+    learns: ClassVar[tuple[str, ...]] = ("mean_", "std_", "zero_", "unit_")
+
+    is_straight: ClassVar[bool] = False
+    """Whether the curve bends nothing, so that zero and unit of the numbers do not matter."""
+
+    mean_: float
+    std_: float
+    zero_: float
+    unit_: float
+
+    @abstractmethod
+    def bend(self, numbers: Floats) -> Floats:
+        """Map numbers along the curve; a larger one gets a larger one."""
+
+    @abstractmethod
+    def unbend(self, bent: Floats) -> Floats:
+        """Undo `bend`."""
+
+    def fit(
+        self, ordered: Floats, *, least: int = 1, zero: float = 0.0, unit: float = 1.0
+    ) -> Encoder:
+        """Learn mean and standard deviation, with n - 1 in its denominator; see `Encoder`."""
+        self.zero_, self.unit_ = (0.0, 1.0) if self.is_straight else (zero, unit)
+        bent = self.bend(self._numbers(ordered))
+        self.mean_, self.std_ = float(bent.mean()), float(bent.std(ddof=1))
+        self.check_learned()
+        return self
+
+    def check_learned(self) -> None:
+        """Raise ValueError unless numbers can be told apart."""
+        finite = all(map(math.isfinite, (self.mean_, self.std_, self.zero_, self.unit_)))
+        if not finite or self.std_ <= 0.0 or self.unit_ <= 0.0:
+            raise ValueError(
+                f"not a mean and a positive standard deviation: {self.mean_}, {self.std_}"
+            )
+
+    def scale(self, coordinates: Floats) -> Floats:
+        """Bend and standardise."""
+        scaled = self.bend(self._numbers(coordinates)) - self.mean_
+        scaled /= self.std_
+        return scaled
+
+    def unscale(self, scaled: npt.NDArray[Any]) -> Floats:
+        """Undo `scale`."""
+        bent = scaled.astype(np.float64)
+        bent *= self.std_
+        bent += self.mean_
+        numbers = self.unbend(bent)
+        return numbers if self._is_plain else (numbers - self.zero_) / self.unit_
+
+    def error(self, lower: float, upper: float) -> float:
+        """Bound the rounding; of a curve whose inverse is steepest at an end, as most are."""
+        ends = np.array([lower, upper])
+        bent = self.bend(self._numbers(ends))
+        away = self._error_of_bent(bent)
+        off = [
+            np.abs(self.unscale((bent + side - self.mean_) / self.std_) - ends)
+            for side in (-away, away)
+        ]
+        arithmetic = float(np.abs(ends).max()) + abs(self.zero_) / self.unit_
+        return float(np.max(off)) * 1.01 + arithmetic * 2.0**-49
+
+    def published(self) -> Curve:
+        """Return this: mean and standard deviation can be those of a histogram."""
+        return self
+
+    def _error_of_bent(self, bent: Floats) -> float:
+        """Bound the rounding of scores to float32 and of the float64 arithmetic."""
+        reach = float(np.abs(bent - self.mean_).max())
+        return reach * FLOAT32_ROUNDING * 1.01 + (abs(self.mean_) + reach) * 2.0**-50
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.zero_ == 0.0 and self.unit_ == 1.0
+
+    def _numbers(self, coordinates: Floats) -> Floats:
+        return coordinates if self._is_plain else self.zero_ + self.unit_ * coordinates
+
+
+def interpolate(points: Floats, x: Floats, y: Floats) -> Floats:
+    """Interpolate linearly between knots, constant outside.
+
+    Like ``numpy.interp``, whose slopes overflow where two knots are next to each other.
+    """
+    left = np.clip(np.searchsorted(x, points, side="right") - 1, 0, len(x) - 2)
+    fraction: Floats = points - x[left]
+    fraction /= np.diff(x)[left]
+    np.clip(fraction, 0.0, 1.0, out=fraction)
+    fraction *= np.diff(y)[left]
+    fraction += y[left]
+    return fraction
+
+
+def error_between(scores: tuple[Floats, Floats], knots: Floats) -> float:
+    """Bound the rounding of scores to float32, times the steepest slope between knots.
+
+    Parameters
+    ----------
+    scores : pair of float64 array, shape (knot,)
+        Where the interval of scores of a knot begins and ends.
+    knots : float64 array, shape (knot,)
+    """
+    lower, upper = scores
+    gaps = lower[1:] - upper[:-1]
+    slopes = np.diff(knots)[gaps > 0.0] / gaps[gaps > 0.0]
+    if not len(slopes):
+        return 0.0
+    largest = max(abs(lower[0]), abs(upper[-1]))
+    arithmetic = np.abs(knots[[0, -1]]).max() * 2.0**-49
+    return float(slopes.max() * largest * FLOAT32_ROUNDING * 1.01 + arithmetic)
+
+
+def encoder_of(given: str | Encoder, owner: str = "encoder") -> Encoder:
+    """Return a fresh encoder, of one or of its name, with its parameters checked.
+
+    Parameters
+    ----------
+    given : str or Encoder
+    owner : str, optional
+        What error messages call the parameter.
+
+    Raises
+    ------
+    ParameterError
+        If there is none of that name, or a parameter is out of range.
+    """
+    known = Members("encoders")
+    if isinstance(given, str) and given in known:
+        given = known[given]()
+    if not isinstance(given, Encoder):
+        raise ParameterError(f"{owner} must be one of {list(known)} or an Encoder, got {given!r}")
+    fresh: Encoder = clone(given)
+    fresh.check_parameters()
+    return fresh
+
+
+def encoder_to_json(given: str | Encoder) -> Any:
+    """Encode an encoder, or the name of one."""
+    return given if isinstance(given, str) else given.to_dict()
+
+
+def encoder_from_json(content: Any) -> str | Encoder:
+    """Undo `encoder_to_json`."""
+    return content if isinstance(content, str) else Encoder.from_dict(content)

@@ -1,0 +1,382 @@
+"""A method of learning: what each party does, what the server does, and what a step is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams, derive
+from vflsynth.columns import PublicSchema, TableTransformer, check_public
+from vflsynth.exceptions import ProtocolError
+from vflsynth.frames import KeyMinter, learn_key_minters, public_key_minters
+from vflsynth.learning.party import Encoder, FromPublicKnowledge, FromRecords, Party
+from vflsynth.mechanisms import Asked, Discriminators, Mechanism, Plan
+from vflsynth.models import PartyModel, RowSampler
+from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.privacy.encoding import PublicEncoding
+from vflsynth.privacy.events import Sampler
+from vflsynth.privacy.padding import Padding
+from vflsynth.protocol import Channel, Message, PoissonSchedule, Schedule, SubsetSchedule
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """How long to train and how often to look.
+
+    Parameters
+    ----------
+    n_epochs : int
+        0 for methods that need no training step.
+    steps_per_epoch : int
+        Calls of `Algorithm.step`; for a GAN, discriminator steps.
+    evaluate_every : int, default=1
+        Epochs between evaluations; the last epoch is always evaluated.
+    """
+
+    n_epochs: int
+    steps_per_epoch: int
+    evaluate_every: int = 1
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of all epochs."""
+        return self.n_epochs * self.steps_per_epoch
+
+
+class Algorithm(ABC):  # noqa: B024 (a method that trains nothing has no step)
+    """One training step after the other, from the coordinator's chair.
+
+    Parameters
+    ----------
+    channel : Channel
+        Reaches the parties.
+    """
+
+    advice = "Lower learning_rate"
+    """What to do when a loss is no longer finite."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+
+    @property
+    def device(self) -> torch.device:
+        """Where the coordinator computes."""
+        return torch.device("cpu")
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to learn, though epochs are left."""
+        return False
+
+    def begin(self) -> None:  # noqa: B027 (most algorithms have nothing to do)
+        """Do what is to be done once, before the first step of a run or of a resumed run."""
+
+    def step(self, step: int) -> None:
+        """Do training step number `step`, counted from 0 over all epochs."""
+        raise ProtocolError(f"{type(self).__name__} has no training steps")
+
+    def report(self, epoch: int) -> dict[str, Tensor]:
+        """Mean losses since the last report by name, each of shape (replica,)."""
+        return {}
+
+    def end_epoch(self, epoch: int, *, evaluate: bool) -> dict[str, Any]:
+        """Further entries of the epoch's record; `evaluate` tells whether an evaluation is due.
+
+        ``kept`` says whether the models after this epoch are those that will be kept.
+        """
+        return {"kept": True}
+
+    def end(self, epoch: int) -> None:  # noqa: B027
+        """Do what is to be done once, after the last epoch."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything of the coordinator's that a resumed run needs."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027
+        """Restore `state`."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what must be equal for a checkpoint to be continued, JSON-safe."""
+        return {}
+
+
+class Method(ABC):
+    """One way to learn a model of records that several parties hold, made of an estimator.
+
+    Every node of a run has one, made of the same parameters, and asks it the same questions in the
+    same order (`vflsynth.run`): a party to match with, once records are matched an agreement on
+    noise, an encoder, settings, networks, and in the end the party's half of the model.
+
+    Parameters
+    ----------
+    parameters : BaseEstimator
+        The estimator whose parameters these are; nothing but parameters is read.
+    privacy : Mechanism, optional
+    noise : torch.Generator, optional
+        For tests only, see `vflsynth.privacy.noise`.
+
+    Attributes
+    ----------
+    plan : Plan or None
+        Calibrated noise and ledger, after `agree`.
+    columns : mapping of party name to ColumnCounts
+        What it was agreed for.
+    n_records : int
+        Matched records, likewise, with dummies (`Mechanism.padding`).
+    """
+
+    party: ClassVar[type[Party]] = Party
+    """What owns one party's table."""
+
+    owners: ClassVar[Discriminators] = Discriminators.PRIVATE
+    """Who owns discriminators, for mechanisms that perturb their gradients."""
+
+    models_states: ClassVar[bool] = False
+    """Whether a value that half of the records share is a state also in private runs."""
+
+    asks: ClassVar[frozenset[type[Message]]] = frozenset()
+    """What the server may ask a party for, besides what every run asks."""
+
+    def __init__(
+        self,
+        parameters: Any,
+        privacy: Mechanism | None = None,
+        noise: torch.Generator | None = None,
+    ) -> None:
+        self.parameters, self.privacy, self.noise = parameters, privacy, noise
+        self.plan: Plan | None = None
+        self.columns: Mapping[str, ColumnCounts] = {}
+        self.n_records = 0
+
+    # -- before and while records are matched -----------------------------------------------------
+
+    @property
+    def is_private(self) -> bool:
+        """Whether there is a mechanism that protects the synthetic data."""
+        return self.privacy is not None and self.privacy.protects_synthetic_data
+
+    @property
+    def trains_unmatched(self) -> bool:
+        """Whether records that other parties lack train the columns of the party that has them."""
+        return False
+
+    @property
+    def public_schema(self) -> PublicSchema | None:
+        """What is public about the columns, of a mechanism that takes such a schema."""
+        found: PublicSchema | None = getattr(self.privacy, "public_schema", None)
+        return found
+
+    @property
+    def stated_dtypes(self) -> Mapping[Hashable, Any]:
+        """Types in which files that have none are read, by column, of a private run."""
+        schema = self.public_schema if self.is_private else None
+        return {} if schema is None else schema.stated_dtypes
+
+    @property
+    def private_plan(self) -> Plan:
+        """The plan of a private run.
+
+        Raises
+        ------
+        ProtocolError
+            Before `agree`.
+        """
+        if self.plan is None:
+            raise ProtocolError("the noise was asked for before it was agreed on")
+        return self.plan
+
+    def minter(self, name: str, keys: pd.Index) -> KeyMinter:
+        """Learn how to mint keys like a party's; a private run looks at their type only."""
+        learn = public_key_minters if self.is_private else learn_key_minters
+        return learn({name: keys})[name]
+
+    def key_offset(self, offsets: Sequence[int]) -> int:
+        """Choose one offset of minted keys for all parties from their own."""
+        # Public offsets are the largest that a type can hold, learned ones the first free keys.
+        return min(offsets) if self.is_private else max(offsets)
+
+    def padding(self, n_parties: int) -> Padding | None:
+        """Return how many dummies hide what parties have in common; None if they do not."""
+        return None if self.privacy is None else self.privacy.padding(n_parties)
+
+    # -- when records are matched -----------------------------------------------------------------
+
+    def agree(
+        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None = None
+    ) -> None:
+        """Calibrate the noise by public numbers; every node gets the same plan.
+
+        Parameters
+        ----------
+        columns : mapping of party name to ColumnCounts
+        n_records : int
+            Matched records.
+        holder : str, optional
+            Who holds the joined table, if anybody does.
+        """
+        if self.privacy is not None and self.plan is None:
+            self.privacy.check_delta(n_records)
+            self.plan = self.privacy.plan(columns, self._asked(columns, n_records, holder))
+        self.columns, self.n_records = columns, n_records
+
+    def _asked(
+        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None
+    ) -> Asked:
+        return Asked(n_records=n_records, owners=self.owners, holder=holder)
+
+    def encoder(
+        self,
+        template: TableTransformer,
+        schema: PublicSchema | None,
+        columns: Mapping[str, ColumnCounts],
+    ) -> Encoder:
+        """Return what turns a party's matched table into numbers.
+
+        Parameters
+        ----------
+        template : TableTransformer
+            With the kinds that the user declared for this party's columns.
+        schema : PublicSchema or None
+            What is public about this party's columns.
+        columns : mapping of party name to ColumnCounts
+        """
+        if not self.is_private:
+            return FromRecords(template)
+        check_public(template)
+        privacy: Any = self.privacy
+        encoding = PublicEncoding.of(
+            self.private_plan.histogram_noise_multiplier,
+            columns,
+            relation=privacy.relation,
+            delta=privacy.delta,
+            schema=schema,
+            n_bins=privacy.n_bins,
+            kinds=template.kinds,
+            spikes=self.models_states,
+        )
+        delta = None if privacy.large_delta else privacy.delta
+        return FromPublicKnowledge(encoding, template, delta, self.noise)
+
+    # -- when tables are encoded ------------------------------------------------------------------
+
+    @abstractmethod
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> Any:
+        """Fill in what depends on the data; every node does it and gets the same."""
+
+    @abstractmethod
+    def duration(self, n_records: int, settings: Any) -> Duration:
+        """Say how long to train."""
+
+    def schedule(
+        self,
+        streams: RandomStreams,
+        sampling: Sequence[bytes],
+        n_records: int,
+        settings: Any,
+        replica_rows: Tensor | None = None,
+    ) -> Schedule:
+        """Make what the parties draw alike.
+
+        Parameters
+        ----------
+        streams : RandomStreams
+            From the secret that the parties share.
+        sampling : sequence of bytes
+            One secret per replica, new in every attempt, for masks, and for samples of records
+            whose chance the privacy account counts on.
+        n_records : int
+        settings : as `settings` returns
+        replica_rows : Tensor of int64, shape (replica, record), optional
+        """
+        make: Any = Schedule
+        if self.privacy is not None and self.privacy.sampler is not Sampler.NONE:
+            drawn = RandomStreams(sampling)
+            make = partial(SubsetSchedule, sampling=drawn)
+            if self.privacy.sampler is Sampler.POISSON:
+                rate = self.private_plan.sample_rate
+                assert rate is not None, "whoever samples so has planned a rate"
+                make = partial(PoissonSchedule, sampling=drawn, sample_rate=rate)
+        made: Schedule = make(
+            streams,
+            n_records=n_records,
+            batch_size=settings.batch_size,
+            latent_dim=getattr(settings, "latent_dim", 0),
+            replica_rows=replica_rows,
+        )
+        made.attempt = derive(sampling[0], "masks")
+        return made
+
+    def n_blocks(self, settings: Any) -> int:
+        """Return how many blocks of records there are messages of, at most."""
+        return 0
+
+    def n_dummies(self, party: Party, schedule: Schedule) -> int:
+        """Return how many of the records that the server counts are nobody's."""
+        return schedule.n_records - len(party.matched_rows)
+
+    def build(self, party: Any, settings: Any, schedule: Schedule, streams: RandomStreams) -> None:
+        """Make a party's networks."""
+        party.build(settings, schedule, streams)
+
+    @abstractmethod
+    def algorithm(self, channel: Channel, settings: Any, streams: RandomStreams) -> Algorithm:
+        """Make the algorithm and what the server computes."""
+
+    @classmethod
+    def without_effect(cls, mechanism: type[Mechanism] | None) -> frozenset[str]:
+        """Return parameters of the estimator that are not looked at with a mechanism."""
+        return frozenset()
+
+    @classmethod
+    def reason_against(cls, parameters: Any, mechanism: Mechanism) -> str | None:
+        """Say what parameters a mechanism cannot go with, and what would do; None if it can."""
+        return None
+
+    def multiply_adds(self, settings: Any, widths: Mapping[str, int]) -> float:
+        """Return the size of a step, which decides how many threads are worth while."""
+        return 0.0
+
+    def memory(
+        self, party: Any, settings: Any, n_records: int, replicas: int, *, own_rows: bool
+    ) -> int:
+        """Estimate the bytes that a party's half of a fit takes at its peak; 0: next to none.
+
+        Parameters
+        ----------
+        party : Party
+            With an encoding.
+        settings : as `settings` returns
+        n_records, replicas : int
+        own_rows : bool
+            Whether every replica has rows of its own.
+        """
+        return 0
+
+    # -- when training is over --------------------------------------------------------------------
+
+    def finish(self, party: Any) -> None:  # noqa: B027 (most methods have nothing to do)
+        """Do what a party does before its half is taken."""
+
+    def samplers(self, party: Any, settings: Any) -> Sequence[RowSampler]:
+        """Return what draws a party's columns, one per replica."""
+        raise ProtocolError(f"{type(self).__name__} draws no columns")
+
+    def halves(self, party: Any, settings: Any, on: Hashable, minter: KeyMinter) -> list[Any]:
+        """Return a party's half of the model, one per replica: it is saved and loaded alone."""
+        self.finish(party)
+        return [
+            PartyModel(party.name, party.transformer, sampler, on=on, minter=minter)
+            for sampler in self.samplers(party, settings)
+        ]
+
+    def reported(self, settings: Any, duration: Duration) -> dict[str, Any]:
+        """Return what becomes ``settings_``: sizes and rates after defaults were filled in."""
+        return {}

@@ -1,0 +1,235 @@
+"""A party before any network: its table, its keys, its encoding."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.base import clone
+from torch import Tensor
+
+from vflsynth._warnings import warn_user
+from vflsynth.columns import NoisyHistogram, TableTransformer
+from vflsynth.columns.histograms import estimate_n_records, std_of_n_records
+from vflsynth.exceptions import NoPrivacyWarning, ProtocolError, PublishingWarning
+from vflsynth.frames import check_no_empty_column, intersect, party_keys, positions
+from vflsynth.privacy.encoding import PublicEncoding
+from vflsynth.protocol import SERVER, Participant, answers, takes
+from vflsynth.protocol.messages import AlignmentNotice, KeyList
+
+ENCODED_AT_ONCE = 1 << 16
+"""Records that are one-hot at a time, where it need not be all of them."""
+
+_MOST_FORGOTTEN = 0.5
+"""Share of the records whose value is not published, above which the owner is told."""
+
+_SURELY = 3.0
+"""Standard errors: noise alone should warn nobody."""
+
+
+class Encoder(Protocol):
+    """What makes a party's encoding."""
+
+    def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
+        """Return the encoding of a party's matched rows, without the key column."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromRecords:
+    """The encoding is learned from the records.
+
+    Parameters
+    ----------
+    template : TableTransformer
+        Cloned for every party.
+    """
+
+    template: TableTransformer
+
+    def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
+        """Fit the template on the matched rows.
+
+        Raises
+        ------
+        PartyDataError
+            If a column has no value, or its kind does not fit.
+        """
+        check_no_empty_column(party, matched, among="matched records")
+        transformer: TableTransformer = clone(self.template)
+        transformer.fit(matched, party=party)
+        _warn_of_forgotten(party, matched, transformer)
+        return transformer
+
+
+def _warn_of_forgotten(party: str, matched: pd.DataFrame, fitted: TableTransformer) -> None:
+    """Warn of columns that say little any more, as few records share any of their values."""
+    for label, column in fitted.transformers_.items():
+        if not getattr(column, "merges_", False):
+            continue
+        values = matched[label]
+        share = float((values.notna() & ~values.isin(list(column.categories_))).mean())
+        if share > _MOST_FORGOTTEN:
+            warn_user(
+                f"party {party!r}, column {label!r}: {share:.0%} of the records have a value that "
+                f"fewer than {column.rare_records} records hold; such values do not come out, text "
+                "as 'other'. Fix: group the values, drop the column, or say in a contract what it "
+                "is: an identifier, or with rare_records=... which values may come out",
+                PublishingWarning,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FromPublicKnowledge:
+    """The encoding follows from what is public and from noisy histograms, and nothing else.
+
+    Parameters
+    ----------
+    encoding : PublicEncoding
+    template : TableTransformer
+        With the kinds and encoders that users declared.
+    delta : float, optional
+        Of the run. Default: whatever it is, somebody insists on it.
+    noise : torch.Generator, optional
+        For tests only, see `vflsynth.privacy.noise`.
+    """
+
+    encoding: PublicEncoding
+    template: TableTransformer
+    delta: float | None = None
+    noise: torch.Generator | None = None
+
+    def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
+        """Publish noisy histograms, if they are paid for, and make the encoding of them.
+
+        Raises
+        ------
+        PartyDataError
+            If a column has no public bounds or categories and cannot be given them.
+        """
+        histograms = self.encoding.histograms(party, matched, self.noise)
+        if self.delta is not None and self.encoding.noise_std is not None:
+            _warn_of_delta(party, list(histograms.values()), self.delta)
+        return TableTransformer.from_histograms(matched, histograms, self.template, party=party)
+
+
+def _warn_of_delta(party: str, published: Sequence[NoisyHistogram], delta: float) -> None:
+    """Warn of a delta of 1/n or more by what was published, which costs nothing further.
+
+    No refusal: near 1/n the noise would decide, and what was published is paid for.
+    """
+    n_records = estimate_n_records(histogram.counts for histogram in published)
+    if delta * (n_records - _SURELY * std_of_n_records(published)) >= 1.0:
+        warn_user(
+            f"party {party!r}: delta={delta:g} is one over the number of records or more, for the "
+            f"published histograms count about {n_records:.0f} of them: publishing a few records "
+            f"as they are would satisfy such a guarantee. Fix: a delta well below "
+            f"{1.0 / n_records:.2g}; large_delta=True insists",
+            NoPrivacyWarning,
+        )
+
+
+class Party(Participant):
+    """Owns one table and answers what it is asked; no other object reads the table.
+
+    Parameters
+    ----------
+    name : str
+    frame : DataFrame
+        The party's table, never modified.
+    on : column label or None
+        Key column; None matches by the index.
+
+    Attributes
+    ----------
+    transformer : TableTransformer
+        The encoding, after `prepare`.
+    """
+
+    transformer: TableTransformer
+
+    def __init__(self, name: str, frame: pd.DataFrame, on: Hashable | None) -> None:
+        self.name = name
+        self._frame = frame
+        self._on = on
+        self._rows: npt.NDArray[np.intp] | None = None
+
+    @property
+    def keys(self) -> pd.Index:
+        """Keys of the party's rows, in its own order."""
+        return party_keys(self._frame, self._on)
+
+    @property
+    def matched_rows(self) -> npt.NDArray[np.intp]:
+        """Positions of the matched records in the party's table, in the common order."""
+        if self._rows is None:
+            raise ProtocolError(f"the records of party {self.name!r} have not been matched yet")
+        return self._rows
+
+    def prepare(self, encoder: Encoder) -> None:
+        """Make the encoding of the matched rows; cheap, nothing is encoded yet."""
+        self.transformer = encoder.fitted(self.name, self.matched())
+
+    def encode(self) -> npt.NDArray[np.float32]:
+        """Encode the matched rows, shape (record, encoded)."""
+        return self.transformer.transform(self.matched())
+
+    def matched(self) -> pd.DataFrame:
+        """Return the columns of the matched rows, in the common order, without the key column."""
+        rows = self.matched_rows
+        columns = self._frame if self._on is None else self._frame.drop(columns=[self._on])
+        return columns.take(rows)
+
+    def unmatched(self) -> pd.DataFrame:
+        """Return the columns of all other rows, in the order of their sorted keys."""
+        others = np.ones(len(self._frame), np.bool_)
+        others[self.matched_rows] = False
+        keys = intersect({self.name: self.keys[others]})
+        columns = self._frame if self._on is None else self._frame.drop(columns=[self._on])
+        return columns.take(positions(self.keys, keys))
+
+    def learned_from(self) -> tuple[pd.DataFrame, ...]:
+        """Return the tables of records that are encoded."""
+        return (self.matched(),)
+
+    def digest(self, secret: bytes) -> str:
+        """Return a keyed digest of the encoding and the encoded records.
+
+        Whoever has the secret can tell whether a later run has the same records, and nothing else.
+        """
+        found = hmac.new(secret, json.dumps(self.transformer.to_dict()).encode(), hashlib.sha256)
+        for table in self.learned_from():
+            for start in range(0, len(table), ENCODED_AT_ONCE):
+                part = table.iloc[start : start + ENCODED_AT_ONCE]
+                found.update(self.transformer.transform(part).tobytes())
+        return found.hexdigest()
+
+    @answers(KeyList)
+    def key_list(self, step: int) -> KeyList:
+        """Return the keys of all rows."""
+        return KeyList(self.name, SERVER, step, self.keys)
+
+    @takes(AlignmentNotice)
+    def align(self, message: AlignmentNotice) -> None:
+        """Learn which records all parties have, and their order."""
+        self._rows = positions(self.keys, message.common_keys)
+
+
+class TrainableParty(Party, ABC):
+    """A party with networks, whose training can be checkpointed."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs; randomness is a function of the step."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""

@@ -1,0 +1,202 @@
+"""Secure products of records' codes, as messages: what their parties and algorithms have in common.
+
+`vflsynth.secure.products` says what is computed, and who sees what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from vflsynth.exceptions import ProtocolError
+from vflsynth.learning.messages import MaskedStates, SumShares, TagsAgreed, VerifierSeeds
+from vflsynth.learning.party import Party
+from vflsynth.privacy.releases import Floats, Grid, Release
+from vflsynth.privacy.secure_sums import unit_arithmetic
+from vflsynth.protocol import SERVER, Channel, answers, takes
+from vflsynth.secure import (
+    Arithmetic,
+    Challenge,
+    Codebook,
+    MaskedBlock,
+    Pair,
+    ProductParty,
+    ProductServer,
+    Proof,
+    product_blocks,
+)
+
+ASKED = frozenset({MaskedStates, TagsAgreed, SumShares})
+"""What `noisy_products` asks parties for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductTerms:
+    """What all know of products across parties before codes are.
+
+    Parameters
+    ----------
+    n_columns : mapping of party name to int
+    width : int
+        Most states of a column, and most coordinates of a code.
+    grid : Grid
+        Of every party's noise.
+    arithmetic : Arithmetic
+    blocks : sequence of slice
+        Of records, dummies included.
+    """
+
+    n_columns: Mapping[str, int]
+    width: int
+    grid: Grid
+    arithmetic: Arithmetic
+    blocks: Sequence[slice]
+
+    @classmethod
+    def of(
+        cls, n_records: int, n_columns: Mapping[str, int], width: int, grid: Grid, largest: int
+    ) -> ProductTerms:
+        """Derive the rest of public numbers; `largest` is a record's largest product, in units."""
+        arithmetic = unit_arithmetic(n_records * largest, grid, 2)
+        blocks = product_blocks(n_records, n_columns, width)
+        return cls(n_columns, width, grid, arithmetic, blocks)
+
+
+class ProductsParty(Party):
+    """A party whose records' codes are multiplied by those of other parties.
+
+    Parameters
+    ----------
+    name, frame, on
+        See `Party`.
+    """
+
+    _multiplied: ProductParty | None = None
+
+    def multiply(
+        self,
+        states: npt.NDArray[np.int64],
+        codebook: Codebook,
+        terms: ProductTerms,
+        secret: bytes,
+        noise: torch.Generator | None,
+    ) -> None:
+        """Prepare to mask the party's records.
+
+        Parameters
+        ----------
+        states : int64 array, shape (record, column)
+        codebook : Codebook
+        terms : ProductTerms
+        secret : bytes
+            The parties', new in every attempt.
+        noise : torch.Generator, optional
+            For tests only; see `vflsynth.privacy.noise`.
+        """
+        self._multiplied = ProductParty(
+            self.name, states, codebook, secret, terms.arithmetic, terms.blocks
+        )
+        self._product_grid, self._product_noise = terms.grid, noise
+
+    @property
+    def _products(self) -> ProductParty:
+        if self._multiplied is None:
+            raise ProtocolError(f"party {self.name!r} was not told yet what codes are")
+        return self._multiplied
+
+    @answers(MaskedStates)
+    def masked_states(self, step: int) -> MaskedStates:
+        """Mask a block of records."""
+        sent = self._products.mask(step)
+        proof = sent.proof
+        return MaskedStates(
+            self.name,
+            SERVER,
+            step,
+            sent.numbers,
+            proof.places,
+            proof.openings,
+            proof.tags,
+            proof.seed,
+            proof.seal,
+        )
+
+    @takes(VerifierSeeds)
+    def take_seeds(self, message: VerifierSeeds) -> None:
+        """Agree with the tags that other parties sent of this party's records.
+
+        Raises
+        ------
+        ProtocolError
+            If the server got others, naming the party.
+        """
+        self._products.check(Challenge(message.seeds, message.seals, message.digests))
+
+    @answers(TagsAgreed)
+    def tags_agreed(self, step: int) -> TagsAgreed:
+        """Say so; a party that does not agree has ended the run."""
+        return TagsAgreed(self.name, SERVER, step)
+
+    @answers(SumShares)
+    def sum_shares(self, step: int) -> SumShares:
+        """Send shares of all products with other parties' columns, all of them with noise."""
+        noise = self._product_grid.noise((self._products.n_shares,), rng=self._product_noise)
+        return SumShares(self.name, SERVER, step, self._products.shares(noise))
+
+
+def one_hot_codes(terms: ProductTerms) -> Codebook:
+    """Return codes of as many states as there may be, whose products are tables of counts."""
+    one_hot = np.eye(terms.width, dtype=np.int64)
+    return Codebook({name: [one_hot] * n for name, n in terms.n_columns.items()})
+
+
+def noisy_products(
+    channel: Channel, codebook: Codebook, terms: ProductTerms
+) -> dict[Pair, list[list[Floats]]]:
+    """Have all pairs of parties' records multiplied, and return what is published.
+
+    Parameters
+    ----------
+    channel : Channel
+    codebook : Codebook
+    terms : ProductTerms
+
+    Returns
+    -------
+    dict of pair of parties to list of list of float64 array, shape (coordinate, coordinate)
+        Noisy sums of products of every column of one with every column of the other.
+
+    Raises
+    ------
+    ProtocolError
+        If a party sent what it must not, naming it.
+    """
+    server = ProductServer(codebook, terms.arithmetic, terms.blocks)
+    for block in range(len(terms.blocks)):
+        received = channel.gather(MaskedStates, block)
+        server.add(block, {name: _masked_block(m) for name, m in received.items()})
+    channel.scatter(
+        {
+            name: VerifierSeeds(SERVER, name, 0, told.seeds, told.seals, told.digests)
+            for name, told in server.challenges().items()
+        }
+    )
+    channel.gather(TagsAgreed, 0)
+    server.conclude()
+    totals = server.totals({n: m.shares for n, m in channel.gather(SumShares, 0).items()})
+    found = {}
+    for (one, other), total in totals.items():
+        values = Release(total, terms.grid).values
+        found[one, other] = [
+            [values[rows, columns] for columns in codebook.columns(other)]
+            for rows in codebook.columns(one)
+        ]
+    return found
+
+
+def _masked_block(m: MaskedStates) -> MaskedBlock:
+    return MaskedBlock(m.numbers, Proof(m.places, m.openings, m.tags, m.seed, m.seal))

@@ -1,0 +1,410 @@
+"""The split autoregressive model from the coordinator's chair: three ways to make contexts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+import torch
+from sklearn.base import clone
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.columns import PublicSchema, TableTransformer
+from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.party import Encoder
+from vflsynth.learning.training import labelled, section
+from vflsynth.methods.autoregressive.messages import (
+    BatchContexts,
+    BatchRows,
+    ContextGradients,
+    ContextParts,
+    HeldOutContexts,
+    LikelihoodReport,
+    RecordContexts,
+    RecordFeatures,
+    RelayedFeatures,
+    SenderWeights,
+)
+from vflsynth.methods.autoregressive.party import AutoregressiveParty
+from vflsynth.methods.autoregressive.sampler import AutoregressiveSampler
+from vflsynth.methods.autoregressive.server import (
+    ContextServer,
+    TrainedContextServer,
+    check_features,
+    check_parts,
+)
+from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
+from vflsynth.models import RowSampler
+from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.protocol import SERVER, Channel, HeldOutSchedule, Message, Schedule
+from vflsynth.protocol.messages import SelectionNotice
+
+ENCODING = {"continuous": "ranks", "spike_share": 0.01, "max_levels": 60, "spike_records": 300}
+"""How numbers are encoded unless a transformer is given: values stay on the column's own grid."""
+
+_EPOCHS, _HIDDEN, _N_FEATURES = 500, 96, 512
+_DROPOUT, _FEW_RECORDS = 0.15, 5_000
+"""What is left out of few records; of more, as much less as they are more."""
+_MOST_FEATURED = 1 << 15
+"""Records whose features the server sees where contexts have a bound."""
+
+_FEWEST_TO_HOLD_OUT, _MOST_HELD_OUT = 20, 1 << 14
+"""Records without, and with, which it is known well enough when to stop."""
+
+MOST_STEPS = 125
+"""Of an epoch: large tables are looked at as often as one of 32,000 records, and end as soon."""
+
+
+class TrainAlone(Algorithm):
+    """Contexts first, if there are any, and then every party trains alone; one report an epoch.
+
+    Parameters
+    ----------
+    channel : Channel
+    settings : AutoregressiveSettings
+    server : ContextServer
+    """
+
+    advice = "Lower learning_rate"
+
+    def __init__(
+        self, channel: Channel, settings: AutoregressiveSettings, server: ContextServer
+    ) -> None:
+        super().__init__(channel)
+        self.settings, self.server = settings, server
+        self._finished = self._resumed = False
+
+    @property
+    def device(self) -> torch.device:
+        """Where the server computes."""
+        return self.server.streams.device
+
+    @property
+    def finished(self) -> bool:
+        """Whether no party's held-out likelihood improves any more."""
+        return self._finished
+
+    def begin(self) -> None:
+        """Let every party have its contexts, once: a resumed run has them already."""
+        if len(self.settings.order) > 1 and not self._resumed:
+            self.exchange_contexts()
+
+    def exchange_contexts(self) -> None:
+        """Get all parties' features, and let every party have its contexts."""
+        blocks = [self.gather_features(number) for number in range(self.settings.n_blocks)]
+        self.send_contexts(
+            {name: torch.cat([own[name] for own in blocks], 1) for name in self.settings.order}
+        )
+
+    def gather_features(self, number: int) -> dict[str, Tensor]:
+        """Ask for a block of features; those of parties without columns say nothing."""
+        received = self.channel.gather(RecordFeatures, number)
+        features = {name: received[name].features for name in self.settings.order}
+        check_features(features, self.settings, number)
+        return features
+
+    def send_contexts(self, features: dict[str, Tensor]) -> None:
+        """Learn what to tell; have the parties compute it of all records; tell it through noise."""
+        self.server.learn(features)
+        self.send_weights()
+        parts = {
+            name: message.parts
+            for name, message in self.channel.gather(ContextParts, 0).items()
+            if name in self.settings.order
+        }
+        check_parts(parts, self.settings, len(self.server.streams.secrets))
+        self.channel.scatter(
+            {
+                name: RecordContexts(
+                    SERVER,
+                    name,
+                    0,
+                    self.server.noisy_contexts(parts, name),
+                    self.settings.bound if self.settings.senders(name) else 0.0,
+                )
+                for name in self.channel.names
+            }
+        )
+
+    def send_weights(self) -> None:
+        """Give every party what makes contexts of its features, real and synthetic."""
+        self.channel.scatter(
+            {
+                name: SenderWeights(SERVER, name, 0, self.server.weights_of(name))
+                for name in self.channel.names
+            }
+        )
+
+    def report(self, epoch: int) -> dict[str, Tensor]:
+        """Have every party train for an epoch; log-likelihoods of its columns."""
+        reports = self.channel.gather(LikelihoodReport, epoch)
+        values = {}
+        for name, report in reports.items():
+            values[f"log_likelihood_{name}"] = report.trained
+            values[f"held_out_{name}"] = report.held_out
+        self._latest = torch.stack([report.held_out for report in reports.values()]).sum(0)
+        values["held_out"] = self._latest
+        self.judge(epoch, reports)
+        return values
+
+    def judge(self, epoch: int, reports: Mapping[str, LikelihoodReport]) -> None:
+        """See whether somebody improved, and whether anybody goes on."""
+        self._improved = torch.stack([r.improved for r in reports.values()]).any(0)
+        self._finished = all(bool(report.waiting.all()) for report in reports.values())
+
+    def end_epoch(self, epoch: int, *, evaluate: bool) -> dict[str, Any]:
+        """Say whether the epoch's weights were kept at some party."""
+        return {"kept": self._improved}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the server's networks, and whether there is more to learn."""
+        finished = {"finished": torch.tensor(self._finished)}
+        return finished | labelled("server", self.server_state())
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        self._finished, self._resumed = bool(state["finished"]), True
+        self.load_server_state(section(state, "server"))
+
+    def server_state(self) -> dict[str, Tensor]:
+        """Return the networks that make synthetic contexts."""
+        return dict(self.server.state_dict())
+
+    def load_server_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `server_state`."""
+        self.server.load_state_dict(dict(state))
+
+
+class RelayFeatures(TrainAlone):
+    """The server hands the features on as they are."""
+
+    def exchange_contexts(self) -> None:
+        """Hand on a block after the other: the server never holds more than one."""
+        for number in range(self.settings.n_blocks):
+            features = self.gather_features(number)
+            some = next(iter(features.values()))
+            nothing = some.new_zeros(*some.shape[:2], 0)
+            self.channel.scatter(
+                {
+                    name: RelayedFeatures(
+                        SERVER,
+                        name,
+                        number,
+                        torch.cat(
+                            [nothing, *(features[s] for s in self.settings.senders(name))], 2
+                        ),
+                    )
+                    for name in self.channel.names
+                }
+            )
+
+
+class TrainTogether(TrainAlone):
+    """The server learns to make contexts, from gradients that the parties return."""
+
+    server: TrainedContextServer
+
+    def send_contexts(self, features: dict[str, Tensor]) -> None:
+        """Keep the features."""
+        self.server.features = features
+
+    def step(self, step: int) -> None:
+        """Contexts of a batch, and what every party's step says about them."""
+        rows = next(iter(self.channel.gather(BatchRows, step).values())).rows
+        contexts = self.server.batch_contexts(rows) if self.server.features else {}
+        nothing = torch.zeros(*rows.shape, 0, device=self.device)
+        self.channel.scatter(
+            {
+                name: BatchContexts(SERVER, name, step, contexts.get(name, nothing))
+                for name in self.channel.names
+            }
+        )
+        received = self.channel.gather(ContextGradients, step)
+        if contexts:
+            self.server.descend({name: received[name].gradients for name in contexts})
+
+    def report(self, epoch: int) -> dict[str, Tensor]:
+        """Let all look at held-out records with the current contexts."""
+        contexts = self.server.held_out_contexts()
+        replicas = len(self.server.streams.secrets)
+        n = self.settings.n_held_out
+        some = next(iter(self.server.features.values()), None)
+        n = n or (0 if some is None else some.shape[1])
+        nothing = torch.zeros(replicas, n, 0, device=self.device)
+        if some is not None:
+            self.channel.scatter(
+                {
+                    name: HeldOutContexts(SERVER, name, epoch, contexts.get(name, nothing))
+                    for name in self.channel.names
+                }
+            )
+        return super().report(epoch)
+
+    def judge(self, epoch: int, reports: Mapping[str, LikelihoodReport]) -> None:
+        """Keep all parties' weights of the epoch whose joint likelihood is highest."""
+        self._improved = self.server.judge(self._latest)
+        self.channel.scatter(
+            {
+                name: SelectionNotice(SERVER, name, epoch, self._improved)
+                for name in self.channel.names
+            }
+        )
+        self._finished = bool((self.server.waited >= self.settings.patience).all())
+
+    def end(self, epoch: int) -> None:
+        """Take the weights that were kept, and give them to the parties."""
+        if epoch:
+            self.server.choose()
+        if self.server.features:
+            self.send_weights()
+
+    def server_state(self) -> dict[str, Tensor]:
+        """Return networks, optimiser and features."""
+        return self.server.training_state()
+
+    def load_server_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `server_state`."""
+        self.server.load_training_state(state)
+
+
+class AutoregressiveMethod(Method):
+    """Split autoregressive model: columns in order, each party given a context of those before."""
+
+    party = AutoregressiveParty
+    models_states = True
+
+    _ALGORITHMS: ClassVar = {
+        "bounded": (TrainAlone, ContextServer),
+        "trained": (TrainTogether, TrainedContextServer),
+        "one_message": (RelayFeatures, ContextServer),
+    }
+
+    @property
+    def trains_unmatched(self) -> bool:
+        """Whether every party's network learns of all its records."""
+        return not self.is_private and self.parameters.unmatched != "ignore"
+
+    @property
+    def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]
+        """What the server may ask a party for, besides what every run asks."""
+        own: dict[str, set[type[Message]]] = {
+            "bounded": {ContextParts},
+            "trained": {BatchRows, ContextGradients},
+            "one_message": set(),
+        }
+        return frozenset({RecordFeatures, LikelihoodReport} | own[self.parameters.protocol])
+
+    def encoder(
+        self,
+        template: TableTransformer,
+        schema: PublicSchema | None,
+        columns: Mapping[str, ColumnCounts],
+    ) -> Encoder:
+        """Encode by ranks, unless a transformer was given, or by what is public."""
+        if self.parameters.transformer is None and not self.is_private:
+            template = clone(template).set_params(**ENCODING)
+        return super().encoder(template, schema, columns)
+
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> AutoregressiveSettings:
+        """Fill in the defaults that depend on the data."""
+        parameters = self.parameters
+        n_held_out = min(n_records // 10, _MOST_HELD_OUT)
+        n_held_out = max(1, n_held_out) if n_records >= _FEWEST_TO_HOLD_OUT else 0
+        n_training = n_records - n_held_out
+        batch_size = parameters.batch_size or min(256, max(32, n_training // 20))
+        dropout = parameters.dropout
+        if dropout is None:
+            dropout = _DROPOUT * min(1.0, _FEW_RECORDS / n_training)
+        bounded = parameters.protocol == "bounded"
+        bits = float(parameters.bits_per_record) if bounded else None
+        context_dim = parameters.context_dim
+        if context_dim is None:
+            context_dim = 32 if bits is None else max(2, round(2.0 * math.sqrt(bits)))
+        return AutoregressiveSettings(
+            protocol=parameters.protocol,
+            order=tuple(name for name in sorted(widths) if widths[name]),
+            batch_size=min(batch_size, n_training),
+            hidden=parameters.hidden or _HIDDEN,
+            dropout=float(dropout),
+            learning_rate=float(parameters.learning_rate),
+            weight_average=float(parameters.weight_average),
+            patience=parameters.patience,
+            n_held_out=n_held_out,
+            n_featured=min(n_records, _MOST_FEATURED) if bounded else n_records,
+            n_features=parameters.n_features or _N_FEATURES,
+            context_dim=context_dim,
+            sender_hidden=256 if bounded else 0,
+            bits_per_record=bits,
+            unmatched="train" if self.trains_unmatched else "ignore",
+        )
+
+    def duration(self, n_records: int, settings: AutoregressiveSettings) -> Duration:
+        """At most so many epochs; parties that train alone take no step that the server leads."""
+        led = settings.protocol == "trained"
+        whole = -(-(n_records - settings.n_held_out) // settings.batch_size)
+        steps = min(whole, MOST_STEPS) if led else 0
+        return Duration(self.parameters.epochs or _EPOCHS, steps)
+
+    def schedule(
+        self,
+        streams: RandomStreams,
+        sampling: Any,
+        n_records: int,
+        settings: AutoregressiveSettings,
+        replica_rows: Tensor | None = None,
+    ) -> Schedule:
+        """Make what the parties draw alike: batches, and which records are held out."""
+        return HeldOutSchedule(
+            streams,
+            n_records=n_records,
+            n_held_out=settings.n_held_out,
+            batch_size=settings.batch_size,
+            most_steps=MOST_STEPS,
+            replica_rows=replica_rows,
+        )
+
+    def n_blocks(self, settings: AutoregressiveSettings) -> int:
+        """Return how many messages of features a party sends."""
+        return settings.n_blocks
+
+    def algorithm(
+        self, channel: Channel, settings: AutoregressiveSettings, streams: RandomStreams
+    ) -> TrainAlone:
+        """Make the algorithm and what the server computes."""
+        algorithm, server = self._ALGORITHMS[settings.protocol]
+        return algorithm(channel, settings, server(settings, streams))
+
+    def multiply_adds(self, settings: AutoregressiveSettings, widths: Mapping[str, int]) -> float:
+        """Multiply-adds of the first layer of all columns on a batch, roughly."""
+        widest = max(widths.values(), default=1)
+        return settings.batch_size * widest * settings.hidden * max(1, widest // 8)
+
+    def finish(self, party: AutoregressiveParty) -> None:
+        """Calibrate."""
+        party.finish()
+
+    def samplers(
+        self, party: AutoregressiveParty, settings: AutoregressiveSettings
+    ) -> list[RowSampler]:
+        """Return the densities that were kept, and what is passed on to later parties."""
+        return [
+            AutoregressiveSampler.of_replica(
+                party.transformer.spans_,
+                party.weights(replica),
+                replica,
+                features=party.features,
+                sender=party.sender,
+                senders=settings.senders(party.name),
+                receivers=settings.receivers(party.name),
+                noise_std=settings.noise_std,
+                passes_features=settings.protocol == "one_message",
+            )
+            for replica in range(len(party.codes))
+        ]
+
+    def reported(self, settings: AutoregressiveSettings, duration: Duration) -> dict[str, Any]:
+        """Return what becomes ``settings_``."""
+        return {**asdict(settings), "order": list(settings.order), "epochs": duration.n_epochs}

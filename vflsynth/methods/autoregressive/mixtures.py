@@ -1,0 +1,103 @@
+"""Distributions of one column: codes by shares, numbers by mixtures, and what is known of them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vflsynth.models.known import Known, pick
+from vflsynth.networks.softmax import log_softmax
+
+N_COMPONENTS = 10
+"""Gaussians of a numeric column's mixture."""
+
+IMPOSSIBLE = -1e9
+"""Logit of codes that a column does not have."""
+
+_SMALLEST_DEVIATION = 0.01
+_LOG_ROOT_TAU = 0.5 * math.log(2.0 * math.pi)
+
+
+def mixture_parameters(mixture: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log weights, means and deviations, each (..., component)."""
+    weights, means, deviations = torch.split(mixture, N_COMPONENTS, -1)
+    return log_softmax(weights), means, F.softplus(deviations) + _SMALLEST_DEVIATION
+
+
+def mixture_log_density(mixture: Tensor, values: Tensor) -> Tensor:
+    """Compute the log density of numbers, of the shape of `values`."""
+    weights, means, deviations = mixture_parameters(mixture)
+    scores = (values.unsqueeze(-1) - means) / deviations
+    terms = weights - 0.5 * scores.square() - deviations.log() - _LOG_ROOT_TAU
+    return terms.logsumexp(-1)
+
+
+def restrict(
+    known: Known, column: int, place: int | None, logits: Tensor, mixture: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Leave the logits of what a column may be.
+
+    Parameters
+    ----------
+    known : Known
+    column : int
+    place : int or None
+        Of its number, if it has one.
+    logits : Tensor, shape (record, code)
+    mixture : Tensor or None, shape (record, 3 * component)
+
+    Returns
+    -------
+    logits : Tensor of float64, shape (record, code)
+        Where the code is 0, times the probability that the number lies where it may.
+    log_mass : Tensor of float64, shape (record,)
+        Log probability of all that the column may be.
+    """
+    logs = log_softmax(logits.double())
+    logs = logs.masked_fill(logits <= 0.5 * IMPOSSIBLE, -torch.inf)
+    if (allowed := known.allowed[column]) is not None:
+        allowed = torch.nn.functional.pad(allowed, (0, logs.shape[1] - allowed.shape[1]))
+        logs = logs.masked_fill(~allowed, -torch.inf)
+    if place is not None and mixture is not None and known.bounded(place):
+        inside = _masses(known, place, mixture)[0].sum(1).log()
+        logs = torch.cat([logs[:, :1] + inside.unsqueeze(1), logs[:, 1:]], 1)
+    return logs, logs.logsumexp(1)
+
+
+def known_number(
+    known: Known, place: int, mixture: Tensor, uniforms: tuple[Tensor, Tensor]
+) -> Tensor | None:
+    """Draw numbers from within their intervals, (record,); None if there is no such bound.
+
+    Parameters
+    ----------
+    known : Known
+    place : int
+    mixture : Tensor, shape (record, 3 * component)
+    uniforms : tuple of Tensor, shape (record,)
+        Choose components, and places in them.
+    """
+    if not known.bounded(place):
+        return None
+    masses, ends = _masses(known, place, mixture)
+    _, means, deviations = mixture_parameters(mixture.double())
+    total = masses.sum(1, keepdim=True).clamp_min(1e-300)
+    chosen = pick(masses / total, uniforms[0]).unsqueeze(1)
+    low, high = (end.gather(1, chosen)[:, 0] for end in ends)
+    share = low + uniforms[1].double() * (high - low)
+    drawn = torch.special.ndtri(share.clamp(1e-12, 1.0 - 1e-12))
+    drawn = means.gather(1, chosen)[:, 0] + deviations.gather(1, chosen)[:, 0] * drawn
+    return torch.minimum(torch.maximum(drawn, known.lower[:, place]), known.upper[:, place])
+
+
+def _masses(known: Known, place: int, mixture: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Probability of every component inside the interval, and both ends' shares of it."""
+    weights, means, deviations = mixture_parameters(mixture.double())
+    ends = [
+        torch.special.ndtr((own[:, place, None] - means) / deviations)
+        for own in (known.lower, known.upper)
+    ]
+    return weights.exp() * (ends[1] - ends[0]).clamp_min(0.0), ends

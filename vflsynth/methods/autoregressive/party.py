@@ -1,0 +1,465 @@
+"""A party of the split autoregressive model: its columns' densities, and what it tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import ProtocolError
+from vflsynth.learning.party import ENCODED_AT_ONCE, TrainableParty
+from vflsynth.learning.training import RunningMeans, labelled, section
+from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of, pair_counts
+from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender
+from vflsynth.methods.autoregressive.layout import Layout
+from vflsynth.methods.autoregressive.messages import (
+    BatchContexts,
+    BatchRows,
+    ContextGradients,
+    ContextParts,
+    HeldOutContexts,
+    LikelihoodReport,
+    RecordContexts,
+    RecordFeatures,
+    RelayedFeatures,
+    SenderWeights,
+)
+from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
+from vflsynth.networks.adam import FlatAdam
+from vflsynth.protocol import SERVER, HeldOutSchedule, answers, takes
+from vflsynth.protocol.messages import SelectionNotice
+
+_BETAS = (0.9, 0.999)
+_LARGEST_GRADIENT = 5.0
+_SMALLEST_IMPROVEMENT = 1e-3
+_CHUNK = 4096
+"""Records that are looked at at once, but for training."""
+
+_OTHERS_PER_RECORD, _WEIGHT_OF_OTHERS = 1, 1.0
+"""Unmatched records in a batch for every matched one, and what their mean likelihood counts."""
+
+_MOST_CALIBRATED = 1 << 14
+"""Records that are drawn to calibrate the biases."""
+
+
+class AutoregressiveParty(TrainableParty):
+    """A party that learns p(own columns | context) by maximum likelihood.
+
+    Parameters
+    ----------
+    name, frame, on
+        See `Party`.
+
+    Notes
+    -----
+    Sees its own records, the shared secret (through the schedule) and contexts. Every replica
+    keeps the averaged weights of the epoch whose held-out likelihood was highest.
+    """
+
+    network: ConditionalNetwork | None
+    schedule: HeldOutSchedule
+
+    def __init__(self, name: str, frame: pd.DataFrame, on: Hashable | None) -> None:
+        super().__init__(name, frame, on)
+        self.losses = RunningMeans()
+
+    def build(
+        self, settings: AutoregressiveSettings, schedule: HeldOutSchedule, streams: RandomStreams
+    ) -> None:
+        """Encode the records, and make the network and its optimiser.
+
+        Parameters
+        ----------
+        settings : AutoregressiveSettings
+        schedule : HeldOutSchedule
+            From the secret shared by the parties.
+        streams : RandomStreams
+            The party's own.
+        """
+        self.settings, self.schedule, self.streams = settings, schedule, streams
+        self.layout = Layout(self.transformer.spans_)
+        codes, values = self._split(self.matched(), streams.device)
+        self.codes, self.values = codes[schedule.order], values[schedule.order]
+        replicas = len(schedule.order)
+        self.context_dim = settings.width_for(self.name)
+        self.others: tuple[Tensor, Tensor] | None = None
+        self.contexts = values.new_zeros(replicas, len(schedule.order[0]), 0)
+        self.held_out_contexts: Tensor | None = None
+        receivers = settings.receivers(self.name)
+        self.features = FixedFeatures(self.layout, settings.n_features, streams.child("features"))
+        self.sender = (
+            Sender(
+                settings.n_features,
+                len(receivers),
+                settings.sender_hidden,
+                settings.context_dim,
+                RandomStreams([b""] * replicas, streams.device),  # overwritten by the server's
+                "sender",
+            )
+            if receivers and settings.protocol != "one_message"
+            else None
+        )
+        self.best = torch.full((replicas,), -torch.inf, device=streams.device)
+        self.waited = torch.zeros(replicas, dtype=torch.long, device=streams.device)
+        self.network = None
+        if not self.layout.columns:
+            return
+        if settings.unmatched == "train" and len(others := self._encodable()):
+            codes, values = self._split(others, streams.device)
+            self.others = codes.expand(replicas, -1, -1), values.expand(replicas, -1, -1)
+        inputs = self.context_dim + (self.others is not None)
+        self.network = ConditionalNetwork(self.layout, inputs, settings.hidden, streams)
+        self.start(self.network)
+        self.optimizer = FlatAdam(self.network, learning_rate=settings.learning_rate, betas=_BETAS)
+        self.average, self.selected = self.optimizer.flat.clone(), self.optimizer.flat.clone()
+
+    def start(self, network: ConditionalNetwork) -> None:
+        """Let the columns' own distributions be what training starts from."""
+        network.start_from(self.codes[:, self.settings.n_held_out :])
+
+    def learned_from(self) -> tuple[pd.DataFrame, ...]:
+        """Return the matched records, and those of the others that train the network."""
+        more = () if self.others is None else (self._encodable(),)
+        return (*super().learned_from(), *more)
+
+    def _encodable(self) -> pd.DataFrame:
+        """Return the unmatched records all of whose values the matched ones have a code for."""
+        others = self.unmatched()
+        return others[self.transformer.holds(others)]
+
+    def _split(self, table: pd.DataFrame, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Encode records as codes and numbers; one-hot only a part at a time."""
+        parts = []
+        for start in range(0, len(table), ENCODED_AT_ONCE):
+            rows = self.transformer.transform(table.iloc[start : start + ENCODED_AT_ONCE])
+            codes, values = self.layout.split(torch.tensor(self.transformer.spread(rows)))
+            parts.append((codes.int(), values))
+        codes, values = (torch.cat(own) for own in zip(*parts, strict=True))
+        return codes.to(device), values.to(device)
+
+    # -- contexts --------------------------------------------------------------------------------
+
+    @answers(RecordFeatures)
+    def record_features(self, step: int) -> RecordFeatures:
+        """Compute fixed features of a block of the records that the server may see of.
+
+        Held-out ones come first.
+        """
+        some = self.settings.block(step)
+        found = self.features(self.codes[:, some], self.values[:, some])
+        return RecordFeatures(self.name, SERVER, step, found)
+
+    @answers(ContextParts)
+    @torch.no_grad()
+    def context_parts(self, step: int) -> ContextParts:
+        """Compute what the contexts of the parties after this one are made of, for all records."""
+        replicas, n_records, _ = self.codes.shape
+        shape = (replicas, n_records, len(self.settings.receivers(self.name)))
+        parts = self.values.new_empty(*shape, self.settings.context_dim)
+        for start in range(0, n_records if self.sender is not None else 0, _CHUNK):
+            some = slice(start, start + _CHUNK)
+            features = self.features(self.codes[:, some], self.values[:, some])
+            assert self.sender is not None
+            for k in range(shape[2]):
+                parts[:, some, k] = self.sender(features, k)
+        return ContextParts(self.name, SERVER, step, parts)
+
+    @takes(RecordContexts)
+    def take_contexts(self, message: RecordContexts) -> None:
+        """Keep the one noisy snapshot."""
+        self._check("contexts", message.contexts, (*self.codes.shape[:2], self.context_dim))
+        self.contexts = message.contexts
+
+    @takes(RelayedFeatures)
+    def take_features(self, message: RelayedFeatures) -> None:
+        """Keep a block of the features of the parties before this one."""
+        replicas, n_records, _ = self.codes.shape
+        block = self.settings.block(message.step)
+        shape = (replicas, block.stop - block.start, self.context_dim)
+        self._check("contexts", message.features, shape)
+        if self.contexts.shape[-1] != self.context_dim:
+            self.contexts = self.values.new_zeros(replicas, n_records, self.context_dim)
+        self.contexts[:, block] = message.features
+
+    def _check(self, what: str, found: Tensor, expected: tuple[int, ...]) -> None:
+        if found.shape != expected:
+            raise ProtocolError(
+                f"party {self.name!r} got {what} of shape {tuple(found.shape)}; expected {expected}"
+            )
+
+    @takes(SenderWeights)
+    def take_sender(self, message: SenderWeights) -> None:
+        """Keep what makes synthetic contexts for later parties."""
+        if self.sender is None:
+            return
+        n_weights = sum(parameter[0].numel() for parameter in self.sender.parameters())
+        self._check("weights", message.weights, (len(self.codes), n_weights))
+        with torch.no_grad():
+            start = 0
+            for parameter in self.sender.parameters():
+                n = parameter[0].numel()
+                own = message.weights[:, start : start + n]
+                parameter.copy_(own.reshape(parameter.shape))
+                start += n
+
+    # -- training alone --------------------------------------------------------------------------
+
+    @answers(LikelihoodReport)
+    def report(self, step: int) -> LikelihoodReport:
+        """Train for an epoch, unless the server has led every step; look at held-out records."""
+        settings = self.settings
+        alone = settings.protocol != "trained"
+        if alone and self.network is not None:
+            per_epoch = self.schedule.steps_per_epoch
+            for k in range((step - 1) * per_epoch, step * per_epoch):
+                self.descend(k, self._batch(self.contexts, self.schedule.rows(k)))
+        found = self.losses.pop().get("log_likelihood", torch.zeros_like(self.best))
+        held_out = self.held_out_likelihood()
+        improved = held_out > self.best + _SMALLEST_IMPROVEMENT
+        if alone:
+            improved &= self.waited < settings.patience  # a replica that stopped stays as it is
+            self.keep(improved)
+            self.best = torch.where(improved, held_out, self.best)
+            self.waited = torch.where(improved, 0, self.waited + 1)
+        waiting = self.waited >= settings.patience
+        return LikelihoodReport(self.name, SERVER, step, found, held_out, improved, waiting)
+
+    def descend(self, step: int, contexts: Tensor) -> Tensor:
+        """Take a step of maximum likelihood; return the loss's gradient of the contexts."""
+        assert self.network is not None
+        rows, dropout = self.schedule.rows(step), self.settings.dropout
+        contexts = contexts.detach().requires_grad_(self.settings.protocol == "trained")
+        codes, values = self._batch(self.codes, rows), self._batch(self.values, rows)
+        codes, values, shown = self._beside_others(step, codes, values, contexts)
+        keep = None
+        if dropout:
+            shape = (2, codes.shape[1], self.settings.hidden)
+            drawn = self.streams.uniform("dropout", step, shape)
+            factors = (drawn >= dropout).float() / (1.0 - dropout)
+            keep = factors[:, 0], factors[:, 1]
+        found = self.network.log_likelihood(codes.long(), values, shown, keep).sum(1)
+        n = rows.shape[1]
+        per_replica = found[:, :n].mean(1)
+        total = per_replica.sum()
+        if found.shape[1] > n:
+            total = total + _WEIGHT_OF_OTHERS * found[:, n:].mean(1).sum()
+        wanted = [*self.optimizer.parameters, *([contexts] if contexts.requires_grad else [])]
+        gradients = torch.autograd.grad(-total, wanted, allow_unused=True)
+        with torch.no_grad():
+            own = gradients[: len(self.optimizer.parameters)]
+            self.optimizer.set_gradient(
+                [
+                    torch.zeros_like(p) if g is None else g
+                    for p, g in zip(self.optimizer.parameters, own)
+                ]
+            )
+            self._clip()
+            self.step()
+        self.losses.add({"log_likelihood": per_replica})
+        last = gradients[-1] if contexts.requires_grad else None
+        return torch.zeros_like(contexts) if last is None else last
+
+    def _beside_others(
+        self, step: int, codes: Tensor, values: Tensor, contexts: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Append a batch of unmatched records, which have no context but a flag that says so.
+
+        They follow from the party's own streams, and run through permutations of their own.
+        """
+        if self.others is None:
+            return codes, values, contexts
+        n_others, n = self.others[0].shape[1], _OTHERS_PER_RECORD * self.settings.batch_size
+        places = torch.arange(step * n, step * n + n)
+        first, last = int(places[0]) // n_others, int(places[-1]) // n_others
+        drawn = [
+            self.streams.permutation("unmatched", number, n_others)
+            for number in range(first, last + 1)
+        ]
+        rows = torch.cat(drawn, 1)[:, places - first * n_others]
+        nothing = contexts.new_zeros(len(codes), n, self.context_dim)
+        own_codes, own_values = (self._batch(own, rows) for own in self.others)
+        return (
+            torch.cat([codes, own_codes], 1),
+            torch.cat([values, own_values], 1),
+            torch.cat([with_flag(contexts, 0.0), with_flag(nothing, 1.0)], 1),
+        )
+
+    def step(self) -> None:
+        """Step along the gradient, and average the weights."""
+        self.optimizer.step()
+        n = self.optimizer.steps
+        decay = min(self.settings.weight_average, (1 + n) / (10 + n))
+        self.average.lerp_(self.optimizer.flat, 1.0 - decay)
+
+    def _clip(self) -> None:
+        """Clip every replica's gradient to a largest norm."""
+        sizes = [parameter.numel() for parameter in self.optimizer.parameters]
+        parts = torch.split_with_sizes(self.optimizer.gradient, sizes)
+        gradients = [own.view(len(self.best), -1) for own in parts]
+        squares = torch.stack([own.square().sum(1) for own in gradients]).sum(0)
+        factors = (_LARGEST_GRADIENT / (squares.sqrt() + 1e-12)).clamp_max(1.0)
+        for own in gradients:
+            own.mul_(factors.unsqueeze(1))
+
+    @torch.no_grad()
+    def held_out_likelihood(self) -> Tensor:
+        """Mean log-likelihood per record of the averaged weights, (replica,)."""
+        if self.network is None:
+            return torch.zeros_like(self.best)
+        n = self.settings.n_held_out or self.codes.shape[1]
+        contexts = self.contexts if self.held_out_contexts is None else self.held_out_contexts
+        current = self.optimizer.flat.clone()
+        self.optimizer.flat.copy_(self.average)
+        total = torch.zeros_like(self.best)
+        for start in range(0, n, _CHUNK):
+            part = slice(start, min(n, start + _CHUNK))
+            shown = contexts[:, part]
+            if self.others is not None:
+                shown = with_flag(shown, 0.0)
+            found = self.network.log_likelihood(
+                self.codes[:, part].long(), self.values[:, part], shown
+            )
+            total += found.sum((1, 2))
+        self.optimizer.flat.copy_(current)
+        return total / n
+
+    def keep(self, chosen: Tensor) -> None:
+        """Keep the averaged weights of some replicas, a bool of shape (replica,)."""
+        if self.network is not None and bool(chosen.any()):
+            self.selected = torch.where(
+                chosen[self.optimizer.replica_of], self.average, self.selected
+            )
+
+    @staticmethod
+    def _batch(values: Tensor, rows: Tensor) -> Tensor:
+        """Look up records, (replica, batch, ...), at places of shape (replica, batch)."""
+        return values.gather(1, rows.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
+
+    # -- training with a server that learns to make contexts ---------------------------------------
+
+    @answers(BatchRows)
+    def batch_rows(self, step: int) -> BatchRows:
+        """Say which records the batch has."""
+        return BatchRows(self.name, SERVER, step, self.schedule.rows(step))
+
+    @takes(BatchContexts)
+    def take_batch(self, message: BatchContexts) -> None:
+        """Take a step with the contexts of a batch."""
+        rows = self.schedule.rows(message.step)
+        self._check("contexts", message.contexts, (*rows.shape, self.context_dim))
+        self._gradients = message.contexts
+        if self.network is not None:
+            self._gradients = self.descend(message.step, message.contexts)
+
+    @answers(ContextGradients)
+    def context_gradients(self, step: int) -> ContextGradients:
+        """Return the gradients of that step."""
+        return ContextGradients(self.name, SERVER, step, self._gradients)
+
+    @takes(HeldOutContexts)
+    def take_held_out(self, message: HeldOutContexts) -> None:
+        """Keep the contexts of the held-out records for the next look at them."""
+        n = self.settings.n_held_out or self.codes.shape[1]
+        self._check("contexts", message.contexts, (len(self.codes), n, self.context_dim))
+        self.held_out_contexts = message.contexts
+
+    @takes(SelectionNotice)
+    def select(self, message: SelectionNotice) -> None:
+        """Keep the weights of the replicas that the server names."""
+        self.keep(message.keep)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Give drawn records the codes' shares that the training records have.
+
+        Columns are drawn given the contexts of real records, and output biases moved one column
+        after the other. Parties that were led by the server have no contexts of all records, and
+        leave their biases as they are.
+        """
+        if self.network is None or self.settings.protocol == "trained":
+            return
+        n = min(self.codes.shape[1], _MOST_CALIBRATED)
+        n_columns, n_numbers = len(self.layout.columns), len(self.layout.numeric)
+        streams, start = self.streams.child("calibration"), 0
+        uniforms = streams.uniform("codes", 0, (2, n, n_columns))
+        normals = streams.normal("numbers", 0, (n, n_numbers))
+        own = self.codes[:, self.settings.n_held_out :]
+        changed: list[dict[str, Tensor]] = []
+        for replica in range(len(own)):
+            network = network_of(self.layout, self.weights(replica))
+            assert network is not None
+            shares = [self._shares(own[replica], i) for i in range(n_columns)]
+            context = self.contexts[replica : replica + 1, -n:]
+            network.draw(context, uniforms[replica], normals[replica], shares)
+            changed.append(
+                {
+                    name: parameter.detach()
+                    for name, parameter in network.named_parameters()
+                    if name == "last_bias" or name.startswith("within.")
+                }
+            )
+        for name, parameter in self.network.named_parameters():
+            if name in changed[0]:
+                place = slice(start, start + parameter.numel())
+                self.selected[place] = torch.cat([found[name] for found in changed]).flatten()
+            start += parameter.numel()
+
+    def _shares(self, codes: Tensor, column: int) -> Tensor:
+        """Shares of a column's codes among records, (code,), or of places by group."""
+        own, within = codes[:, column], self.layout.columns[column].within
+        n_codes = self.layout.columns[column].n_codes
+        if within is None:
+            return torch.bincount(own.long(), minlength=n_codes) / len(own)
+        counts = pair_counts(codes[:, column - 1], own, len(within), n_codes)
+        return counts / counts.sum(1, keepdim=True).clamp_min(1)
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def weights(self, replica: int) -> dict[str, Tensor]:
+        """Return the weights that were kept of one replica, by name."""
+        if self.network is None:
+            return {}
+        found, start = {}, 0
+        for name, parameter in self.network.named_parameters():
+            n = parameter.numel()
+            own = self.selected[start : start + n].view(parameter.shape)
+            found[name], start = own[replica : replica + 1].clone(), start + n
+        if self.others is not None:  # the flag, which synthetic records never have
+            found["first"] = found["first"][:, :-1].clone()
+        return found
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs; randomness is a function of the step."""
+        state = {"contexts": self.contexts, "best": self.best, "waited": self.waited}
+        if self.sender is not None:
+            state |= labelled("sender", self.sender.state_dict())
+        if self.network is not None:
+            optimizer = self.optimizer
+            state |= {
+                "flat": optimizer.flat,
+                "average": self.average,
+                "selected": self.selected,
+                **labelled("adam", optimizer.state()),
+            }
+        return state
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        self.contexts, self.best = state["contexts"], state["best"]
+        self.waited = state["waited"]
+        if self.sender is not None:
+            self.sender.load_state_dict(section(state, "sender"))
+        if self.network is not None:
+            self.optimizer.flat.copy_(state["flat"])
+            self.optimizer.load_state(section(state, "adam"))
+            self.average, self.selected = state["average"].clone(), state["selected"].clone()
+
+
+def with_flag(contexts: Tensor, value: float) -> Tensor:
+    """Append a number that is the same for all records, (replica, record, context + 1)."""
+    return F.pad(contexts, (0, 1), value=value)

@@ -1,0 +1,274 @@
+"""A party's half of a split autoregressive model: how it draws, and what it passes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from vflsynth._random import RandomStreams, derive
+from vflsynth.columns import OutputSpan
+from vflsynth.columns.evidence import Evidence
+from vflsynth.exceptions import ArtefactError
+from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of
+from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender, into_ball
+from vflsynth.methods.autoregressive.layout import Layout
+from vflsynth.models.known import Known
+from vflsynth.models.samplers import RowSampler
+from vflsynth.networks.layers import one_replica
+from vflsynth.registry import register
+
+_CONTEXTS = "ball"
+"""Where contexts lie; halves that say nothing were saved when they lay in a cube."""
+
+
+@register
+class AutoregressiveSampler(RowSampler):
+    """Draws columns one after the other, given what the parties before it passed on.
+
+    Parameters
+    ----------
+    spans : sequence of OutputSpan
+    network : ConditionalNetwork or None
+        None if the party has no column to draw.
+    features : FixedFeatures
+    sender : Sender or None
+        What makes contexts of its features for later parties; None passes features on.
+    senders, receivers : sequence of str
+        Parties before and after it.
+    noise_std : float
+        Of the contexts that it gets.
+    passes_features : bool
+        Whether parties pass features on, and not what makes contexts.
+    """
+
+    kind = "autoregressive"
+    has_likelihood = True
+
+    def __init__(
+        self,
+        spans: Sequence[OutputSpan],
+        network: ConditionalNetwork | None,
+        features: FixedFeatures,
+        sender: Sender | None,
+        *,
+        senders: Sequence[str],
+        receivers: Sequence[str],
+        noise_std: float,
+        passes_features: bool,
+    ) -> None:
+        self.layout = Layout(spans)
+        self.network, self.features, self.sender = network, features, sender
+        self.senders, self.receivers = tuple(senders), tuple(receivers)
+        self.noise_std, self.passes_features = noise_std, passes_features
+
+    @classmethod
+    def of_replica(
+        cls,
+        spans: Sequence[OutputSpan],
+        weights: Mapping[str, Tensor],
+        replica: int,
+        *,
+        features: FixedFeatures,
+        sender: Sender | None,
+        **passing: Any,
+    ) -> Self:
+        """Take one replica of trained networks.
+
+        Parameters
+        ----------
+        spans : sequence of OutputSpan
+        weights : mapping
+            Of the network, of one replica.
+        replica : int
+            Which one of `features` and `sender`.
+        features : FixedFeatures
+        sender : Sender or None
+        **passing
+            As of the class.
+        """
+        network = network_of(Layout(spans), weights)
+        one = None if sender is None else one_replica(sender, replica)
+        return cls(spans, network, one_replica(features, replica), one, **passing)
+
+    @property
+    def latent_dim(self) -> int:
+        """0: parties share nothing but what is passed on."""
+        return 0
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Parties that have to draw first."""
+        return self.senders
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.features.bias.device
+
+    def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
+        """Draw encoded rows of a party that nobody comes before."""
+        return self.draw_given({}, latent, streams, index)
+
+    def draw_given(
+        self, received: Mapping[str, Tensor], latent: Tensor, streams: RandomStreams, index: int
+    ) -> Tensor:
+        """Draw encoded rows, given what every party before passed on."""
+        return self.weigh(received, latent.shape[1], streams, index)[0]
+
+    def weigh(
+        self,
+        received: Mapping[str, Tensor],
+        n_records: int,
+        streams: RandomStreams,
+        index: int,
+        known: Known | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Draw encoded rows given what is known of them, with importance weights.
+
+        Parameters
+        ----------
+        received : mapping of party to Tensor, shape (record, number)
+        n_records : int
+        streams : RandomStreams
+        index : int
+            Which draw of the streams.
+        known : Known, optional
+
+        Returns
+        -------
+        rows : Tensor, shape (record, encoded)
+        log_weights : Tensor of float64, shape (record,)
+        """
+        if self.network is None:
+            nothing = torch.zeros(n_records, 0, device=self.device)
+            return nothing, nothing.new_zeros(n_records, dtype=torch.float64)
+        context = self._context([received[name] for name in self.senders], streams, index)
+        if context is None:
+            context = torch.zeros(n_records, 0, device=self.device)
+        n_columns, n_numbers = len(self.layout.columns), len(self.layout.numeric)
+        uniforms = streams.uniform("codes", index, (n_records, 2, n_columns))[0].transpose(0, 1)
+        normals = streams.normal("numbers", index, (n_records, n_numbers))[0]
+        *drawn, log_weights = self.network.draw(
+            context.unsqueeze(0), uniforms, normals, known=known
+        )
+        return self.layout.join(*drawn), log_weights
+
+    def _context(
+        self, received: Sequence[Tensor], streams: RandomStreams, index: int
+    ) -> Tensor | None:
+        if not received:
+            return None
+        if self.passes_features:
+            return torch.cat(list(received), 1)
+        clean = into_ball(torch.stack(list(received)).sum(0))
+        if not self.noise_std:
+            return clean
+        noise = streams.normal("contexts", index, tuple(clean.shape))[0]
+        return clean + self.noise_std * noise
+
+    @torch.no_grad()
+    def pass_on(self, rows: Tensor) -> dict[str, Tensor]:
+        """Compute what later parties need of drawn rows, by party, (row, number)."""
+        if not self.receivers:
+            return {}
+        codes, values = self.layout.split(rows)
+        features = self.features(codes.unsqueeze(0), values.unsqueeze(0))
+        if self.sender is None:
+            return dict.fromkeys(self.receivers, features[0])
+        return {name: self.sender(features, k)[0] for k, name in enumerate(self.receivers)}
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    @classmethod
+    def draw_jointly(
+        cls,
+        samplers: Mapping[str, Self],
+        facts: Mapping[str, Evidence],
+        n_records: int,
+        n_draws: int,
+        secret: bytes,
+        number: int,
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Draw party by party, with the probability of what is known as a weight."""
+        n = n_records * n_draws
+        passed: dict[str, dict[str, Tensor]] = {name: {} for name in samplers}
+        drawn: dict[str, Tensor] = {}
+        total = torch.zeros(n, dtype=torch.float64)
+        for name in sorted(samplers, key=lambda own: len(samplers[own].after)):
+            sampler = samplers[name]
+            streams = RandomStreams([derive(secret, f"completing {name}")], sampler.device)
+            known = Known.of(facts[name], n_draws, sampler.device)
+            rows, log_weights = sampler.weigh(passed[name], n, streams, number, known)
+            total += log_weights.cpu()
+            drawn[name] = rows
+            for receiver, numbers in sampler.pass_on(rows).items():
+                passed[receiver][name] = numbers
+        return drawn, total.view(n_records, n_draws)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return who passes on to whom."""
+        return {
+            "senders": list(self.senders),
+            "receivers": list(self.receivers),
+            "noise_std": self.noise_std,
+            "passes_features": self.passes_features,
+            "contexts": _CONTEXTS,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return weights; those of features only where somebody comes after."""
+        found: dict[str, Tensor] = {}
+        parts: dict[str, nn.Module | None] = {"network": self.network}
+        if self.receivers:
+            parts |= {"features": self.features, "sender": self.sender}
+        for label, module in parts.items():
+            if module is not None:
+                found |= {f"{label}.{name}": v for name, v in module.state_dict().items()}
+        return found
+
+    @classmethod
+    def restore(
+        cls,
+        content: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        spans: Sequence[OutputSpan],
+        device: torch.device | str,
+    ) -> Self:
+        """Undo `to_dict` and `tensors`; all sizes are those of the tensors."""
+        crossing = content["senders"] or content["receivers"]
+        if crossing and not content["passes_features"] and content.get("contexts") != _CONTEXTS:
+            raise ArtefactError(
+                f"this half's contexts do not lie in a {_CONTEXTS}, as those of earlier versions; "
+                "fit again, or read it with the version that wrote it"
+            )
+        layout, receivers = Layout(spans), list(content["receivers"])
+        own = _section(tensors, "features")
+        n_features = own["bias"].shape[-1] if own else 0
+        features = FixedFeatures(layout, n_features, RandomStreams([b""], device))
+        if own:
+            features.load_state_dict(own)
+        weights, sender = _section(tensors, "sender"), None
+        if weights:
+            hidden = weights["hidden.0.weight"].shape[-1] if "hidden.0.weight" in weights else 0
+            width = weights["output.0.weight"].shape[-1]
+            streams = RandomStreams([b""], device)
+            sender = Sender(n_features, len(receivers), hidden, width, streams, "sender")
+            sender.load_state_dict(weights)
+        return cls(
+            spans,
+            network_of(layout, _section(tensors, "network")),
+            features,
+            sender,
+            senders=list(content["senders"]),
+            receivers=receivers,
+            noise_std=float(content["noise_std"]),
+            passes_features=bool(content["passes_features"]),
+        )
+
+
+def _section(tensors: Mapping[str, Tensor], label: str) -> dict[str, Tensor]:
+    prefix = f"{label}."
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

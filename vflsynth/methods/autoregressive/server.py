@@ -1,0 +1,378 @@
+"""The server of the split autoregressive model: it owns no table, and makes contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import ProtocolError
+from vflsynth.learning.training import labelled, section
+from vflsynth.methods.autoregressive.contexts import PairCritic, Sender, into_ball
+from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
+from vflsynth.networks.adam import FlatAdam
+
+_BETAS = (0.9, 0.999)
+_LEARNING_RATE = 1e-3
+_BATCH_SIZE, _MAX_STEPS, _LOOK_EVERY, _PATIENCE = 512, 3000, 100, 5
+_CRITIC_HIDDEN, _CRITIC_OUT = 256, 64
+_NO_SHARE = 45.0
+"""By which a score is below the largest where its share is nothing beside that one's."""
+
+
+class ContextServer(nn.Module):
+    """Senders of all parties, which make contexts of features.
+
+    Parameters
+    ----------
+    settings : AutoregressiveSettings
+    streams : RandomStreams
+        The server's own: initial weights and noise.
+    """
+
+    def __init__(self, settings: AutoregressiveSettings, streams: RandomStreams) -> None:
+        super().__init__()
+        self.settings, self.streams = settings, streams
+        self.senders = nn.ModuleDict()
+        for k, name in enumerate(settings.order[:-1]):
+            self.senders[f"sender {k}"] = Sender(
+                settings.n_features,
+                len(settings.receivers(name)),
+                settings.sender_hidden,
+                settings.context_dim,
+                streams,
+                f"sender.{k}",
+            )
+
+    def sender(self, party: str) -> Sender:
+        """Return what makes contexts of one party's features."""
+        found = self.senders[f"sender {self.settings.order.index(party)}"]
+        assert isinstance(found, Sender)
+        return found
+
+    def contexts(self, features: Mapping[str, Tensor], receiver: str) -> Tensor:
+        """Make a receiver's contexts without noise, (replica, record, context) in a ball."""
+        total: Tensor | None = None
+        for name in self.settings.senders(receiver):
+            place = self.settings.receivers(name).index(receiver)
+            part = self.sender(name)(features[name], place)
+            total = part if total is None else total + part
+        if total is None:
+            some = next(iter(features.values()))
+            return some.new_zeros(*some.shape[:2], 0)
+        return into_ball(total)
+
+    @torch.no_grad()
+    def noisy_contexts(self, parts: Mapping[str, Tensor], receiver: str) -> Tensor:
+        """Make a receiver's contexts of all records, with the noise that bounds what they tell.
+
+        Parameters
+        ----------
+        parts : mapping of party to Tensor, shape (replica, record, receiver, context)
+            What the parties' senders make of their features.
+        receiver : str
+        """
+        names = self.settings.senders(receiver)
+        if not names:
+            some = next(iter(parts.values()))
+            return some.new_zeros(*some.shape[:2], 0)
+        total = torch.zeros_like(parts[names[0]][:, :, 0])
+        for name in names:
+            total += parts[name][:, :, self.settings.receivers(name).index(receiver)]
+        noise = self.streams.normal(f"noise.{self._place(receiver)}", 0, tuple(total.shape[1:]))
+        return into_ball(total) + self.settings.noise_std * noise
+
+    def learn(self, features: Mapping[str, Tensor]) -> None:
+        """Learn to tell, through the noise, what says most about every receiver's features.
+
+        Parameters
+        ----------
+        features : mapping of party to Tensor, shape (replica, record, feature)
+
+        Notes
+        -----
+        Every receiver has a channel and a critic of its own, which is shown noisy contexts and
+        features of a batch of records and learns which belong together: a bound on the information
+        that a context has about the features (van den Oord et al. 2018). What nobody else knows of
+        the receiver's columns does not help. A tenth of the records says when to stop.
+        """
+        for receiver in self.settings.order[1:]:
+            self._learn_channel(features, receiver)
+
+    def _learn_channel(self, features: Mapping[str, Tensor], receiver: str) -> None:
+        settings, place = self.settings, self._place(receiver)
+        names = settings.senders(receiver)
+        targets = _standardised(features[receiver])
+        replicas, n_records, n_targets = targets.shape
+        streams = self.streams.child(f"channel {place}")
+        critic = PairCritic(
+            settings.context_dim, n_targets, _CRITIC_HIDDEN, _CRITIC_OUT, streams, "critic"
+        )
+        parts = nn.ModuleList()
+        for name in names:
+            sender, k = self.sender(name), settings.receivers(name).index(receiver)
+            if sender.hidden is not None:
+                parts.append(sender.hidden[k])
+            parts.append(sender.output[k])
+        parts.append(critic)
+        optimizer = FlatAdam(parts, learning_rate=_LEARNING_RATE, betas=_BETAS)
+        n_held_out = n_records // 10
+        judged = slice(0, n_held_out or n_records)
+        wanted = targets[:, judged]
+        held_out = {name: features[name][:, judged] for name in names}
+        noise_of_held_out = streams.normal(
+            "held-out noise", 0, (wanted.shape[1], settings.context_dim)
+        )
+        batch = min(_BATCH_SIZE, n_records - n_held_out)
+        best = torch.full((replicas,), torch.inf, device=targets.device)
+        waited = torch.zeros(replicas, dtype=torch.long, device=targets.device)
+        selected = optimizer.flat.clone()
+        for step in range(_MAX_STEPS):
+            drawn = streams.uniform("rows", step, (batch,))
+            rows = n_held_out + (drawn * (n_records - n_held_out)).long()
+            rows = rows.clamp_max(n_records - 1)
+            clean = self.contexts({name: _at(features[name], rows) for name in names}, receiver)
+            noise = streams.normal("noise", step, (batch, settings.context_dim))
+            scores = critic(clean + settings.noise_std * noise, _at(targets, rows))
+            upstream = _confusion_gradient(scores.detach(), rows)
+            optimizer.set_gradient(torch.autograd.grad(scores, optimizer.parameters, upstream))
+            optimizer.step()
+            if (step + 1) % _LOOK_EVERY:
+                continue
+            with torch.no_grad():
+                noisy = self.contexts(held_out, receiver) + settings.noise_std * noise_of_held_out
+                loss = torch.stack(
+                    [
+                        _confusion(critic(noisy[:, own], wanted[:, own]))
+                        for own in _batches(wanted.shape[1])
+                    ]
+                ).mean(0)
+                improved = (loss < best - 1e-4) & (waited < _PATIENCE)
+                best = torch.where(improved, loss, best)
+                waited = torch.where(improved, 0, waited + 1)
+                selected = torch.where(improved[optimizer.replica_of], optimizer.flat, selected)
+            if bool((waited >= _PATIENCE).all()):
+                break
+        with torch.no_grad():
+            optimizer.flat.copy_(selected)
+
+    def weights_of(self, party: str) -> Tensor:
+        """Return what a party needs to make synthetic contexts, (replica, weight)."""
+        replicas = len(self.streams.secrets)
+        if party not in self.settings.order[:-1]:
+            return torch.zeros(replicas, 0, device=self.streams.device)
+        parameters = self.sender(party).parameters()
+        return torch.cat([p.detach().reshape(replicas, -1) for p in parameters], 1)
+
+    def _place(self, party: str) -> int:
+        return self.settings.order.index(party) if party in self.settings.order else 0
+
+
+class TrainedContextServer(ContextServer):
+    """Senders that learn from what the receivers' training steps say about their contexts.
+
+    Parameters
+    ----------
+    settings, streams
+        See `ContextServer`.
+    """
+
+    def __init__(self, settings: AutoregressiveSettings, streams: RandomStreams) -> None:
+        super().__init__(settings, streams)
+        replicas = len(streams.secrets)
+        self.optimizer = (
+            FlatAdam(self, learning_rate=settings.learning_rate, betas=_BETAS)
+            if len(settings.order) > 1
+            else None
+        )
+        self.best = torch.full((replicas,), -torch.inf, device=streams.device)
+        self.waited = torch.zeros(replicas, dtype=torch.long, device=streams.device)
+        self.features: dict[str, Tensor] = {}
+        if self.optimizer is not None:
+            self.average = self.optimizer.flat.clone()
+            self.selected = self.optimizer.flat.clone()
+
+    def batch_contexts(self, rows: Tensor) -> dict[str, Tensor]:
+        """Make the contexts of a batch; gradients of them are expected next."""
+        given = {name: _at(own, rows) for name, own in self.features.items()}
+        order = self.settings.order
+        self._pending = {name: self.contexts(given, name) for name in order[1:]}
+        return {name: context.detach() for name, context in self._pending.items()}
+
+    def descend(self, gradients: Mapping[str, Tensor]) -> None:
+        """Take a step along what the receivers said.
+
+        Raises
+        ------
+        ProtocolError
+            If a receiver said it of another shape, naming it.
+        """
+        if self.optimizer is None:
+            return
+        for name, output in self._pending.items():
+            if gradients[name].shape != output.shape:
+                raise ProtocolError(
+                    f"party {name!r} sent gradients of shape {tuple(gradients[name].shape)}; "
+                    f"expected {tuple(output.shape)}"
+                )
+        outputs = list(self._pending.values())
+        upstream = [gradients[name] for name in self._pending]
+        found = torch.autograd.grad(outputs, self.optimizer.parameters, upstream, allow_unused=True)
+        self.optimizer.set_gradient(
+            [
+                torch.zeros_like(p) if g is None else g
+                for p, g in zip(self.optimizer.parameters, found)
+            ]
+        )
+        self.optimizer.step()
+        with torch.no_grad():
+            n = self.optimizer.steps
+            decay = min(self.settings.weight_average, (1 + n) / (10 + n))
+            self.average.lerp_(self.optimizer.flat, 1.0 - decay)
+
+    @torch.no_grad()
+    def held_out_contexts(self) -> dict[str, Tensor]:
+        """Make the contexts of the held-out records by the averaged weights."""
+        n = self.settings.n_held_out
+        given = {name: own[:, :n] if n else own for name, own in self.features.items()}
+        if self.optimizer is None:
+            return {}
+        current = self.optimizer.flat.clone()
+        self.optimizer.flat.copy_(self.average)
+        found = {name: self.contexts(given, name) for name in self.settings.order[1:]}
+        self.optimizer.flat.copy_(current)
+        return found
+
+    def judge(self, held_out: Tensor) -> Tensor:
+        """Keep the averaged weights of the replicas whose joint likelihood improved; (replica,)."""
+        improved = (held_out > self.best + 1e-3) & (self.waited < self.settings.patience)
+        self.best = torch.where(improved, held_out, self.best)
+        self.waited = torch.where(improved, 0, self.waited + 1)
+        if self.optimizer is not None:
+            chosen = improved[self.optimizer.replica_of]
+            self.selected = torch.where(chosen, self.average, self.selected)
+        return improved
+
+    def choose(self) -> None:
+        """Take the weights that were kept."""
+        if self.optimizer is not None:
+            with torch.no_grad():
+                self.optimizer.flat.copy_(self.selected)
+
+    def training_state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs."""
+        state = {"best": self.best, "waited": self.waited, **labelled("features", self.features)}
+        if self.optimizer is not None:
+            state |= {
+                "flat": self.optimizer.flat,
+                "average": self.average,
+                "selected": self.selected,
+                **labelled("adam", self.optimizer.state()),
+            }
+        return state
+
+    def load_training_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `training_state`."""
+        self.best, self.waited = state["best"], state["waited"]
+        self.features = section(state, "features")
+        if self.optimizer is not None:
+            self.optimizer.flat.copy_(state["flat"])
+            self.optimizer.load_state(section(state, "adam"))
+            self.average, self.selected = state["average"].clone(), state["selected"].clone()
+
+
+def check_features(
+    features: Mapping[str, Tensor], settings: AutoregressiveSettings, number: int
+) -> None:
+    """Refuse a block of features of other numbers of records, of another width, or not finite.
+
+    Raises
+    ------
+    ProtocolError
+    """
+    shapes = {name: tuple(own.shape) for name, own in features.items()}
+    block = settings.block(number)
+    expected = (block.stop - block.start, settings.n_features)
+    if len({shape[0] for shape in shapes.values()}) != 1 or any(
+        shape[1:] != expected for shape in shapes.values()
+    ):
+        raise ProtocolError(f"the parties' features do not go together: {shapes}")
+    _check_finite(features, "features")
+
+
+def check_parts(
+    parts: Mapping[str, Tensor], settings: AutoregressiveSettings, n_replicas: int
+) -> None:
+    """Refuse what contexts are made of if it is of another shape than asked for, or not finite.
+
+    Raises
+    ------
+    ProtocolError
+        Naming the party, unless two differ in their numbers of records.
+    """
+    for name, own in parts.items():
+        expected = (n_replicas, len(settings.receivers(name)), settings.context_dim)
+        if own.ndim != 4 or (len(own), *own.shape[2:]) != expected:
+            raise ProtocolError(
+                f"party {name!r} sent parts of contexts of shape {tuple(own.shape)}; expected "
+                f"{expected} without the records"
+            )
+    _check_finite(parts, "parts of contexts")
+    numbers = {name: own.shape[1] for name, own in parts.items()}
+    if len({*numbers.values()}) > 1:
+        raise ProtocolError(f"the parties' parts of contexts are of different records: {numbers}")
+
+
+def _check_finite(sent: Mapping[str, Tensor], what: str) -> None:
+    for name, own in sent.items():
+        if not bool(own.isfinite().all()):
+            raise ProtocolError(f"party {name!r} sent {what} that are not finite")
+
+
+def _standardised(features: Tensor) -> Tensor:
+    mean, deviation = features.mean(1, keepdim=True), features.std(1, keepdim=True, correction=0)
+    return (features - mean) / (deviation + 1e-6)
+
+
+def _batches(n_records: int) -> list[slice]:
+    """Places of as many whole batches as there are, of one at least."""
+    size = min(_BATCH_SIZE, n_records)
+    return [slice(k * size, (k + 1) * size) for k in range(n_records // size)]
+
+
+def _at(values: Tensor, rows: Tensor) -> Tensor:
+    return values.gather(1, rows.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
+
+
+def _confusion(scores: Tensor) -> Tensor:
+    """Mean cross-entropy of finding a context's features, and the reverse, (replica,)."""
+    found = scores.diagonal(dim1=1, dim2=2)
+    rest = (scores.logsumexp(1) + scores.logsumexp(2)) / 2.0
+    return (rest - found).mean(1)
+
+
+def _confusion_gradient(scores: Tensor, rows: Tensor) -> Tensor:
+    """Return the derivative of `_confusion` by scores, shaped like them.
+
+    A record that a batch has twice is not to be told from itself.
+
+    Parameters
+    ----------
+    scores : Tensor, shape (replica, context, record)
+    rows : Tensor of int64, shape (replica, record)
+        Which record of the table each is.
+    """
+    twice = rows.unsqueeze(1) == rows.unsqueeze(2)
+    twice.diagonal(dim1=1, dim2=2).fill_(False)
+    scores = scores.masked_fill(twice, -torch.inf)
+    found = _softmax(scores, 1) + _softmax(scores, 2)
+    found.diagonal(dim1=1, dim2=2).sub_(2.0)
+    return found.div_(2.0 * scores.shape[-1])
+
+
+def _softmax(scores: Tensor, dim: int) -> Tensor:
+    """Return shares of which none is so small that processors are slow with it."""
+    least = scores.amax(dim, keepdim=True) - _NO_SHARE
+    return torch.maximum(scores, least).softmax(dim)

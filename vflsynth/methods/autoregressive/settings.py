@@ -1,0 +1,86 @@
+"""Sizes of a split autoregressive model, and who sends contexts to whom: all nodes agree on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vflsynth.methods.autoregressive.contexts import bits_of_channel, noise_for_bits
+
+FEATURE_BLOCK = 1 << 15
+"""Records whose features one message holds: 64 MiB of 512 features."""
+
+ContextProtocol = Literal["bounded", "trained", "one_message"]
+Unmatched = Literal["train", "ignore"]
+
+
+@dataclass(frozen=True, slots=True)
+class AutoregressiveSettings:
+    """Sizes and rates, resolved; `AutoregressiveSynthesizer` documents them.
+
+    Parameters
+    ----------
+    protocol : {"bounded", "trained", "one_message"}
+    order : tuple of str
+        Parties in the order in which their columns are drawn; without those that have none to draw.
+    batch_size, hidden, n_features, context_dim, sender_hidden, n_held_out, patience : int
+    n_featured : int
+        Records of which parties send features.
+    dropout, learning_rate, weight_average : float
+    bits_per_record : float or None
+        None where nothing bounds it.
+    unmatched : {"train", "ignore"}
+    """
+
+    protocol: ContextProtocol
+    order: tuple[str, ...]
+    batch_size: int
+    hidden: int
+    dropout: float
+    learning_rate: float
+    weight_average: float
+    patience: int
+    n_held_out: int
+    n_featured: int
+    n_features: int
+    context_dim: int
+    sender_hidden: int
+    bits_per_record: float | None
+    unmatched: Unmatched
+
+    @property
+    def noise_std(self) -> float:
+        """Of the contexts' noise; 0 where nothing is bounded."""
+        if self.bits_per_record is None:
+            return 0.0
+        return noise_for_bits(self.context_dim, self.bits_per_record)
+
+    @property
+    def bound(self) -> float:
+        """Bits per record of a noisy context, from the noise that is added."""
+        return bits_of_channel(self.context_dim, self.noise_std)
+
+    @property
+    def n_blocks(self) -> int:
+        """Messages of features that a party sends."""
+        return -(-self.n_featured // FEATURE_BLOCK)
+
+    def block(self, number: int) -> slice:
+        """Return the places of a block's records among those that features are sent of."""
+        start = number * FEATURE_BLOCK
+        return slice(start, min(start + FEATURE_BLOCK, self.n_featured))
+
+    def senders(self, party: str) -> tuple[str, ...]:
+        """Return the parties before one, whose contexts it gets."""
+        return self.order[: self.order.index(party)] if party in self.order else ()
+
+    def receivers(self, party: str) -> tuple[str, ...]:
+        """Return the parties after one, which get contexts of it."""
+        return self.order[self.order.index(party) + 1 :] if party in self.order else ()
+
+    def width_for(self, party: str) -> int:
+        """Return the length of a party's context."""
+        senders = len(self.senders(party))
+        if self.protocol == "one_message":
+            return senders * self.n_features
+        return self.context_dim if senders else 0

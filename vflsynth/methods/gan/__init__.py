@@ -1,0 +1,1 @@
+"""What all adversarial networks here share: generator, critics, losses, roles, estimator."""

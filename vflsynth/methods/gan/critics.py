@@ -1,0 +1,265 @@
+"""Parties with a whole discriminator, and how mechanisms have it descend.
+
+A descent says what is done with a batch that holds real records. The plain one is here too, so that
+a party *has* a descent, whatever the mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.learning.training import load_network_state, network_state
+from vflsynth.mechanisms import DPSGDPlan, FirstLayerPlan
+from vflsynth.mechanisms.noisy_descent import (
+    NoisyDescent,
+    layer_traces,
+    layers_of,
+    of_rows,
+    zero_gradients,
+)
+from vflsynth.methods.gan.discriminator import Discriminator
+from vflsynth.methods.gan.noisy_critics import (
+    between_fakes,
+    descend_critic,
+    penalty_traces,
+    towards,
+    without_last_bias,
+)
+from vflsynth.methods.gan.party import GANParty
+from vflsynth.methods.gan.settings import Settings
+from vflsynth.networks.adam import FlatAdam
+from vflsynth.privacy import StepBudget
+from vflsynth.privacy.first_layer import perturb_gradient
+from vflsynth.protocol import PoissonSchedule, Schedule
+
+
+class CriticParty(GANParty):
+    """A party with a generator and a discriminator that needs nobody else.
+
+    Parameters
+    ----------
+    name, frame, on
+        See `Party`.
+    """
+
+    discriminator: Discriminator
+    discriminator_optimizer: FlatAdam
+    descent: Critic
+
+    def build_with(
+        self, descent: Critic, settings: Settings, schedule: Schedule, streams: RandomStreams
+    ) -> None:
+        """Encode the records, and make networks and optimisers."""
+        self.build(settings, schedule, streams)
+        self.discriminator = Discriminator(
+            self.transformer.width_, settings.first_part, bias=settings.bias, streams=streams
+        )
+        self.discriminator_optimizer = settings.optimizer(self.discriminator)
+        self.descent = descent
+        descent.start(self)
+
+    @torch.no_grad()
+    def train_discriminator(self, until: int) -> None:
+        """Descend L_{D_i} (Eq. 4), which needs nobody else, for all steps before `until`."""
+        for step in range(self.descent.done(self), until):
+            score, penalty = self.descent.descend(self, step)
+            self.discriminator_optimizer.step()
+            self.losses.add(score, penalty)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs."""
+        optimizer = self.discriminator_optimizer
+        return super().state() | network_state("discriminator", self.discriminator, optimizer)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        super().load_state(state)
+        load_network_state(state, "discriminator", self.discriminator, self.discriminator_optimizer)
+
+
+class Critic:
+    """The plain descent of a WGAN-GP's discriminator, and what mechanisms may do otherwise."""
+
+    def start(self, party: CriticParty) -> None:
+        """Change what the party was built with."""
+
+    def done(self, party: CriticParty) -> int:
+        """Return how many steps were taken."""
+        return party.discriminator_optimizer.steps
+
+    def descend(self, party: CriticParty, step: int) -> tuple[Tensor, Tensor]:
+        """Set the gradients of one step of D (Eq. 4).
+
+        Returns
+        -------
+        score, penalty : Tensor, shape (replica,)
+            What the party reports: the Wasserstein estimate, or the mean score of fakes.
+        """
+        return self._of_batch(party, step, party.real(step), party.fake(step, "discriminator"))
+
+    def _of_batch(
+        self, party: CriticParty, step: int, real: Tensor, fake: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        mixed = torch.lerp(fake, real, party.schedule.interpolation(step))
+        wasserstein, penalty, _ = party.discriminator.critic_gradient(
+            torch.cat([real, fake, mixed], 1), party.settings.gradient_penalty_weight
+        )
+        return wasserstein, penalty
+
+    def before_generator_step(self, party: CriticParty, step: int) -> None:
+        """Do what is to be done before a generator step, and the steps of D that belong to it."""
+
+    def upstream(self, party: CriticParty, fakes: Tensor) -> Tensor:
+        """d(-E[D(x~)])/dx~, which the generator learns from."""
+        return party.discriminator.fake_gradient(fakes)
+
+
+class FirstLayerNoise:
+    """Clips and perturbs the gradient of one layer, weight and bias as one vector.
+
+    Parameters
+    ----------
+    plan : FirstLayerPlan
+    noise : torch.Generator, optional
+        For tests only; see `vflsynth.privacy.noise`.
+
+    Notes
+    -----
+    Source: VFLGAN §3.4, Eqs. 20 and 21. All other layers learn from raw gradients, and the
+    generators through them: see `vflsynth.privacy.first_layer`.
+    """
+
+    def __init__(self, plan: FirstLayerPlan, noise: torch.Generator | None = None) -> None:
+        self.plan, self._noise = plan, noise
+        self.budget = StepBudget(plan.steps)
+
+    def perturb(self, layer: Sequence[Tensor | None]) -> None:
+        """Replace a layer's gradient."""
+        raw = [p.grad for p in layer if p is not None and p.grad is not None]
+        noisy = perturb_gradient(
+            raw, self.plan.max_grad_norm, self.plan.noise_multiplier, rng=self._noise
+        )
+        for gradient, replaced_by in zip(raw, noisy):
+            gradient.copy_(replaced_by)
+
+
+class FirstLayerCritic(Critic):
+    """The plain descent, with a perturbed first layer.
+
+    Parameters
+    ----------
+    first_layer : FirstLayerNoise
+    """
+
+    def __init__(self, first_layer: FirstLayerNoise) -> None:
+        self.first_layer = first_layer
+
+    def descend(self, party: CriticParty, step: int) -> tuple[Tensor, Tensor]:
+        """Pay for the step, then set the gradients."""
+        self.first_layer.budget.take()
+        losses = super().descend(party, step)
+        self.first_layer.perturb(party.discriminator.layers[0])
+        return losses
+
+
+class DPSGDCritic(Critic):
+    """DP-SGD on all parameters of a discriminator, Poisson batches.
+
+    Parameters
+    ----------
+    plan : DPSGDPlan
+    batch_size : int
+    noise : torch.Generator, optional
+        For tests only; see `vflsynth.privacy.noise`.
+
+    Notes
+    -----
+    Source: Abadi et al. 2016, Algorithm 1. Jiang et al. 2023 have DP-SGD in every party of VertiGAN
+    as well, without public code. Alone, such a party is WGAN-GP with DP-SGD.
+
+    Privacy: all that leaves the party, gradients of fakes and reports, is computed from its
+    discriminator as released. All parties draw the same batches, so a record moves all their
+    releases of a step at once: their joint sensitivity counts.
+    """
+
+    def __init__(
+        self, plan: DPSGDPlan, batch_size: int, noise: torch.Generator | None = None
+    ) -> None:
+        self.noisy = NoisyDescent(plan, batch_size, noise)
+
+    def start(self, party: CriticParty) -> None:
+        """Give the discriminator the mechanism's learning rate."""
+        party.discriminator_optimizer.learning_rate = self.noisy.plan.learning_rate
+
+    def descend(self, party: CriticParty, step: int) -> tuple[Tensor, Tensor]:
+        """Pay for the step, then set the gradients."""
+        self.noisy.budget.take()
+        schedule = party.schedule
+        assert isinstance(schedule, PoissonSchedule)
+        real, fake = party.real(step), party.fake(step, "discriminator")
+        if self.noisy.plan.penalty_at_records:
+            mixed = towards(real, fake, schedule.partners(step))
+        else:
+            mixed = between_fakes(fake, schedule.interpolation(step))
+        fake_score, penalty, _ = descend_critic(
+            party.discriminator,
+            self.noisy,
+            torch.cat([real, fake], 1),
+            mixed,
+            schedule.n_real(step),
+            party.settings.gradient_penalty_weight,
+        )
+        return fake_score, penalty
+
+
+class DPSGDGANCritic(DPSGDCritic):
+    """WGAN-GP as DPSGD-GAN trains it: one clipped gradient per *pair* of a real and a fake record.
+
+    Parameters
+    ----------
+    plan, batch_size, noise
+        See `DPSGDCritic`.
+
+    Notes
+    -----
+    Source: Zhang, Ji and Wang 2018, in the form that the VFLGAN paper accounts for (§5.2.1): the
+    gradient of ``D(x~) - D(x) + λ (|slope of D between x and x~| - 1)²`` is clipped as a whole, for
+    a batch of fixed size.
+
+    Departs from the paper, which also groups parameters, adapts the clipping bound to public data
+    and warm-starts on them: there are no public records here.
+
+    Differs from `DPSGDCritic` in three things: the gradient of the fake and of the penalty is part
+    of what is clipped and noisy, though neither needs to be; the batch has a fixed size, drawn
+    without replacement, accounted for under replace-one; record and fake of a pair meet by their
+    place in the batch, which is drawn and follows from nothing about the record.
+    """
+
+    def descend(self, party: CriticParty, step: int) -> tuple[Tensor, Tensor]:
+        """Pay for the step, then set the gradients."""
+        self.noisy.budget.take()
+        discriminator, batch = party.discriminator, party.settings.batch_size
+        real, fake = party.real(step), party.fake(step, "discriminator")
+        mixed = torch.lerp(fake, real, party.schedule.interpolation(step))
+        trace = discriminator.trace(torch.cat([real, fake, mixed], 1))
+        cotangents = discriminator.cotangents(trace, torch.ones_like(trace[-1]))
+        judged = without_last_bias(layer_traces(discriminator, trace, cotangents))
+        penalties, _ = penalty_traces(
+            discriminator,
+            [outputs[:, 2 * batch :] for outputs in trace],
+            [cotangent[:, 2 * batch :] for cotangent in cotangents],
+            party.settings.gradient_penalty_weight,
+        )
+        terms = [
+            [of_rows(layer, slice(None, batch), -1.0) for layer in judged],
+            [of_rows(layer, slice(batch, 2 * batch)) for layer in judged],
+            penalties,
+        ]
+        zero_gradients(discriminator)
+        self.noisy.release(layers_of(discriminator), terms)
+        fake_score = trace[-1][:, batch : 2 * batch].mean((1, 2))
+        return fake_score, torch.zeros_like(fake_score)

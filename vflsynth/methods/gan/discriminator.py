@@ -1,0 +1,235 @@
+"""Discriminators (Wasserstein critics, all of them): whole ones, and local ones cut in two parts.
+
+All take a batch as real, fake and interpolated records stacked in this order, in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vflsynth._random import RandomStreams
+from vflsynth.methods.gan.losses import critic_upstream, slope_penalty, wasserstein_estimate
+from vflsynth.networks.layers import Linear
+from vflsynth.networks.mlp import MLP
+
+
+class LocalDiscriminator(nn.Module):
+    """D_i of one party: the first part up to the intermediate features, the second part to a score.
+
+    Parameters
+    ----------
+    in_dim : int
+        Width of the party's encoded rows.
+    first_part : sequence of int
+        Layer sizes of the first part; the last one is the width of the intermediate features.
+    bias : bool
+    second_part : bool
+        False drops the private head and gives VFLGAN-base (§5.1.2).
+    penalty : {"layerwise", "paper"}
+        Which gradient penalty, see `write_gradient`.
+    streams : RandomStreams
+        Initial weights.
+
+    Notes
+    -----
+    Source: VFLGAN Eq. 11 and Fig. 11. LeakyReLU also follows the last layer of the first part.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        first_part: Sequence[int],
+        *,
+        bias: bool,
+        second_part: bool,
+        penalty: Literal["layerwise", "paper"],
+        streams: RandomStreams,
+    ) -> None:
+        super().__init__()
+        self.penalty = penalty
+        self.first_part = MLP(
+            [in_dim, *first_part], bias=bias, activate_last=True, streams=streams, name="first_part"
+        )
+        self.second_part = (
+            Linear(first_part[-1], 1, bias=bias, streams=streams, name="second_part")
+            if second_part
+            else None
+        )
+
+    def write_gradient(
+        self,
+        trace: Sequence[Tensor],
+        cut_gradients: Tensor,
+        penalty_weight: float,
+        upstream: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Set the gradients of L_{D_i} + L_{D_s}, the latter through the cut gradients.
+
+        Parameters
+        ----------
+        trace : sequence of Tensor, each (replica, 3 * batch, dim)
+            Of `first_part`, for real, fake and interpolated records.
+        cut_gradients : Tensor, shape (replica, 2 * batch, feature)
+            dL_{D_s}/df for real and fake records. Interpolated ones have none: the shared
+            critic's slope is constant around them.
+        penalty_weight : float
+        upstream : Tensor, shape (replica, judged, 1), optional
+            Derivative of L_{D_i} with respect to the head's scores of the rows before the
+            interpolated ones. Default: `critic_upstream`. With no such rows it is empty and the
+            gradient is that of the penalty alone.
+
+        Returns
+        -------
+        wasserstein, penalty : Tensor, shape (replica,)
+            The two terms of L_{D_i}; the Wasserstein estimate is zero without a second part.
+
+        Notes
+        -----
+        Source: VFLGAN Eqs. 8, 14 and 15. The penalty ``"paper"`` is Eq. 8's: the slope of the whole
+        D_i, none without a head. ``"layerwise"`` is the reference code's: the slope of the *sum* of
+        all intermediate features with respect to the record, plus that of the head with respect to
+        the features, which is ``(||w|| - 1)^2`` because the head is linear.
+        """
+        first, head = self.first_part, self.second_part
+        replicas, rows, _ = cut_gradients.shape
+        features = trace[-1][:, :rows]
+        wasserstein = features.new_zeros(replicas)
+        if head is not None:
+            if upstream is None:
+                upstream = critic_upstream(replicas, rows // 2, features.device, features.dtype)
+            wasserstein = wasserstein_estimate(head.forward(features), upstream)
+            assert head.weight.grad is not None
+            # Its bias has no gradient: it adds the same to real and fake scores.
+            torch.bmm(features.mT, upstream, out=head.weight.grad)
+            cut_gradients = torch.baddbmm(cut_gradients, upstream, head.weight.mT)
+        mixed_upstream = self.mixed_upstream(trace[-1][:, rows:])
+        # One sweep for both: at this size the number of operations is the time.
+        cotangents = first.cotangents(trace, torch.cat([cut_gradients, mixed_upstream], 1))
+        first.write_gradient(_rows(trace, stop=rows), _rows(cotangents, stop=rows))
+
+        if self.penalty == "paper" and head is None:
+            return wasserstein, torch.zeros_like(wasserstein)
+        mixed, cotangents = _rows(trace, start=rows), _rows(cotangents, start=rows)
+        penalty, change = slope_penalty(first.input_gradient(cotangents), penalty_weight)
+        carried = first.push(mixed, cotangents, change)
+        if head is not None:
+            assert head.weight.grad is not None
+            if self.penalty == "paper":  # the head is one more layer of D_i
+                head.weight.grad.add_(carried.sum(1).unsqueeze(-1))
+            else:
+                head_penalty, change = slope_penalty(head.weight.mT, penalty_weight)
+                head.weight.grad.add_(change.mT)
+                penalty = penalty + head_penalty
+        return wasserstein, penalty
+
+    def mixed_upstream(self, features: Tensor) -> Tensor:
+        """Make the upstream whose input gradient the penalty judges, of the shape of `features`."""
+        if self.penalty == "paper" and self.second_part is not None:
+            return self.second_part.weight.mT.expand_as(features)
+        return torch.ones_like(features)
+
+    def fake_gradient(self, trace: Sequence[Tensor], cut_gradients: Tensor) -> Tensor:
+        """dL_G/dx~ for a batch of fakes (Eq. 17), shape (replica, batch, encoded)."""
+        if self.second_part is not None:
+            cut_gradients = cut_gradients - self.second_part.weight.mT / cut_gradients.shape[1]
+        first = self.first_part
+        return first.input_gradient(first.cotangents(trace, cut_gradients))
+
+
+class Discriminator(MLP):
+    """A discriminator in one piece: of WGAN-GP, of a party of VertiGAN, or VFLGAN's shared one.
+
+    Parameters
+    ----------
+    in_dim : int
+    hidden : sequence of int
+    bias : bool
+    streams : RandomStreams
+        Initial weights.
+    name : str, default="discriminator"
+        Of the streams.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        hidden: Sequence[int],
+        *,
+        bias: bool,
+        streams: RandomStreams,
+        name: str = "discriminator",
+    ) -> None:
+        super().__init__(
+            [in_dim, *hidden, 1], bias=bias, activate_last=False, streams=streams, name=name
+        )
+
+    def critic_gradient(
+        self, features: Tensor, penalty_weight: float, upstream: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Set the gradients of the critic's loss (Eqs. 3, 8, 13) and return those of the inputs.
+
+        Parameters
+        ----------
+        features : Tensor, shape (replica, 3 * batch, in)
+            Real, fake and interpolated records, or their intermediate features.
+        penalty_weight : float
+        upstream : Tensor, shape (replica, judged, 1), optional
+            As in `LocalDiscriminator.write_gradient`.
+
+        Returns
+        -------
+        wasserstein, penalty : Tensor, shape (replica,)
+        cut_gradients : Tensor, shape (replica, 2 * batch, in)
+            Of the loss, for real and fake inputs; it is zero at the interpolated ones.
+        """
+        if upstream is None:
+            batch = features.shape[1] // 3
+            upstream = critic_upstream(features.shape[0], batch, features.device, features.dtype)
+        rows = upstream.shape[1]
+        trace = self.trace(features)
+        # Ones for the interpolated inputs: their slope is that of the score.
+        seeds = F.pad(upstream, (0, 0, 0, features.shape[1] - rows), value=1.0)
+        cotangents = self.cotangents(trace, seeds)
+        gradients = self.input_gradient(cotangents)
+        self.write_gradient(_rows(trace, stop=rows), _rows(cotangents, stop=rows))
+        penalty, change = slope_penalty(gradients[:, rows:], penalty_weight)
+        self.push(_rows(trace, start=rows), _rows(cotangents, start=rows), change)
+        wasserstein = wasserstein_estimate(trace[-1][:, :rows], upstream)
+        return wasserstein, penalty, gradients[:, :rows]
+
+    def fake_gradient(self, features: Tensor) -> Tensor:
+        """d(-E[D(x~)])/dx~ (Eq. 3; of D_s, Eq. 17), shape (replica, batch, in)."""
+        trace = self.trace(features)
+        upstream = torch.full_like(trace[-1], -1.0 / features.shape[1])
+        return self.input_gradient(self.cotangents(trace, upstream))
+
+
+class SharedDiscriminator(Discriminator):
+    """D_s of VFLGAN's server, over the concatenated intermediate features of all parties.
+
+    Parameters
+    ----------
+    in_dim : int
+        Sum of the parties' feature widths.
+    hidden : sequence of int
+    bias : bool
+    streams : RandomStreams
+        Initial weights.
+    """
+
+    def __init__(
+        self, in_dim: int, hidden: Sequence[int], *, bias: bool, streams: RandomStreams
+    ) -> None:
+        super().__init__(in_dim, hidden, bias=bias, streams=streams, name="shared")
+
+
+def _rows(
+    values: Sequence[Tensor], *, start: int | None = None, stop: int | None = None
+) -> list[Tensor]:
+    """Take some records of every layer."""
+    return [value[:, start:stop] for value in values]

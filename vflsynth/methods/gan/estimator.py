@@ -1,0 +1,132 @@
+"""What the GANs over party frames have in common: parameters, fitting one or many models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal, Self
+
+import numpy.typing as npt
+from torch import nn
+
+from vflsynth._random import RandomState, secret_from
+from vflsynth.exceptions import ParameterError
+from vflsynth.methods.combinations import check_combination
+from vflsynth.methods.synthesizer import PartyFrames
+from vflsynth.methods.trained import TrainedSynthesizer
+from vflsynth.networks.layers import one_replica
+from vflsynth.privacy import PrivacyAccount
+from vflsynth.run import Callback, Options
+
+
+class GANSynthesizer(TrainedSynthesizer):
+    """Base of the GANs: parameters they share, fitting one or many models.
+
+    Subclasses document the parameters, add their own with rules for them, and say which method they
+    have.
+    """
+
+    latent_dim: int | None
+    generator_hidden: Sequence[int] | None
+    bias: bool
+    batch_norm_eps: float | None
+    gumbel_temperature: float
+    gradient_penalty_weight: float
+    discriminator_steps: int
+    batch_size: int | None
+    epochs: int | None
+    learning_rate: float
+    betas: tuple[float, float]
+    generator_average: float
+    model_selection: Literal["best", "last"]
+    evaluate_every: int
+    calibrate_marginals: bool
+    memory_limit: float | None
+    device: str
+    verbose: int
+    local_discriminators_: dict[str, nn.Module]
+
+    def fit_replicas(
+        self,
+        party_frames: PartyFrames,
+        on: Hashable = None,
+        *,
+        random_states: Sequence[RandomState],
+        replica_rows: npt.ArrayLike | None = None,
+        callbacks: Sequence[Callback] = (),
+        account: PrivacyAccount | str | os.PathLike[str] | None = None,
+        keep_discriminators: bool = False,
+    ) -> list[Self]:
+        """Train many models at once and return each as a fitted synthesizer of its own.
+
+        All models share one set of tensor operations, so R small models take far less than R times
+        as long as one.
+
+        Parameters
+        ----------
+        party_frames, on, callbacks
+            As in `fit`.
+        random_states : sequence
+            One per model. A model trained here and one trained alone with the same state draw the
+            same numbers and differ by rounding only.
+        replica_rows : array of int, shape (model, record), optional
+            Positions, among the matched records in key order, that each model is trained on; all
+            models get the same number. Default: all records. The encoding is learned from all
+            records in any case.
+        account : PrivacyAccount or path-like, optional
+            As in `fit`. Every model's steps are booked, and what all models share, such as the
+            histograms that encode columns, once. Each model's ledger counts that model alone.
+        keep_discriminators : bool, default=False
+            Give every model ``local_discriminators_``, a dict of party name to network as training
+            left it, for audits. They stay in memory: `save` never writes them.
+
+        Returns
+        -------
+        list
+            Clones of this one, fitted.
+
+        Raises
+        ------
+        PartyDataError, TrainingDivergedError
+            As in `fit`.
+        ParameterError
+            As in `fit`; or if there is no random state, or `replica_rows` does not fit.
+        """
+        if keep_discriminators:
+            check_combination(self, keep_discriminators=True)
+        models, run = self._fit_replicas(
+            party_frames, on, random_states, replica_rows, callbacks, account
+        )
+        if keep_discriminators:
+            owners: dict[str, Any] = {name: node.party for name, node in run.parties.items()}
+            for replica, model in enumerate(models):
+                model.local_discriminators_ = {
+                    name: one_replica(owner.discriminator, replica)
+                    for name, owner in owners.items()
+                }
+        return models
+
+    def estimate_memory(
+        self, party_frames: PartyFrames, on: Hashable = None, *, n_models: int = 1
+    ) -> int:
+        """Estimate the memory of a fit in bytes, without training.
+
+        Parameters
+        ----------
+        party_frames, on
+            As in `fit`.
+        n_models : int, default=1
+            Models that `fit_replicas` is to train at once, each on rows of its own.
+
+        Returns
+        -------
+        int
+            Rough, and of networks and encoded records only: a process that has loaded this package
+            takes a few hundred MiB more.
+        """
+        if self.privacy is not None:
+            raise ParameterError("estimate_memory cannot look at records with privacy set")
+        secrets = [secret_from(self.random_state)] * n_models
+        run = self._local_run(self.method(), party_frames, on, Options(), secrets)
+        run.join()
+        return run.estimate_memory()

@@ -1,0 +1,345 @@
+"""What the training of every GAN over party frames has in common, from the coordinator's chair."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import TooFewRecordsError
+from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.masked import gather_masked, n_masked_blocks
+from vflsynth.learning.messages import MaskedFake, MaskedReal
+from vflsynth.mechanisms import Asked, Length, Mechanism
+from vflsynth.mechanisms.base import Reports
+from vflsynth.mechanisms.lengths import default_epochs, power_of_two
+from vflsynth.methods.gan.memory import estimate_memory
+from vflsynth.methods.gan.party import GANParty
+from vflsynth.methods.gan.sampler import GeneratorSampler
+from vflsynth.methods.gan.server import GANServer
+from vflsynth.methods.gan.settings import Settings
+from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.protocol import SERVER, Channel, Message, Schedule
+from vflsynth.protocol.messages import SelectionNotice, TrainingReport
+
+_MAX_EVALUATION = 1 << 14
+"""Fakes that an evaluation looks at, at most."""
+
+
+class GANAlgorithm(Algorithm):
+    """Steps, reports and model selection; subclasses say what a step is.
+
+    Parameters
+    ----------
+    channel : Channel
+        Reaches the parties.
+    server : GANServer
+    discriminator_steps : int
+        T_d: discriminator steps per generator step.
+    model_selection : {"best", "last"}
+        Keep the generators of the evaluation with the lowest Fréchet distance, or those of the last
+        epoch.
+    reports : {"losses", "fake scores and penalties", "fake scores", "nothing"}
+        What the parties report after every epoch: under privacy what was paid for. A Wasserstein
+        estimate reads records; the mean score of fakes does not, nor does a penalty between fakes.
+    """
+
+    advice = "Lower learning_rate or raise gradient_penalty_weight"
+
+    def __init__(
+        self,
+        channel: Channel,
+        server: GANServer,
+        *,
+        discriminator_steps: int,
+        model_selection: Literal["best", "last"],
+        reports: Reports = "losses",
+    ) -> None:
+        super().__init__(channel)
+        self.server = server
+        self.discriminator_steps = discriminator_steps
+        self.model_selection = model_selection
+        self.reports = reports
+        replicas = len(server.streams.secrets)
+        self.best_distance = torch.full((replicas,), torch.inf, dtype=torch.float64)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the server computes."""
+        return self.server.streams.device
+
+    def begin(self) -> None:
+        """Let the server learn the real moments that model selection compares with."""
+        if self.model_selection == "best":
+            n_blocks = self.server.settings.n_masked_blocks
+            self.server.learn_real_moments(gather_masked(self.channel, n_blocks))
+
+    def report(self, epoch: int) -> dict[str, Tensor]:
+        """Gather mean losses since the last report by name, each of shape (replica,)."""
+        if self.reports == "nothing":
+            return {}
+        score = "wasserstein" if self.reports == "losses" else "fake_score"
+        values = {}
+        for name, (found, penalty) in self.losses(epoch).items():
+            values[f"{score}_{name}"] = found
+            if self.reports != "fake scores":
+                values[f"penalty_{name}"] = penalty
+        return values
+
+    def losses(self, epoch: int) -> dict[str, tuple[Tensor, Tensor]]:
+        """Gather score and penalty of every owner of a discriminator, each of shape (replica,)."""
+        return {
+            name: (message.wasserstein, message.penalty)
+            for name, message in self.channel.gather(TrainingReport, epoch).items()
+        }
+
+    def end_epoch(self, epoch: int, *, evaluate: bool) -> dict[str, Any]:
+        """Fréchet distance, if it is due, and whether this epoch's generators are to be kept."""
+        if self.model_selection == "last":
+            return {"kept": True}
+        if not evaluate:
+            return {"kept": False}
+        distance, best = self.evaluate(epoch)
+        return {"frechet_distance": distance, "kept": best}
+
+    def evaluate(self, epoch: int) -> tuple[Tensor, Tensor]:
+        """Compute the Fréchet distance of the published generators, and compare it with the best.
+
+        Returns
+        -------
+        distance : Tensor of float64, shape (replica,)
+        best : Tensor of bool, shape (replica,)
+        """
+        received = self.channel.gather(MaskedFake, epoch)
+        distance = self.server.frechet_distance(received).cpu()
+        best = distance < self.best_distance
+        self.best_distance = torch.minimum(self.best_distance, distance)
+        if best.any():
+            self.select(epoch, best)
+        return distance, best
+
+    def end(self, epoch: int) -> None:
+        """Keep the last generators where none were: no selection, or no evaluation was reached."""
+        nothing_selected = ~torch.isfinite(self.best_distance)
+        if nothing_selected.any():
+            self.select(epoch, nothing_selected)
+
+    def select(self, epoch: int, keep: Tensor) -> None:
+        """Tell the parties which replicas' generators to keep, a bool of shape (replica,)."""
+        keep = keep.to(self.device)
+        self.channel.scatter(
+            {name: SelectionNotice(SERVER, name, epoch, keep) for name in self.channel.names}
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the server's state and the best distance so far."""
+        return self.server.state() | {"best_distance": self.best_distance}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        self.best_distance = state["best_distance"].cpu()
+        self.server.load_state({k: v for k, v in state.items() if k != "best_distance"})
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Schedule and selection."""
+        return {
+            "discriminator_steps": self.discriminator_steps,
+            "model_selection": self.model_selection,
+        }
+
+
+class GANMethod(Method):
+    """What methods with a generator at every party and discriminators somewhere have in common."""
+
+    descents: ClassVar[Mapping[type[Mechanism], Callable[..., Any]]]
+    """By mechanism, what makes the descent of a party's discriminator: of plan, batch size, noise.
+
+    To carry a mechanism to a method is to add it here.
+    """
+
+    plain_descent: ClassVar[Callable[[], Any]]
+    """What makes the descent without privacy."""
+
+    def _asked(
+        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None
+    ) -> Asked:
+        own, parameters = self.plain_settings(n_records, [1], check=False), self.parameters
+        epochs = self.default_epochs(n_records, own.batch_size)
+        return Asked(
+            n_records=n_records,
+            owners=self.owners,
+            batch_size=parameters.batch_size,
+            epochs=parameters.epochs,
+            learning_rate=parameters.learning_rate,
+            discriminator_steps=parameters.discriminator_steps,
+            plain=Length.of(n_records, own.batch_size, epochs),
+            default_epochs=self.default_epochs,
+            holder=holder,
+        )
+
+    @property
+    def selects(self) -> bool:
+        """Whether the generators of the best epoch are kept, which reads records."""
+        return not self.is_private and self.parameters.model_selection == "best"
+
+    @property
+    def reports(self) -> Reports:
+        """What parties may report."""
+        if not self.is_private:
+            return "losses"
+        assert self.privacy is not None
+        return self.privacy.reports
+
+    @property
+    def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]
+        """What the server may ask a party for, besides what every run asks."""
+        found: set[type[Message]] = set()
+        if self.selects:
+            found |= {MaskedReal, MaskedFake}
+        if self.reports != "nothing":
+            found.add(TrainingReport)
+        return frozenset(found)
+
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> Settings:
+        """Fill in the defaults that depend on the data, or on public numbers alone.
+
+        Raises
+        ------
+        TooFewRecordsError
+            If there are fewer records than a batch has.
+        """
+        length = None if self.plan is None else self.plan.length
+        settings = self.plain_settings(n_records, list(widths.values()), check=length is None)
+        if self.is_private:
+            settings = replace(settings, n_evaluation=0)
+        else:
+            settings = replace(settings, n_masked_blocks=n_masked_blocks(n_records, widths))
+        return settings if length is None else replace(settings, batch_size=length.batch_size)
+
+    def plain_settings(
+        self, n_records: int, widths: Sequence[int], *, check: bool = True
+    ) -> Settings:
+        """Fill in the defaults that depend on the data, without privacy."""
+        parameters = self.parameters
+        batch_size = parameters.batch_size
+        if batch_size is None:
+            batch_size = power_of_two(n_records / 16, 8, 256)
+        if check and n_records < batch_size:
+            raise TooFewRecordsError(
+                f"{n_records} matched records are fewer than one batch of {batch_size}",
+                fix="lower batch_size, or check why so few records matched",
+            )
+        scale = power_of_two(2 * max(widths), 32, 256)
+        return Settings(
+            batch_size=batch_size,
+            latent_dim=parameters.latent_dim or min(32, max(16, sum(widths))),
+            generator_hidden=tuple(parameters.generator_hidden or (scale, scale)),
+            bias=parameters.bias,
+            batch_norm_eps=parameters.batch_norm_eps,
+            gumbel_temperature=parameters.gumbel_temperature,
+            gradient_penalty_weight=parameters.gradient_penalty_weight,
+            learning_rate=parameters.learning_rate,
+            betas=(parameters.betas[0], parameters.betas[1]),
+            generator_average=parameters.generator_average,
+            n_evaluation=min(n_records, _MAX_EVALUATION),
+            discriminator_steps=parameters.discriminator_steps,
+            wire_precision=getattr(parameters, "wire_precision", "float32"),
+            **self.discriminator_settings(scale),
+        )
+
+    @abstractmethod
+    def discriminator_settings(self, scale: int) -> dict[str, Any]:
+        """Return the discriminators' settings; `scale` is a layer size that suits the data."""
+
+    def default_epochs(self, n_records: int, batch_size: int) -> int:
+        """Return the epochs asked for, or as many as give about 15,000 discriminator steps."""
+        return self.parameters.epochs or default_epochs(n_records, batch_size)
+
+    def duration(self, n_records: int, settings: Settings) -> Duration:
+        """Epochs and steps."""
+        evaluate_every = self.parameters.evaluate_every
+        if self.plan is not None and self.plan.length is not None:
+            length = self.plan.length
+            return Duration(length.epochs, length.steps_per_epoch, evaluate_every)
+        epochs = self.default_epochs(n_records, settings.batch_size)
+        return Duration(epochs, -(-n_records // settings.batch_size), evaluate_every)
+
+    def n_blocks(self, settings: Settings) -> int:
+        """Return how many blocks of masked records there are."""
+        return settings.n_masked_blocks
+
+    def build(
+        self, party: Any, settings: Settings, schedule: Schedule, streams: RandomStreams
+    ) -> None:
+        """Make a party's networks, with the descent that the mechanism has."""
+        party.build_with(self.descent(settings), settings, schedule, streams)
+
+    def descent(self, settings: Settings) -> Any:
+        """Make a descent of a party's discriminator."""
+        if self.privacy is None:
+            return type(self).plain_descent()
+        make = self.descents[type(self.privacy)]
+        return make(self.private_plan, settings.batch_size, self.noise)
+
+    @classmethod
+    def reason_against(cls, parameters: Any, mechanism: Mechanism) -> str | None:
+        """Refuse several steps per exchange, and fewer bits, where the ledger counts steps."""
+        if getattr(parameters, "steps_per_exchange", 1) > 1:
+            return (
+                "steps_per_exchange=1: the ledger counts one noisy step for every batch, and would "
+                "miss those that are repeated on it"
+            )
+        if getattr(parameters, "wire_precision", "float32") != "float32":
+            return (
+                'wire_precision="float32": rounding is scaled by the largest number of a row, and '
+                "the bound that noise is calibrated to was shown for exact numbers only"
+            )
+        return None
+
+    @classmethod
+    def without_effect(cls, mechanism: type[Mechanism] | None) -> frozenset[str]:
+        """Return parameters that are not looked at: nothing is evaluated on records."""
+        if mechanism is None or not mechanism.protects_synthetic_data:
+            return frozenset()
+        return frozenset({"model_selection", "evaluate_every", "calibrate_marginals"})
+
+    def multiply_adds(self, settings: Settings, widths: Mapping[str, int]) -> float:
+        """Multiply-adds of the largest layer on a batch of real, fake and interpolated records."""
+        networks = [
+            (len(widths) * settings.first_part[-1], *settings.shared_hidden),
+            *((settings.latent_dim, *settings.generator_hidden, w) for w in widths.values()),
+            *((width, *settings.first_part) for width in widths.values()),
+        ]
+        products = (a * b for dims in networks for a, b in zip(dims[:-1], dims[1:]))
+        return 3 * settings.batch_size * max(products)
+
+    def memory(
+        self, party: Any, settings: Settings, n_records: int, replicas: int, *, own_rows: bool
+    ) -> int:
+        """Estimate the bytes that a party's half of a fit takes at its peak."""
+        return estimate_memory(party, settings, n_records, replicas, own_rows=own_rows)
+
+    def samplers(self, party: GANParty, settings: Settings) -> Sequence[GeneratorSampler]:
+        """Return the generators that were kept, calibrated if that reads no private records."""
+        kept = GeneratorSampler.of_replicas(
+            settings.generator, party.transformer.spans_, party.selected
+        )
+        if self.is_private or not self.parameters.calibrate_marginals:
+            return kept
+        streams = party.streams
+        return [
+            sampler.calibrated(
+                party.training_records(replica),
+                RandomStreams([streams.secrets[replica]], streams.device),
+            )
+            for replica, sampler in enumerate(kept)
+        ]
+
+    def reported(self, settings: Settings, duration: Duration) -> dict[str, Any]:
+        """Return what becomes ``settings_``."""
+        return {**asdict(settings), "epochs": duration.n_epochs}

@@ -1,0 +1,158 @@
+"""A party that trains a generator: what all GANs over party frames have in common."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Mapping
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vflsynth._random import RandomStreams
+from vflsynth.learning.masked import MaskedBlocks
+from vflsynth.learning.messages import MaskedFake, MaskedReal
+from vflsynth.learning.party import TrainableParty
+from vflsynth.learning.training import (
+    RunningLosses,
+    floats,
+    labelled,
+    load_network_state,
+    move_average,
+    network_state,
+    section,
+)
+from vflsynth.methods.gan.generator import Generator, sample_encoded
+from vflsynth.methods.gan.settings import Settings
+from vflsynth.protocol import SERVER, Schedule, answers, takes
+from vflsynth.protocol.messages import SelectionNotice, TrainingReport
+
+
+class GANParty(TrainableParty):
+    """Owns a generator, its optimiser, its average, and the private randomness.
+
+    Subclasses add a discriminator and how both learn.
+
+    Parameters
+    ----------
+    name, frame, on
+        See `Party`.
+    """
+
+    discriminator: nn.Module
+
+    def __init__(self, name: str, frame: pd.DataFrame, on: Hashable | None) -> None:
+        super().__init__(name, frame, on)
+        self.losses = RunningLosses()
+
+    def build(self, settings: Settings, schedule: Schedule, streams: RandomStreams) -> None:
+        """Encode the records, and make networks and optimisers.
+
+        Parameters
+        ----------
+        settings : Settings
+        schedule : Schedule
+            From the secret shared by the parties.
+        streams : RandomStreams
+            The party's own: initial weights and Gumbel noise.
+        """
+        self.settings, self.schedule, self.streams = settings, schedule, streams
+        self.records = torch.tensor(self.encode()).to(streams.device)
+        self.generator = settings.generator.build(
+            self.transformer.spans_, streams, self._hidden_streams()
+        )
+        self.averaged = copy.deepcopy(self.generator) if settings.generator_average else None
+        self.generator_optimizer = settings.optimizer(self.generator)
+        averaged = [] if self.averaged is None else floats(self.averaged)
+        self._averages = averaged, floats(self.generator)
+        self.selected = {k: v.clone() for k, v in self.published.state_dict().items()}
+        self._masked = MaskedBlocks(self._mask, settings.n_masked_blocks)
+
+    def _hidden_streams(self) -> RandomStreams:
+        """Where the initial weights of the generator's hidden layers come from."""
+        return self.streams
+
+    @property
+    def published(self) -> Generator:
+        """The generator that is evaluated and kept: the averaged one if there is one."""
+        return self.generator if self.averaged is None else self.averaged
+
+    def training_records(self, replica: int) -> Tensor:
+        """Return the encoded records that a replica trains on, shape (record, encoded)."""
+        rows = self.schedule.replica_rows
+        return self.records if rows is None else self.records[rows[replica]]
+
+    def real(self, step: int) -> Tensor:
+        """Look up the real records of a batch, shape (replica, batch, encoded)."""
+        return F.embedding(self.schedule.rows(step), self.records)
+
+    def fake(self, step: int, stream: str) -> Tensor:
+        """Generate fakes for a batch's latents, with Gumbel noise from the party's own stream."""
+        latent = self.schedule.latent(step)
+        shape = self.generator.activation.noise_shape(latent.shape[1])
+        gumbel = None if shape is None else self.streams.gumbel(f"gumbel.{stream}", step, shape)
+        fake: Tensor = self.generator(latent, gumbel)
+        return fake
+
+    def average_generator(self) -> None:
+        """Move the averaged generator, if there is one, towards the current one."""
+        if self.averaged is not None:
+            decay = self.settings.generator_average
+            move_average(*self._averages, self.generator_optimizer.steps, decay)
+
+    # -- evaluation and selection ----------------------------------------------------------------
+
+    @answers(MaskedReal)
+    def masked_real(self, step: int) -> MaskedReal:
+        """Return a block of the masked training records."""
+        return MaskedReal(self.name, SERVER, step, self._masked[step])
+
+    def _mask(self) -> Tensor:
+        """Mask all training records, Q [1, x_i]; one replica if all train on the same records."""
+        rows = self.schedule.replica_rows
+        records = self.records.unsqueeze(0) if rows is None else F.embedding(rows, self.records)
+        return self.schedule.rotate(_with_constant(records), reuse=False)
+
+    @answers(MaskedFake)
+    def masked_fake(self, step: int) -> MaskedFake:
+        """Mask fresh fake records, Q' [1, x~_i]."""
+        latent = self.schedule.evaluation_latent(step, self.settings.n_evaluation)
+        fake = sample_encoded(self.published, latent, self.streams, step)
+        return MaskedFake(
+            self.name, SERVER, step, self.schedule.rotate(_with_constant(fake), reuse=True)
+        )
+
+    @takes(SelectionNotice)
+    def select(self, message: SelectionNotice) -> None:
+        """Keep the published generator of the replicas that the server names."""
+        for name, value in self.published.state_dict().items():
+            chosen = message.keep.view(-1, *[1] * (value.dim() - 1))
+            self.selected[name] = torch.where(chosen, value, self.selected[name])
+
+    @answers(TrainingReport)
+    def report(self, step: int) -> TrainingReport:
+        """Report the mean Wasserstein estimate and penalty since the last report."""
+        return TrainingReport(self.name, SERVER, step, *self.losses.pop())
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs; randomness is a function of the step."""
+        state = network_state("generator", self.generator, self.generator_optimizer)
+        state |= labelled("selected", self.selected)
+        if self.averaged is not None:
+            state |= labelled("averaged", self.averaged.state_dict())
+        return state
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        load_network_state(state, "generator", self.generator, self.generator_optimizer)
+        self.selected = section(state, "selected")
+        if self.averaged is not None:
+            self.averaged.load_state_dict(section(state, "averaged"))
+
+
+def _with_constant(records: Tensor) -> Tensor:
+    """Put a column of ones in front of (replica, n, column)."""
+    return F.pad(records, (1, 0), value=1.0)

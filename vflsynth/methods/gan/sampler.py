@@ -1,0 +1,194 @@
+"""A trained generator, as a party keeps and saves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.columns import OutputSpan
+from vflsynth.methods.gan.calibration import MarginalMap, PlaceOffsets, logit_offsets, places_of
+from vflsynth.methods.gan.generator import Generator, sample_encoded
+from vflsynth.models.samplers import RowSampler
+from vflsynth.registry import register
+
+# Generated rows that a calibration looks at, and what the names of its tensors begin with.
+_CALIBRATION_ROWS, _MARGINALS, _PLACES = 1 << 14, "marginals.", "places."
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorSpec:
+    """What is needed to build a generator besides the spans of the encoded row."""
+
+    latent_dim: int
+    hidden: tuple[int, ...]
+    bias: bool
+    temperature: float
+    batch_norm_eps: float | None
+
+    def build(
+        self,
+        spans: Sequence[OutputSpan],
+        streams: RandomStreams,
+        hidden_streams: RandomStreams | None = None,
+    ) -> Generator:
+        """Build a generator; see `Generator` for where its initial weights come from."""
+        return Generator(
+            self.latent_dim,
+            self.hidden,
+            spans,
+            bias=self.bias,
+            temperature=self.temperature,
+            batch_norm_eps=self.batch_norm_eps,
+            streams=streams,
+            hidden_streams=hidden_streams,
+        )
+
+
+@register
+class GeneratorSampler(RowSampler):
+    """A trained generator in evaluation mode.
+
+    Parameters
+    ----------
+    spec : GeneratorSpec
+    spans : sequence of OutputSpan
+    weights : mapping of str to Tensor
+        State of the generator, one replica.
+    device : torch.device, default="cpu"
+    marginals : MarginalMap, optional
+        What becomes of generated numbers.
+    places : PlaceOffsets, optional
+        What is added to logits of places, for every group.
+    """
+
+    kind = "generator"
+
+    def __init__(
+        self,
+        spec: GeneratorSpec,
+        spans: Sequence[OutputSpan],
+        weights: Mapping[str, Tensor],
+        device: torch.device | str = "cpu",
+        marginals: MarginalMap | None = None,
+        places: PlaceOffsets | None = None,
+    ) -> None:
+        self.spec, self.spans, self.marginals = spec, tuple(spans), marginals
+        self.places = places
+        # The initial weights are overwritten.
+        self.generator = spec.build(spans, RandomStreams([b""], device))
+        self.generator.load_state_dict(dict(weights))
+
+    @classmethod
+    def of_replicas(
+        cls, spec: GeneratorSpec, spans: Sequence[OutputSpan], weights: Mapping[str, Tensor]
+    ) -> list[Self]:
+        """One sampler per replica of a trained stack of generators.
+
+        Parameters
+        ----------
+        spec : GeneratorSpec
+        spans : sequence of OutputSpan
+        weights : mapping
+            State of the stack.
+        """
+        device = weights["output.weight"].device
+        return [
+            cls(spec, spans, {k: v[replica : replica + 1] for k, v in weights.items()}, device)
+            for replica in range(len(weights["output.weight"]))
+        ]
+
+    def calibrated(self, records: Tensor, streams: RandomStreams) -> Self:
+        """Return a sampler whose rows have the marginals of records.
+
+        Parameters
+        ----------
+        records : Tensor, shape (record, encoded)
+        streams : RandomStreams
+            The party's own, of one replica; what is drawn here is drawn nowhere else.
+        """
+        streams = streams.child("calibration")
+        latent = streams.normal("latent", 0, (_CALIBRATION_ROWS, self.latent_dim))
+        logits = self.generator.raw(latent)[0]
+        weights = {name: value.clone() for name, value in self.generator.state_dict().items()}
+        weights["output.bias"] += logit_offsets(logits, records, self.spans)
+        own = type(self)(self.spec, self.spans, weights, self.device)
+        rows = sample_encoded(own.generator, latent, streams, 0)[0]
+        own.marginals = MarginalMap.fit(self.spans, rows, records)
+        if places_of(self.spans):
+            logits = own.generator.raw(latent)[0]
+            own.places = PlaceOffsets.fit(self.spans, logits, rows, records)
+        return own
+
+    def part(self, spans: Sequence[OutputSpan], place: slice) -> Self:
+        """Return what draws some adjacent encoded columns alone.
+
+        Parameters
+        ----------
+        spans : sequence of OutputSpan
+            Of these columns, counted from the first of them.
+        place : slice
+        """
+        weights = dict(self.generator.state_dict())
+        for name in ("output.weight", "output.bias"):
+            weights[name] = weights[name][..., place]
+        marginals = None if self.marginals is None else self.marginals.part(place)
+        places = None if self.places is None else self.places.part(place, spans)
+        return type(self)(self.spec, spans, weights, self.device, marginals, places)
+
+    @property
+    def latent_dim(self) -> int:
+        """Length of z."""
+        return self.spec.latent_dim
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.generator.output.weight.device
+
+    def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
+        """Generate; Gumbel noise is the party's own."""
+        again = None if self.places is None else self.places.apply
+        rows = sample_encoded(self.generator, latent, streams, index, again)[0]
+        return rows if self.marginals is None else self.marginals.apply(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sizes."""
+        return asdict(self.spec)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return weights, running statistics and what becomes of generated numbers."""
+        state: dict[str, Tensor] = self.generator.state_dict()
+        if self.marginals is not None:
+            state |= {_MARGINALS + name: v for name, v in self.marginals.tensors().items()}
+        if self.places is not None:
+            state |= {_PLACES + name: v for name, v in self.places.tensors().items()}
+        return state
+
+    @classmethod
+    def restore(
+        cls,
+        content: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        spans: Sequence[OutputSpan],
+        device: torch.device | str,
+    ) -> Self:
+        """Undo `to_dict` and `tensors`."""
+        spec = GeneratorSpec(**{**content, "hidden": tuple(content["hidden"])})
+        sizes = [spec.latent_dim, *spec.hidden, sum(span.width for span in spans)]
+        weights = {k: v for k, v in tensors.items() if not k.startswith((_MARGINALS, _PLACES))}
+        n_weights = sum(a * b for a, b in zip(sizes[:-1], sizes[1:]))
+        if n_weights > sum(tensor.numel() for tensor in weights.values()):
+            # Said before anything of this size is allocated.
+            raise ValueError(f"there are too few weights for layers of sizes {sizes}")
+        maps, offsets = (
+            {k.removeprefix(label): v for k, v in tensors.items() if k.startswith(label)}
+            for label in (_MARGINALS, _PLACES)
+        )
+        marginals = MarginalMap.restore(maps, spans) if maps else None
+        places = PlaceOffsets.restore(offsets, spans) if offsets else None
+        return cls(spec, spans, weights, device, marginals, places)

@@ -1,0 +1,77 @@
+"""Sizes and rates on which all nodes of a GAN agree before training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from vflsynth.methods.gan.sampler import GeneratorSpec
+from vflsynth.networks.adam import FlatAdam
+from vflsynth.protocol import Precision
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Sizes and rates, resolved; `VFLGANSynthesizer` documents them.
+
+    For a discriminator that is not cut, `first_part` is all of its hidden layers.
+    """
+
+    batch_size: int
+    latent_dim: int
+    generator_hidden: tuple[int, ...]
+    first_part: tuple[int, ...]
+    shared_hidden: tuple[int, ...]
+    private_heads: bool
+    bias: bool
+    batch_norm_eps: float | None
+    gumbel_temperature: float
+    gradient_penalty: Literal["layerwise", "paper"]
+    gradient_penalty_weight: float
+    learning_rate: float
+    betas: tuple[float, float]
+    generator_average: float
+    n_evaluation: int
+    discriminator_steps: int = 5
+    steps_per_exchange: int = 1
+    wire_precision: Precision = "float32"
+    n_masked_blocks: int = 1
+
+    def window(self, step: int, steps_per_epoch: int) -> range:
+        """Return the discriminator steps that are taken with the exchange that `step` belongs to.
+
+        A window does not go on in the next epoch, before which checkpoints may be written.
+        """
+        epoch, place = divmod(step, steps_per_epoch)
+        first = step - place % self.steps_per_exchange
+        return range(first, min(first + self.steps_per_exchange, (epoch + 1) * steps_per_epoch))
+
+    def moves_generators(self, step: int) -> bool:
+        """Whether a generator step follows this discriminator step."""
+        return (step + 1) % self.discriminator_steps == 0
+
+    def replies_for_generators(self, window: range) -> bool:
+        """Whether the reply to a window's features says how the generators are to move."""
+        return self.steps_per_exchange > 1 and any(map(self.moves_generators, window))
+
+    @property
+    def sent_blocks(self) -> int:
+        """Blocks of a batch that parties send: real, fake and, layer-wise, interpolated."""
+        return 3 if self.gradient_penalty == "layerwise" else 2
+
+    @property
+    def generator(self) -> GeneratorSpec:
+        """What a generator is built from."""
+        return GeneratorSpec(
+            self.latent_dim,
+            self.generator_hidden,
+            self.bias,
+            self.gumbel_temperature,
+            self.batch_norm_eps,
+        )
+
+    def optimizer(self, module: nn.Module) -> FlatAdam:
+        """Make a network's optimiser."""
+        return FlatAdam(module, learning_rate=self.learning_rate, betas=self.betas)

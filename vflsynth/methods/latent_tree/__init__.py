@@ -1,0 +1,1 @@
+"""Trees of latent attributes, fitted to noisy tables of counts."""

@@ -1,0 +1,1 @@
+"""Columns drawn alone, or tied together by a Gaussian copula."""

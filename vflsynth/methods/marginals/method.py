@@ -1,0 +1,124 @@
+"""Columns on their own, and tied together by a Gaussian copula: the two yardsticks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from vflsynth._random import RandomStreams
+from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.masked import gather_masked, moments, n_masked_blocks
+from vflsynth.learning.messages import MaskedReal
+from vflsynth.methods.marginals.messages import CopulaLoadings
+from vflsynth.methods.marginals.party import MarginalParty
+from vflsynth.methods.marginals.sampler import MarginalSampler
+from vflsynth.models.samplers import RowSampler
+from vflsynth.protocol import SERVER, Channel, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class MarginalSettings:
+    """Nothing is trained step by step: all records are one batch."""
+
+    batch_size: int
+    n_masked_blocks: int = 1
+
+
+class IndependentMethod(Method):
+    """Every column on its own: nothing is asked of the parties."""
+
+    party = MarginalParty
+
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> MarginalSettings:
+        """Say that all records are one batch."""
+        return MarginalSettings(n_records, n_masked_blocks(n_records, widths))
+
+    def duration(self, n_records: int, settings: MarginalSettings) -> Duration:
+        """No training step."""
+        return Duration(0, 0)
+
+    def build(
+        self,
+        party: MarginalParty,
+        settings: MarginalSettings,
+        schedule: Schedule,
+        streams: RandomStreams,
+    ) -> None:
+        """Learn a party's marginals."""
+        party.build(schedule, settings.n_masked_blocks)
+
+    def algorithm(
+        self, channel: Channel, settings: MarginalSettings, streams: RandomStreams
+    ) -> Algorithm:
+        """Make an algorithm that does nothing."""
+        return Algorithm(channel)
+
+    def samplers(self, party: MarginalParty, settings: MarginalSettings) -> list[RowSampler]:
+        """Return the marginals, with the loadings of a copula if there are any."""
+        width = party.transformer.width_
+        return [MarginalSampler(party.marginals, party.loadings, width=width)]
+
+
+class Copula(Algorithm):
+    """Masked normal scores, and loadings in return.
+
+    Parameters
+    ----------
+    channel : Channel
+    n_blocks : int
+        Of masked scores.
+    """
+
+    def __init__(self, channel: Channel, n_blocks: int) -> None:
+        super().__init__(channel)
+        self.n_blocks = n_blocks
+
+    def begin(self) -> None:
+        """Turn the correlations of all parties' scores into loadings for each."""
+        self.channel.scatter(copula_loadings(gather_masked(self.channel, self.n_blocks)))
+
+
+class CopulaMethod(IndependentMethod):
+    """A Gaussian copula over the columns' own distributions."""
+
+    asks = frozenset({MaskedReal})
+
+    def algorithm(
+        self, channel: Channel, settings: MarginalSettings, streams: RandomStreams
+    ) -> Copula:
+        """Make the one exchange."""
+        return Copula(channel, settings.n_masked_blocks)
+
+    def n_blocks(self, settings: MarginalSettings) -> int:
+        """Return how many blocks of masked scores there are."""
+        return settings.n_masked_blocks
+
+
+def copula_loadings(received: Mapping[str, MaskedReal]) -> dict[str, CopulaLoadings]:
+    """Factor the correlation matrix of all parties' normal scores.
+
+    Parameters
+    ----------
+    received : mapping of party name to MaskedReal
+        Masked normal scores; the rows of no party can be read from them.
+
+    Returns
+    -------
+    dict of str to CopulaLoadings
+        For each party the part L_i, shape (all columns, own columns), of a root L with L^T L = R,
+        the correlation matrix. It tells a party the correlations among its own columns, no others'.
+    """
+    _, covariance = moments(received)
+    deviations = torch.diagonal(covariance[0]).sqrt()
+    correlation = covariance[0] / torch.outer(deviations, deviations)
+    eigenvalues, vectors = torch.linalg.eigh(correlation)
+    root = eigenvalues.clamp_min(0.0).sqrt().unsqueeze(1) * vectors.mT
+    root = root / root.norm(dim=0)  # round-off only
+    names = sorted(received)
+    widths = [received[name].records.shape[-1] - 1 for name in names]
+    return {
+        name: CopulaLoadings(SERVER, name, 0, part.contiguous())
+        for name, part in zip(names, torch.split(root, widths, dim=1))
+    }

@@ -1,0 +1,1 @@
+"""Mixtures of products, fitted to noisy tables of all pairs of columns."""

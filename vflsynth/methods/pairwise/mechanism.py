@@ -1,0 +1,116 @@
+"""Noisy products of all pairs of columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vflsynth.mechanisms.base import Asked, Cover, HistogramMechanism, Plan
+from vflsynth.mechanisms.discriminators import SERVER
+from vflsynth.mechanisms.planning import (
+    audience,
+    histogram_event,
+    ledger_of,
+    releases_of_counts,
+    split_budget,
+)
+from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.privacy.events import Composition, Sampler
+from vflsynth.privacy.histograms import product_sensitivity
+from vflsynth.privacy.ledger import LedgerEntry
+from vflsynth.registry import register
+
+_COVERS = {
+    "ColumnTables": Cover("pairs", noised=True),
+    "MaskedStates": Cover("pairs", noised=False),
+    "SumShares": Cover("pairs", noised=False),
+    "Mixture": Cover("pairs", noised=True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairwisePlan(Plan):
+    """Noise of the products.
+
+    Parameters
+    ----------
+    **shared
+        See `Plan`.
+    pair_std : float
+        Of the sums of products of all pairs of columns, where a product has a norm of at most 1; 0
+        if there is no pair.
+    """
+
+    pair_std: float
+
+
+@register
+@dataclass(repr=False, eq=False, kw_only=True)
+class PairwiseTables(HistogramMechanism):
+    """Noisy tables of every pair of columns, within and across parties.
+
+    Part of the budget goes to histograms of the columns, which say how values are merged into a few
+    states, and what vector stands for each; the rest to one round of sums of products of these, for
+    all pairs of columns, with the same noise. Products across parties have that of both, and ε
+    counts one of them.
+
+    Parameters
+    ----------
+    **shared
+        See `HistogramMechanism`; `preprocessing_share` is more than 0.
+
+    Notes
+    -----
+    Source: measurements of two-way marginals with equal noise, as AIM makes them (McKenna, Mullins,
+    Sheldon and Miklau 2022), of all pairs instead of chosen ones, and of what a mixture of products
+    can learn of them (`pairwise.column_codes`): of labels all, of numbers normal scores
+    and their squares, or of 32 states the weights of four knots between them where noise is little.
+    A whole table of 8 x 8 states has 2.5 times the noise of scores in a correlation, and four times
+    that of the codes where noise is much.
+
+    Privacy: recipients of the synthetic data are protected, and so are parties from each other,
+    whatever they do (`vflsynth.secure.membership`), and from the server, which sees noisy tables
+    and uniform numbers (`vflsynth.secure.products`). A party and the server together are not kept
+    from other parties' records.
+    """
+
+    name = "pairwise_tables"
+    sampler = Sampler.NONE
+    one_release = True
+    secure_sums = True
+    needs_histograms = True
+
+    def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> PairwisePlan:
+        """Calibrate the noise by numbers of columns; see `Mechanism.plan`."""
+        self.check()
+        own = {party: math.comb(counts.total, 2) for party, counts in columns.items()}
+        n_pairs = math.comb(sum(counts.total for counts in columns.values()), 2)
+        numbers = own | {SERVER: n_pairs - sum(own.values())}
+        shares = {"preprocessing": self.preprocessing_share, "pairs": 1 - self.preprocessing_share}
+        noise = split_budget(self, columns, shares if n_pairs else {"preprocessing": 1.0})
+        histograms = histogram_event(self, columns, noise["preprocessing"])
+        entries, std = [LedgerEntry("preprocessing", histograms)], 0.0
+        if n_pairs:
+            releases = releases_of_counts(
+                self.relation,
+                "products of codes of {} pairs of columns",
+                numbers,
+                noise["pairs"],
+                sensitivity_of=product_sensitivity,
+            )
+            entries.append(LedgerEntry("pairs", Composition(tuple(releases))))
+            std = noise["pairs"] * product_sensitivity(n_pairs, self.relation)
+        return PairwisePlan(
+            ledger=ledger_of(
+                self,
+                columns,
+                entries,
+                words="noisy products of all pairs of columns (one-shot)",
+                **audience(self, columns),
+                public=("numbers of states and of components",),
+            ),
+            histogram_noise_multiplier=noise["preprocessing"],
+            covers=_COVERS,
+            pair_std=std,
+        )

@@ -1,0 +1,199 @@
+"""A mixture of products, fitted to noisy products of all pairs of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.products import ASKED, ProductTerms, noisy_products
+from vflsynth.methods.latent_tree.method import encoded_bins
+from vflsynth.methods.latent_tree.sampler import LatentTreeSampler
+from vflsynth.methods.pairwise.column_codes import CODE_NORM
+from vflsynth.methods.pairwise.mechanism import PairwisePlan
+from vflsynth.methods.pairwise.messages import ColumnTables, StateCodes
+from vflsynth.methods.pairwise.party import PairwiseParty
+from vflsynth.methods.pairwise.product_mixtures import N_SEARCHES
+from vflsynth.methods.pairwise.server import PairwiseServer
+from vflsynth.models.samplers import RowSampler
+from vflsynth.privacy.releases import Grid
+from vflsynth.privacy.secure_sums import unit_grid
+from vflsynth.protocol import SERVER, Channel, Schedule
+from vflsynth.secure import MOST_STATES, Codebook
+
+_FINER = 4
+"""So many times as many states numbers have at most where noise is little."""
+
+
+class PublishPairs(Algorithm):
+    """Noisy products of one party's columns, secure sums for those across parties, the mixture.
+
+    Parameters
+    ----------
+    channel : Channel
+    server : PairwiseServer
+    terms : ProductTerms, optional
+        Default: there is one party.
+    streams : RandomStreams
+        The server's.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        server: PairwiseServer,
+        terms: ProductTerms | None,
+        streams: RandomStreams,
+    ) -> None:
+        super().__init__(channel)
+        self.server, self._terms, self._streams = server, terms, streams
+
+    def begin(self) -> None:
+        """Publish."""
+        tables, products = self.channel.gather(ColumnTables, 0), {}
+        book = self.server.codebook(tables)
+        if self._terms is not None:
+            self.channel.scatter(_codes_for(book))
+            products = noisy_products(self.channel, book, self._terms)
+        starts = self._normal("starts of the mixture", self.server.starts_shape(book))
+        splits = self._normal("splits of the mixture", self.server.splits_shape(book))
+        self.channel.scatter(self.server.publish(tables, book, products, starts, splits))
+
+    def _normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return self._streams.normal(name, 0, shape)[0].float().cpu()
+
+
+@dataclass(frozen=True, slots=True)
+class PairwiseSettings:
+    """Nothing is trained step by step: all records are one batch."""
+
+    batch_size: int
+
+
+class PairwiseMethod(Method):
+    """Mixture of products, of noisy sums."""
+
+    party = PairwiseParty
+    asks = ASKED | {ColumnTables}
+
+    @property
+    def pairs(self) -> PairwisePlan:
+        """The plan of the two rounds of releases."""
+        plan = self.private_plan
+        assert isinstance(plan, PairwisePlan)
+        return plan
+
+    @property
+    def n_columns(self) -> dict[str, int]:
+        """How many columns each party has."""
+        return {name: own.total for name, own in sorted(self.columns.items())}
+
+    @property
+    def n_fine(self) -> int:
+        """Most states of a column of numbers where noise is little, whatever there is: public."""
+        return int(min(_FINER * self.parameters.n_states, MOST_STATES))
+
+    @property
+    def width(self) -> int:
+        """Most states of a column, whatever it has: a public number."""
+        return int(max(self.n_fine, self.parameters.n_labels)) + 1
+
+    @property
+    def n_components(self) -> int:
+        """Of the mixture that parties are sent, the mean of several."""
+        return int(N_SEARCHES * self.parameters.n_components)
+
+    @property
+    def grid(self) -> Grid | None:
+        """Of every party's noise; None if there is no pair of columns."""
+        std = self.pairs.pair_std
+        return unit_grid(std * CODE_NORM**2) if std else None
+
+    @property
+    def terms(self) -> ProductTerms | None:
+        """How products across parties are computed; None if there is one."""
+        grid, n_columns = self.grid, self.n_columns
+        if grid is None or len(n_columns) == 1:
+            return None
+        return ProductTerms.of(self.n_records, n_columns, self.width, grid, CODE_NORM**2)
+
+    def n_blocks(self, settings: PairwiseSettings) -> int:
+        """Return how many blocks of records there are masked states of."""
+        return len(self.terms.blocks) if self.terms is not None else 0
+
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> PairwiseSettings:
+        """Say that all records are one batch."""
+        return PairwiseSettings(n_records)
+
+    def duration(self, n_records: int, settings: PairwiseSettings) -> Duration:
+        """No training step."""
+        return Duration(0, 0)
+
+    def build(
+        self,
+        party: PairwiseParty,
+        settings: PairwiseSettings,
+        schedule: Schedule,
+        streams: RandomStreams,
+    ) -> None:
+        """Count and mask a party's records."""
+        party.share(
+            self.parameters.n_states,
+            self.n_fine,
+            self.parameters.n_labels,
+            self.n_columns,
+            self.n_components,
+            self.grid,
+            self.terms,
+            schedule.attempt,
+            self.noise,
+        )
+
+    def algorithm(
+        self, channel: Channel, settings: PairwiseSettings, streams: RandomStreams
+    ) -> PublishPairs:
+        """Make the exchange, and the server that fits the mixture."""
+        server = PairwiseServer(
+            self.n_columns,
+            self.width,
+            self.n_records,
+            self.grid,
+            self.parameters.n_components,
+        )
+        return PublishPairs(channel, server, self.terms, streams)
+
+    def multiply_adds(self, settings: PairwiseSettings, widths: Mapping[str, int]) -> float:
+        """Return those of a step of the fit."""
+        side = self.width * sum(self.n_columns.values())
+        return float(self.n_components * side**2)
+
+    def samplers(self, party: PairwiseParty, settings: PairwiseSettings) -> list[RowSampler]:
+        """Put together what a party was sent and what it keeps: a tree of one latent attribute."""
+        assert party.mixture is not None, "the mixture was scattered to all parties"
+        histograms = list(party.transformer.histograms_.values())
+        sampler = LatentTreeSampler(
+            [-1],
+            [party.mixture.weights],
+            party.columns(),
+            [0] * len(histograms),
+            [encoded_bins(histogram) for histogram in histograms],
+            [histogram.has_missing for histogram in histograms],
+        )
+        return [sampler]
+
+    def reported(self, settings: Any, duration: Duration) -> dict[str, Any]:
+        """Return nothing: the mixture is in every party's half."""
+        return {}
+
+
+def _codes_for(book: Codebook) -> dict[str, StateCodes]:
+    codes = book.all
+    sizes, coordinates = (torch.tensor([code.shape[axis] for code in codes]) for axis in (0, 1))
+    flat = torch.tensor(np.concatenate([code.ravel() for code in codes]))
+    return {name: StateCodes(SERVER, name, 0, sizes, coordinates, flat) for name in book.codes}

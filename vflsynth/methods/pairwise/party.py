@@ -1,0 +1,239 @@
+"""A party whose columns are counted in pairs, with its own and with those of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations, islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsynth.columns import NoisyHistogram
+from vflsynth.columns.bins import Bins
+from vflsynth.columns.histograms import estimate_n_records
+from vflsynth.exceptions import ProtocolError
+from vflsynth.learning.products import ProductsParty, ProductTerms
+from vflsynth.learning.received import check_distributions
+from vflsynth.methods.latent_tree.model import Floats
+from vflsynth.methods.latent_tree.party import DiscreteColumn, discretised
+from vflsynth.methods.pairwise.column_codes import CODE_NORM, Detail, column_code
+from vflsynth.methods.pairwise.messages import ColumnTables, Mixture, StateCodes
+from vflsynth.methods.pairwise.received import codes_of
+from vflsynth.methods.pairwise.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, within_states
+from vflsynth.privacy.contingency import exact_tables
+from vflsynth.privacy.releases import Grid
+from vflsynth.protocol import SERVER, answers, takes
+from vflsynth.secure import Codebook
+
+_MOST_TAGS = 10_000_000
+"""Of the states of other parties' columns, one of 8 bytes for each record, that a party sends."""
+
+_SINGLE_VALUES = 0.9
+"""Share of a column of few values: noise may have merged rare ones."""
+
+
+class PairwiseParty(ProductsParty):
+    """A party that publishes noisy products of its columns, and masks each record's codes.
+
+    Parameters
+    ----------
+    name, frame, on
+        See `Party`.
+
+    Attributes
+    ----------
+    cells : list of float64 array, shape (state, cell)
+        p(cell | state) of every column, of the encoding's cells, by the published histograms.
+    mixture : Mixture or None
+        What the server fitted.
+
+    Notes
+    -----
+    Reads its records for two rounds of noisy sums: histograms, and products of codes of all pairs
+    of columns. Those of its own columns are published; to those with others' it contributes masked
+    codes and shares.
+    """
+
+    cells: list[Floats]
+    mixture: Mixture | None = None
+
+    def share(
+        self,
+        n_states: int,
+        n_fine: int,
+        n_labels: int,
+        n_columns: Mapping[str, int],
+        n_components: int,
+        grid: Grid | None,
+        terms: ProductTerms | None,
+        secret: bytes,
+        noise: torch.Generator | None = None,
+    ) -> None:
+        """Find the states of all records, and prepare what they contribute to.
+
+        Parameters
+        ----------
+        n_states, n_fine, n_labels : int
+            Most states of a column of numbers, of one where noise is little, and of one of
+            categories, missing values not included.
+        n_columns : mapping of party name to int
+        n_components : int
+            Of the mixture that the server will send.
+        grid : Grid, optional
+            Of this party's noise. Default: there is no pair of columns.
+        terms : ProductTerms, optional
+            Default: there is no other party.
+        secret : bytes
+            The parties', new in every attempt.
+        noise : torch.Generator, optional
+            For tests only; see `vflsynth.privacy.noise`.
+        """
+        histograms = list(self.transformer.histograms_.values())
+        self._n_records = estimate_n_records(h.counts for h in histograms)
+        detail = detail_of(grid, self._n_records)
+        most = n_states
+        if detail.is_fine:
+            most = min(max(n_states, affordable_states(n_columns, self._n_records)), n_fine)
+        discrete, codes = discretised(self.matched(), self.transformer.histograms_, most, n_labels)
+        self.cells = [column.cells[:, column.encoded] for column in discrete]
+        self._sizes = [len(column.cells) for column in discrete]
+        self._shares = [
+            state_shares(column, h.shares(), h.missing_share)
+            for column, h in zip(discrete, histograms, strict=True)
+        ]
+        few = n_labels if detail.is_fine else 0
+        self._kinds = [_kind(h, few) for h in histograms]
+        vectors = [column_code(*own, detail) for own in zip(self._shares, self._kinds, strict=True)]
+        index = list(combinations(range(len(codes)), 2))
+        tables = exact_tables(
+            [codes[a] for a, _ in index],
+            [codes[b] for _, b in index],
+            [(self._sizes[a], self._sizes[b]) for a, b in index],
+        )
+        self._own_products = [
+            vectors[a].T @ table @ vectors[b] for (a, b), table in zip(index, tables, strict=True)
+        ]
+        self._grid, self._noise, self._n_components = grid, noise, n_components
+        self._degree = detail.degree
+        self._vectors, self._states = vectors, np.stack(codes, 1)
+        self._terms, self._secret = terms, secret
+
+    @answers(ColumnTables)
+    def column_tables(self, step: int) -> ColumnTables:
+        """Publish the products of all pairs of the party's own columns, once."""
+        sums, self._own_products = self._own_products, []
+        found = [np.zeros(0, np.int64)]
+        if self._grid is not None:
+            grid = self._grid
+            found += [grid.release(grid.count(s.ravel()), rng=self._noise).steps for s in sums]
+        return ColumnTables(
+            self.name,
+            SERVER,
+            step,
+            torch.tensor(np.concatenate(found)),
+            torch.tensor(self._sizes),
+            torch.tensor(np.concatenate(self._shares)),
+            torch.tensor(self._kinds),
+            torch.tensor([code.shape[1] for code in self._vectors]),
+            torch.tensor(np.concatenate([code.ravel() for code in self._vectors])),
+            torch.tensor([self._n_records], dtype=torch.float64),
+        )
+
+    @takes(StateCodes)
+    def take_codes(self, message: StateCodes) -> None:
+        """Prepare what goes into products with other parties' columns; states are then dropped.
+
+        Raises
+        ------
+        ProtocolError
+            If these are no codes of as many columns as all have, or not the party's own.
+        """
+        terms = self._terms
+        assert terms is not None, "codes are of several parties"
+        what, sizes = f"the server sent party {self.name!r}", message.sizes.tolist()
+        total = sum(terms.n_columns.values())
+        if len(sizes) != total or not all(0 < size <= terms.width for size in sizes):
+            raise ProtocolError(
+                f"{what} codes of columns with {sizes} states; expected {total} numbers from 1 to "
+                f"{terms.width}"
+            )
+        codes = iter(codes_of(message, sizes, terms.width))
+        book = Codebook({name: [*islice(codes, n)] for name, n in sorted(terms.n_columns.items())})
+        if not all(map(np.array_equal, book.codes[self.name], self._vectors)):
+            raise ProtocolError(f"{what} codes of its own columns that are not its own")
+        self.multiply(self._states, book, terms, self._secret, self._noise)
+        del self._states
+
+    @takes(Mixture)
+    def take_mixture(self, message: Mixture) -> None:
+        """Take the weights, and p(state | component) of the party's own columns.
+
+        Raises
+        ------
+        ProtocolError
+            If it is no mixture of as many components as all know, of the party's columns.
+        """
+        what = f"the server sent party {self.name!r} a mixture"
+        expected = (self._n_components, sum(self._sizes))
+        if tuple(message.shares.shape) != expected:
+            raise ProtocolError(
+                f"{what} of shape {tuple(message.shares.shape)}; expected {expected[0]} "
+                f"components, and {expected[1]} states of its columns"
+            )
+        check_distributions(message.weights, f"{what} with weights")
+        for part in torch.split(message.shares, self._sizes, 1):
+            check_distributions(part, f"{what} with states of a column")
+        self.mixture = message
+
+    def columns(self) -> list[Tensor]:
+        """Return p(cell | component), shape (component, cell), of every column."""
+        assert self.mixture is not None, "the mixture was scattered to all parties"
+        weights = self.mixture.weights.double()
+        parts = torch.split(self.mixture.shares.double(), self._sizes, 1)
+        return [
+            within_states(
+                weights, part, torch.tensor(shares), torch.tensor(cells), kind, self._degree
+            )
+            for part, shares, cells, kind in zip(
+                parts, self._shares, self.cells, self._kinds, strict=True
+            )
+        ]
+
+
+def detail_of(grid: Grid | None, n_records: float) -> Detail:
+    """Return what codes can tell with the noise of sums of so many records' products."""
+    return Detail(0.0 if grid is None else grid.noise_std / (n_records * CODE_NORM**2))
+
+
+def affordable_states(n_columns: Mapping[str, int], n_records: float) -> int:
+    """Return how many states a column may have for messages to stay small.
+
+    Parameters
+    ----------
+    n_columns : mapping of party name to int
+    n_records : float
+        By published histograms: states are in the saved model, and the true number must not be.
+    """
+    others = sum(n_columns.values()) - min(n_columns.values())
+    return int(_MOST_TAGS / max(1.0, n_records * others)) - 2  # and two of what no state is
+
+
+def state_shares(column: DiscreteColumn, cells: Floats, missing: float) -> Floats:
+    """Add up a published histogram's shares by state, shape (state,); all are above 0."""
+    shares = np.append(cells * (1.0 - missing), missing)
+    found = np.bincount(column.states, shares, len(column.cells))
+    found = np.maximum(found, LEAST_SHARE)
+    normalised: Floats = found / found.sum()
+    return normalised
+
+
+def _kind(histogram: NoisyHistogram, few: int) -> int:
+    """Numbers of few values are told apart as labels are: rules may be about single ones."""
+    cells, shares = histogram.cells, histogram.shares()
+    if not isinstance(cells, Bins):
+        return CATEGORIES
+    n_cells, single = np.count_nonzero(shares > 0.0), shares[cells.single].sum()
+    if n_cells <= few and single >= _SINGLE_VALUES:
+        return CATEGORIES
+    return GATED if histogram.has_missing else ORDERED

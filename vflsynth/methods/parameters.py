@@ -1,0 +1,226 @@
+"""Parameters and attributes that several synthesizers have: type, rule and text, once.
+
+A class takes an entry into its docstring by naming it in braces on a line of its own, alone or
+with others: ``{epochs, learning_rate}``. The default is read from the signature. ``{no effect}``
+becomes what each mechanism makes useless, as the methods declare it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from textwrap import fill, indent
+from typing import Any
+
+from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes
+from vflsynth.protocol import PRECISIONS
+
+_WIDTH = 100
+_POSITIVE = Number(0, closed=(False, True))
+_SHARE = Number(0, 1, closed=(True, False))
+_YES_OR_NO = Choice((True, False))
+_LINE = re.compile(r"^( *)\{([a-z_, ]+)\}$", re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter's type and meaning, for people, and what it may be, for `fit`.
+
+    Parameters
+    ----------
+    kind : str
+        Type, as numpydoc has it.
+    text : str
+        Meaning. It names the default where that is None.
+    rule : Rule, optional
+        Default: other code checks it.
+    """
+
+    kind: str
+    text: str
+    rule: Rule | None = None
+
+
+PARAMETERS = {
+    "latent_dim": Parameter(
+        "int",
+        "Random numbers that one synthetic record is made of, the same at all parties (the paper's "
+        "l). Default: from the encoded width.",
+        Optional(Number(1, whole=True)),
+    ),
+    "generator_hidden": Parameter(
+        "sequence of int",
+        "Hidden layer sizes of the generators. Default: from the encoded width.",
+        Optional(Sizes()),
+    ),
+    "bias": Parameter("bool", "Whether hidden and discriminator layers have biases.", _YES_OR_NO),
+    "batch_norm_eps": Parameter(
+        "float or None",
+        "Of the generators' batch normalisation (the reference code has 0.8); None leaves it out.",
+        Optional(_POSITIVE),
+    ),
+    "gumbel_temperature": Parameter(
+        "float",
+        "How soft the choice between categories is that generators are trained with; small is "
+        "nearly a hard choice (straight-through Gumbel-softmax).",
+        _POSITIVE,
+    ),
+    "gradient_penalty_weight": Parameter(
+        "float",
+        "How strongly the slope of discriminators is held near one: large is smooth and slow, "
+        "small may diverge (λ of Eqs. 3 and 4).",
+        Number(0),
+    ),
+    "discriminator_steps": Parameter(
+        "int",
+        "How often discriminators move per step of the generators (T_d).",
+        Number(1, whole=True),
+    ),
+    "batch_size": Parameter(
+        "int",
+        "Records per discriminator step. Default: from the number of records.",
+        Optional(Number(2, whole=True)),
+    ),
+    "epochs": Parameter(
+        "int",
+        "Passes over the records. Default: as many as give about 15,000 discriminator steps.",
+        Optional(Number(1, whole=True)),
+    ),
+    "learning_rate": Parameter("float", "How far a step goes, for all networks (Adam).", _POSITIVE),
+    "betas": Parameter(
+        "tuple of float",
+        "How long steps and their sizes are remembered, 0 to 1 (decay rates of Adam's moments).",
+        Pair(_SHARE),
+    ),
+    "generator_average": Parameter(
+        "float",
+        "Decay per generator step of an exponential average of the generators, which is what is "
+        "evaluated, kept and sampled from. 0 uses the generators themselves.",
+        _SHARE,
+    ),
+    "model_selection": Parameter(
+        '{"best", "last"}',
+        "Keep the generators of the epoch with the lowest Fréchet distance, or those of the last.",
+        Choice(("best", "last")),
+    ),
+    "evaluate_every": Parameter(
+        "int", "Epochs between evaluations of the Fréchet distance.", Number(1, whole=True)
+    ),
+    "calibrate_marginals": Parameter(
+        "bool",
+        "Whether every party, once training is over, gives its generated columns the marginals of "
+        "its records: categories their shares, numbers their quantiles, each the mean of ten "
+        "records or more. Order stays, and with it the relations between columns. False is the "
+        "paper's.",
+        _YES_OR_NO,
+    ),
+    "wire_precision": Parameter(
+        '{"float32", "float16", "int8"}',
+        "Of what parties and server exchange at every step. With fewer bits a model is another "
+        "one, but the same in one process and across processes.",
+        Choice(PRECISIONS),
+    ),
+    "column_kinds": Parameter(
+        "mapping",
+        'Column label to kind, over all parties: "continuous", "integer", "boolean", '
+        '"categorical", "ordered", "datetime". Default: inferred, see '
+        "`vflsynth.columns.kinds.infer_kind`.",
+    ),
+    "contract": Parameter(
+        "Contract",
+        "What is modelled, what may come out and which rules hold in every sampled row, see "
+        "`vflsynth.contract`.",
+    ),
+    "transformer": Parameter(
+        "TableTransformer", "Cloned for every party. Default: ``TableTransformer()``."
+    ),
+    "memory_limit": Parameter(
+        "float",
+        "Bytes that a fit may take by our estimate. Default: 90 % of what is free now.",
+        Optional(_POSITIVE),
+    ),
+    "device": Parameter("str", '"auto" takes a GPU when there is one; else a torch device.'),
+    "random_state": Parameter(
+        "int, numpy Generator, RandomState or None",
+        "Seeds everything but the noise of mechanisms; on one CPU the same integer gives the same "
+        "bytes.",
+    ),
+    "verbose": Parameter("int", "0 shows no progress.", Number(0, whole=True)),
+}
+
+ATTRIBUTES = {
+    "parties_": Parameter("dict of str to PartyModel", "Each party's half of the model."),
+    "alignment_": Parameter(
+        "AlignmentReport", "Matched, dropped and duplicated records per party."
+    ),
+    "settings_": Parameter("dict", "Sizes and rates after defaults were filled in."),
+    "device_": Parameter("str", "Where it was trained."),
+    "interrupted_": Parameter("bool", "Whether Ctrl-C ended training early."),
+    "transcript_": Parameter(
+        "DataFrame or None", "Messages and bytes per boundary, if ``fit(transcript=True)``."
+    ),
+    "privacy_ledger_": Parameter(
+        "PrivacyLedger or None",
+        "What was released, what it cost and what it does not cover; print it. None without "
+        "`privacy`.",
+    ),
+}
+
+
+def rules_of(estimator: type[Any], own: Mapping[str, Rule]) -> dict[str, Rule]:
+    """Return what each parameter of an estimator may be; a class's own rules come first."""
+    names = inspect.signature(estimator.__init__).parameters
+    shared = {name: found.rule for name, found in PARAMETERS.items() if name in names}
+    return {**{name: rule for name, rule in shared.items() if rule is not None}, **own}
+
+
+def document(estimator: type[Any]) -> None:
+    """Put the entries that an estimator's docstring names where it names them."""
+    if estimator.__doc__:
+        estimator.__doc__ = _LINE.sub(lambda found: _entries(estimator, found), estimator.__doc__)
+
+
+def _entries(estimator: type[Any], found: re.Match[str]) -> str:
+    margin, named = found[1], found[2]
+    if named == "no effect":
+        return _wrapped(_no_effect(estimator), margin)
+    defaults = inspect.signature(estimator.__init__).parameters
+    return "\n".join(
+        indent(_head(name, defaults), margin)
+        + "\n"
+        + _wrapped((PARAMETERS | ATTRIBUTES)[name].text, margin + "    ")
+        for name in named.split(", ")
+    )
+
+
+def _head(name: str, defaults: Mapping[str, inspect.Parameter]) -> str:
+    if name in ATTRIBUTES:
+        return f"{name} : {ATTRIBUTES[name].kind}"
+    default, kind = defaults[name].default, PARAMETERS[name].kind
+    if default is None:
+        return f"{name} : {kind}, " + ("default=None" if "None" in kind else "optional")
+    shown = f'"{default}"' if isinstance(default, str) else f"{default!r}"
+    return f"{name} : {kind}, default={shown}"
+
+
+def _no_effect(estimator: type[Any]) -> str:
+    """Say which parameters each mechanism makes useless."""
+    parts = [
+        f"with `{mechanism.__name__}` " + ", ".join(f"`{name}`" for name in sorted(unused))
+        for mechanism, method in estimator.methods.items()
+        if mechanism is not None
+        if (unused := method.without_effect(mechanism) & _parameters(estimator))
+    ]
+    if not parts:
+        return "Every parameter has an effect with every mechanism."
+    return "No effect, and refused unless they are the default: " + "; ".join(parts) + "."
+
+
+def _parameters(estimator: type[Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(estimator.__init__).parameters)
+
+
+def _wrapped(text: str, margin: str) -> str:
+    return fill(text, _WIDTH, initial_indent=margin, subsequent_indent=margin)

@@ -1,0 +1,548 @@
+"""What every synthesizer is: parameters, a method for every mechanism, and a fitted form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any, ClassVar, Literal, Self, overload
+
+import pandas as pd
+import torch
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from vflsynth import _artefacts as artefacts
+from vflsynth._device import resolve_device
+from vflsynth._random import RandomState, derive, secret_from
+from vflsynth._validation import Number, check_parameters
+from vflsynth._validation import Rule as Range
+from vflsynth._version import __version__
+from vflsynth._warnings import warn_user
+from vflsynth.columns import TableTransformer
+from vflsynth.columns.types import with_public_types
+from vflsynth.contract import (
+    Contract,
+    Cost,
+    Preparation,
+    Rule,
+    all_rules,
+    enforce,
+    index_columns,
+    preparations,
+    with_contract,
+    with_defaults,
+    with_public,
+)
+from vflsynth.exceptions import ArtefactError, NoPrivacyWarning, PublishingWarning
+from vflsynth.frames import AlignmentReport, check_party_frames
+from vflsynth.learning import Method
+from vflsynth.mechanisms import HistogramMechanism, Mechanism
+from vflsynth.methods.combinations import check_combination
+from vflsynth.methods.parameters import document, rules_of
+from vflsynth.models import PartyModel, complete_rows, sample_given, sample_parties
+from vflsynth.parameters import parameters_from_json, parameters_to_json
+from vflsynth.privacy import PrivacyAccount, PrivacyLedger
+from vflsynth.registry import full_name
+from vflsynth.run import (
+    JoinedRun,
+    LocalRun,
+    Options,
+    history_from_json,
+    history_to_json,
+    party_templates,
+)
+
+PartyFrames = Mapping[str, pd.DataFrame]
+
+Conditions = Mapping[Any, Any] | pd.DataFrame
+"""Column to value, values or `vflsynth.Range`; or partly filled rows."""
+
+KIND = "vflsynth model"
+"""What the manifest of a saved model says."""
+
+
+class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
+    """A scikit-learn estimator over party frames whose fitted form is one model per party.
+
+    Subclasses have parameters, with rules for them, and say by which method they learn with which
+    mechanism. Every one has `random_state`, `column_kinds` and `transformer`.
+    """
+
+    registry_group: ClassVar[str] = "synthesizers"
+
+    methods: ClassVar[Mapping[type[Mechanism] | None, type[Method]]]
+    """The method for every mechanism that the synthesizer can have; None is without privacy."""
+
+    joins: ClassVar[bool] = False
+    """Whether it joins the parties' tables, which no message may carry."""
+
+    _rules: ClassVar[Mapping[str, Range]] = {}
+
+    column_kinds: Mapping[Any, str] | None
+    contract: Contract | None = None
+    transformer: TableTransformer | None
+    random_state: RandomState
+    device: str = "cpu"
+    verbose: int = 0
+    memory_limit: float | None = None
+    privacy: Mechanism | None = None
+    parties_: dict[str, PartyModel]
+    alignment_: AlignmentReport | None
+    history_: pd.DataFrame
+    settings_: dict[str, Any]
+    device_: str
+    interrupted_: bool
+    transcript_: pd.DataFrame | None
+    privacy_ledger_: PrivacyLedger | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        document(cls)
+
+    # -- fitting ---------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        party_frames: PartyFrames,
+        on: Hashable = None,
+        *,
+        transcript: bool = False,
+        account: PrivacyAccount | str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Match the parties' records and learn.
+
+        Parameters
+        ----------
+        party_frames : mapping of str to DataFrame
+            One table per party; never modified, never joined.
+        on : hashable, optional
+            Key column of every table. Default: the index.
+        transcript : bool, default=False
+            Count every message that crosses a boundary, in `transcript_`.
+        account : PrivacyAccount or path-like, optional
+            With `privacy`: everything that is released is booked there before it is, and a fit that
+            would overshoot the budget in it is refused. See `vflsynth.privacy.PrivacyAccount`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        PartyDataError
+            One of its children for every way in which tables can be unusable.
+        ParameterError
+            If a parameter is out of range, or does not go with another.
+        PrivacyBudgetError
+            If `account` has too little left; nothing was released.
+        ArtefactError
+            If there is no such account, or it is damaged.
+        """
+        options = Options(transcript=transcript, account=account)
+        self._fit_models([self], party_frames, on, options)
+        return self
+
+    def method(self, noise: torch.Generator | None = None) -> Method:
+        """Check all parameters, and return the method that they ask for.
+
+        Parameters
+        ----------
+        noise : torch.Generator, optional
+            For tests only, see `vflsynth.privacy.noise`.
+
+        Raises
+        ------
+        ParameterError
+            If a parameter is out of range, or does not go with another.
+        """
+        rules = rules_of(type(self), self._rules)
+        check_parameters(type(self).__name__, self.get_params(deep=False), rules)
+        check_combination(self)
+        kind, privacy = None if self.privacy is None else type(self.privacy), self.privacy
+        if self.contract is not None and isinstance(privacy, HistogramMechanism):
+            schema = with_public(privacy.public_schema, self.contract)
+            privacy = clone(privacy).set_params(public_schema=schema)
+        return self.methods[kind](self, privacy, noise)
+
+    def _fit_models(
+        self,
+        models: Sequence[Self],
+        party_frames: PartyFrames,
+        on: Hashable,
+        options: Options,
+        *,
+        noise: torch.Generator | None = None,
+    ) -> LocalRun:
+        """Fit models that differ in `random_state` only, all at once."""
+        method = self.method(noise)
+        check_combination(self, n_models=len(models), options=options)
+        if self.privacy is not None and not self.privacy.protects_synthetic_data:
+            warn_user(
+                f"{type(self.privacy).__name__} does not protect the synthetic data: its epsilon "
+                "is the budget of the gradients that it perturbs only. It is for reproduction and "
+                "comparison; DPSGD and MeanEmbedding protect the synthetic data",
+                NoPrivacyWarning,
+            )
+        run = self._local_run(
+            method, party_frames, on, options, [secret_from(m.random_state) for m in models]
+        )
+        run.run()
+        halves = run.halves()
+        transcript = run.transcript
+        ledger = None if method.plan is None else method.plan.ledger
+        for replica, model in enumerate(models):
+            model.parties_ = {name: found[replica] for name, found in halves.items()}
+            for name, preparation in run.preparations.items():
+                model.parties_[name].preparation = preparation
+            model.alignment_ = run.alignment
+            history = run.history.to_frame(replica)
+            if ledger is not None and ledger.covers_synthetic_data:  # times depend on batches
+                history = history.drop(columns="seconds", errors="ignore")
+            model.history_ = history
+            model.settings_ = method.reported(run.settings, run.duration)
+            model.device_, model.interrupted_ = str(run.device), run.interrupted
+            model.transcript_ = None if transcript is None else transcript.to_frame()
+            model.privacy_ledger_ = ledger
+            model._secret, model._n_samples = derive(run.secrets[replica], "samples"), 0
+        return run
+
+    def _local_run(
+        self,
+        method: Method,
+        party_frames: PartyFrames,
+        on: Hashable,
+        options: Options,
+        secrets: Sequence[bytes],
+    ) -> LocalRun:
+        """Check the tables, prepare them as a contract says, and seat the parties."""
+        device = resolve_device(self.device)
+        may_be_empty = method.is_private or self.contract is not None
+        frames = check_party_frames(party_frames, on, allow_empty_columns=may_be_empty)
+        if method.is_private:
+            frames = {
+                party: with_public_types(frame, method.public_schema, party=party)
+                for party, frame in frames.items()
+            }
+        if not method.is_private:
+            self._warn_of_index_columns(frames, on)
+        templates = party_templates(self.transformer, self.column_kinds, frames, on)
+        schema, private = method.public_schema, method.is_private
+        prepared: dict[str, Preparation] = {}
+        if self.contract is not None:
+            prepared = preparations(self.contract, frames, on, private=private)
+            templates = {
+                name: with_contract(
+                    templates[name], self.contract, name, frames[name], own, private=private
+                )
+                for name, own in prepared.items()
+            }
+            frames = {name: own.apply(frames[name]) for name, own in prepared.items()}
+            for own in prepared.values():
+                schema = own.schema(schema)
+        elif not private:
+            templates = {name: with_defaults(own) for name, own in templates.items()}
+        run = (JoinedRun if self.joins else LocalRun)(
+            method,
+            frames,
+            on,
+            secrets=secrets,
+            device=device,
+            templates=templates,
+            schema=schema,
+            options=options,
+        )
+        run.preparations = prepared
+        return run
+
+    def _warn_of_index_columns(self, frames: PartyFrames, on: Hashable) -> None:
+        for party, frame in frames.items():
+            said = {} if self.contract is None else self.contract.of(party).columns
+            for label in index_columns(frame):
+                if label != on and label not in said and label not in (self.column_kinds or {}):
+                    warn_user(
+                        f"party {party!r}: column {label!r} looks like the row number that a csv "
+                        "file kept of a table's index, and is modelled and published as a number. "
+                        "Fix: drop it, or give it the role 'identifier' in a contract",
+                        PublishingWarning,
+                    )
+
+    # -- sampling --------------------------------------------------------------------------------
+
+    @overload
+    def sample(
+        self,
+        n: int,
+        *,
+        by_party: Literal[False] = False,
+        keys: bool = False,
+        conditions: Conditions | None = None,
+        random_state: RandomState = None,
+    ) -> pd.DataFrame: ...
+
+    @overload
+    def sample(
+        self,
+        n: int,
+        *,
+        by_party: Literal[True],
+        keys: bool = False,
+        conditions: Conditions | None = None,
+        random_state: RandomState = None,
+    ) -> dict[str, pd.DataFrame]: ...
+
+    def sample(
+        self,
+        n: int,
+        *,
+        by_party: bool = False,
+        keys: bool = False,
+        conditions: Conditions | None = None,
+        random_state: RandomState = None,
+    ) -> pd.DataFrame | dict[str, pd.DataFrame]:
+        """Sample synthetic records.
+
+        Parameters
+        ----------
+        n : int
+            Number of records; exactly so many are returned.
+        by_party : bool, default=False
+            Return one table per party, row i of each being the same record.
+        keys : bool, default=False
+            Put fresh keys, which no real record has, into the key column (or the index). Every call
+            counts from the same one, so that parties that sample apart agree; sample once for one
+            table.
+        conditions : mapping or DataFrame, optional
+            Columns of any party to what they must be: a value (None if missing), a list of values,
+            or `vflsynth.Range`. A frame of n partly filled rows gives one record for each, see
+            `complete`. Records are drawn from the model given the conditions: draws that do not
+            satisfy them are thrown away, which is exact (``.attrs["acceptance_rate"]``, the share
+            of the model's records that do); where too few would be left, an
+            `AutoregressiveSynthesizer` weighs draws, by sequential importance sampling
+            (``.attrs["effective_sample_size"]``, per record; exact if the columns come first in its
+            order), and others raise `ConditionError`. A `MixtureSynthesizer` and a
+            `DPLTSynthesizer` draw given the conditions at once, which is exact, too. Rules of the
+            contract hold in these records, too; what that cost, `rule_cost` tells. With a guarantee
+            for the synthetic data this is post-processing: it costs nothing. What a frame gives
+            comes out as it was given, and no guarantee is about that.
+        random_state : int, numpy Generator, RandomState or None, default=None
+            None continues the sequence that `fit`'s ``random_state`` started: two calls return
+            different records, and the same calls after the same fit return the same.
+
+        Returns
+        -------
+        DataFrame, shape (n, column), or dict of str to DataFrame
+            All parties' columns in the order of the party frames, with their original dtypes.
+
+        Raises
+        ------
+        ParameterError
+            If `n` is not a whole number ≥ 0.
+        ConditionError
+            If no party has a column of `conditions`, its values cannot be so, or hardly ever are.
+        KeyTypeError
+            If the keys' type has no room for n fresh ones.
+        RuleError
+            If hardly any drawn row keeps the rules of the contract.
+        """
+        check_is_fitted(self, "parties_")
+        check_parameters("sample", {"n": n}, {"n": Number(0, whole=True)})
+        secret = self._next_secret(random_state)
+        if conditions is None:
+            parts = self._drawn(n, secret)
+        else:
+            parts, self._cost = sample_given(self.parties_, n, conditions, secret)
+        if by_party:
+            if keys:
+                parts = {name: self.parties_[name].add_keys(part) for name, part in parts.items()}
+            return parts
+        table = pd.concat(list(parts.values()), axis=1)
+        return next(iter(self.parties_.values())).add_keys(table) if keys else table
+
+    def complete(
+        self, frame: pd.DataFrame, *, n_draws: int = 64, random_state: RandomState = None
+    ) -> pd.DataFrame:
+        """Draw what a table lacks: columns, all those of a party for instance, and missing cells.
+
+        Parameters
+        ----------
+        frame : DataFrame, shape (record, column)
+            Any of the columns, without keys. A missing cell gets a value that is not missing.
+        n_draws : int, default=64
+            Draws per record, one of which is chosen by its weight.
+        random_state : int, numpy Generator, RandomState or None, default=None
+            As in `sample`.
+
+        Returns
+        -------
+        DataFrame, shape (record, column)
+            All columns, with what `frame` gives as it was given. The attribute
+            ``"effective_sample_size"`` of ``.attrs`` tells, per record, how many draws there were
+            to choose from, rules of the contract being kept.
+
+        Raises
+        ------
+        ConditionError
+            If no party has a column, or no draw resembles a record.
+        RuleError
+            If what is given breaks a rule of the contract.
+        ParameterError
+            If `n_draws` is not a whole number ≥ 1.
+        PartyDataError
+            If a value is none that the model knows.
+
+        Notes
+        -----
+        An `AutoregressiveSynthesizer` weighs draws by the probability of what is given, which is
+        exact where that comes before what is drawn, and in the limit of many draws. Draws of a
+        `MixtureSynthesizer` or a `DPLTSynthesizer` are exact, but that numbers where it has none
+        count as the nearest that it has. Of all others at least 20,000 records are drawn and
+        resampled: categories agree with those given, and numbers are near (a Gaussian kernel on
+        ranks, a twentieth of the records wide).
+
+        Privacy: post-processing of the model. What is given is not protected by it.
+        """
+        check_is_fitted(self, "parties_")
+        check_parameters("complete", {"n_draws": n_draws}, {"n_draws": Number(1, whole=True)})
+        secret = self._next_secret(random_state)
+        parts, self._cost = complete_rows(self.parties_, frame, n_draws, secret)
+        return pd.concat(list(parts.values()), axis=1).set_index(frame.index)
+
+    def _next_secret(self, random_state: RandomState) -> bytes:
+        """Return what a call draws from."""
+        if random_state is not None:
+            return secret_from(random_state)
+        secret = derive(self._secret, f"call {self._n_samples}")
+        self._n_samples += 1
+        return secret
+
+    def _drawn(self, n: int, secret: bytes) -> dict[str, pd.DataFrame]:
+        """Draw all parties' rows, until enough of them keep the contract's rules."""
+        rules = self.rules()
+        if not rules:
+            return sample_parties(self.parties_, n, secret)
+        parts, self._cost = enforce(partial(sample_parties, self.parties_), n, secret, rules)
+        return parts
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the rules that hold in every sampled row, with what was learned of records."""
+        check_is_fitted(self, "parties_")
+        prepared = (p.preparation for p in self.parties_.values() if p.preparation is not None)
+        return all_rules(prepared)
+
+    def sample_before_rules(self, n: int, *, random_state: RandomState = None) -> pd.DataFrame:
+        """Sample rows as the model draws them: to see what rules cost, not to publish.
+
+        Parameters
+        ----------
+        n : int
+        random_state : int, numpy Generator, RandomState or None, default=None
+            None takes the model's first draw, and leaves its sequence as it is.
+
+        Returns
+        -------
+        DataFrame, shape (n, column)
+            Before any rule of the contract computed a column or left out a row, for
+            `vflsynth.evaluation.rule_cost`.
+        """
+        check_is_fitted(self, "parties_")
+        check_parameters("sample_before_rules", {"n": n}, {"n": Number(0, whole=True)})
+        first = derive(self._secret, "call 0")
+        secret = first if random_state is None else secret_from(random_state)
+        parts = sample_parties(self.parties_, n, secret, repairs=False)
+        return pd.concat(list(parts.values()), axis=1)
+
+    def rule_cost(self) -> Cost | None:
+        """Return what rules cost in the last sample; None if there are no rules, or was no sample.
+
+        Returns
+        -------
+        Cost or None
+            ``str()`` and ``to_frame()`` show the share of drawn rows that kept each rule, and all.
+        """
+        return getattr(self, "_cost", None)
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the model as a directory of JSON and safetensors, written aside and renamed.
+
+        Parameters
+        ----------
+        path : path-like
+            Replaced if it is a saved model; refused if it holds anything else.
+
+        Notes
+        -----
+        Holds every party's generator and encoding, no record, and no discriminator. To save a
+        single party's half use ``parties_[name].save(path)``.
+
+        With a guarantee for the synthetic data, `alignment_` and `transcript_`, which tell numbers
+        of records, are left out and None after loading: nothing in the files is derived from
+        records but by the releases of the ledger (`vflsynth.models.number_sources`).
+        """
+        check_is_fitted(self, "parties_")
+        alignment, transcript = self.alignment_, self.transcript_
+        if self.privacy_ledger_ is not None and self.privacy_ledger_.covers_synthetic_data:
+            alignment = transcript = None
+        content = {
+            "class": full_name(type(self)),
+            "version": __version__,
+            "parameters": parameters_to_json(self),
+            "settings": self.settings_,
+            "alignment": None if alignment is None else asdict(alignment),
+            "history": history_to_json(self.history_),
+            "device": self.device_,
+            "interrupted": self.interrupted_,
+            "transcript": None if transcript is None else transcript.to_dict("records"),
+            "samples": {"secret": self._secret.hex(), "drawn": self._n_samples},
+            "privacy_ledger": (
+                None if self.privacy_ledger_ is None else self.privacy_ledger_.to_dict()
+            ),
+            "parties": list(self.parties_),
+        }
+        with artefacts.new_directory(path, KIND) as root:
+            artefacts.write_json(root / "synthesizer.json", content)
+            for name, model in self.parties_.items():
+                model.write(root / "parties" / name)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Self:
+        """Load a saved model, on a CPU or a GPU whichever it was trained on.
+
+        Parameters
+        ----------
+        path : path-like
+        device : str, default="auto"
+
+        Raises
+        ------
+        ArtefactError
+            If it is no saved model of this class, or a file is missing, extra or changed.
+        ArtefactVersionError
+            If a newer version wrote it.
+        """
+        where = resolve_device(device)
+        root = artefacts.open_directory(path, KIND)
+        content = artefacts.read_json(root / "synthesizer.json")
+        with artefacts.reading(root, f"a {cls.__name__}"):
+            if content["class"] != full_name(cls):
+                raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
+            synth = cls(**parameters_from_json(content["parameters"]))
+            alignment = content["alignment"]
+            synth.alignment_ = None if alignment is None else AlignmentReport(**alignment)
+            synth.history_ = history_from_json(content["history"])
+            synth.settings_ = dict(content["settings"])
+            synth.device_, synth.interrupted_ = str(content["device"]), bool(content["interrupted"])
+            transcript = content["transcript"]
+            synth.transcript_ = None if transcript is None else pd.DataFrame(transcript)
+            synth._secret = bytes.fromhex(content["samples"]["secret"])
+            synth._n_samples = int(content["samples"]["drawn"])
+            ledger = content.get("privacy_ledger")
+            synth.privacy_ledger_ = None if ledger is None else PrivacyLedger.from_dict(ledger)
+            names = content["parties"]
+            if not names or sorted(names) != sorted(f.name for f in (root / "parties").iterdir()):
+                raise ArtefactError(f"{root} does not hold exactly the parties {names}")
+        synth.parties_ = {name: PartyModel.read(root / "parties" / name, where) for name in names}
+        return synth

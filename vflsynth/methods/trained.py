@@ -1,0 +1,156 @@
+"""What synthesizers that train in epochs have in common: fitting one or many models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Sequence
+from typing import Self
+
+import numpy.typing as npt
+from sklearn.base import clone
+
+from vflsynth._random import RandomState
+from vflsynth.exceptions import ParameterError
+from vflsynth.methods.synthesizer import BaseSynthesizer, PartyFrames
+from vflsynth.privacy import PrivacyAccount
+from vflsynth.run import Callback, LocalRun, Options
+
+
+class TrainedSynthesizer(BaseSynthesizer):
+    """Base of what trains in epochs: callbacks, checkpoints, many models at once."""
+
+    def fit(
+        self,
+        party_frames: PartyFrames,
+        on: Hashable = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 10,
+        resume: str | os.PathLike[str] | None = None,
+        transcript: bool = False,
+        account: PrivacyAccount | str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Match the parties' records and train.
+
+        Parameters
+        ----------
+        party_frames : mapping of str to DataFrame
+            One table per party; never modified, never joined.
+        on : hashable, optional
+            Key column of every table. Default: the index.
+        callbacks : sequence of Callback
+            Called after every epoch; one that returns True ends training.
+        checkpoint : path-like, optional
+            Directory for a checkpoint, rewritten every `checkpoint_every` epochs. It holds all
+            parties' networks and belongs to whoever runs this process.
+        checkpoint_every : int, default=10
+        resume : path-like, optional
+            Continue from this checkpoint, and go on writing it unless `checkpoint` says otherwise.
+            The same tables and parameters are needed, and on a CPU the result is the same, byte for
+            byte, as that of a run that was never interrupted.
+        transcript : bool, default=False
+            Count every message that crosses a boundary, in `transcript_`.
+        account : PrivacyAccount or path-like, optional
+            With `privacy`: everything that is released is booked there before it is, and a fit that
+            would overshoot the budget in it is refused. See `vflsynth.privacy.PrivacyAccount`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        PartyDataError
+            One of its children for every way in which tables can be unusable.
+        ParameterError
+            If a parameter is out of range.
+        ArtefactError
+            If `resume` is damaged or belongs to another run, or if there is no such account.
+        PrivacyBudgetError
+            If `account` has too little left; nothing was released.
+        TrainingDivergedError
+            If a loss is no longer finite.
+        """
+        options = Options(
+            callbacks=callbacks,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            transcript=transcript,
+            account=account,
+            verbose=bool(self.verbose),  # its range is checked with all others
+            memory_limit=self.memory_limit,
+        )
+        self._fit_models([self], party_frames, on, options)
+        return self
+
+    def fit_replicas(
+        self,
+        party_frames: PartyFrames,
+        on: Hashable = None,
+        *,
+        random_states: Sequence[RandomState],
+        replica_rows: npt.ArrayLike | None = None,
+        callbacks: Sequence[Callback] = (),
+        account: PrivacyAccount | str | os.PathLike[str] | None = None,
+    ) -> list[Self]:
+        """Train many models at once and return each as a fitted synthesizer of its own.
+
+        All models share one set of tensor operations, so R small models take far less than R times
+        as long as one.
+
+        Parameters
+        ----------
+        party_frames, on, callbacks
+            As in `fit`.
+        random_states : sequence
+            One per model. A model trained here and one trained alone with the same state draw the
+            same numbers and differ by rounding only.
+        replica_rows : array of int, shape (model, record), optional
+            Positions, among the matched records in key order, that each model is trained on; all
+            models get the same number. Default: all records. The encoding is learned from all
+            records in any case.
+        account : PrivacyAccount or path-like, optional
+            As in `fit`. Every model's steps are booked, and what all models share, such as the
+            histograms that encode columns, once. Each model's ledger counts that model alone.
+
+        Returns
+        -------
+        list
+            Clones of this one, fitted.
+
+        Raises
+        ------
+        PartyDataError, TrainingDivergedError
+            As in `fit`.
+        ParameterError
+            As in `fit`; or if there is no random state, or `replica_rows` does not fit.
+        PrivacyBudgetError, ArtefactError
+            As in `fit`, of `account`.
+        """
+        return self._fit_replicas(
+            party_frames, on, random_states, replica_rows, callbacks, account
+        )[0]
+
+    def _fit_replicas(
+        self,
+        party_frames: PartyFrames,
+        on: Hashable,
+        random_states: Sequence[RandomState],
+        replica_rows: npt.ArrayLike | None,
+        callbacks: Sequence[Callback],
+        account: PrivacyAccount | str | os.PathLike[str] | None = None,
+    ) -> tuple[list[Self], LocalRun]:
+        """Train, and return the run as well."""
+        if not len(random_states):
+            raise ParameterError("random_states is empty; give one state per model")
+        models = [clone(self).set_params(random_state=state) for state in random_states]
+        options = Options(
+            callbacks=callbacks,
+            replica_rows=replica_rows,
+            account=account,
+            verbose=bool(self.verbose),  # its range is checked with all others
+            memory_limit=self.memory_limit,
+        )
+        return models, self._fit_models(models, party_frames, on, options)

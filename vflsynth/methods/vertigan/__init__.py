@@ -1,0 +1,1 @@
+"""VertiGAN: a shared backbone of the generators, and no shared discriminator."""

@@ -1,0 +1,101 @@
+"""What parties and the server of VFLGAN tell each other: features, and gradients of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vflsynth.protocol.declaration import MadeOf, Message, Uses, When, message
+from vflsynth.protocol.messages import CutGradients, IntermediateFeatures
+from vflsynth.protocol.tensors import PACKED, holds
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.COLUMNS,
+    when=When.ONCE,
+    slow=True,
+    contents="n records, w_i, d_i",
+)
+class Shape(Message):
+    """Sizes that the server needs to build the shared discriminator."""
+
+    n_records: int
+    encoded_dim: int
+    feature_dim: int
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.STEP,
+    uses=(Uses.ROWS, Uses.LATENTS),
+    contents="f_i (R, kB, d_i): real, fake and, with the layer-wise penalty, interpolated records "
+    "(k = 2 or 3)",
+    tells="one vector per record and step, without noise. The server does not know the first part "
+    "of the discriminator nor which record a row belongs to, but nothing proves that it cannot "
+    "learn about the records from them; the paper only measures this (its ASIF audit). This is the "
+    "largest exposure of VFLGAN",
+)
+class DiscriminatorFeatures(IntermediateFeatures):
+    """Features of real, fake and perhaps interpolated records."""
+
+    features: Tensor = holds(PACKED, "replica", "row", "feature")
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.STEP,
+    uses=(Uses.ROWS, Uses.LATENTS),
+    contents="features as above, but of as many real records as the Poisson sample has, and their "
+    "number (R,)",
+    tells="the same, of fewer records. DP-SGD's noise is added to what is *computed* from them, so "
+    "it protects recipients of the generators and not the features from the server, which also "
+    "sees how many records were sampled",
+)
+class SampledFeatures(Message):
+    """Features of a Poisson sample of real records, then of fakes, then of points between.
+
+    Those points lie between fakes, or, one for every real row, between a real record and a fake:
+    whichever the parties agreed on.
+
+    ``n_real``, of shape (replica,), says how many of the real rows count; those after them only
+    fill a replica's block up to the largest.
+    """
+
+    features: Tensor = holds(PACKED, "replica", "row", "feature")
+    n_real: Tensor = holds(torch.int64, "replica")
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.NETWORKS,
+    when=When.STEP,
+    contents="dL/df_i, same shape",
+    tells="how the shared discriminator, trained on all parties, scores the party's records",
+)
+class DiscriminatorGradients(CutGradients):
+    """The reply to a discriminator step's features."""
+
+    gradients: Tensor = holds(PACKED, "replica", "row", "feature")
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.NETWORKS,
+    when=When.STEP,
+    uses=(Uses.ROWS, Uses.LATENTS),
+    contents="f_i of fakes (R, B, d_i)",
+)
+class GeneratorFeatures(IntermediateFeatures):
+    """Features of fakes, for a generator step."""
+
+    features: Tensor = holds(PACKED, "replica", "row", "feature")
+
+
+@message(from_party=False, made_of=MadeOf.NETWORKS, when=When.STEP, contents="dL/df_i, same shape")
+class GeneratorGradients(CutGradients):
+    """The reply to a generator step's features."""
+
+    gradients: Tensor = holds(PACKED, "replica", "row", "feature")

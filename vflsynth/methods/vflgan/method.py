@@ -1,0 +1,116 @@
+"""VFLGAN: Algorithm 1 from the coordinator's chair, and which mechanisms it can have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.mechanisms import DPSGD, Discriminators, DPSGDPlan, FirstLayer
+from vflsynth.methods.gan.critics import FirstLayerNoise
+from vflsynth.methods.gan.method import GANAlgorithm, GANMethod
+from vflsynth.methods.gan.settings import Settings
+from vflsynth.methods.vflgan.dpsgd import DPSGDCut, DPSGDServer
+from vflsynth.methods.vflgan.messages import (
+    DiscriminatorFeatures,
+    GeneratorFeatures,
+    SampledFeatures,
+    Shape,
+)
+from vflsynth.methods.vflgan.party import Cut, FirstLayerCut, VFLGANParty
+from vflsynth.methods.vflgan.server import VFLGANServer
+from vflsynth.protocol import Channel, Message
+
+
+class VFLGAN(GANAlgorithm):
+    """What happens in a training step, without a word about how.
+
+    Notes
+    -----
+    Source: VFLGAN Algorithm 1. The reference code updates the generators after the first of every
+    five discriminator steps, the listing after the last; this follows the listing. Both use the
+    latents of that step.
+    """
+
+    server: VFLGANServer
+    features: type[DiscriminatorFeatures | SampledFeatures] = DiscriminatorFeatures
+    """What the parties send of a batch with real records."""
+
+    def step(self, step: int) -> None:
+        """Train the discriminators, and after every T_d steps the generators.
+
+        With several steps per exchange the first step of a window does all that the window has.
+        """
+        settings = self.server.settings
+        window = settings.window(step, self.server.steps_per_epoch)
+        if step == window[0]:
+            self.update_discriminators(step)
+        if settings.moves_generators(step) and not settings.replies_for_generators(window):
+            self.update_generators(step)
+
+    def update_discriminators(self, step: int) -> None:
+        """Train D_1..D_M and D_s, as Algorithm 1 does, for the window that begins with `step`."""
+        features = self.channel.gather(self.features, step)
+        self.channel.scatter(self.server.update_discriminator(step, features))
+
+    def update_generators(self, step: int) -> None:
+        """Train G_1..G_M, as Algorithm 1 does."""
+        features = self.channel.gather(GeneratorFeatures, step)
+        self.channel.scatter(self.server.score_fakes(step, features))
+
+    def losses(self, epoch: int) -> dict[str, tuple[Tensor, Tensor]]:
+        """Gather score and penalty of the shared and of the local discriminators."""
+        return {"shared": self.server.losses.pop()} | super().losses(epoch)
+
+
+class VFLGANMethod(GANMethod):
+    """Vertical federated WGAN-GP with a shared discriminator (VFLGAN)."""
+
+    party = VFLGANParty
+    owners = Discriminators.LOCAL_AND_SHARED
+    plain_descent = Cut
+    descents: ClassVar = {
+        DPSGD: DPSGDCut,
+        FirstLayer: lambda plan, _, noise: FirstLayerCut(FirstLayerNoise(plan, noise)),
+    }
+
+    @property
+    def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]
+        """What the server may ask a party for, besides what every run asks."""
+        return super().asks | {Shape, GeneratorFeatures, self._features}
+
+    @property
+    def _features(self) -> type[DiscriminatorFeatures | SampledFeatures]:
+        return SampledFeatures if isinstance(self.privacy, DPSGD) else DiscriminatorFeatures
+
+    def algorithm(self, channel: Channel, settings: Settings, streams: RandomStreams) -> VFLGAN:
+        """Make the algorithm and the shared discriminator; asks the parties for their shapes."""
+        shapes: Mapping[str, Shape] = channel.gather(Shape, 0)
+        if isinstance(self.plan, DPSGDPlan):
+            server: VFLGANServer = DPSGDServer(settings, shapes, streams, self.plan, self.noise)
+        else:
+            server = VFLGANServer(settings, shapes, streams)
+        algorithm = VFLGAN(
+            channel,
+            server,
+            discriminator_steps=self.parameters.discriminator_steps,
+            model_selection=self.parameters.model_selection if self.selects else "last",
+            reports=self.reports,
+        )
+        algorithm.features = self._features
+        return algorithm
+
+    def discriminator_settings(self, scale: int) -> dict[str, Any]:
+        """Return sizes of the cut discriminator."""
+        # What relates parties is learned after the cut: an early one, and two layers behind it.
+        parameters, size = self.parameters, min(256, max(128, 2 * scale))
+        shared_hidden = parameters.shared_hidden
+        return {
+            "first_part": tuple(parameters.first_part or (size,)),
+            "shared_hidden": tuple((size, size) if shared_hidden is None else shared_hidden),
+            "private_heads": parameters.private_heads,
+            "gradient_penalty": parameters.gradient_penalty,
+            "steps_per_exchange": parameters.steps_per_exchange,
+        }

@@ -1,0 +1,259 @@
+"""A party of VFLGAN: its local discriminator, and how it and the generator learn."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import ProtocolError
+from vflsynth.learning.training import load_network_state, network_state
+from vflsynth.methods.gan.critics import FirstLayerNoise
+from vflsynth.methods.gan.discriminator import LocalDiscriminator
+from vflsynth.methods.gan.party import GANParty
+from vflsynth.methods.gan.settings import Settings
+from vflsynth.methods.vflgan.messages import (
+    DiscriminatorFeatures,
+    DiscriminatorGradients,
+    GeneratorFeatures,
+    GeneratorGradients,
+    SampledFeatures,
+    Shape,
+)
+from vflsynth.networks.adam import FlatAdam
+from vflsynth.protocol import SERVER, Message, Schedule, answers, pack, takes, unpack
+from vflsynth.protocol.messages import CutGradients
+
+
+class VFLGANParty(GANParty):
+    """A party of VFLGAN: G_i and D_i, their optimisers, and the private randomness.
+
+    Parameters
+    ----------
+    name, frame, on
+        See `Party`.
+
+    Notes
+    -----
+    Source: VFLGAN §3.2 and Algorithm 1. Sees its own records, the shared secret (through the
+    schedule) and the server's messages. Sends what `vflsynth.protocol.messages` lists.
+    """
+
+    discriminator: LocalDiscriminator
+
+    discriminator_optimizer: FlatAdam
+    descent: Cut
+
+    def __init__(self, name: str, frame: pd.DataFrame, on: Hashable | None) -> None:
+        super().__init__(name, frame, on)
+        # A step, what it waits for, and with what.
+        self._pending: tuple[int, type[CutGradients], list[Tensor]] | None = None
+
+    def build_with(
+        self, descent: Cut, settings: Settings, schedule: Schedule, streams: RandomStreams
+    ) -> None:
+        """Encode the records, and make networks and optimisers."""
+        self.build(settings, schedule, streams)
+        self.discriminator = LocalDiscriminator(
+            self.transformer.width_,
+            settings.first_part,
+            bias=settings.bias,
+            second_part=settings.private_heads,
+            penalty=settings.gradient_penalty,
+            streams=streams,
+        )
+        self.discriminator_optimizer = settings.optimizer(self.discriminator)
+        self.descent = descent
+        descent.start(self)
+
+    @answers(Shape)
+    def shape(self, step: int) -> Shape:
+        """Tell the sizes that the server builds the shared discriminator from."""
+        dims = self.transformer.width_, self.settings.first_part[-1]
+        return Shape(self.name, SERVER, step, self.schedule.n_records, *dims)
+
+    # -- discriminator step ----------------------------------------------------------------------
+
+    @answers(DiscriminatorFeatures)
+    @torch.no_grad()
+    def discriminator_features(self, step: int) -> Message:
+        """Compute f_i and f~_i (Eq. 11), and what the penalty is taken at."""
+        return self.descent.features(self, step)
+
+    @answers(SampledFeatures)
+    def sampled_features(self, step: int) -> Message:
+        """Compute the same of a Poisson sample, as DP-SGD has it."""
+        return self.discriminator_features(step)
+
+    def trace(
+        self, step: int, rows: Tensor, reply: type[CutGradients] = DiscriminatorGradients
+    ) -> list[Tensor]:
+        """Push rows through the first part, and wait for cut gradients of them as the reply."""
+        trace = self.discriminator.first_part.trace(rows)
+        self._pending = step, reply, trace
+        return trace
+
+    @property
+    def n_pending(self) -> int:
+        """Rows that wait for cut gradients, some of which get none."""
+        return 0 if self._pending is None else self._pending[2][-1].shape[1]
+
+    @property
+    def pending_rows(self) -> Tensor:
+        """These rows, shape (replica, row, encoded)."""
+        return torch.empty(0) if self._pending is None else self._pending[2][0]
+
+    def packed(self, label: str, step: int, values: Tensor) -> Tensor:
+        """Return features as they leave the party."""
+        draw = partial(self.streams.uniform, f"rounding|{label}", step)
+        return pack(values, self.settings.wire_precision, draw)
+
+    def unpacked(self, message: CutGradients) -> Tensor:
+        """Return cut gradients as they were computed, but for rounding."""
+        return unpack(message.gradients, self.settings.wire_precision)
+
+    @takes(DiscriminatorGradients)
+    @torch.no_grad()
+    def update_discriminator(self, message: DiscriminatorGradients) -> None:
+        """Descend L_{D_i} + L_{D_s} (Eqs. 14-16), the latter through the cut gradients.
+
+        With several steps per exchange: as often as the window has steps, on the same records and
+        fakes, with cut gradients of its beginning and what is the party's own computed anew; the
+        generator moves when it is due.
+        """
+        window = self.settings.window(message.step, self.schedule.steps_per_epoch)
+        gradients, batch = self.unpacked(message), self.schedule.batch_size
+        for_generator = None
+        if self.settings.replies_for_generators(window):
+            gradients, for_generator = gradients[:, :-batch], gradients[:, -batch:]
+        message, rows = replace(message, gradients=gradients), self.pending_rows
+        score, penalty = self.descent.descend(self, message)
+        for step in window:
+            if step != message.step:
+                trace = self.discriminator.first_part.trace(rows)
+                score, penalty = self.descent.descend_at(self, trace, gradients)
+            self.discriminator_optimizer.step()
+            self.losses.add(score, penalty)
+            if for_generator is not None and self.settings.moves_generators(step):
+                with torch.enable_grad():
+                    fakes = self.fake(message.step, "discriminator")
+                trace = self.discriminator.first_part.trace(fakes.detach())
+                self._move_generator(fakes, trace, for_generator)
+
+    # -- generator step --------------------------------------------------------------------------
+
+    @answers(GeneratorFeatures)
+    def generator_features(self, step: int) -> GeneratorFeatures:
+        """Compute f~_i for the latents of discriminator step `step`, with fresh Gumbel noise."""
+        self._fakes = self.fake(step, "generator")
+        with torch.no_grad():
+            trace = self.trace(step, self._fakes, GeneratorGradients)
+        return GeneratorFeatures(self.name, SERVER, step, self.packed("fakes", step, trace[-1]))
+
+    @takes(GeneratorGradients)
+    def update_generator(self, message: GeneratorGradients) -> None:
+        """Descend L_G (Eqs. 17-19)."""
+        message = replace(message, gradients=self.unpacked(message))
+        trace = self.answered(message, self.schedule.batch_size)
+        self._move_generator(self._fakes, trace, message.gradients)
+
+    def _move_generator(self, fakes: Tensor, trace: list[Tensor], cut_gradients: Tensor) -> None:
+        with torch.no_grad():
+            upstream = self.discriminator.fake_gradient(trace, cut_gradients)
+        optimizer = self.generator_optimizer
+        optimizer.set_gradient(torch.autograd.grad(fakes, optimizer.parameters, upstream))
+        optimizer.step()
+        self.average_generator()
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs."""
+        optimizer = self.discriminator_optimizer
+        return super().state() | network_state("discriminator", self.discriminator, optimizer)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        super().load_state(state)
+        load_network_state(state, "discriminator", self.discriminator, self.discriminator_optimizer)
+
+    def answered(self, message: CutGradients, rows: int) -> list[Tensor]:
+        """Return the trace that the cut gradients belong to."""
+        if self._pending is None or (message.step, type(message)) != self._pending[:2]:
+            raise ProtocolError(
+                f"party {self.name!r} got {type(message).__name__} of step {message.step} that it "
+                "did not ask for"
+            )
+        (_, _, trace), self._pending = self._pending, None
+        expected = trace[-1][:, :rows].shape
+        if message.gradients.shape != expected:
+            raise ProtocolError(
+                f"party {self.name!r} got cut gradients of shape {tuple(message.gradients.shape)}; "
+                f"expected {tuple(expected)}"
+            )
+        return trace
+
+
+class Cut:
+    """The plain descent of a discriminator that goes on at the server.
+
+    It is what mechanisms do otherwise with a batch that holds real records.
+    """
+
+    def start(self, party: VFLGANParty) -> None:
+        """Change what the party was built with."""
+
+    def features(self, party: VFLGANParty, step: int) -> Message:
+        """Compute features of the batch, and of interpolated records for the penalty."""
+        real, fake = party.real(step), party.fake(step, "discriminator")
+        mixed = torch.lerp(fake, real, party.schedule.interpolation(step))
+        trace = party.trace(step, torch.cat([real, fake, mixed], 1))
+        sent = trace[-1][:, : party.settings.sent_blocks * party.schedule.batch_size]
+        return DiscriminatorFeatures(party.name, SERVER, step, party.packed("features", step, sent))
+
+    def descend(self, party: VFLGANParty, message: CutGradients) -> tuple[Tensor, Tensor]:
+        """Set the gradients of the discriminator.
+
+        Returns
+        -------
+        score, penalty : Tensor, shape (replica,)
+            What the party reports: the Wasserstein estimate, or the mean score of fakes.
+        """
+        trace = party.answered(message, 2 * party.schedule.batch_size)
+        return self.descend_at(party, trace, message.gradients)
+
+    def descend_at(
+        self, party: VFLGANParty, trace: list[Tensor], cut_gradients: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Do so at a trace of the same rows."""
+        return party.discriminator.write_gradient(
+            trace, cut_gradients, party.settings.gradient_penalty_weight
+        )
+
+
+class FirstLayerCut(Cut):
+    """The plain descent, with a perturbed first layer.
+
+    Parameters
+    ----------
+    first_layer : FirstLayerNoise
+    """
+
+    def __init__(self, first_layer: FirstLayerNoise) -> None:
+        self.first_layer = first_layer
+
+    def features(self, party: VFLGANParty, step: int) -> Message:
+        """Pay for the step, then compute features of the batch."""
+        self.first_layer.budget.take()
+        return super().features(party, step)
+
+    def descend(self, party: VFLGANParty, message: CutGradients) -> tuple[Tensor, Tensor]:
+        """Clip and perturb the gradient of the first layer."""
+        losses = super().descend(party, message)
+        self.first_layer.perturb(party.discriminator.first_part.layers[0])
+        return losses

@@ -1,0 +1,160 @@
+"""The server of VFLGAN: the shared discriminator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from vflsynth._random import RandomStreams
+from vflsynth.exceptions import PayloadRejectedError
+from vflsynth.learning.training import load_network_state, network_state
+from vflsynth.methods.gan.discriminator import SharedDiscriminator
+from vflsynth.methods.gan.server import GANServer
+from vflsynth.methods.gan.settings import Settings
+from vflsynth.methods.vflgan.messages import (
+    DiscriminatorFeatures,
+    DiscriminatorGradients,
+    GeneratorFeatures,
+    GeneratorGradients,
+    SampledFeatures,
+    Shape,
+)
+from vflsynth.protocol import SERVER, pack, unpack_from
+from vflsynth.protocol.messages import IntermediateFeatures
+
+C = TypeVar("C", DiscriminatorGradients, GeneratorGradients)
+
+
+class VFLGANServer(GANServer):
+    """The server of VFLGAN: D_s and its optimiser.
+
+    Parameters
+    ----------
+    settings : Settings
+    shapes : mapping of party name to Shape
+    streams : RandomStreams
+        The server's own: initial weights and interpolation; never the parties' shared secret.
+
+    Notes
+    -----
+    Sees intermediate features, masked records and sizes. Has no records, labels or generators.
+    """
+
+    def __init__(
+        self, settings: Settings, shapes: Mapping[str, Shape], streams: RandomStreams
+    ) -> None:
+        super().__init__(settings, streams)
+        self.feature_dims = {name: shape.feature_dim for name, shape in sorted(shapes.items())}
+        n_records = max(shape.n_records for shape in shapes.values())
+        self.steps_per_epoch = -(-n_records // settings.batch_size)
+        self.discriminator = SharedDiscriminator(
+            sum(self.feature_dims.values()),
+            settings.shared_hidden,
+            bias=settings.bias,
+            streams=streams,
+        )
+        self.optimizer = settings.optimizer(self.discriminator)
+
+    @torch.no_grad()
+    def update_discriminator(
+        self, step: int, received: Mapping[str, Any]
+    ) -> dict[str, DiscriminatorGradients]:
+        """Take the steps of D_s (Eqs. 13, 16) that belong to an exchange, one if it is synchronous.
+
+        Returns
+        -------
+        dict of party name to DiscriminatorGradients
+            dL_{D_s}/df_i at the old D_s; then, if generators move in this window, d(-E[D_s])/df~_i
+            of the same fakes at the new one.
+        """
+        window = self.settings.window(step, self.steps_per_epoch)
+        received = {
+            name: replace(message, features=self._unpacked(message))
+            for name, message in received.items()
+        }
+        replies = []
+        for number in window:
+            score, penalty, gradients = self.descend(number, received)
+            self.optimizer.step()
+            self.losses.add(score, penalty)
+            replies.append(gradients)
+        del replies[1:]
+        if self.settings.replies_for_generators(window):
+            batch = self.settings.batch_size
+            features = self.join(received, self.settings.sent_blocks * batch)
+            replies.append(self.discriminator.fake_gradient(features[:, batch : 2 * batch]))
+        return self._split(DiscriminatorGradients, step, torch.cat(replies, 1))
+
+    def descend(
+        self, step: int, received: Mapping[str, DiscriminatorFeatures]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Set the gradients of D_s.
+
+        Returns
+        -------
+        score, penalty : Tensor, shape (replica,)
+        gradients : Tensor, shape (replica, row, feature)
+            At the features of all parties.
+        """
+        batch = self.settings.batch_size
+        features = self.join(received, self.settings.sent_blocks * batch)
+        if self.settings.gradient_penalty == "paper":  # interpolate features, not records
+            weights = self.streams.uniform("interpolation", step, (batch, 1))
+            mixed = torch.lerp(features[:, batch:], features[:, :batch], weights)
+            features = torch.cat([features, mixed], 1)
+        return self.discriminator.critic_gradient(features, self.settings.gradient_penalty_weight)
+
+    @torch.no_grad()
+    def score_fakes(
+        self, step: int, received: Mapping[str, GeneratorFeatures]
+    ) -> dict[str, GeneratorGradients]:
+        """Reply with d(-E[D_s(f~)])/df~_i (Eq. 17); nothing is updated."""
+        received = {
+            name: replace(message, features=self._unpacked(message))
+            for name, message in received.items()
+        }
+        features = self.join(received, self.settings.batch_size)
+        return self._split(GeneratorGradients, step, self.discriminator.fake_gradient(features))
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs."""
+        return network_state("discriminator", self.discriminator, self.optimizer)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        load_network_state(state, "discriminator", self.discriminator, self.optimizer)
+
+    def join(
+        self, received: Mapping[str, IntermediateFeatures | SampledFeatures], rows: int
+    ) -> Tensor:
+        """Put the parties' features side by side, and check their shapes."""
+        for name, dim in self.feature_dims.items():
+            shape = tuple(received[name].features.shape)
+            expected = (len(self.streams.secrets), rows, dim)
+            if shape != expected:
+                raise PayloadRejectedError(
+                    f"sent intermediate features of shape {shape}; expected {expected}",
+                    fix="give all parties the same settings and version of vflsynth",
+                    party=name,
+                    step=received[name].step,
+                )
+        return torch.cat([received[name].features for name in self.feature_dims], -1)
+
+    def _split(self, kind: type[C], step: int, gradients: Tensor) -> dict[str, C]:
+        parts = torch.split(gradients, list(self.feature_dims.values()), dim=-1)
+        return {
+            name: kind(SERVER, name, step, self._packed(f"{kind.__name__}|{name}", step, part))
+            for name, part in zip(self.feature_dims, parts)
+        }
+
+    def _packed(self, label: str, step: int, values: Tensor) -> Tensor:
+        draw = partial(self.streams.uniform, f"rounding|{label}", step)
+        return pack(values, self.settings.wire_precision, draw)
+
+    def _unpacked(self, message: Any) -> Tensor:
+        return unpack_from(message, message.features, self.settings.wire_precision)

@@ -1,0 +1,1 @@
+"""WGAN-GP of a joined table, and mechanisms for whoever holds one."""
