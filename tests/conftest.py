@@ -20,17 +20,18 @@ torch.set_num_threads(1)  # tests run in parallel processes, and the networks ar
 
 
 _LONG = (
-    "integration/test_flare",
-    "integration/test_faults",
     "contract/test_synthesizers",
-    "synthesizers/test_autoregressive",
-    "contract/test_columns",
-    "contract/test_split_classifiers",
-    "statistical/test_auditor",
-    "federation/test_private",
+    "integration/test_flare",
     "unit/test_cli",
     "extension/test_extension",
     "federation/test_faults_of_processes",
+    "synthesizers/test_autoregressive",
+    "contract/test_columns",
+    "federation/test_private",
+    "audit/test_schemes",
+    "evaluation/test_report",
+    "run/test_resume",
+    "contract/test_exact_releases",
 )
 
 
