@@ -101,6 +101,10 @@ def short(short_searches):
 
 
 VARIANTS = {
+    "autoregressive, DP-SGD",
+    "VFLGAN, first layer",
+    "WGAN-GP, DPSGD-GAN",
+    "WGAN-GP, GS-WGAN",
     "VFLGAN-base",
     "VFLGAN, last epoch",
     "autoregressive, trained contexts",

@@ -699,7 +699,9 @@ def test_rare_labels_have_relations_of_their_own(n_labels, kept):
     assert (odd["l11"] - odd["l10"] > 0.7) == kept
 
 
-@pytest.mark.parametrize(("n_labels", "kept"), [(12, True), (11, False)])
+@pytest.mark.parametrize(
+    ("n_labels", "kept"), [(12, True), pytest.param(11, False, marks=pytest.mark.slow)]
+)
 def test_a_number_of_few_values_goes_with_its_label(n_labels, kept):
     """As an education has a number: rows with another one cannot exist."""
     rng = np.random.default_rng(4)

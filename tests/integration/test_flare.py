@@ -82,6 +82,7 @@ def of_another_class(folder):
     assert path.read_text() != text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [with_code, of_another_class])
 def test_foreign_code_is_refused(running, change):
     job = running.job(f"foreign-{change.__name__}", epochs=1)
@@ -95,6 +96,7 @@ def test_foreign_code_is_refused(running, change):
     assert re.search(rf"party_\d.*{refused}", said, re.S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("certificate", "alert"), [(None, "certificate required"), ("foreign", "unknown ca")]
 )
@@ -128,6 +130,7 @@ def connected(running):
         yield secure
 
 
+@pytest.mark.slow
 def test_a_message_that_is_announced_takes_no_memory(running):
     """FLARE alone takes it all when 16 bytes have said how long the message will be."""
     before = running.memory()["server"]
@@ -139,12 +142,14 @@ def test_a_message_that_is_announced_takes_no_memory(running):
     assert after - before < 100, (before, after)  # MiB
 
 
+@pytest.mark.slow
 def test_who_connects_and_says_nothing_keeps_nobody_out(running):
     """FLARE alone finishes one handshake before it begins the next."""
     with socket.create_connection(("localhost", running.proxy.target)), connected(running):
         pass
 
 
+@pytest.mark.slow
 def test_a_check_finds_the_server_and_what_would_fail(running):
     """A look at a site that is ready, and at the same one with something wrong."""
     site, kit = running.sites["party_1"], running.federation.kits["party_1"]

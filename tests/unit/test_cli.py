@@ -1125,7 +1125,7 @@ def test_termination_does_what_ctrl_c_does(folder, capsys, monkeypatch, on_ctrl_
 
 def test_reader_that_goes_away_is_no_error(folder):
     command = [sys.executable, "-m", "vflsynth"]
-    command += ["sample", str(folder / "model"), "-n", "20000"]
+    command += ["sample", str(folder / "model"), "-n", "5000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.readline()
         process.stdout.close()

@@ -23,7 +23,7 @@ PHASES = {
 often = pytest.mark.parametrize(
     "phase",
     [
-        pytest.param(phase, marks=() if phase in ("matching", "training") else pytest.mark.slow)
+        pytest.param(phase, marks=() if phase == "training" else pytest.mark.slow)
         for phase in PHASES
     ],
 )

@@ -185,6 +185,33 @@ def test_a_server_that_would_send_too_large_a_frame_says_so():
     party.join()
 
 
+@pytest.mark.parametrize("node", ["party", "server"])
+def test_a_kit_takes_no_code_and_builds_one_class(tmp_path, node):
+    """FLARE enforces it; `integration/test_flare.py` has jobs try."""
+    local, startup = tmp_path / "kit" / "local", tmp_path / "kit" / "startup"
+    local.mkdir(parents=True)
+    startup.mkdir()
+    resources = {"components": [], "class_allow_list": ["*"]}
+    if node == "server":
+        (startup / "fed_server.json").write_text("{}")
+        resources["snapshot_persistor"] = {"args": {"storage": {"args": {}}}}
+    roles = {"project_admin": "any", "lead": {"submit_job": "any", "byoc": "any"}}
+    for name, content in {
+        "resources": resources,
+        "authorization": {"permissions": roles},
+        "log_config": {"loggers": {"root": {}}},
+    }.items():
+        (local / f"{name}.json.default").write_text(json.dumps(content))
+    prepare(tmp_path / "kit", Site("party_1", tmp_path / "party_1", tmp_path / "table.parquet"))
+    written = json.loads((local / "resources.json").read_text())
+    assert written["class_list_enforcement_mode"] == "enforce"
+    (only,) = written["class_allow_list"]
+    assert only.startswith("vflsynth.federation.flare.")
+    rights = json.loads((local / "authorization.json").read_text())["permissions"]
+    assert {role: own["byoc"] for role, own in rights.items()} == dict.fromkeys(roles, "none")
+    assert rights["project_admin"]["submit_job"] == "any"
+
+
 def test_the_transport_refuses_larger_frames_before_it_takes_memory(tmp_path):
     """FLARE reads a blob's declared size and refuses it; the kit says from which size on."""
     blob_streamer = pytest.importorskip("nvflare.fuel.f3.streaming.blob_streamer")

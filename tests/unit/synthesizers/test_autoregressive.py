@@ -112,7 +112,7 @@ def test_replicas_have_rows_of_their_own(frames):
     assert torch.equal(first["features.codes"], second["features.codes"])
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BOUNDED_SOON)
 def test_stopped_and_resumed_equals_unbroken(frames, tmp_path, protocol):
     unbroken = make(protocol=protocol).fit(frames, KEY)
     stopped = make(protocol=protocol).fit(
@@ -175,7 +175,9 @@ def test_records_are_encoded_part_by_part_alike(frames, fitted, monkeypatch):
     pd.testing.assert_frame_equal(make().fit(frames, KEY).sample(30, random_state=1), whole)
 
 
-@pytest.mark.parametrize("protocol", ["trained", "one_message"])
+@pytest.mark.parametrize(
+    "protocol", ["one_message", pytest.param("trained", marks=pytest.mark.slow)]
+)
 def test_features_cross_block_by_block(frames, monkeypatch, protocol):
     whole = make(protocol=protocol).fit(frames, KEY)
     monkeypatch.setattr("vflsynth.methods.autoregressive.settings.FEATURE_BLOCK", 25)
