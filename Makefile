@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 # One thread per process: tests run in parallel processes, and the networks are small.
 ONE    := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE) $(BIN)/python -m pytest -q
+# Tests start processes: one that has to compile all that it imports takes four times as long.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test check format lint types doctest notebooks docs serve-docs slow browser release clean
 
@@ -67,8 +69,9 @@ $(VENV)/.release: $(VENV)/.run
 release: $(VENV)/.release  ## build, check and try out wheel and sdist (dist/); publishes nothing
 	$(BIN)/python tools/release.py --python $(PYTHON)
 
-slow: $(VENV)/.dev  ## the long tests
-	$(PYTEST) -n 2 -m slow
+slow: $(VENV)/.dev  ## the long tests, and mutants of the core
+	$(PYTEST) -n 2 --dist loadfile -m slow
+	$(ONE) $(BIN)/python -m tools.mutate
 
 browser: $(VENV)/.dev  ## open the report in headless Chromium
 	$(PYTEST) -m browser

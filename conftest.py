@@ -8,6 +8,28 @@ settings.register_profile("vflsynth", deadline=None)
 settings.load_profile("vflsynth")
 
 
+class _AtOnce:
+    """Prints a failure when it happens: with several processes pytest would wait for the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal._tw.line()
+            terminal.write_sep("_", f"{report.when} of {report.nodeid}", red=True, bold=True)
+            report.toterminal(terminal._tw)
+            terminal.flush()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Print failures at once, in the process that prints."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_AtOnce(config))
+
+
 @pytest.fixture(autouse=True)
 def _doctests_write_elsewhere(request: pytest.FixtureRequest) -> None:
     """Doctests, of README.md above all, may write files: they run in a folder of their own."""

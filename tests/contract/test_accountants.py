@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -118,6 +119,18 @@ def test_sampling_never_costs_more_than_taking_part_in_every_step(accountant, sa
     sampled = accountant.epsilon(event(sampler, relation, noise=4.0, steps=20), DELTA)
     always = accountant.epsilon(event(Sampler.NONE, relation, noise=4.0, steps=20), DELTA)
     assert sampled <= always * (1 + 1e-6)
+
+
+@supported
+def test_what_noise_does_not_cover_costs_delta_and_epsilon(accountant, sampler, relation):
+    """One table's failures are part of δ; what does not fail is likelier by 1 / (1 - p) than it."""
+    bare = event(sampler, relation, steps=1)
+    failing, delta = 0.01, 0.03
+    (release,) = bare.releases
+    found = replace(bare, releases=(replace(release, failure_probability=failing),))
+    expected = accountant.epsilon(bare, delta - failing) - math.log(1.0 - failing)
+    assert accountant.epsilon(found, delta) == pytest.approx(expected, rel=1e-9)
+    assert accountant.epsilon(found, failing) == math.inf
 
 
 @pytest.mark.parametrize(("accountant", "sampler", "relation"), UNSUPPORTED, ids=name_of)

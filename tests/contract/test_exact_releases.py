@@ -255,6 +255,7 @@ def of_all_kinds():
     return {name: table.reset_index() for name, table in tables.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("synthesizer", "mechanism"), PROTECTING)
 def test_of_columns_of_every_kind_no_number_is_without_a_source(synthesizer, mechanism, tmp_path):
     schema = PublicSchema(

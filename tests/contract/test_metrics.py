@@ -92,7 +92,7 @@ def nasty_tables(draw):
 
 @every_metric
 @given(real=nasty_tables(), synthetic=nasty_tables())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_table_makes_nan(metric, real, synthetic):
     known = {"categorical": ["c0", "c1", "c2"], "target": "target", "parties": NASTY_PARTIES}
     require_readable(MetricCase(metric).results(real, synthetic, **known))

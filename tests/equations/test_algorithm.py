@@ -195,10 +195,20 @@ def close(got, expected):
     torch.testing.assert_close(got, expected, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("n_parties", [1, 2, 3])
+CASES = list(itertools.product(["layerwise", "paper"], [True, False], [True, False], [1, 2, 3]))
+PAIRS = {  # any two choices meet in one of them
+    ("layerwise", True, True, 2),
+    ("layerwise", False, False, 3),
+    ("layerwise", True, False, 1),
+    ("paper", True, True, 3),
+    ("paper", False, False, 2),
+    ("paper", False, True, 1),
+}
+
+
 @pytest.mark.parametrize(
-    ("penalty", "heads", "bias"),
-    list(itertools.product(["layerwise", "paper"], [True, False], [True, False])),
+    ("penalty", "heads", "bias", "n_parties"),
+    [c if c in PAIRS else pytest.param(*c, marks=pytest.mark.slow) for c in CASES],
 )
 def test_steps_through_messages_equal_a_joint_graph(
     streams, plain, party_frames, n_parties, penalty, heads, bias

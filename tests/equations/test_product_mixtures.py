@@ -528,6 +528,7 @@ def known_cells(sizes=SIZES):
     return known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_groups_whose_relations_are_noise_are_independent_in_the_fit(seed):
     """Those of a group's own columns stay: 1 and 2 are related, and 0 is of another party."""
@@ -569,6 +570,7 @@ def test_a_mean_of_mixtures_has_the_mean_of_their_tables():
     torch.testing.assert_close(tables_of(both), (tables_of(one) + tables_of(other)) / 2.0)
 
 
+@pytest.mark.slow
 def test_what_three_columns_have_together_depends_less_on_several_starts_than_on_one():
     """Products of two columns do not say it: where a search ends depends on its start."""
     truth, known = mixture(), known_cells()
@@ -603,6 +605,7 @@ def test_noise_alone_is_not_learned():
     assert learned(tables_of(truth) + noise, truth, known * std**2) < 0.4 * all_of_it
 
 
+@pytest.mark.slow
 def test_which_records_were_drawn_is_not_learned():
     """Noise of the release may be small, and what it is added to be chance."""
     truth, known, std = mixture(1), known_cells(), 0.05
@@ -680,6 +683,7 @@ def test_one_record_more_changes_no_number_of_states(few_steps, monkeypatch):
 
 
 @pytest.mark.parametrize(("n_labels", "kept"), [(16, True), (8, False)])
+@pytest.mark.slow
 def test_rare_labels_have_relations_of_their_own(n_labels, kept):
     rng = np.random.default_rng(3)
     names = [f"l{i:02}" for i in range(12)]
@@ -695,7 +699,9 @@ def test_rare_labels_have_relations_of_their_own(n_labels, kept):
     assert (odd["l11"] - odd["l10"] > 0.7) == kept
 
 
-@pytest.mark.parametrize(("n_labels", "kept"), [(12, True), (11, False)])
+@pytest.mark.parametrize(
+    ("n_labels", "kept"), [(12, True), pytest.param(11, False, marks=pytest.mark.slow)]
+)
 def test_a_number_of_few_values_goes_with_its_label(n_labels, kept):
     """As an education has a number: rows with another one cannot exist."""
     rng = np.random.default_rng(4)

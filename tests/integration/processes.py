@@ -31,7 +31,8 @@ from vflsynth.federation.simulate import HOST, Federation, free_port, reproducib
 from vflsynth.federation.site import Site
 
 KEY = "record_id"
-EXCHANGE = 15.0  # seconds; a machine with other work must make a step within it
+EXCHANGE = 40.0  # seconds; a machine with other work must make a step within it
+PATIENCE = 1800.0  # for what happens soon where nothing else runs
 
 
 def same_bytes(half, other):
@@ -172,7 +173,7 @@ class Running:
                 "on": KEY,
                 "parameters": small | parameters,
                 "exchange_timeout": EXCHANGE,
-                "setup_timeout": 90.0,
+                "setup_timeout": 900.0,
                 "checkpoint_every": 5,
                 "restarts": restarts,
             }
@@ -202,10 +203,10 @@ class Running:
         change(folder)
         return self.administrator.submit(folder)
 
-    def wait_for(self, condition, seconds):
-        deadline = time.monotonic() + seconds
+    def wait_for(self, condition):
+        deadline = time.monotonic() + PATIENCE
         while not condition():
-            assert time.monotonic() < deadline, f"not within {seconds} s"
+            assert time.monotonic() < deadline, f"not within {PATIENCE} s"
             time.sleep(0.1)
 
     def memory(self):

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.integration.processes import EXCHANGE, KEY, Running, same_bytes
+from tests.integration.processes import KEY, PATIENCE, Running, same_bytes
 from vflsynth import PartyModel, VFLGANSynthesizer
 from vflsynth._artefacts import read_tensors
 from vflsynth.cli import main
@@ -35,25 +35,25 @@ pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "two-hospitals.md"
 
 
-@pytest.mark.timeout(600)
-def test_the_commands_of_the_tutorial(tmp_path, monkeypatch, capfd):
-    """Twice in a row in one folder, and the model of a run in one process."""
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_commands_of_the_tutorial(tmp_path, monkeypatch, capfd, times):
+    """Also twice in a row in one folder, and the model of a run in one process."""
     monkeypatch.chdir(tmp_path)
     text = TUTORIAL.read_text(encoding="utf-8")
     for content in re.findall(r"```toml\n(.*?)```", text, re.S):
         (tmp_path / re.match(r"# (\S+)", content)[1]).write_text(content)
     commands = re.findall(r"^\$ vflsynth (.*)$", text, re.M)
     assert len(commands) == 5
-    for command in commands * 2:
-        exact = ["--seed", "0", "--timeout", "300"] if "simulate" in command else []
+    for command in commands * times:
+        exact = ["--seed", "0", "--timeout", "1800"] if "simulate" in command else []
         assert main([*shlex.split(command), *exact]) == 0, capfd.readouterr()
-    assert capfd.readouterr().out.count("server: finished") == 2
+    assert capfd.readouterr().out.count("server: finished") == times
     files = {"lab": "lab.csv", "clinic": "clinic.parquet"}
     frames = {name: read_table(Path("demo-output", file)) for name, file in files.items()}
     table = pd.read_parquet("synthetic.parquet")
     assert table.shape == (1000, sum(len(frame.columns) for frame in frames.values()) - 1)
     keys = [*Path("kits").rglob("*.key"), *Path("kits").rglob("cert.json")]
-    assert len(keys) > 6
+    assert len(keys) > 3 * times
     assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
 
     synth = VFLGANSynthesizer(epochs=20, random_state=0, device="cpu", verbose=0)
@@ -82,12 +82,12 @@ def of_another_class(folder):
     assert path.read_text() != text
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [with_code, of_another_class])
 def test_foreign_code_is_refused(running, change):
     job = running.job(f"foreign-{change.__name__}", epochs=1)
     job_id = running.submit(job, change)
-    status = running.administrator.wait(job_id, 120)
+    status = running.administrator.wait(job_id, PATIENCE)
     assert status != "FINISHED:COMPLETED"
     assert running.outcome("party_1", job.name) is None  # nothing of ours ran either
     said = "".join(p.read_text() for p in running.folder.rglob("log.txt"))
@@ -96,6 +96,7 @@ def test_foreign_code_is_refused(running, change):
     assert re.search(rf"party_\d.*{refused}", said, re.S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("certificate", "alert"), [(None, "certificate required"), ("foreign", "unknown ca")]
 )
@@ -109,7 +110,7 @@ def test_who_has_no_certificate_of_this_federation_is_refused(
         context.load_cert_chain(foreign / "client.crt", foreign / "client.key")
     port = json.loads((kit / "fed_client.json").read_text())["servers"][0]["service"]["target"]
     with (
-        socket.create_connection(("localhost", int(port.split(":")[1])), 10) as plain,
+        socket.create_connection(("localhost", int(port.split(":")[1])), PATIENCE) as plain,
         pytest.raises(ssl.SSLError, match=alert),
         context.wrap_socket(plain, server_hostname="localhost") as secure,
     ):
@@ -123,12 +124,13 @@ def connected(running):
     context = ssl.create_default_context(cafile=kit / "rootCA.pem")
     context.load_cert_chain(kit / "client.crt", kit / "client.key")
     with (
-        socket.create_connection(("localhost", running.proxy.target), 10) as plain,
+        socket.create_connection(("localhost", running.proxy.target), PATIENCE) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as secure,
     ):
         yield secure
 
 
+@pytest.mark.slow
 def test_a_message_that_is_announced_takes_no_memory(running):
     """FLARE alone takes it all when 16 bytes have said how long the message will be."""
     before = running.memory()["server"]
@@ -140,12 +142,14 @@ def test_a_message_that_is_announced_takes_no_memory(running):
     assert after - before < 100, (before, after)  # MiB
 
 
+@pytest.mark.slow
 def test_who_connects_and_says_nothing_keeps_nobody_out(running):
     """FLARE alone finishes one handshake before it begins the next."""
-    with socket.create_connection(("localhost", running.proxy.target), 10), connected(running):
+    with socket.create_connection(("localhost", running.proxy.target)), connected(running):
         pass
 
 
+@pytest.mark.slow
 def test_a_check_finds_the_server_and_what_would_fail(running):
     """A look at a site that is ready, and at the same one with something wrong."""
     site, kit = running.sites["party_1"], running.federation.kits["party_1"]
@@ -168,7 +172,7 @@ def test_a_check_finds_the_server_and_what_would_fail(running):
         service.write_text(text)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_another_secret(running):
     """And the reason reaches every node."""
     site = running.sites["party_2"]
@@ -176,7 +180,7 @@ def test_another_secret(running):
     replace(site, shared=bytes(32)).write(local)
     try:
         job = running.job("another-secret", epochs=1)
-        status = running.administrator.wait(running.submit(job), 120)
+        status = running.administrator.wait(running.submit(job), PATIENCE)
     finally:
         site.write(local)
     assert status != "FINISHED:COMPLETED"
@@ -184,25 +188,24 @@ def test_another_secret(running):
         assert "different shared secrets" in running.outcome(node, job.name)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_a_party_that_is_killed(running):
-    """Within the exchange timeout and ten seconds every other node says who, when, what next."""
+    """Every other node says who, when, what next."""
     federation, job = running.federation, running.job("killed", epochs=100_000)
     job_id = running.submit(job)
     checkpoints = running.folder / "party_1" / "killed" / "checkpoints"
-    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()), 120)
+    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()))
     federation.kill("party_2")
     died = time.monotonic()
     running.wait_for(
         lambda: all(running.outcome(node, "killed") for node in ("server", "party_1")),
-        EXCHANGE + 10,
     )
     print(f"the last node knew after {time.monotonic() - died:.1f} s")
     for node in ("server", "party_1"):
         outcome = running.outcome(node, "killed")
         assert re.search(r"party 'party_2', step \d+: no answer|party 'party_2'", outcome)
         assert "Next:" in outcome
-    assert running.administrator.wait(job_id, 60) != "FINISHED:COMPLETED"
+    assert running.administrator.wait(job_id, PATIENCE) != "FINISHED:COMPLETED"
     federation.start("party_2")
 
 
@@ -210,36 +213,33 @@ def test_a_party_that_is_killed(running):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_party_that_hangs(running):
     federation, job = running.federation, running.job("hung", epochs=100_000)
     job_id = running.submit(job)
     checkpoints = running.folder / "party_1" / "hung" / "checkpoints"
-    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()), 200)
+    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()))
     federation.signal("party_2", signal.SIGSTOP)
     running.wait_for(
         lambda: all(running.outcome(node, "hung") for node in ("server", "party_1")),
-        EXCHANGE + 10,
     )
     federation.signal("party_2", signal.SIGCONT)
     assert "party 'party_2', step" in running.outcome("server", "hung")
-    running.wait_for(lambda: running.outcome("party_2", "hung"), 60)  # it wakes up, and is told
-    running.administrator.wait(job_id, 60)
+    running.wait_for(lambda: running.outcome("party_2", "hung"))  # it wakes up, and is told
+    running.administrator.wait(job_id, PATIENCE)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(running):
     federation, job = running.federation, running.job("goes-on", epochs=200)
     job_id = running.submit(job)
     checkpoints = running.folder / "party_1" / "goes-on" / "checkpoints"
-    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()), 200)
+    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()))
     federation.kill("party_2")
-    running.administrator.wait(job_id, 200)
+    running.administrator.wait(job_id, PATIENCE)
     assert "finished" not in (running.outcome(node, job.name) for node in running.sites)
     federation.start("party_2")
-    running.wait_for(lambda: len(running.administrator.clients()) == 2, 60)
-    status = running.administrator.wait(running.submit(job), 400)
+    running.wait_for(lambda: len(running.administrator.clients()) == 2)
+    status = running.administrator.wait(running.submit(job), PATIENCE)
     assert status == "FINISHED:COMPLETED"
     assert running.outcome("server", job.name, 2) == "finished"
     for name, half in running.in_process(job).parties_.items():
@@ -247,15 +247,14 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(running):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_renewed_certificate_takes_a_run_on(running):
     """As docs/how-to/operate.md says: another key, the same authority, the same folder."""
     job, federation = running.job("renewed", epochs=60), running.federation
     before = running.submit(job)
     checkpoints = running.folder / "party_2" / job.name / "checkpoints"
-    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()), 200)
+    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()))
     federation.kill("party_2")
-    running.administrator.wait(before, 200)
+    running.administrator.wait(before, PATIENCE)
 
     old_kit, kit = federation.kits["party_2"], running.authority.issue("party_2", "renewed")
     kit = federation.kits["party_2"] = kit / "party_2"
@@ -265,33 +264,31 @@ def test_a_renewed_certificate_takes_a_run_on(running):
         same = (old_kit / "startup" / name).read_bytes() == (kit / "startup" / name).read_bytes()
         assert same == (name == "rootCA.pem")
     federation.start("party_2")
-    running.wait_for(lambda: len(running.administrator.clients()) == 2, 60)
+    running.wait_for(lambda: len(running.administrator.clients()) == 2)
     assert all(f.good for f in preflight(job, running.sites["party_2"], kit))
-    assert running.administrator.wait(running.submit(job), 400) == "FINISHED:COMPLETED"
+    assert running.administrator.wait(running.submit(job), PATIENCE) == "FINISHED:COMPLETED"
     assert running.outcome("party_2", job.name, 2) == "finished"
     for name, half in running.in_process(job).parties_.items():
         assert same_bytes(running.half(name, job), half)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_three_parties_and_600_steps_give_the_bytes_of_one_process(tmp_path):
     running = Running(tmp_path, n_parties=3)
     job = running.job("three", epochs=200)  # of three steps
     with running.open():
-        assert running.administrator.wait(running.submit(job), 600) == "FINISHED:COMPLETED"
+        assert running.administrator.wait(running.submit(job), PATIENCE) == "FINISHED:COMPLETED"
     for name, half in running.in_process(job).parties_.items():
         assert same_bytes(running.half(name, job), half)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("n_passive", [1, 2])
 def test_a_split_classifier_gives_the_bytes_of_one_process(tmp_path, n_passive):
     running = Running(tmp_path, n_passive + 1, "MarvellClassifier")
     job = running.job("split", epochs=200)
     with running.open():
-        assert running.administrator.wait(running.submit(job), 600) == "FINISHED:COMPLETED"
+        assert running.administrator.wait(running.submit(job), PATIENCE) == "FINISHED:COMPLETED"
     model = MarvellClassifier(**job.parameters, random_state=0, device="cpu")
     model.fit(running.frames, running.labels, KEY)
     for name, half in model.parties_.items():
@@ -301,7 +298,6 @@ def test_a_split_classifier_gives_the_bytes_of_one_process(tmp_path, n_passive):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2400)
 def test_memory_does_not_grow_over_5000_steps(running):
     """FLARE keeps threads and notes of late replies for some time: first more, then no more."""
     job = running.job("long", epochs=1_700)  # of three steps
@@ -313,16 +309,15 @@ def test_memory_does_not_grow_over_5000_steps(running):
 
     found = {}
     for reached in (200, 700, 1_200, 1_690):
-        running.wait_for(lambda least=reached: epoch() >= least, 600)
+        running.wait_for(lambda least=reached: epoch() >= least)
         found[reached] = {node: round(mib) for node, mib in running.memory().items()}
     print("MiB after epochs:", found)
-    assert running.administrator.wait(job_id, 60) == "FINISHED:COMPLETED"
+    assert running.administrator.wait(job_id, PATIENCE) == "FINISHED:COMPLETED"
     for node, mib in found[1_690].items():
         assert mib - found[700][node] < 40, found  # a thread per exchange took 200
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("kind", "mechanism", "options", "parameters"),
     [
@@ -349,7 +344,7 @@ def test_a_private_run(tmp_path, kind, mechanism, options, parameters):
     privacy = {"mechanism": mechanism, "epsilon": 2.0, "delta": 1e-3} | options
     job = running.job("private", privacy=privacy, **parameters)
     with running.open():
-        assert running.administrator.wait(running.submit(job), 300) == "FINISHED:COMPLETED"
+        assert running.administrator.wait(running.submit(job), PATIENCE) == "FINISHED:COMPLETED"
     for node in ("server", "party_1", "party_2"):
         report = json.loads((tmp_path / node / "private" / "report-001.json").read_text())
         assert report["privacy"]["all runs of this folder"]["epsilon"] == pytest.approx(2.0)

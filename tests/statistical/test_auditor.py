@@ -63,6 +63,7 @@ def test_a_synthesizer_that_returns_its_training_rows_is_caught(repeater, number
     assert audit.contradicts_claim
 
 
+@pytest.mark.slow
 def test_a_bootstrap_of_the_training_rows_is_caught_by_looking_at_the_target(bootstrap, numbers):
     """The target is in 63 % of the bootstrap draws of one world, and in none of the other."""
     audit = audit_synthetic_data(
@@ -110,6 +111,7 @@ def carts(party_frames, random_state):
     return pd.DataFrame(made, columns=[c for f in party_frames.values() for c in f.columns])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("publish", "least"), [(halves, 0.85), (carts, 0.7)])
 @pytest.mark.parametrize("target", [7, 20])
 def test_a_generator_that_copies_parts_of_records_is_caught(numbers, publish, least, target):
@@ -155,6 +157,7 @@ def test_canaries_are_guessed_where_a_copy_makes_it_sure(bootstrap, numbers):
 # -- what leaks nothing is at chance ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_intervals_cover_chance_for_a_release_without_the_record():
     """95 % intervals over 100 audits; each is right with at least 0.95, all with 0.90 of them."""
     rng = np.random.default_rng(1)
@@ -172,6 +175,7 @@ def test_intervals_cover_chance_for_a_release_without_the_record():
     assert sum(bound > 0 for bound in bounds) <= 10
 
 
+@pytest.mark.slow
 def test_reports_on_many_targets_err_as_seldom_as_those_on_one():
     """20 targets share the models with all records; each would alarm by itself in 5 %."""
     rng = np.random.default_rng(2)
@@ -212,6 +216,7 @@ def test_intervals_cover_chance_for_a_synthesizer_that_ignores_its_input(oblivio
     assert warnings <= 10
 
 
+@pytest.mark.slow
 def test_canaries_bound_nothing_for_a_synthesizer_that_ignores_its_input(oblivious, numbers):
     bounds = [
         audit_with_canaries(oblivious, numbers, n_canaries=100, random_state=seed).epsilon
@@ -220,6 +225,7 @@ def test_canaries_bound_nothing_for_a_synthesizer_that_ignores_its_input(oblivio
     assert sum(bound > 0 for bound in bounds) <= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [5, 30, 100])
 @pytest.mark.parametrize("area", [0.5, 0.9, 0.995])
 def test_auc_intervals_cover_the_true_area(n, area):
@@ -237,6 +243,7 @@ def test_auc_intervals_cover_the_true_area(n, area):
 # -- what leaks a known amount gives a bound below it, and not far below ---------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.5, 1.0, 2.0])
 def test_the_bound_of_a_gaussian_mechanism_is_below_its_epsilon_and_not_far(mu):
     delta = 0.05
@@ -350,6 +357,7 @@ STEPS = {
 CLAIM = Claim(epsilon_of_gaussian(1.0, 1e-3), 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", STEPS, ids=lambda module: module.__name__)
 @pytest.mark.parametrize("bug", [planted.no_noise, planted.one_scalar])
 @pytest.mark.usefixtures("few_trees")
@@ -361,6 +369,7 @@ def test_planted_bugs_in_dp_training_contradict_the_claim(monkeypatch, module, b
     assert "contradicts" in " ".join(audit.conclusion(audit.targets[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", STEPS, ids=lambda module: module.__name__)
 @pytest.mark.usefixtures("few_trees")
 def test_correct_dp_training_does_not_contradict_the_claim(module):

@@ -5,7 +5,7 @@ import pytest
 from vflsynth import VFLGANSynthesizer
 from vflsynth.datasets import make_party_frames
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.slow
 
 
 def test_rates_of_missing_values_survive_within_two_points():

@@ -93,6 +93,7 @@ ONE_SHOT = MeanEmbedding(epsilon=1.0, delta=CANARY_DELTA, public_schema=SCHEMA, 
 GRADIENTS = DPSGD(epsilon=1.0, delta=CANARY_DELTA, public_schema=SCHEMA, n_records=300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("synthesizer", "privacy"),
     [

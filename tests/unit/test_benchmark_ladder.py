@@ -18,6 +18,7 @@ def name(tmp_path, monkeypatch):
     return ladder.own_table(tmp_path / "mine.csv", "grade", 2)
 
 
+@pytest.mark.slow
 def test_a_table_and_samples_from_files_become_rows(name, tmp_path):
     fitted = ladder.measure(name, "copula", 0)
     ladder.split(name)[1].to_csv(tmp_path / "theirs.csv", index=False)

@@ -157,11 +157,11 @@ def test_interrupted_fit_keeps_the_model_and_resumes_to_the_same_bytes(folder):
     command = [sys.executable, "-m", "vflsynth"]
     command += [*fit(folder, part), *options, *often, "--checkpoint", checkpoint]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while not (folder / "checkpoint").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        messages = process.communicate(timeout=60)[1].decode()
+        messages = process.communicate()[1].decode()
     assert process.returncode == 130, messages
     assert "the model so far was kept" in messages
     assert "Traceback" not in messages
@@ -1118,7 +1118,7 @@ def test_termination_does_what_ctrl_c_does(folder, capsys, monkeypatch, on_ctrl_
 
     def terminated(*_):
         signal.raise_signal(signal.SIGTERM)
-        time.sleep(60)  # a busy machine may answer it later
+        time.sleep(600)  # a busy machine may answer it later
 
     monkeypatch.setattr("vflsynth.cli.inspect.describe_model", terminated)
     ctrl_c = signal.signal(signal.SIGINT, on_ctrl_c)
@@ -1132,7 +1132,7 @@ def test_termination_does_what_ctrl_c_does(folder, capsys, monkeypatch, on_ctrl_
 
 def test_reader_that_goes_away_is_no_error(folder):
     command = [sys.executable, "-m", "vflsynth"]
-    command += ["sample", str(folder / "model"), "-n", "20000"]
+    command += ["sample", str(folder / "model"), "-n", "5000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.readline()
         process.stdout.close()

@@ -204,7 +204,7 @@ def test_reports_of_a_node(tmp_path):
             "parties": ["lab", "clinic"],
             "on": "id",
             "method": "IndependentSynthesizer",
-            "exchange_timeout": 60.0,
+            "exchange_timeout": 600.0,
         }
     )
     trial = Trial(tmp_path, {"lab": table, "clinic": clinic()}, job).run()

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from vflsynth import VFLGANSynthesizer
 from vflsynth.datasets import make_party_frames
+
+
+class OwnTime:
+    """A clock that training alone moves on: what is planned by it is the same on a busy machine."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    process_time = staticmethod(time.process_time)
+
+
+@pytest.fixture
+def own_time(monkeypatch: pytest.MonkeyPatch) -> OwnTime:
+    """What audits read the time from."""
+    clock = OwnTime()
+    for module in ("schedule", "playing", "shadow"):
+        monkeypatch.setattr(f"vflsynth.audit.{module}.time", clock)
+    return clock
 
 
 @pytest.fixture

@@ -107,6 +107,7 @@ def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, c
     assert len(content["targets"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_forest")
 def test_what_options_say_is_audited_as_the_model_fitted_with_them(command, saved, capsys):
     rest = ["--target", "farthest", "--quiet", "--json"]
@@ -127,6 +128,7 @@ def test_what_options_say_is_audited_as_the_model_fitted_with_them(command, save
     assert json.loads(capsys.readouterr().out)["targets"] == of_the_model["targets"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_forest", "one_statistic")
 def test_a_private_fit_of_a_file_is_audited(command, saved, capsys):
     tables = "".join(f'{n} = "{n}.parquet"\n' for n in ("party_1", "party_2"))

@@ -79,6 +79,7 @@ def test_links_are_counted_as_by_hand():
     assert found.attack.value == pytest.approx(linked / 25)
 
 
+@pytest.mark.slow
 def test_blind_generators_are_silent_at_the_nominal_rate():
     alarms = 0
     for seed in range(60):
@@ -160,7 +161,7 @@ def test_both_attackers_answer_where_the_model_is_held():
         audit_disclosure(lambda frames, state: table, frames, attacker="model")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_nasty_columns_give_an_answer(seed):
     rng = np.random.default_rng(seed)
     columns = {

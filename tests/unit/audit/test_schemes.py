@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import numpy as np
 import pandas as pd
@@ -31,6 +30,7 @@ from vflsynth.audit import (
     audit_intermediate_features,
     audit_synthetic_data,
     audit_with_canaries,
+    shadow,
 )
 from vflsynth.audit.game import LeaveOneOutGame
 from vflsynth.audit.observers import DensityObserver, FeatureObserver
@@ -41,6 +41,7 @@ from vflsynth.privacy import PublicSchema
 QUICK = [RandomForest(n_trees=20)]
 
 
+@pytest.mark.slow
 def test_assd_gives_an_answer_per_target_and_attack(small_frames, tiny):
     audit = audit_synthetic_data(
         tiny,
@@ -117,6 +118,7 @@ def test_a_record_chosen_twice_is_audited_once(number_frames, tiny):
     assert set(audit.targets[0].chosen_by) == {"farthest", "most_outlying", "named"}
 
 
+@pytest.mark.slow
 def test_the_papers_protocol_comes_on_top(small_frames, tiny):
     audit = audit_synthetic_data(
         tiny,
@@ -234,12 +236,12 @@ def test_an_unknown_target_is_refused_with_what_there_is(small_frames, tiny):
 
 def slow(party_frames, random_state):
     """Publishes half-hearted noise after a while."""
-    time.sleep(0.01)
+    shadow.time.sleep(0.01)
     names = [column for frame in party_frames.values() for column in frame]
     return pd.DataFrame(np.random.default_rng(random_state).normal(size=(20, 4)), columns=names)
 
 
-def test_an_audit_keeps_to_its_minutes_and_says_what_that_costs(number_frames, caplog):
+def test_an_audit_keeps_to_its_minutes_and_says_what_that_costs(own_time, number_frames, caplog):
     options = {"targets": [3], "statistics": [Naive()], "adversaries": QUICK, "verbose": 0}
     with caplog.at_level("INFO", logger="vflsynth"):
         audit = audit_synthetic_data(slow, number_frames, n_models=5000, minutes=0.02, **options)
@@ -252,7 +254,7 @@ def test_an_audit_keeps_to_its_minutes_and_says_what_that_costs(number_frames, c
         audit_synthetic_data(slow, number_frames, n_models=50, minutes=1e-4, **options)
 
 
-def test_a_pilot_changes_no_result(number_frames):
+def test_a_pilot_changes_no_result(own_time, number_frames):
     options = {"targets": [3], "n_models": 10, "statistics": [Naive()], "adversaries": QUICK}
     first, second = (
         audit_synthetic_data(slow, number_frames, verbose=0, minutes=minutes, **options).to_frame()

@@ -7,6 +7,7 @@ from vflsynth import DPLTSynthesizer, MeanEmbedding, TableTransformer, VFLGANSyn
 from vflsynth.columns import Bounds, Log, NoisyHistogram, NormalScores, PublicSchema, Standardizer
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.encoders.base import Encoder, encoder_of
+from vflsynth.columns.encoders.ranks import Ranks
 from vflsynth.exceptions import ColumnKindError, ParameterError
 from vflsynth.registry import Members
 
@@ -52,6 +53,27 @@ def test_normal_scores_of_ties_are_those_of_their_middle_rank() -> None:
     values = np.repeat([1.0, 2.0, 5.0], [10, 60, 30])
     scores = NormalScores().fit(values).scale(np.array([1.0, 2.0, 5.0]))
     np.testing.assert_allclose(scores, norm.ppf([0.05, 0.40, 0.85]))
+
+
+def test_outermost_atoms_end_where_a_quarter_of_a_record_is_left() -> None:
+    ranks = Ranks().fit(np.repeat([1.0, 2.0, 5.0], [10, 60, 30]))
+    np.testing.assert_allclose(norm.cdf(ranks.lower_), [0.0025, 0.1, 0.7])
+    np.testing.assert_allclose(norm.cdf(ranks.upper_), [0.1, 0.7, 0.9975])
+
+
+def test_what_fewer_records_hold_than_the_least_is_no_atom_though_all_values_are_listed() -> None:
+    ordered = np.repeat([1.0, 2.0, 5.0], [50, 3, 47])
+    drawn = norm.ppf(np.linspace(0.001, 0.999, 999))
+    assert (Ranks().fit(ordered).unscale(drawn) == 2.0).sum() == 30
+    least = Ranks().fit(ordered, least=5)
+    assert not (least.unscale(drawn) == 2.0).any()
+    assert not least.keeps_values
+    assert (least.unscale(drawn) == 1.0).sum() == 500  # as many as hold it
+
+
+def test_what_is_in_the_middle_of_two_atoms_is_the_lower_one() -> None:
+    ranks = Ranks().fit(np.repeat([1.0, 2.0, 5.0], 30))
+    assert ranks.decoded(np.array([1.4, 1.5, 1.6, 3.5, 3.6])).tolist() == [1, 1, 2, 2, 5]
 
 
 def test_normal_scores_keep_at_most_a_thousand_knots() -> None:

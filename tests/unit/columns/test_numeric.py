@@ -158,6 +158,14 @@ def test_what_became_the_ends_of_a_column_of_states_is_taken_for_them(kept: int)
     assert decoded[column > 17].nunique() == 1
 
 
+def test_rare_values_count_as_the_nearest_and_of_two_as_the_smaller() -> None:
+    column = pd.Series([*np.repeat([10, 20, 40], 5), 14, 15, 16, 30, 31, 3, 90])
+    options = {"max_levels": 20, "spike_records": 1, "rare_records": 5}
+    transformer = IntegerTransformer(**options).fit(column)
+    decoded = transformer.inverse_transform(transformer.transform(column))
+    assert decoded[15:].tolist() == [10, 10, 20, 20, 40, 10, 40]
+
+
 def test_dtypes_that_would_lose_values_are_refused_at_transform() -> None:
     integers = ContinuousTransformer().fit(pd.Series([1, 2, 30]))
     with pytest.raises(ColumnKindError, match="float64, but was int64"):

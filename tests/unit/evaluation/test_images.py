@@ -85,6 +85,7 @@ def test_score_by_hand():
     assert _score(p) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_inception_score_orders_digits_one_digit_and_noise(digits, classifier, noise):
     images, labels = digits
     assert classifier.accuracy_ > 0.9

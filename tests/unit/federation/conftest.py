@@ -53,8 +53,8 @@ def make_trial(tmp_path):
             "parties": sorted(frames),
             "on": KEY,
             "parameters": fast | (parameters or {}),
-            "exchange_timeout": 60.0,
-            "setup_timeout": 60.0,
+            "exchange_timeout": 600.0,
+            "setup_timeout": 600.0,
             "restarts": 0,
             "checkpoint_every": 2,
         }
@@ -87,8 +87,8 @@ def make_private_trial(tmp_path):
             "parties": sorted(frames),
             "on": KEY,
             "parameters": parameters | {"privacy": chosen},
-            "exchange_timeout": 60.0,
-            "setup_timeout": 60.0,
+            "exchange_timeout": 600.0,
+            "setup_timeout": 600.0,
             "restarts": 0,
             "checkpoint_every": 1,
         }
@@ -142,8 +142,8 @@ def make_split_trial(tmp_path):
             "method": method,
             "on": KEY,
             "parameters": {"epochs": 4, "batch_size": 16, "monitor": False} | (parameters or {}),
-            "exchange_timeout": 60.0,
-            "setup_timeout": 60.0,
+            "exchange_timeout": 600.0,
+            "setup_timeout": 600.0,
             "restarts": 0,
             "checkpoint_every": 2,
         }

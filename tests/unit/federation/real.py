@@ -162,7 +162,7 @@ class Nodes:
             else:
                 self.start(name)
 
-    def wait_for(self, condition, seconds=60):
+    def wait_for(self, condition, seconds=600):
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, self.outcomes()
@@ -180,7 +180,7 @@ class Nodes:
     def signal(self, name, number):
         os.kill(self.processes[name].pid, number)
 
-    def join(self, seconds=60):
+    def join(self, seconds=600):
         for process in self.processes.values():
             process.join(seconds)
             assert process.exitcode is not None, self.outcomes()

@@ -30,7 +30,7 @@ def serving(site):
     with console(site, 0) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield HTTPConnection(*server.server_address, timeout=10)
+        yield HTTPConnection(*server.server_address, timeout=300)
         server.shutdown()
         thread.join()
 

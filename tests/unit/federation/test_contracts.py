@@ -99,8 +99,8 @@ def make(folder, *, parts=PARTS, shared=SHARED, method="IndependentSynthesizer",
             "method": method,
             "parameters": parameters,
             "contract": contract_to_toml(shared),
-            "exchange_timeout": 60.0,
-            "setup_timeout": 60.0,
+            "exchange_timeout": 600.0,
+            "setup_timeout": 600.0,
         }
     )
     folder.mkdir(exist_ok=True)
@@ -192,7 +192,7 @@ def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, capsys):
     (tmp_path / "job.toml").write_text(
         'name = "trial"\nparties = ["lab", "clinic", "third"]\non = "id"\n'
         'method = "IndependentSynthesizer"\ncontract = "shared.toml"\n'
-        "exchange_timeout = 60.0\nsetup_timeout = 60.0\n"
+        "exchange_timeout = 600.0\nsetup_timeout = 600.0\n"
     )
     assert Job.read(tmp_path / "job.toml").digest == trained.job.digest
     for name, site in trained.sites.items():

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from tests import planted
 from tests.unit.federation.conftest import KEY
 from tests.unit.federation.test_matching_attacks import relaying
 from tests.unit.federation.test_private import TREE, in_one_process, report
 from tests.unit.federation.trial import Direct, assert_same
-from vflsynth.exceptions import NoOverlapError, PayloadRejectedError
+from vflsynth.exceptions import MisalignedError, NoOverlapError, PayloadRejectedError
 from vflsynth.federation import trail
 from vflsynth.federation.dummies import Dummies, n_dummies
 from vflsynth.federation.psi import n_copies
@@ -146,6 +147,26 @@ def test_another_attempt_has_other_dummies_and_tags_and_goes_on(make_private_tri
     trial.run(Dying)
     assert len(tags) == 4
     assert len(set(tags)) == 2  # equal at the parties, and another one in another attempt
+
+
+def test_three_parties_notice_that_a_dummy_is_missing(make_private_trial, monkeypatch):
+    """Left out alike everywhere, both points of it, by a server that guessed which they are."""
+    monkeypatch.setattr(Padding, "draw", lambda padding, secret: 3)
+    trial = make_private_trial(3, **hiding({}))
+
+    def without_a_dummy(name, message):
+        if not isinstance(message, CommonPositions):
+            return message
+        blinder = trial.nodes[name].matching._blinder
+        of = blinder._order[message.positions] % blinder._n
+        kept = torch.from_numpy(of != len(blinder._keys))
+        assert len(kept) - kept.sum() == 2
+        return replace(message, positions=message.positions[kept])
+
+    trial.run(relaying(without_a_dummy))
+    errors = [str(e) for e in trial.outcome.values() if isinstance(e, MisalignedError)]
+    assert errors
+    assert all("the dummies that the server says are common are not" in e for e in errors)
 
 
 def test_parties_with_nothing_in_common_stop_though_dummies_are(make_private_trial, monkeypatch):

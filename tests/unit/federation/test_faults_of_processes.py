@@ -23,7 +23,7 @@ PHASES = {
 often = pytest.mark.parametrize(
     "phase",
     [
-        pytest.param(phase, marks=() if phase in ("matching", "training") else pytest.mark.slow)
+        pytest.param(phase, marks=() if phase == "training" else pytest.mark.slow)
         for phase in PHASES
     ],
 )
@@ -34,7 +34,7 @@ def make_nodes(make_trial):
     made = []
 
     def make(**job):
-        limits = {"exchange_timeout": 20.0, "setup_timeout": 40.0, "restarts": 2}
+        limits = {"exchange_timeout": 200.0, "setup_timeout": 400.0, "restarts": 2}
         nodes = Nodes(make_trial(**limits | job))
         made.append(nodes)
         return nodes
@@ -96,27 +96,28 @@ def test_a_party_that_is_killed_while_it_saves_gets_its_half_when_the_job_starts
     assert nodes.outcome("party_2", 1) == KILLED
 
 
+@pytest.mark.slow
 def test_a_party_that_is_stopped_for_too_long_is_named_and_joins_again(make_nodes):
-    nodes = make_nodes(exchange_timeout=6.0)
+    nodes = make_nodes(exchange_timeout=20.0)
     nodes.start_all("party_2", PHASES["training"])
     nodes.halted("party_2")
     nodes.signal("party_2", signal.SIGSTOP)
     nodes.file("party_2").unlink()
-    nodes.wait_for(lambda: nodes.outcome("party_1", 1) and nodes.outcome("server", 1), 6 + 10)
+    nodes.wait_for(lambda: nodes.outcome("party_1", 1) and nodes.outcome("server", 1))
     for name in ("server", "party_1"):
-        assert "no DiscriminatorFeatures within 6 s from 'party_2'" in nodes.outcome(name, 1)
+        assert "no DiscriminatorFeatures within 20 s from 'party_2'" in nodes.outcome(name, 1)
     nodes.signal("party_2", signal.SIGCONT)
     finished(nodes)
 
 
 @pytest.mark.slow
 def test_a_server_that_is_stopped_blames_nobody(make_nodes):
-    nodes = make_nodes(exchange_timeout=3.0)
+    nodes = make_nodes(exchange_timeout=10.0)
     nodes.start_all("server", PHASES["training"])
     nodes.halted("server")
     nodes.signal("server", signal.SIGSTOP)
     nodes.file("server").unlink()
-    signal.sigtimedwait([], 5.0)
+    signal.sigtimedwait([], 15.0)
     nodes.signal("server", signal.SIGCONT)
     finished(nodes)
     assert [len(found) for found in nodes.outcomes().values()] == [1, 1, 1]
@@ -153,7 +154,7 @@ def test_what_a_node_lacks_is_named_everywhere(make_nodes, node, act, point, wor
 
 @pytest.mark.slow
 def test_a_party_that_never_comes_back_ends_the_run_with_its_name(make_nodes):
-    nodes = make_nodes(exchange_timeout=6.0, setup_timeout=8.0, restarts=1)
+    nodes = make_nodes(exchange_timeout=20.0, setup_timeout=30.0, restarts=1)
     nodes.start_all("party_2", PHASES["training"])
     nodes.halted("party_2")
     nodes.kill("party_2")
@@ -161,5 +162,5 @@ def test_a_party_that_never_comes_back_ends_the_run_with_its_name(make_nodes):
     found = nodes.outcomes()
     for name in ("server", "party_1"):
         first, last = found[name]
-        assert "no DiscriminatorFeatures within 6 s from 'party_2'" in first
-        assert "no Hello within 8 s from 'party_2'" in last
+        assert "no DiscriminatorFeatures within 20 s from 'party_2'" in first
+        assert "no Hello within 30 s from 'party_2'" in last

@@ -172,7 +172,7 @@ def test_who_would_send_a_frame_that_is_too_large_says_so(make_trial):
 
 
 def test_a_server_that_would_send_too_large_a_frame_says_so():
-    channel = RemoteChannel(["a"], "r", Limits(5, 5, max_bytes=1 << 10))
+    channel = RemoteChannel(["a"], "r", Limits(60, 60, max_bytes=1 << 10))
     hello = encode(Frame("r", 0, (Hello("a", "server", 0, {}),)))
     party = threading.Thread(target=channel.exchange, args=("a", hello))
     party.start()
@@ -182,7 +182,34 @@ def test_a_server_that_would_send_too_large_a_frame_says_so():
     with pytest.raises(PayloadRejectedError, match="a frame with KeysToReblind would have"):
         channel.gather(Hello, 1)
     channel.abort(RuntimeError())
-    party.join(5)
+    party.join()
+
+
+@pytest.mark.parametrize("node", ["party", "server"])
+def test_a_kit_takes_no_code_and_builds_one_class(tmp_path, node):
+    """FLARE enforces it; `integration/test_flare.py` has jobs try."""
+    local, startup = tmp_path / "kit" / "local", tmp_path / "kit" / "startup"
+    local.mkdir(parents=True)
+    startup.mkdir()
+    resources = {"components": [], "class_allow_list": ["*"]}
+    if node == "server":
+        (startup / "fed_server.json").write_text("{}")
+        resources["snapshot_persistor"] = {"args": {"storage": {"args": {}}}}
+    roles = {"project_admin": "any", "lead": {"submit_job": "any", "byoc": "any"}}
+    for name, content in {
+        "resources": resources,
+        "authorization": {"permissions": roles},
+        "log_config": {"loggers": {"root": {}}},
+    }.items():
+        (local / f"{name}.json.default").write_text(json.dumps(content))
+    prepare(tmp_path / "kit", Site("party_1", tmp_path / "party_1", tmp_path / "table.parquet"))
+    written = json.loads((local / "resources.json").read_text())
+    assert written["class_list_enforcement_mode"] == "enforce"
+    (only,) = written["class_allow_list"]
+    assert only.startswith("vflsynth.federation.flare.")
+    rights = json.loads((local / "authorization.json").read_text())["permissions"]
+    assert {role: own["byoc"] for role, own in rights.items()} == dict.fromkeys(roles, "none")
+    assert rights["project_admin"]["submit_job"] == "any"
 
 
 def test_the_transport_refuses_larger_frames_before_it_takes_memory(tmp_path):

@@ -39,6 +39,7 @@ from vflsynth.protocol.messages import (
     ReturnedKeys,
     Terms,
 )
+from vflsynth.run.agreed import Agreed
 
 VICTIM, KEY = "party_1", "record_id"
 GUESSES = pd.RangeIndex(99_000, 101_000)
@@ -235,6 +236,56 @@ def test_a_party_does_not_blind_its_own_list_again(make_trial):
             return encode(replace(frame, messages=tuple(messages)))
 
     refused(make_trial(3).run(Swapping), "has no seal")
+
+
+def test_a_seal_is_of_one_owner_and_of_one_turn(make_trial):
+    """A holder of the secret made all of these, and none is what the party is to blind next."""
+    names = ["party_1", "party_2", "party_3"]
+    parties = matchings(make_trial(3), names)
+    own, before, odd = (parties[name].blind(0) for name in ("party_1", "party_3", "party_2"))
+
+    def told(message, step):
+        return KeysToReblind(SERVER, "party_1", step, message.points, message.seal)
+
+    with pytest.raises(MisalignedError, match="'party_3' has no seal"):
+        parties["party_1"].reblind(told(own, 1))  # its own list
+    with pytest.raises(MisalignedError, match="'party_3' has no seal"):
+        parties["party_1"].reblind(told(odd, 1))  # the next party's
+    parties["party_1"].reblind(told(before, 1))
+    with pytest.raises(MisalignedError, match="'party_2' has no seal"):
+        parties["party_1"].reblind(told(odd, 2))  # which party_3 did not blind
+
+
+def test_a_party_blinds_one_list_in_a_turn(make_trial):
+    """Of two that are blinded with one secret the server could compare points."""
+    parties = matchings(make_trial(3), ["party_1", "party_2", "party_3"])
+    parties["party_1"].blind(0)
+    sent = parties["party_3"].blind(0)
+    once = KeysToReblind(SERVER, "party_1", 1, sent.points, sent.seal)
+    parties["party_1"].reblind(once)
+    with pytest.raises(ProtocolError, match="was sent keys of turn 1, or again"):
+        parties["party_1"].reblind(once)
+
+
+def matchings(trial, names):
+    """Make the parties' sides of a matching that has begun, without a server."""
+    frames = {name: trial.frames[name].set_index(KEY) for name in names}
+    rows = {name: len(frame) for name, frame in frames.items()}
+    agreed = Agreed(
+        rows=rows,
+        columns=dict.fromkeys(names, 1),
+        unlisted=dict.fromkeys(names, 0),
+        nonces=dict.fromkeys(names, "00"),
+        epoch=0,
+        key_offset=0,
+        accounts={},
+        contracts={},
+    )
+    found = {}
+    for name, frame in frames.items():
+        found[name] = Matching(name, frame.index, frame.columns, bytes(32), Bounds())
+        found[name].begin(agreed, names, "job")
+    return found
 
 
 def everything(message):

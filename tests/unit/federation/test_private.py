@@ -122,9 +122,13 @@ FINE = PAIRS | {"privacy": {"mechanism": "pairwise_tables", "epsilon": 1e6, "n_b
     ("more", "n_parties", "stated"),
     [
         *itertools.product([{}], [2], [True, False]),
-        *itertools.product([{"privacy": FEWER}], [2, 3], [True]),
+        *itertools.product([{"privacy": FEWER}], [2], [True]),
         *itertools.product([TREE, PAIRS], [2], [True, False]),
-        *itertools.product([{}, TREE, PAIRS, FINE], [3], [True]),
+        *itertools.product([{}, FINE], [3], [True]),
+        *(
+            pytest.param(more, 3, True, marks=pytest.mark.slow)
+            for more in ({"privacy": FEWER}, TREE, PAIRS)
+        ),
     ],
 )
 def test_it_is_the_run_in_one_process_but_for_noise_and_masks(
@@ -250,7 +254,7 @@ def that_wrap_around(n_cells):
         ),
     ],
 )
-@pytest.mark.parametrize("of", ["party_1", "party_2"])
+@pytest.mark.parametrize("of", ["party_1", pytest.param("party_2", marks=pytest.mark.slow)])
 def test_what_is_wrong_with_a_message_ends_the_run_by_name(
     make_private_trial, more, kind, change, says, of
 ):

@@ -84,11 +84,9 @@ def test_what_no_node_could_use_is_found_before_any_starts(
             site.write_text(site.read_text().partition("[secrets]")[0])
         case "labels":
             site.write_text(site.read_text().replace('party = "clinic"', 'party = "lab"'))
-    started_at = time.monotonic()
     assert main(["parties", "simulate", "job.toml"]) == code
     assert words in capsys.readouterr().err
     assert not started
-    assert time.monotonic() - started_at < 10
 
 
 def test_one_simulation_at_a_time(folder, started, capsys):
@@ -124,7 +122,7 @@ def test_a_lock_ends_with_its_process(tmp_path):
     code = (
         "import fcntl, sys, time\n"
         f"f = open({str(tmp_path / 'lock')!r}, 'a')\n"
-        "fcntl.flock(f, fcntl.LOCK_EX)\nprint('has it', flush=True)\ntime.sleep(60)\n"
+        "fcntl.flock(f, fcntl.LOCK_EX)\nprint('has it', flush=True)\ntime.sleep(900)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"has it\n"
@@ -293,14 +291,14 @@ def test_a_job_that_takes_too_long_is_stopped(folder, monkeypatch, capsys):
 # -- processes that are left ----------------------------------------------------------------------
 
 SLEEPER = (
-    "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(90)'])"
+    "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(900)'])"
 )
 STARTER = """
 import subprocess, sys, time
 guarded = subprocess.Popen([sys.executable, "-I", {guardian!r}, sys.executable, "-c", {sleeper!r}],
                            stdin=subprocess.PIPE)
 print(guarded.pid, flush=True)
-time.sleep(90)
+time.sleep(900)
 """
 
 
@@ -313,12 +311,12 @@ def test_nothing_is_left_of_a_simulation_that_is_killed():
     code = STARTER.format(guardian=guardian.__file__, sleeper=SLEEPER)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as simulation:
         pid = int(simulation.stdout.readline())
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while len(pids := running_below(pid)) < 3 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert len(pids) == 3
         os.kill(simulation.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while any(os.path.exists(f"/proc/{p}") for p in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [p for p in pids if os.path.exists(f"/proc/{p}")]

@@ -49,10 +49,10 @@ class Direct:
         remote = self._node.remote
         others = [seat for name, seat in remote._seats.items() if name != self._name]
         with remote._changed:
-            assert remote._changed.wait_for(lambda: all(seat.answer for seat in others), 60)
+            assert remote._changed.wait_for(lambda: all(seat.answer for seat in others), 600)
             exchange.time.ahead += remote.limits.exchange
             remote._changed.notify_all()
-            assert remote._changed.wait_for(lambda: remote._failure, 60)
+            assert remote._changed.wait_for(lambda: remote._failure, 600)
 
 
 class Trial:
@@ -102,7 +102,7 @@ class Trial:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(600)
             assert not thread.is_alive(), "a node hangs"
         return self
 

@@ -127,7 +127,14 @@ def test_all_records_satisfy_the_conditions(kind, conditions, holds, request):
         assert 0 < table.attrs["acceptance_rate"] <= 1
 
 
-@pytest.mark.parametrize(("conditions", "holds"), CONDITIONS)
+SOON = [
+    one if i in (0, 2, 5) else pytest.param(*one, marks=pytest.mark.slow)
+    for i, one in enumerate(CONDITIONS)
+]
+"""Labels, missing values and times; other sorts of conditions wait for `make slow`."""
+
+
+@pytest.mark.parametrize(("conditions", "holds"), SOON)
 def test_weighing_agrees_with_throwing_away(synth, monkeypatch, conditions, holds):
     exact = synth.sample(3000, conditions=conditions, random_state=1)
     monkeypatch.setattr("vflsynth.models.conditions._WORTH_REJECTING", 0)
@@ -146,7 +153,7 @@ def test_weighing_agrees_with_throwing_away(synth, monkeypatch, conditions, hold
 
 
 @pytest.mark.parametrize("kind", ["mixture", "tree"])
-@pytest.mark.parametrize(("conditions", "holds"), CONDITIONS)
+@pytest.mark.parametrize(("conditions", "holds"), SOON)
 def test_trees_draw_as_throwing_away_does(kind, conditions, holds, request, monkeypatch):
     model = request.getfixturevalue(kind)
     exact = model.sample(3000, conditions=conditions, random_state=1)

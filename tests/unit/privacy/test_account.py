@@ -329,14 +329,14 @@ def _create_in_a_process(path, gate, results):
 
 def test_of_two_processes_one_creates(tmp_path):
     context = multiprocessing.get_context("fork")
-    for attempt in range(40):
+    for attempt in range(15):
         gate, results = context.Barrier(2), context.SimpleQueue()
         arguments = (tmp_path / f"{attempt}.json", gate, results)
         both = [context.Process(target=_create_in_a_process, args=arguments) for _ in range(2)]
         for process in both:
             process.start()
         for process in both:
-            process.join(60)
+            process.join()
         assert sorted([results.get(), results.get()]) == ["created", "refused"]
 
 
@@ -452,7 +452,7 @@ def test_two_processes_at_once_never_overshoot_and_lose_nothing(account):
     for process in both:
         process.start()
     for process in both:
-        process.join(60)
+        process.join()
         assert process.exitcode == 0
     outcomes = []
     while not results.empty():
@@ -474,7 +474,7 @@ def test_what_a_killed_process_booked_stays_booked_and_the_account_is_free(accou
     context = multiprocessing.get_context("fork")
     process = context.Process(target=_die_before_the_release, args=(account.path, frames))
     process.start()
-    process.join(60)
+    process.join()
     assert process.exitcode == -signal.SIGKILL
     assert len(account.attempts) == 1
     assert account.epsilon() == pytest.approx(1.0)

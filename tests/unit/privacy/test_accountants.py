@@ -123,7 +123,9 @@ def test_left_out_orders_do_not_fill_the_log(caplog):
     assert not caplog.records
 
 
-@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+@pytest.mark.parametrize(
+    "relation", ["add_or_remove_one", pytest.param("replace_one", marks=pytest.mark.slow)]
+)
 def test_little_noise_is_accounted_for_with_wide_bins(relation, monkeypatch):
     """It took hours, for numbers that protect nobody; what it says is still no smaller."""
     found = []

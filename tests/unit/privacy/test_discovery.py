@@ -388,6 +388,7 @@ def test_without_a_schema_everything_is_paid_for(make, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_relations_survive_without_a_schema():
     synth = VFLGANSynthesizer(
         privacy=MeanEmbedding(epsilon=10.0, delta=1e-4, n_features=500, public_schema=NOBODY),

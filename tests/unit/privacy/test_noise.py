@@ -72,6 +72,13 @@ def test_large_standard_deviations():
     assert len(np.unique(drawn % 16)) == 16
 
 
+def test_every_place_in_a_wide_block_is_as_likely_as_any_other():
+    """A third of 2^32 numbers would go to every place twice as often; Lemire throws those away."""
+    width = 3 * 2**30
+    drawn = np.abs(discrete_gaussian((20_000,), BLOCKS * width)) % width
+    assert stats.chisquare(np.bincount(drawn % 3)).pvalue > 1e-6
+
+
 @pytest.mark.parametrize("block", [0, 1, 17, 64, 127])
 def test_the_fixed_point_exponential_is_as_good_as_it_says(block, rng):
     for width in (1, 3, 2**27 - 5, 2**31):

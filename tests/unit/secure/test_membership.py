@@ -12,7 +12,8 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.secure import Arithmetic, Codebook, Masks, ProductParty
 from vflsynth.secure import membership as membership_module
 from vflsynth.secure import ring as ring_module
-from vflsynth.secure.membership import Places, Proofs, halves, weights_of
+from vflsynth.secure.membership import PLACES, Places, Proofs, halves, weights_of
+from vflsynth.secure.ring import tensor_of
 
 N, VICTIM = 23, 17
 NARROW, WIDE = Arithmetic(32, 0), Arithmetic(64, 0)
@@ -93,6 +94,18 @@ def test_a_place_stands_for_its_state():
     values = np.arange(len(places), dtype=np.uint64)[None].repeat(50, 0)
     starts = np.cumsum([0, *sizes[:-1]])
     assert places.at(found, values).tolist() == (starts + found).tolist()
+
+
+def test_places_are_fewer_than_states_and_zero():
+    """The last one is taken, and the one behind it refused, of every column."""
+    places = Places(codebook(np.random.default_rng(3)).codes["a"])
+    last = np.array([[len(own) - 1 for own in places.entries]], PLACES)
+    assert (places.received(tensor_of(last), 1, "it") == last).all()
+    for column in range(last.shape[1]):
+        beyond = last.copy()
+        beyond[0, column] += 1
+        with pytest.raises(ProtocolError, match="there are no such"):
+            places.received(tensor_of(beyond), 1, "it")
 
 
 # -- they hold, and are refuted --------------------------------------------------------------------
@@ -308,9 +321,10 @@ def test_a_server_that_changes_what_it_relays_ends_the_run(changed):
         parties["a"].check(replace(challenge, **{changed: wrong}))
     with pytest.raises(ProtocolError, match="before it was told of its verifiers"):
         parties["a"].shares(np.zeros(parties["a"].n_shares, np.int64))
-    swapped = {name: getattr(challenge, name).flip(0) for name in ("seeds", "seals")}
-    with pytest.raises(ProtocolError, match="does not bear its seal"):
-        parties["a"].check(replace(challenge, **swapped))
+    for of in (0, 1):  # another verifier's, and another block's
+        swapped = {name: getattr(challenge, name).flip(of) for name in ("seeds", "seals")}
+        with pytest.raises(ProtocolError, match="does not bear its seal"):
+            parties["a"].check(replace(challenge, **swapped))
 
 
 def test_seeds_are_told_after_all_records_were_sent():

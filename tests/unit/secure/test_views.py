@@ -383,6 +383,7 @@ def plant_no_dither(patch):
     labelled_without(patch, "dithers")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("role", "plant"),
     [

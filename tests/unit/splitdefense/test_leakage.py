@@ -439,6 +439,7 @@ def test_attacks_that_nothing_is_left_to_measure_on_are_not_applicable():
     assert any("was not measured" in sentence for sentence in distinct.sentences)
 
 
+@pytest.mark.slow
 def test_many_classes(digits):
     frames, y = digits
     options = {"active": "left", "epochs": 8, "learning_rate": 5e-3, "random_state": 0}

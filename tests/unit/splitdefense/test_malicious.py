@@ -53,6 +53,7 @@ def test_model_comes_to_rely_on_the_attacker(digits):
     assert without_it(5.0) < without_it(1.0)
 
 
+@pytest.mark.slow
 def test_report_says_so(tables, short_attacks):
     frames, y = tables
     classifier = SplitNNClassifier(malicious={"shop": MaliciousSGD()}, **FAST)

@@ -35,6 +35,7 @@ def completed(records, labels, known):
     return float(np.mean(right))
 
 
+@pytest.mark.slow
 def test_guesses_help_where_classes_are_clusters(monkeypatch):
     with_guesses = [completed(*clusters(seed)) for seed in range(3)]
     monkeypatch.setattr(semi_supervised, "_GUESSES_WEIGHT", 0.0)

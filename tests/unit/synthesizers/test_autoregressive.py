@@ -37,6 +37,8 @@ from vflsynth.protocol import HeldOutSchedule
 KEY = "record_id"
 FAST = {"hidden": 8, "n_features": 16, "device": "cpu", "verbose": 0, "random_state": 0}
 PROTOCOLS = ["bounded", "trained", "one_message"]
+BOUNDED_SOON = ["bounded", *(pytest.param(p, marks=pytest.mark.slow) for p in PROTOCOLS[1:])]
+"""The default's tests are quick, the others' wait for `make slow`."""
 
 pytestmark = pytest.mark.usefixtures("quick_contexts")
 
@@ -89,7 +91,7 @@ def assert_alike(one, other, **tolerance):
             torch.testing.assert_close(value, tensors[key], msg=f"{name} {key}", **tolerance)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BOUNDED_SOON)
 def test_a_replica_equals_the_same_model_trained_alone(frames, protocol):
     synth = make(protocol=protocol)
     together = synth.fit_replicas(frames, KEY, random_states=[5, 6])
@@ -110,7 +112,7 @@ def test_replicas_have_rows_of_their_own(frames):
     assert torch.equal(first["features.codes"], second["features.codes"])
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BOUNDED_SOON)
 def test_stopped_and_resumed_equals_unbroken(frames, tmp_path, protocol):
     unbroken = make(protocol=protocol).fit(frames, KEY)
     stopped = make(protocol=protocol).fit(
@@ -173,7 +175,9 @@ def test_records_are_encoded_part_by_part_alike(frames, fitted, monkeypatch):
     pd.testing.assert_frame_equal(make().fit(frames, KEY).sample(30, random_state=1), whole)
 
 
-@pytest.mark.parametrize("protocol", ["trained", "one_message"])
+@pytest.mark.parametrize(
+    "protocol", ["one_message", pytest.param("trained", marks=pytest.mark.slow)]
+)
 def test_features_cross_block_by_block(frames, monkeypatch, protocol):
     whole = make(protocol=protocol).fit(frames, KEY)
     monkeypatch.setattr("vflsynth.methods.autoregressive.settings.FEATURE_BLOCK", 25)
@@ -420,6 +424,7 @@ def related():
     return {"one": one, "two": two}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_relations_survive_and_values_stay_possible(related, protocol, small_critics):
     synth = make(
@@ -567,6 +572,7 @@ def test_contexts_tell_what_relates_the_parties_and_not_the_rest(small_critics):
         assert max(told[1:]) < 0.05
 
 
+@pytest.mark.slow
 def test_whoever_receives_decides_what_contexts_tell(small_critics, monkeypatch):
     """Made-up features of 200 known records get a column of all others; the threat notes say so."""
     monkeypatch.setattr(autoregressive_server, "_BATCH_SIZE", 256)  # of which 26 are known

@@ -392,6 +392,7 @@ def plant_noise_of_one_partys_columns(patch):
     patch.setattr(PublicEncoding, "histograms", histograms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plant",
     [
@@ -448,6 +449,7 @@ def plant_noise_divided_among_parties(patch):
     planted.in_noise(patch, lambda draw, shape: draw(shape, 0.5**0.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plant",
     [

@@ -139,7 +139,7 @@ NUMBERS = pytest.mark.parametrize("n_parties", [2, 3])
 
 
 @MODELS
-@NUMBERS
+@pytest.mark.parametrize("n_parties", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_what_is_masked_is_uniform_whatever_the_records_are(make, n_parties):
     (one, _), (other, _) = (
         crossed_honestly(make, n_parties, table) for table in (all_alike, all_different)

@@ -343,6 +343,7 @@ def plant_sensitivity_of_one_owner(patch):
     planted.in_noise(patch, lambda draw, shape: draw(shape, 1.0 / math.sqrt(3.0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plant",
     [
@@ -685,6 +686,7 @@ def plant_first_layer_sensitivity_of_removal(patch):
     patch.setattr(first_layer_mechanism, "first_layer_sensitivity", lambda bound: bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plant",
     [

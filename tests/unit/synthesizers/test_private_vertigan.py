@@ -204,6 +204,7 @@ def plant_the_same_noise_in_all_parties(patch):
     patch.setattr(dpsgd_module, "noisy_mean", noisy_mean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plant",
     [
@@ -516,6 +517,7 @@ def plant_noise_on_the_second_layer(patch):
     patch.setattr(FirstLayerCritic, "descend", descend)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plant",
     [

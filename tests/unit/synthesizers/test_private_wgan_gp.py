@@ -221,6 +221,7 @@ def test_every_coordinate_has_independent_noise(frames, session_of, name):
     assert_noise_is_claimed(noise_of_a_step(name, session_of, frames), SCORE_BIAS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dpsgd", "dpsgd_gan"])
 @pytest.mark.parametrize(
     "plant", [planted.no_noise, planted.one_scalar, planted.last_layer_without_noise]
@@ -275,6 +276,7 @@ def plant_sensitivity_of_one_fake(patch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plant", [planted.no_noise, plant_one_scalar, plant_sensitivity_of_one_fake]
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from vflsynth import MixtureSynthesizer, PairwiseTables
 from vflsynth.columns import PublicSchema
 
 
+@pytest.mark.slow
 def test_one_relation_across_parties_among_495_pairs_of_noise_is_published():
     """85 % have the same answer twice. One stop for all products left .31 to .35 of them."""
     n, n_columns, draw = 2_000, 16, np.random.default_rng(0)

@@ -1,0 +1,1 @@
+"""What the method was measured with; not part of the package."""
