@@ -73,8 +73,8 @@ def reason_against(
     split = hasattr(estimator, "make_objective")
     if across_processes and split and getattr(estimator, "privacy", None) is not None:
         return ParameterError(
-            f"{name} across processes needs privacy=None: its noise is planned and booked for "
-            "parties in one process only. Fix: fit in one process"
+            f"{name} across processes needs privacy=None: ε would be about the fitted models that "
+            "every process has, which nobody brings together. Fix: fit in one process"
         )
     contract = getattr(estimator, "contract", None)
     if not isinstance(contract, Contract | None):

@@ -442,7 +442,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
         on: Hashable,
         options: Options,
         sample_weight: Any = None,
-    ) -> None:
+    ) -> SplitRun:
         """Train models of this class at once, and give each what it learned."""
         run = self._seat(models, X, y, on, options, sample_weight)
         run.run()
@@ -465,6 +465,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
             if are_party_frames(X):
                 widths = [len(half.transformer.kinds_) for half in model.parties_.values()]
                 model.n_features_in_ = sum(widths)
+        return run
 
     def _seat(
         self,
@@ -489,7 +490,6 @@ class BaseSplitEstimator(FittedSplitEstimator):
             y = y.to_numpy() if isinstance(y, (pd.Series, pd.DataFrame)) else y
         method = SplitMethod(models)
         if method.is_private:
-            check_combination(self, n_models=len(models), options=options)
             frames = {
                 party: with_public_types(frame, method.public_schema, party=party)
                 for party, frame in frames.items()

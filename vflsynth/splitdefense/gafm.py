@@ -1,15 +1,32 @@
-"""The GAFM classifier."""
+"""The GAFM classifier, which can choose its margin by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Unpack
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar, Literal, Self, Unpack
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+
+from vflsynth._random import derive, secret_from
+from vflsynth.exceptions import ParameterError
 from vflsynth.registry import register
+from vflsynth.run import Options
 from vflsynth.splitdefense.base import BaseSplitClassifier
+from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.objectives import GAFM, Objective
 from vflsynth.splitdefense.protections import Protection
+from vflsynth.splitdefense.run import SplitRun
 from vflsynth.splitdefense.settings import AS_PUBLISHED, Shared
+
+MARGINS = (0.05, 0.1, 0.2, 0.3, 0.5)
+"""Margins that "auto" tries."""
+
+_SHARE, _REPEATS, _LEAST_AUC = 0.1, 5, 0.6
+_FEWEST_RECORDS = 50
 
 
 @register
@@ -29,6 +46,16 @@ class GAFMClassifier(BaseSplitClassifier):
         ``top_hidden=(32, 16)``. Trains as published: 50 epochs,
         nothing held out, no weight decay, numbers as they are.
 
+    Attributes
+    ----------
+    pseudo_label_margin_ : float
+        The margin that was trained with: the one given, or with "auto" the one chosen.
+    margins_ : DataFrame or None
+        With "auto": ``train_auc``, ``leak_auc`` and their ``ratio`` of every margin tried, means
+        over trainings on random tenths of the training records. None without.
+
+    Other attributes are those of `BaseSplitEstimator`.
+
     Notes
     -----
     The generator learns which way up to rank from nothing but the distribution of its outputs, so
@@ -47,7 +74,7 @@ class GAFMClassifier(BaseSplitClassifier):
     def __init__(
         self,
         *,
-        pseudo_label_margin: float = 0.05,
+        pseudo_label_margin: float | Literal["auto"] = 0.05,
         penalty_weight: float = 1.0,
         gan_weight: float = 1.0,
         label_noise_std: float = 0.01,
@@ -65,13 +92,119 @@ class GAFMClassifier(BaseSplitClassifier):
         self.discriminator_hidden = discriminator_hidden
         self.protection = protection
 
+    def _train(
+        self,
+        models: Sequence[Self],
+        X: Any,
+        y: Any,
+        on: Hashable,
+        options: Options,
+        sample_weight: Any = None,
+    ) -> SplitRun:
+        for replica, model in enumerate(models):
+            model.margins_ = None
+            if model.pseudo_label_margin == "auto":
+                rows = options.replica_rows
+                own = None if rows is None else np.asarray(rows)[replica]
+                model.margins_ = model.margin_trials(X, y, on, own)
+                model.pseudo_label_margin_ = best_margin(model.margins_)
+            else:
+                model.pseudo_label_margin_ = model.pseudo_label_margin
+        return super()._train(models, X, y, on, options, sample_weight)
+
+    def margin_trials(
+        self, X: Any, y: Any, on: Hashable, rows: npt.NDArray[np.int64] | None = None
+    ) -> pd.DataFrame:
+        """Train on random tenths of the records with every margin, all at once.
+
+        Parameters
+        ----------
+        X, y, on
+            See `fit`.
+        rows : ndarray of int64, shape (record,), optional
+            Positions, among the matched records, that the classifier will be trained on. Default:
+            all.
+
+        Returns
+        -------
+        DataFrame
+            ``train_auc``, ``leak_auc`` and their ``ratio`` by margin, means over 5 repetitions.
+
+        Raises
+        ------
+        ParameterError
+            If labels are to be private: every trial would send other responses about the same
+            labels, and the choice itself looks at the true ones.
+
+        Notes
+        -----
+        Source: GAFM appendix C.2. The ratio is the mean of leak AUC over training AUC. The first is
+        that of the last epoch's batches, the second that of the predictions. An AUC below 1/2
+        counts as one above: see the notes of the class.
+        """
+        if self.label_privacy is not None:
+            raise ParameterError(
+                "pseudo_label_margin='auto' cannot be had with label_privacy: it trains 25 times "
+                "on the same labels, randomised anew, and chooses by the true ones, so that ε "
+                "would not be what was given. Pass a number, such as 0.05"
+            )
+        if rows is None:
+            probe = clone(self).set_params(pseudo_label_margin=MARGINS[0])
+            matching = probe._seat([probe], X, y, on, Options())
+            matching.join()
+            rows = np.arange(matching.alignment.n_matched)
+        rng = np.random.default_rng(list(derive(secret_from(self.random_state), "margins")))
+        size = min(len(rows), max(_FEWEST_RECORDS, round(_SHARE * len(rows))))
+        tenths = [rng.permutation(rows)[:size] for _ in range(_REPEATS)]
+        trials = [
+            clone(self).set_params(
+                pseudo_label_margin=margin,
+                monitor=LeakageMonitor(every=1),
+                random_state=int(rng.integers(2**31)),
+            )
+            for margin in MARGINS
+            for _ in tenths
+        ]
+        for trial in trials:
+            trial._prepare(X, y)
+        every = Options(replica_rows=np.stack(tenths * len(MARGINS)), verbose=self.verbose > 0)
+        trained = trials[0]._train(trials, X, y, on, every)
+        measured = []
+        for replica, trial in enumerate(trials):
+            evidence = next(iter(trial.evidence_.values()))
+            batches = evidence.batches
+            last = batches[batches["epoch"] == batches["epoch"].max()]
+            leak = float(last[["norm", "mean_threshold", "median_threshold"]].mean().mean())
+            features = {name: found.double() for name, found in trained.features(replica).items()}
+            train_auc = roc_auc_score(evidence.labels, trial.top_.probabilities(features)[:, 1])
+            measured.append(
+                {
+                    "margin": trial.pseudo_label_margin,
+                    "train_auc": max(train_auc, 1.0 - train_auc),
+                    "leak_auc": leak,
+                }
+            )
+        found = pd.DataFrame(measured)
+        found["ratio"] = found["leak_auc"] / found["train_auc"]
+        return found.groupby("margin").mean()
+
     def make_objective(self) -> Objective:
-        """Return what is minimised."""
+        """Return what is minimised, with the margin that was chosen."""
+        margin = self.pseudo_label_margin
+        if margin == "auto":  # chosen before training; until then the objective says "auto"
+            margin = getattr(self, "pseudo_label_margin_", margin)
         return GAFM(
-            self.pseudo_label_margin,
+            margin,
             self.penalty_weight,
             self.gan_weight,
             self.label_noise_std,
             self.weight_clip,
             self.discriminator_hidden,
         )
+
+
+def best_margin(trials: pd.DataFrame) -> float:
+    """Return the margin of the lowest ratio among those that train well enough, if any does."""
+    useful = trials[trials["train_auc"] >= _LEAST_AUC]
+    useful = trials if useful.empty else useful
+    return float(useful.index[int(useful["ratio"].to_numpy().argmin())])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from torch import Tensor
 
 from vflsynth._device import resolve_device
 from vflsynth._random import secret_from
@@ -118,9 +119,14 @@ class SplitRun(LocalRun):
         used: npt.NDArray[np.int64] = rows[replica].cpu().numpy()
         return used
 
+    def features(self, replica: int) -> dict[str, Tensor]:
+        """Return parties' outputs for a classifier's records, (1, record, feature) each."""
+        used, outputs = self.used(replica), self.algorithm.outputs
+        return {name: found[replica : replica + 1, used].cpu() for name, found in outputs.items()}
+
     def evidence(self, replica: int) -> dict[str, Evidence]:
         """Return what each passive party could have kept of the training of one classifier."""
-        active, used = self.algorithm.active, self.used(replica)
+        active, used, features = self.algorithm.active, self.used(replica), self.features(replica)
         evidence = {}
         for name, record in active.records.items():
             party: Any = self.parties[name].party
@@ -130,7 +136,7 @@ class SplitRun(LocalRun):
                 labels=active.truth.cpu().numpy()[used],
                 n_classes=active.target.n_classes,
                 encoded=party.records.cpu().numpy()[used],
-                features=self.algorithm.outputs[name][replica, used].cpu().numpy(),
+                features=features[name][0].numpy(),
                 random_features=untrained.cpu().numpy()[used],
                 mean_gradients=record.mean("gradients", replica)[used],
                 residuals=record.mean("residuals", replica)[used],

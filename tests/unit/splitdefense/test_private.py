@@ -243,7 +243,7 @@ def test_what_would_spoil_the_guarantee_is_refused_by_name(options):
         classifier(**options).fit(*table())
 
 
-def test_weights_replicas_checkpoints_and_processes_are_refused(tmp_path):
+def test_weights_replicas_and_processes_are_refused():
     X, y = table()
     with pytest.raises(ParameterError, match="sample_weight"):
         classifier().fit(X, y, sample_weight=np.ones(len(y)))
@@ -251,8 +251,6 @@ def test_weights_replicas_checkpoints_and_processes_are_refused(tmp_path):
         classifier().fit_replicas(X, y, random_states=[0, 1])
     with pytest.raises(ParameterError, match="in one process"):
         check_combination(classifier(monitor=False), across_processes=True)
-    with pytest.raises(ParameterError, match="does not support checkpoint"):
-        classifier().fit(X, y, checkpoint=tmp_path / "run")
     mechanism = DPSGD(noise_multiplier=1.0, delta=1e-5, gradient_penalty_at="records")
     with pytest.raises(ParameterError, match="gradient_penalty_at"):
         classifier(mechanism).fit(X, y)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -25,14 +25,27 @@ _INSIDE = 1e-6
 """Distance that the penalty's logarithms keep from 0 and 1."""
 
 
+class _MarginRule:
+    """A margin, or "auto"."""
+
+    number = Number(0, 0.5)
+
+    def accepts(self, value: object) -> bool:
+        return value == "auto" or self.number.accepts(value)
+
+    def __str__(self) -> str:
+        return f"'auto' or {self.number}"
+
+
 @register
 class GAFM(Objective):
     """Generative adversarial federated model.
 
     Parameters
     ----------
-    pseudo_label_margin : float, default=0.05
-        Δ: noisy labels lie up to so far beside 1/2, in [0, 0.5].
+    pseudo_label_margin : float or "auto", default=0.05
+        Δ: noisy labels lie up to so far beside 1/2, in [0, 0.5]. "auto" chooses it by the paper's
+        procedure, see `GAFMClassifier`.
     penalty_weight : float, default=1.0
         γ: weight of the cross-entropy with the noisy labels. 0 is the paper's ablation "GAN only".
     gan_weight : float, default=1.0
@@ -59,7 +72,7 @@ class GAFM(Objective):
         {"pseudo_label_margin", "penalty_weight", "gan_weight", "label_noise_std", "weight_clip"}
     )
     _rules: ClassVar[dict[str, Rule]] = {
-        "pseudo_label_margin": Number(0, 0.5),
+        "pseudo_label_margin": _MarginRule(),  # type: ignore[dict-item]
         "penalty_weight": Number(0),
         "gan_weight": Choice((0.0, 1.0, 0, 1)),
         "label_noise_std": Number(0),
@@ -69,7 +82,7 @@ class GAFM(Objective):
 
     def __init__(
         self,
-        pseudo_label_margin: float = 0.05,
+        pseudo_label_margin: float | Literal["auto"] = 0.05,
         penalty_weight: float = 1.0,
         gan_weight: float = 1.0,
         label_noise_std: float = 0.01,
@@ -110,7 +123,7 @@ class GAFMTask(Task):
         self.generator = self.network("top", [1, *around.settings.top_hidden, 1])
         self.discriminator = self.network("discriminator", [1, *members[0].discriminator_hidden, 1])
         like = around.label_shares
-        self.margin = per_replica(members, lambda m: m.pseudo_label_margin, like)
+        self.margin = per_replica(members, lambda m: float(m.pseudo_label_margin), like)
         self.penalty_weight = per_replica(members, lambda m: m.penalty_weight, like)
         self.gan_weight = per_replica(members, lambda m: m.gan_weight, like)
         self.label_noise_std = per_replica(members, lambda m: m.label_noise_std, like)
