@@ -12,7 +12,7 @@ import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
 from vflsynth._validation import Choice, Number, check_parameters
-from vflsynth.columns.arrays import Codes, numpy_dtype
+from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
