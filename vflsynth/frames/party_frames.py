@@ -30,7 +30,7 @@ from vflsynth.frames.alignment import (
     check_key_types,
     positions,
 )
-from vflsynth.frames.arrow import as_frame
+from vflsynth.frames.logical import as_frame
 
 PartyFrames = Mapping[str, pd.DataFrame]
 
