@@ -8,6 +8,7 @@ organisation's rows stay where they are.
 from vflsynth._version import __version__
 from vflsynth.columns import Range, TableTransformer
 from vflsynth.contract import ColumnContract, Contract, PartyContract
+from vflsynth.frames import MatchOn
 from vflsynth.loading import load
 from vflsynth.models import PartyModel
 from vflsynth.presets import preset
@@ -31,6 +32,7 @@ __all__ = [
     "EarlyStopping",
     "GaussianCopulaSynthesizer",
     "IndependentSynthesizer",
+    "MatchOn",
     "MixtureSynthesizer",
     "PartyContract",
     "PartyModel",

@@ -40,7 +40,7 @@ def play(
     game: LeaveOneOutGame,
     chosen: Mapping[Hashable, list[str]],
     synthesizer: Any,
-    on: Hashable,
+    on: Any,
     observer: Observer,
     sources: Mapping[str, Mapping[str, str]],
     claim: Claim | None,
@@ -153,7 +153,7 @@ def play(
 
 
 def _ask(
-    synthesizer: Any, party_frames: PartyFrames, on: Hashable, options: Mapping[str, Any]
+    synthesizer: Any, party_frames: PartyFrames, on: Any, options: Mapping[str, Any]
 ) -> Criteria | None:
     """Ask the three questions; where nobody named a column, as far as there are records for it."""
     try:

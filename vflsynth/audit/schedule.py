@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,7 @@ class _Cost:
 def shorten(
     synthesizer: Any,
     worlds: Sequence[World],
-    on: Hashable,
+    on: Any,
     observer: Observer,
     *,
     n_models: int,

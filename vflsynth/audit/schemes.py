@@ -47,7 +47,7 @@ _SHARED += ("random_state", "pair_seeds", "block_size", "n_jobs", "cache", "verb
 def audit_synthetic_data(
     synthesizer: Any,
     party_frames: PartyFrames,
-    on: Hashable = None,
+    on: Any = None,
     *,
     targets: Sequence[Any] = ("farthest", "most_outlying"),
     categorical: Sequence[Hashable] = (),
@@ -198,7 +198,7 @@ def audit_synthetic_data(
 def audit_intermediate_features(
     synthesizer: Any,
     party_frames: PartyFrames,
-    on: Hashable = None,
+    on: Any = None,
     *,
     targets: Sequence[Any] = ("farthest", "most_outlying"),
     categorical: Sequence[Hashable] = (),

@@ -85,7 +85,7 @@ class ShadowRun:
 def run_shadow_models(
     synthesizer: Any,
     worlds: Sequence[World],
-    on: Hashable,
+    on: Any,
     observer: Observer,
     *,
     n_models: int,
@@ -296,7 +296,7 @@ def _unordered(tasks: Iterable[Any], n_jobs: int | None) -> Iterable[BlockResult
 def run_block(
     synthesizer: Any,
     world: World,
-    on: Hashable,
+    on: Any,
     random_states: Sequence[int],
     numbers: Sequence[int],
     observer: Observer,
@@ -343,7 +343,7 @@ def _seed(random_state: int, world: str, number: int) -> int:
 def plan_blocks(
     synthesizer: Any,
     world: World,
-    on: Hashable,
+    on: Any,
     block_size: int | None,
     workers: int,
     n_models: int,

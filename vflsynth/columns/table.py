@@ -38,6 +38,7 @@ from vflsynth.exceptions import (
     PartyDataError,
     TooFewRecordsError,
 )
+from vflsynth.frames.logical import check_can_be_written
 from vflsynth.registry import register
 
 
@@ -176,6 +177,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         transformers: dict[Any, ColumnTransformer] = {}
         for label in frame.columns:
             with naming(party, label):
+                check_can_be_written(frame[label])
                 _check_dtype(frame[label])
                 kind = kinds.get(label) or infer_kind(frame[label], least=self.rare_records or 0)
                 own = self._transformer(kind, (self.overrides or {}).get(label, {}))

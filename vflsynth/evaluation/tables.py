@@ -13,6 +13,7 @@ import pandas as pd
 from vflsynth.evaluation.association import Associations, associations
 from vflsynth.evaluation.columns import Parties, common_columns
 from vflsynth.evaluation.metric import MetricResult, MetricResults
+from vflsynth.frames.logical import as_frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +41,8 @@ class Tables:
     random_state: int = 0
 
     def __post_init__(self) -> None:
+        for which in ("real", "synthetic", "holdout"):
+            object.__setattr__(self, which, as_frame(getattr(self, which)))
         names = common_columns(self.real, self.synthetic, self.columns)
         if self.holdout is not None:
             common_columns(self.real, self.holdout, names, table="held-out")

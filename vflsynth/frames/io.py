@@ -330,7 +330,7 @@ def _may_have_lost_digits(column: pa.ChunkedArray) -> bool:
 def _holds(text: pa.ChunkedArray, some: str, all_: str) -> bool:
     """Tell whether some values look like one thing, and all others like another."""
     found = (pc.match_substring_regex(text, form) for form in (some, all_))
-    return bool(pc.any(next(found)).as_py()) and bool(pc.all(next(found)).as_py())
+    return bool(pc.any(next(found)).as_py() and pc.all(next(found)).as_py())
 
 
 def _as_text(frame: pd.DataFrame) -> pa.Table:
@@ -397,6 +397,8 @@ def _restored(table: pa.Table, party: str | None) -> pd.DataFrame:
             frame[column] = pd.Series(series, index=frame.index)
         elif pa.types.is_date(table[i].type) or pa.types.is_decimal(table[i].type):
             continue  # objects that became what all of them are
+        elif note == {"dtype": "object"}:
+            frame[column] = table[i].to_pandas(integer_object_nulls=True).astype(object).array
         elif frame[column].dtype != (dtype := _dtype(note, table[i].type)):
             frame[column] = frame[column].astype(dtype)
     restored: pd.DataFrame = as_frame(frame, by_value=False)

@@ -70,14 +70,14 @@ def as_frame(table: Any, party: str | None = None, *, by_value: bool = True) -> 
     found = {}
     for i, dtype in enumerate(table.dtypes):
         if isinstance(dtype, pd.ArrowDtype | pd.SparseDtype) or dtype == np.dtype(object):
-            column = table.iloc[:, i]
+            column: Any = table.iloc[:, i]
             if (made := logical(column, by_value=by_value)) is not column:
                 found[i] = made
     if not found:
         return table
     frame = table.copy(deep=False)
     for i, made in found.items():
-        frame.isetitem(i, made)
+        frame.isetitem(i, made.array)
     return frame
 
 
@@ -85,8 +85,7 @@ def logical(column: pd.Series[Any], *, by_value: bool = True) -> pd.Series[Any]:
     """Return a column in one of the types above; the same one if it is, or can be of none."""
     dtype: Any = column.dtype
     if isinstance(dtype, pd.SparseDtype):
-        dense: pd.Series[Any] = column.sparse.to_dense()
-        return dense
+        return pd.Series(np.asarray(column.array), column.index, name=column.name)
     if isinstance(dtype, pd.ArrowDtype):
         given = pa.chunked_array(pa.array(column.array))
     elif dtype != np.dtype(object) or not by_value or _is_text(column):
