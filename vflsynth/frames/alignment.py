@@ -26,7 +26,7 @@ from vflsynth.exceptions import (
     NoOverlapError,
     ProtocolError,
 )
-from vflsynth.frames.key_forms import better_form, comparable_types
+from vflsynth.frames.key_forms import better_form, comparable_types, how_to_agree
 from vflsynth.frames.lost import Difference
 
 _N_EXAMPLES = 3
@@ -248,8 +248,7 @@ def align_keys(
             f"the parties have no key in common; keys: {counts}",
             fix="check that the tables are about the same records and write keys in the same way"
             if better is None
-            else f"compare keys in the form {better[0]!r}, in which {better[1]:,} match: "
-            "MatchOn(..., form=...), on the command line --key-form, in jobs key_form",
+            else f"{how_to_agree(better[0])}, in which {better[1]:,} match",
             column=next(iter(keys_by_party.values())).name,
         )
     return common, replace(report, better=better)
@@ -399,7 +398,7 @@ def _conversion_hint(kind: str, other: str) -> str:
         return "convert the floating-point keys with .astype('int64') (missing keys made them so)"
     if "text" in kinds and kinds & {"integers", "floating-point numbers"}:
         return (
-            "compare keys in the form 'digits' (MatchOn(..., form='digits'), on the command line "
-            "--key-form, in jobs key_form): 7 and '007' are one key there; or convert one of them"
+            f"{how_to_agree('digits')}, in which 7 and '007' are one key; or convert the numbers "
+            "to text with .astype('int64').astype(str)"
         )
     return "convert one of them, so that both have the same type"

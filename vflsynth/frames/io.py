@@ -330,7 +330,8 @@ def _may_have_lost_digits(column: pa.ChunkedArray) -> bool:
 def _holds(text: pa.ChunkedArray, some: str, all_: str) -> bool:
     """Tell whether some values look like one thing, and all others like another."""
     found = (pc.match_substring_regex(text, form) for form in (some, all_))
-    return bool(pc.any(next(found)).as_py() and pc.all(next(found)).as_py())
+    both: bool = pc.any(next(found)).as_py() and pc.all(next(found)).as_py()
+    return both
 
 
 def _as_text(frame: pd.DataFrame) -> pa.Table:

@@ -55,6 +55,14 @@ STEPS: dict[str, Callable[[str], str]] = {
 }
 """Steps of a form, in their order."""
 
+SLIPS = {
+    "nfc": "how accents are composed",
+    "strip": "blanks around them or characters without width",
+    "casefold": "upper and lower case",
+    "digits": "leading zeros",
+}
+"""How keys differ that a step makes alike."""
+
 
 @register
 @dataclass(frozen=True)
@@ -153,14 +161,16 @@ def in_form(keys: pd.Index, form: str) -> pd.Index:
 
 def comparable_types(keys: pd.Index) -> pd.Index:
     """Return keys in the logical types of `vflsynth.frames.logical`, which tell what they are."""
+    found: pd.Index
     if isinstance(keys.dtype, pd.ArrowDtype):
-        values = pd.Index(frame_of(pa.table({"": pa.chunked_array(pa.array(keys.array))}))[""])
-        return values.rename(keys.name)
+        found = pd.Index(frame_of(pa.table({"": pa.chunked_array(pa.array(keys.array))}))[""])
+        return found.rename(keys.name)
     if isinstance(keys.dtype, pd.CategoricalDtype):
         keys = keys.astype(keys.dtype.categories.dtype)
     if isinstance(keys, pd.MultiIndex) or not pd.api.types.is_object_dtype(keys.dtype):
         return keys
-    return pd.Index(logical(keys.to_series())).rename(keys.name)
+    found = pd.Index(logical(keys.to_series()))
+    return found.rename(keys.name)
 
 
 def is_text(keys: Any) -> bool:
@@ -186,24 +196,30 @@ def warn_of_keys(keys: pd.Index, party: str) -> None:
     if isinstance(keys, pd.MultiIndex) or not is_text(keys):
         return
     texts = [key for key in comparable_types(keys).dropna().unique() if isinstance(key, str)]
-    found = {
-        ("decomposed accents", "nfc"): sum(key != _composed(key) for key in texts),
-        ("blanks around them, or characters without width", "strip"): sum(
-            key != _stripped(key) for key in texts
-        ),
-        ("other capitals than the rest", "casefold"): _n_of_other_case(texts),
-        ("zeros before a number, and others none", "digits"): _n_padded(texts),
+    counts = {
+        "nfc": sum(key != _composed(key) for key in texts),
+        "strip": sum(key != _stripped(key) for key in texts),
+        "casefold": _n_of_other_case(texts),
+        "digits": _n_padded(texts),
     }
-    said = {what: n for what, n in found.items() if n}
-    if said:
-        causes = ", ".join(f"{n:,} have {what}" for (what, _), n in said.items())
-        words = " ".join(word for _, word in said)
+    if words := [word for word, n in counts.items() if n]:
+        said = ", ".join(
+            f"{counts[word]:,} differ from the rest in {SLIPS[word]}" for word in words
+        )
         warn_user(
             f"party {party!r}: keys may be written otherwise elsewhere, and whoever bears them "
-            f"would be left out: of {len(texts):,}, {causes}. Fix: agree with the other parties on "
-            f"MatchOn(..., form={words!r}), on the command line --key-form, in jobs key_form",
+            f"would be left out: of {len(texts):,}, {said}. Fix: {how_to_agree(' '.join(words))}",
             PublishingWarning,
         )
+
+
+def how_to_agree(form: str) -> str:
+    """Say how parties agree on a form, and what it is for."""
+    slips = " and ".join(SLIPS[word] for word in form.split())
+    return (
+        f"compare keys that differ in {slips} in the form {form!r}: MatchOn(..., form={form!r}); "
+        f"on the command line --key-form {form!r}, in a job key_form = {form!r}"
+    )
 
 
 def better_form(keys_by_party: Mapping[str, pd.Index], n_matched: int) -> tuple[str, int] | None:
@@ -236,15 +252,11 @@ def better_form(keys_by_party: Mapping[str, pd.Index], n_matched: int) -> tuple[
 def _n_of_other_case(texts: list[str]) -> int:
     """Keys in the rarer of several ways of writing words: capitals, small letters, both."""
     letters = [key for key in texts if key.casefold() != key or key.upper() != key]
-    counts: dict[str, int] = {
-        way: sum(getattr(key, way)() for key in letters)
-        for way in ("isupper", "islower", "istitle")
-    }
-    odd = len(letters) - sum(counts.values())
-    usual = [n for n in counts.values() if n]
-    if len(usual) < 2 or odd > _MOST_ODD * len(letters):
-        return 0
-    return sum(usual) - max(usual)
+    ways = ("isupper", "islower", "istitle")
+    found = [next((way for way in ways if getattr(key, way)()), "") for key in letters]
+    counts = {way: found.count(way) for way in {*found}}
+    odd, usual = counts.pop("", 0), sorted(counts.values())
+    return sum(usual[:-1]) if odd <= _MOST_ODD * len(letters) else 0
 
 
 def _n_padded(texts: list[str]) -> int:

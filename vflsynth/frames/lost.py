@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import chi2_contingency, ks_2samp
 
-_WORST, _LEVEL, _MOST_LABELS = 3, 0.01, 20
+_WORST, _LEVEL, _MOST_LABELS, _FEWEST = 3, 0.01, 20, 5
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _compared(column: pd.Series[Any], matched: npt.NDArray[np.bool_]) -> tuple[f
         known = np.asarray(column.notna())
         numbers = column[known].astype("int64" if kind in "mM" else "float64").to_numpy()
         parts = numbers[matched[known]], numbers[~matched[known]]
-        if min(map(len, parts)):
+        if min(map(len, parts)) >= 2 * _FEWEST:
             test = ks_2samp(*parts, method="asymp")
             return float(test.statistic), float(test.pvalue)
         column = pd.Series(known)
@@ -85,10 +85,12 @@ def _compared(column: pd.Series[Any], matched: npt.NDArray[np.bool_]) -> tuple[f
         codes, _ = pd.factorize(column)
     except TypeError:  # lists and the like
         return 0.0, 1.0
-    common = pd.Series(codes).value_counts().index[:_MOST_LABELS]
-    codes = np.where(np.isin(codes, common), codes, -2)
+    # A test of counts holds where each is expected to be 5: rarer labels count as one.
+    share = min(matched.mean(), 1.0 - matched.mean())
+    common = pd.Series(codes).value_counts().mul(share) >= _FEWEST
+    codes = np.where(np.isin(codes, common[common].index[:_MOST_LABELS]), codes, -2)
     counts = pd.crosstab(codes, matched).to_numpy().astype(float)
-    if counts.shape[0] < 2:
+    if counts.shape[0] < 2 or (counts.sum(axis=1) * share).min() < _FEWEST:
         return 0.0, 1.0
     shares = counts / counts.sum(axis=0)
     return 0.5 * float(np.abs(shares[:, 0] - shares[:, 1]).sum()), float(

@@ -23,6 +23,7 @@ from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Preparation
 from vflsynth.exceptions import ParameterError, PublishingWarning
 from vflsynth.frames import AlignmentReport, MatchOn, align_keys, key_of, with_lost
+from vflsynth.frames.key_forms import how_to_agree
 from vflsynth.methods.base import Method
 from vflsynth.methods.party import Encoder
 from vflsynth.privacy import OpenAccount, PrivacyAccount
@@ -426,9 +427,8 @@ def warn_of_matching(
     if report.better is not None:
         form, n_better = report.better
         warn_user(
-            f"{report.n_matched:,} records are matched, and {n_better:,} would be if keys were "
-            f"compared in the form {form!r}. Fix: MatchOn(..., form={form!r}), on the command line "
-            "--key-form, in jobs key_form",
+            f"{report.n_matched:,} records are matched, and {n_better:,} would be if they were "
+            f"written alike. Fix: {how_to_agree(form)}",
             PublishingWarning,
         )
     few = [n for n, rows in report.n_rows.items() if report.n_matched < _USUAL_SHARE * rows]
