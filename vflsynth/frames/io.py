@@ -323,8 +323,9 @@ def _seen(path: Path, style: _Style, party: str | None) -> tuple[_Style, int]:
 def _may_have_lost_digits(column: pa.ChunkedArray) -> bool:
     """Tell whether a column that was read as numbers may be one of identifiers."""
     if pa.types.is_floating(column.type):
-        return bool(pc.all(pc.equal(pc.floor(column), column)).as_py())  # 10e5, 20 digits
-    return pa.types.is_integer(column.type)  # 007
+        whole: bool = pc.all(pc.equal(pc.floor(column), column)).as_py()  # 10e5, 20 digits
+        return whole
+    return bool(pa.types.is_integer(column.type))  # 007
 
 
 def _holds(text: pa.ChunkedArray, some: str, all_: str) -> bool:

@@ -161,16 +161,15 @@ def in_form(keys: pd.Index, form: str) -> pd.Index:
 
 def comparable_types(keys: pd.Index) -> pd.Index:
     """Return keys in the logical types of `vflsynth.frames.logical`, which tell what they are."""
-    found: pd.Index
     if isinstance(keys.dtype, pd.ArrowDtype):
-        found = pd.Index(frame_of(pa.table({"": pa.chunked_array(pa.array(keys.array))}))[""])
-        return found.rename(keys.name)
+        values = frame_of(pa.table({"": pa.chunked_array(pa.array(keys.array))}))[""]
+        keys = pd.Index(values).rename(keys.name)
     if isinstance(keys.dtype, pd.CategoricalDtype):
         keys = keys.astype(keys.dtype.categories.dtype)
     if isinstance(keys, pd.MultiIndex) or not pd.api.types.is_object_dtype(keys.dtype):
         return keys
-    found = pd.Index(logical(keys.to_series()))
-    return found.rename(keys.name)
+    found: pd.Index = pd.Index(logical(keys.to_series())).rename(keys.name)
+    return found
 
 
 def is_text(keys: Any) -> bool:

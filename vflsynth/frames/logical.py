@@ -96,9 +96,8 @@ def logical(column: pd.Series[Any], *, by_value: bool = True) -> pd.Series[Any]:
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
             return column
     made = _logical(given)
-    if not _is_one(made.type) or (
-        isinstance(dtype, pd.ArrowDtype) and made.type == dtype.pyarrow_dtype
-    ):
+    is_held = isinstance(dtype, pd.ArrowDtype) and dtype.pyarrow_dtype == made.type
+    if not _is_one(made.type) or (is_held and not pa.types.is_dictionary(made.type)):
         return column
     (values,) = (own for _, own in frame_of(pa.table({"": made}), types_are_given=False).items())
     return pd.Series(values.array, column.index, name=column.name)
