@@ -48,9 +48,9 @@ def _without_zeros(key: str) -> str:
 
 
 STEPS: dict[str, Callable[[str], str]] = {
-    "nfc": _composed,
     "strip": _stripped,
-    "casefold": lambda key: _composed(key.casefold()),
+    "casefold": str.casefold,  # takes some letters apart
+    "nfc": _composed,
     "digits": _without_zeros,
 }
 """Steps of a form, in their order."""
@@ -237,11 +237,11 @@ def better_form(keys_by_party: Mapping[str, pd.Index], n_matched: int) -> tuple[
         sets = [set(in_form(comparable_types(keys), form)) for keys in keys_by_party.values()]
         return len(set.intersection(*sets))
 
-    words = list(STEPS)
+    words = list(SLIPS)
     most = matched(words)
     if most <= n_matched:
         return None
-    for word in STEPS:
+    for word in SLIPS:
         fewer = [other for other in words if other != word]
         if matched(fewer) == most:
             words = fewer
