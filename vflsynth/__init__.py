@@ -15,6 +15,7 @@ from vflsynth._version import __version__
 if TYPE_CHECKING:
     from vflsynth.columns import Range, TableTransformer
     from vflsynth.contract import ColumnContract, Contract, PartyContract
+    from vflsynth.frames import MatchOn
     from vflsynth.loading import load
     from vflsynth.mechanisms import DPSGD, FirstLayer
     from vflsynth.methods import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "columns": ("Range", "TableTransformer"),
     "contract": ("ColumnContract", "Contract", "PartyContract"),
+    "frames": ("MatchOn",),
     "loading": ("load",),
     "mechanisms": ("DPSGD", "FirstLayer"),
     "methods": (
@@ -75,6 +77,7 @@ __all__ = [
     "GaussianCopulaSynthesizer",
     "IndependentSynthesizer",
     "LatentTree",
+    "MatchOn",
     "MeanEmbedding",
     "MixtureSynthesizer",
     "PairwiseTables",

@@ -24,7 +24,8 @@ DEFAULT_METHOD = "VFLGANSynthesizer"
 
 _KEYS: dict[str, type | tuple[type, ...]] = {
     "method": str,
-    "on": str,
+    "on": (str, dict),
+    "key_form": str,
     "parties": (list, dict),
     "parameters": dict,
     "column_kinds": dict,
@@ -70,7 +71,8 @@ class Configuration:
     where : str
         All parts.
     method : str
-    on : str or None
+    on : str, dict of party to str, or None
+    key_form : str
     parties : dict of str to Path
         In the order of a job's list of parties if there is one.
     checkpoint_every : int
@@ -102,7 +104,8 @@ class Configuration:
             content = _overridden(content, part)
         self.where = " and ".join(parts)
         self.method: str = content.get("method", DEFAULT_METHOD)
-        self.on: str | None = content.get("on")
+        self.on: str | dict[str, str] | None = content.get("on")
+        self.key_form: str = content.get("key_form", "")
         self.checkpoint_every: int = content.get("checkpoint_every", 10)
         files = {name: Path(file) for name, file in content.get("parties", {}).items()}
         if names is not None and sorted(files) != sorted(names):

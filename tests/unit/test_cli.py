@@ -795,7 +795,7 @@ def test_evaluate_one_party_alone_as_json(folder, synthetic, capsys):
     result, messages = capsys.readouterr()
     results = json.loads(result)
     assert results["frechet_distance"]["value"] > 0
-    assert "not compared, in no real table: id, visit, diagnosis" in messages
+    assert "not compared, only in the synthetic table: id, visit, diagnosis" in messages
 
 
 def test_evaluate_uses_held_out_records(folder, synthetic, capsys):

@@ -23,7 +23,13 @@ from vflsynth.audit.findings import RELATION_WORDS, Claim, vars_of
 from vflsynth.audit.game import RELEASES, THREAT_MODELS, PartyFrames, train
 from vflsynth.audit.one_run import N_WAYS, best_bound, one_run_epsilon
 from vflsynth.exceptions import ParameterError
-from vflsynth.frames import align_party_frames, learn_key_minters, party_keys
+from vflsynth.frames import (
+    align_party_frames,
+    check_party_frames,
+    key_of,
+    learn_key_minters,
+    party_keys,
+)
 from vflsynth.privacy import NeighbouringRelation
 
 Score = Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], Floats]
@@ -109,7 +115,7 @@ class CanaryAudit:
 def audit_with_canaries(
     synthesizer: Any,
     party_frames: PartyFrames,
-    on: Hashable = None,
+    on: Any = None,
     *,
     n_canaries: int = 500,
     score: Score | None = None,
@@ -263,19 +269,21 @@ def _shuffled(known: pd.DataFrame, n: int, rng: np.random.Generator) -> pd.DataF
 
 
 def _with_records(
-    party_frames: PartyFrames, on: Hashable, records: pd.DataFrame
+    party_frames: PartyFrames, on: Any, records: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
     """Append records to every party's frame, under fresh keys."""
-    keys = {name: party_keys(frame, on) for name, frame in party_frames.items()}
+    party_frames = check_party_frames(party_frames, on)
+    keys = {name: party_keys(f, key_of(on, name)) for name, f in party_frames.items()}
     minters = learn_key_minters(keys)
     frames = {}
     for name, frame in party_frames.items():
-        fresh = minters[name].mint(len(records), name=on)
-        own = records[[column for column in frame.columns if column != on]]
-        if on is None:
+        key = key_of(on, name)
+        fresh = minters[name].mint(len(records), name=key)
+        own = records[[column for column in frame.columns if column != key]]
+        if key is None:
             own = own.set_axis(pd.Index(fresh, name=frame.index.name), axis=0)
         else:
-            own = own.reset_index(drop=True).assign(**{str(on): fresh})
-            own = own.rename(columns={str(on): on})[frame.columns.tolist()]
-        frames[name] = pd.concat([frame, own], ignore_index=on is not None)
+            own = own.reset_index(drop=True).assign(**{str(key): fresh})
+            own = own.rename(columns={str(key): key})[frame.columns.tolist()]
+        frames[name] = pd.concat([frame, own], ignore_index=key is not None)
     return frames

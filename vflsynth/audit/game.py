@@ -28,7 +28,7 @@ from sklearn.base import clone
 from vflsynth.audit.targets import RULES
 from vflsynth.evaluation.columns import is_categorical
 from vflsynth.exceptions import ParameterError, PartyDataError
-from vflsynth.frames import align_party_frames, party_keys
+from vflsynth.frames import align_party_frames, check_party_frames, key_of, party_keys
 
 PartyFrames = Mapping[str, pd.DataFrame]
 Publisher = Callable[[PartyFrames, int], pd.DataFrame]
@@ -94,7 +94,7 @@ class LeaveOneOutGame:
     Attributes
     ----------
     party_frames : dict of str to DataFrame
-        As they were given.
+        As they were given, with keys in the form in which they are compared.
     table : DataFrame
         The matched records of all parties side by side, with their keys as the index. Whoever runs
         an audit holds all of it.
@@ -102,9 +102,9 @@ class LeaveOneOutGame:
         The same per party.
     """
 
-    def __init__(self, party_frames: PartyFrames, on: Hashable = None) -> None:
-        self.party_frames, self._on = dict(party_frames), on
-        aligned, keys, _ = align_party_frames(party_frames, on)
+    def __init__(self, party_frames: PartyFrames, on: Any = None) -> None:
+        self.party_frames, self._on = check_party_frames(party_frames, on), on
+        aligned, keys, _ = align_party_frames(self.party_frames, on)
         self.aligned = {name: frame.set_axis(keys, axis=0) for name, frame in aligned.items()}
         self.table = pd.concat(list(self.aligned.values()), axis=1)
 
@@ -155,7 +155,7 @@ class LeaveOneOutGame:
     def frames_without(self, keys: Collection[Hashable]) -> dict[str, pd.DataFrame]:
         """Return every party's frame without the records of some keys."""
         return {
-            name: frame[~party_keys(frame, self._on).isin(list(keys))]
+            name: frame[~party_keys(frame, key_of(self._on, name)).isin(list(keys))]
             for name, frame in self.party_frames.items()
         }
 
@@ -186,7 +186,7 @@ class _Published:
 def train(
     synthesizer: Any,
     party_frames: PartyFrames,
-    on: Hashable,
+    on: Any,
     random_states: Sequence[int],
     *,
     keep_discriminators: bool = False,

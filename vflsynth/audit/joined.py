@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Self
 
@@ -48,7 +48,7 @@ class JoinedTable(BaseEstimator):  # type: ignore[misc]
         self.fit_options = fit_options
         self.random_state = random_state
 
-    def fit(self, party_frames: Mapping[str, pd.DataFrame], on: Hashable = None) -> Self:
+    def fit(self, party_frames: Mapping[str, pd.DataFrame], on: Any = None) -> Self:
         """Match the parties' records and fit a copy of the model to them, without keys.
 
         Raises

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ _FORMAT = 1  # of the cache; part of every key
 def key_of(
     synthesizer: Any,
     world: World,
-    on: Hashable,
+    on: Any,
     observed: str,
     random_state: int,
 ) -> str:

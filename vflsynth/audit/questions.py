@@ -87,7 +87,7 @@ def linkability(
 def audit_disclosure(
     synthesizer: Any,
     party_frames: PartyFrames,
-    on: Hashable = None,
+    on: Any = None,
     *,
     sensitive: Sequence[Hashable] = (),
     quasi_identifiers: Sequence[Hashable] | None = None,

@@ -32,7 +32,7 @@ from vflsynth.exceptions import ParameterError
 def audit_synthetic_data(
     synthesizer: Any,
     party_frames: PartyFrames,
-    on: Hashable = None,
+    on: Any = None,
     *,
     targets: Sequence[Any] = ("farthest", "most_outlying"),
     categorical: Sequence[Hashable] = (),
@@ -142,7 +142,7 @@ def audit_synthetic_data(
 def audit_intermediate_features(
     synthesizer: Any,
     party_frames: PartyFrames,
-    on: Hashable = None,
+    on: Any = None,
     *,
     targets: Sequence[Any] = ("farthest", "most_outlying"),
     categorical: Sequence[Hashable] = (),

@@ -96,7 +96,7 @@ class Shadows:
 
     synthesizer: Any
     worlds: Sequence[World]
-    on: Hashable
+    on: Any
     observer: Observer
     settings: AuditSettings
 
@@ -357,7 +357,7 @@ def _unordered(tasks: Iterable[Any], n_jobs: int | None) -> Iterable[BlockResult
 def run_block(
     synthesizer: Any,
     world: World,
-    on: Hashable,
+    on: Any,
     random_states: Sequence[int],
     numbers: Sequence[int],
     observer: Observer,

@@ -27,14 +27,16 @@ from vflsynth.cli.options import file, flag, number, several
 from vflsynth.cli.tables import (
     PARTY_FILES,
     PartyFile,
+    add_key,
     by_party,
-    key_label,
     label,
+    match_on,
+    on_of,
     read_party_frames,
 )
 from vflsynth.cli.targets import check_file, check_folder
 from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyNameError
-from vflsynth.frames import party_keys
+from vflsynth.frames import key_of, party_keys
 from vflsynth.methods.synthesizer import BaseSynthesizer
 
 logger = logging.getLogger("vflsynth")
@@ -83,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the tables that the model was fitted on",
         type=PartyFile.parse,
     )
-    parser.add_argument("--on", metavar="COLUMN", help="key column of the tables")
+    add_key(parser)
     parser.add_argument(
         "--scheme",
         choices=tuple(_SCHEMES),
@@ -217,7 +219,7 @@ def interrupted(options: argparse.Namespace) -> str:
 
 
 def check_tables(
-    model: BaseSynthesizer, frames: Mapping[str, pd.DataFrame], on: Hashable = None
+    model: BaseSynthesizer, frames: Mapping[str, pd.DataFrame], on: Any = None
 ) -> None:
     """Refuse tables whose parties or columns, keys left out, are not the model's."""
     for party in frames:
@@ -237,10 +239,10 @@ def check_tables(
         fitted, prepared = list(half.transformer.kinds_), half.preparation
         if prepared is not None:
             fitted = list(dict.fromkeys((*prepared.columns, *prepared.left_out)))
-        _check_columns(party, fitted, frames[party], on)
+        _check_columns(party, fitted, frames[party], key_of(on, party))
 
 
-def _check_columns(party: str, fitted: list[Any], frame: pd.DataFrame, on: Hashable) -> None:
+def _check_columns(party: str, fitted: list[Any], frame: pd.DataFrame, on: Any) -> None:
     given = [name for name in frame.columns if name != on]
     missing = [name for name in fitted if name not in given]
     extra = [name for name in given if name not in fitted]
@@ -263,7 +265,7 @@ def _audited(
         configuration.make().method()  # checks all parameters
         check_file("--output", options.output, configuration.parties.values())
         dtypes = configuration.make().method().stated_dtypes
-        frames, on = _read(configuration.parties, configuration.on, dtypes)
+        frames, on = _read(configuration.parties, configuration.on, configuration.key_form, dtypes)
         return configured.synthesizer(configuration, frames, quiet=True), frames, on
     if configured.is_configured(options):
         raise ParameterError(
@@ -273,23 +275,28 @@ def _audited(
     model = open_model(options.model)
     if not isinstance(model, BaseSynthesizer):
         raise ParameterError(f"{options.model} is one party's half; an audit needs the whole model")
-    frames, on = _read(by_party(options.real), options.on, model.method().stated_dtypes)
+    stated = model.method().stated_dtypes
+    frames, on = _read(by_party(options.real), on_of(options.on), options.key_form, stated)
     check_tables(model, frames, on)
     return clone(model), frames, on
 
 
 def _read(
-    files: Mapping[str, Path], key: str | None, dtypes: Mapping[Hashable, Any]
-) -> tuple[dict[str, pd.DataFrame], Hashable]:
+    files: Mapping[str, Path],
+    on: str | Mapping[str, str] | None,
+    form: str | None,
+    dtypes: Mapping[Hashable, Any],
+) -> tuple[dict[str, pd.DataFrame], Any]:
     if not files:
         raise ParameterError(f"there are no tables; give them with --real {PARTY_FILES}")
     frames = read_party_frames(files, dtypes)
-    return frames, key_label(frames.values(), key)
+    return frames, match_on(frames, on, form)
 
 
-def _target(frames: Mapping[str, pd.DataFrame], on: Hashable, text: str) -> Any:
+def _target(frames: Mapping[str, pd.DataFrame], on: Any, text: str) -> Any:
     """Find the key that a text on the command line means: keys may be numbers."""
     if text in RULES:
         return text
-    keys = party_keys(next(iter(frames.values())), on)
+    party, frame = next(iter(frames.items()))
+    keys = party_keys(frame, key_of(on, party))
     return next((key for key in keys.tolist() if str(key) == text), text)

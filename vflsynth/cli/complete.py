@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,10 +13,8 @@ import pandas as pd
 from vflsynth.cli.models import domains_of, open_model
 from vflsynth.cli.numbers import count
 from vflsynth.cli.records import say_rule_cost, write_or_print
-from vflsynth.cli.tables import label, read
+from vflsynth.cli.tables import label, read, texts_of
 from vflsynth.cli.targets import check_file
-from vflsynth.columns.types import type_with_blanks
-from vflsynth.columns.wanted import Domain
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types
 from vflsynth.models import PartyModel
@@ -76,7 +73,8 @@ def run(options: argparse.Namespace) -> int:
             "Fix: complete with the whole model"
         )
     domains = domains_of(model)
-    known = read(options.table, dtypes=_stated(domains))
+    types = {column: domain.dtype for column, domain in domains.items()}
+    known = read(options.table, dtypes=texts_of(types))
     keys = _taken_out(known, options.on, domains)
     table = model.complete(known, n_draws=options.draws, random_state=options.seed)
     sizes = np.asarray(table.attrs["effective_sample_size"])
@@ -86,19 +84,6 @@ def run(options: argparse.Namespace) -> int:
     table = pd.concat([*keys, table], axis=1)
     write_or_print(table, options.output)
     return 0
-
-
-def _stated(domains: Mapping[Any, Domain]) -> dict[Any, Hashable]:
-    """Types of cells that a file without types does not tell: numbers are read as in any table."""
-    cells = {
-        column: of.categories.dtype if isinstance(of, pd.CategoricalDtype) else of
-        for column, of in ((column, domain.dtype) for column, domain in domains.items())
-    }
-    return {
-        column: type_with_blanks(dtype)
-        for column, dtype in cells.items()
-        if not pd.api.types.is_numeric_dtype(dtype)
-    }
 
 
 def _taken_out(

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from vflsynth.cli.options import file, number, repeated
-from vflsynth.cli.tables import PartyFile, by_party, label
+from vflsynth.cli.tables import PartyFile, by_party, label, on_of
 from vflsynth.configuration import (
     DEFAULT_METHOD,
     Configuration,
@@ -124,7 +124,8 @@ def configured(
     ParameterError
         Naming the file, or the command line, the key, and what there is instead.
     """
-    said = {name: getattr(options, name) for name in ("method", "on", "device")}
+    said = {name: getattr(options, name) for name in ("method", "device", "key_form")}
+    said["on"] = on_of(options.on)
     said |= {
         "parties": {party: str(path) for party, path in by_party(tables).items()},
         "column_kinds": dict(options.kind),

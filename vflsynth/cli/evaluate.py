@@ -7,10 +7,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import (
+    Judged,
     add_contract,
     add_judged,
     read_judged,
@@ -83,12 +82,15 @@ def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
     model = _model(options)
     judged = read_judged(options)
     contract = read_judged_contract(options, judged, model, "evaluation")
-    real, synthetic = judged.real, _without_foreign_columns(judged.synthetic, judged.real)
+    real, synthetic = judged.real, judged.synthetic
+    compared = [name for name in real.columns if name in synthetic.columns]
+    _say_left_out(judged, compared)
+    synthetic = synthetic[compared]
     arguments: dict[str, Any] = {
         "parties": judged.parties,
         "target": judged.target,
         "holdout": judged.holdout,
-        "categorical": judged.categorical,
+        "categorical": [name for name in judged.categorical if name in compared],
     }
     logger.info(
         "comparing %s synthetic rows with %s real ones", f"{len(synthetic):,}", f"{len(real):,}"
@@ -105,21 +107,35 @@ def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
             return dossier.evaluation, dossier
         page = dossier.internal_page(history=history, reader=options.reader, report="evaluation")
     elif options.output is None:
-        return evaluate(real, synthetic, metrics=further, **arguments), None
+        return evaluate(real, synthetic, columns=compared, metrics=further, **arguments), None
     else:
-        page = report(real, synthetic, history=history, metrics=further, **arguments)
+        page = report(
+            real, synthetic, columns=compared, history=history, metrics=further, **arguments
+        )
     options.output.parent.mkdir(parents=True, exist_ok=True)
     page.save(options.output)
     logger.info("wrote %s", options.output)
     return page.results, dossier
 
 
-def _without_foreign_columns(synthetic: pd.DataFrame, real: pd.DataFrame) -> pd.DataFrame:
-    """Leave out fresh keys, and what other parties own if only some parties' tables were given."""
-    foreign = [name for name in synthetic.columns if name not in real.columns]
-    if foreign:
-        logger.info("not compared, in no real table: %s", ", ".join(map(str, foreign)))
-    return synthetic.drop(columns=foreign)
+def _say_left_out(judged: Judged, compared: list[Any]) -> None:
+    """Say which columns only one side has: keys, other parties', those that a contract left out.
+
+    Raises
+    ------
+    ParameterError
+        If nothing is left, or not what was to be predicted.
+    """
+    for which, one in (("real", judged.real), ("synthetic", judged.synthetic)):
+        if foreign := [str(name) for name in one.columns if name not in compared]:
+            logger.info("not compared, only in the %s table: %s", which, ", ".join(foreign))
+    if not compared:
+        raise ParameterError("the real tables and the synthetic one have no column in common")
+    if judged.target is not None and judged.target not in compared:
+        raise ParameterError(
+            f"--target {judged.target}: the synthetic table has no such column. Fix: name one of "
+            f"{', '.join(map(str, compared))}"
+        )
 
 
 def _model(options: argparse.Namespace) -> BaseSynthesizer | None:

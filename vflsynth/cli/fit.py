@@ -14,7 +14,13 @@ import pandas as pd
 from vflsynth.cli import configured
 from vflsynth.cli.console import say
 from vflsynth.cli.options import file, flag, number
-from vflsynth.cli.tables import PARTY_FILES, PartyFile, key_label, read_party_frames
+from vflsynth.cli.tables import (
+    PARTY_FILES,
+    PartyFile,
+    add_key,
+    match_on,
+    read_party_frames,
+)
 from vflsynth.cli.targets import beside, check_apart, check_artefact, is_taken
 from vflsynth.configuration import Configuration
 from vflsynth.exceptions import ArtefactError, ParameterError
@@ -92,11 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=PartyFile.parse,
         help="a party's table; FILE alone names the party after the file",
     )
-    tables.add_argument(
-        "--on",
-        metavar="COLUMN",
-        help="key column in every table; without it, row i is the same record everywhere",
-    )
+    add_key(tables)
     configured.add_arguments(parser)
     model = parser.add_argument_group("model")
     file(model, "-o --output", "DIR", "where to save the model", required=True)
@@ -151,7 +153,8 @@ def run(options: argparse.Namespace) -> int:
     method = synth.method()  # checks all parameters before anything is read
     frames = read_party_frames(configuration.parties, method.stated_dtypes)
     synth = configured.synthesizer(configuration, frames, quiet=options.quiet)
-    synth.fit(frames, on=key_label(frames.values(), configuration.on), **arguments)
+    on = match_on(frames, configuration.on, configuration.key_form)
+    synth.fit(frames, on=on, **arguments)
     if synth.interrupted_:
         _save_interrupted(synth, options.output, options.halves)
         return 130

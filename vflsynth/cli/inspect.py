@@ -17,12 +17,20 @@ from vflsynth.cli.console import say, share, size, table
 from vflsynth.cli.fit import training_sentence, training_summary
 from vflsynth.cli.models import open_model
 from vflsynth.cli.options import file, flag
-from vflsynth.cli.tables import PARTY_FILES, PartyFile, by_party, key_label, read_party_frames
+from vflsynth.cli.tables import (
+    PARTY_FILES,
+    PartyFile,
+    add_key,
+    by_party,
+    match_on,
+    on_of,
+    read_party_frames,
+)
 from vflsynth.cli.targets import check_file
 from vflsynth.columns import TableTransformer
 from vflsynth.contract import propose, write_contract
 from vflsynth.exceptions import ParameterError, PartyDataError
-from vflsynth.frames import align_party_frames
+from vflsynth.frames import align_party_frames, key_of
 from vflsynth.models import PartyModel, number_sources
 
 logger = logging.getLogger("vflsynth")
@@ -54,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=f"MODEL|{PARTY_FILES}",
         help="a model, one party's half of one, or tables",
     )
-    parser.add_argument("--on", metavar="COLUMN", help="key column of the tables")
+    add_key(parser)
     flag(
         parser,
         "--numbers",
@@ -93,9 +101,10 @@ def run(options: argparse.Namespace) -> int:
         if options.write_contract is not None:
             check_file("--write-contract", options.write_contract)
         frames = read_party_frames(by_party(files))
+        on = match_on(frames, on_of(options.on), options.key_form)
         if options.write_contract is not None:
-            _propose(frames, options.on, options.write_contract)
-        description = describe_tables(frames, options.on)
+            _propose(frames, on, options.write_contract)
+        description = describe_tables(frames, on)
         text = tables_text
     if options.json:
         say(json.dumps(description, indent=1, allow_nan=False, ensure_ascii=False))
@@ -104,9 +113,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _propose(frames: Mapping[str, pd.DataFrame], on: str | None, path: Path) -> None:
+def _propose(frames: Mapping[str, pd.DataFrame], on: Any, path: Path) -> None:
     """Write a contract that a person has to read."""
-    contract, reasons = propose(frames, key_label(frames.values(), on))
+    contract, reasons = propose(frames, on)
     lines = [
         "Proposed by 'vflsynth inspect --write-contract' from the records: correct it before use.",
         "Bounds and categories are left out: they must be known without looking at the records.",
@@ -227,21 +236,22 @@ def _bytes(path: Path) -> int:
 # tables
 
 
-def describe_tables(frames: Mapping[str, pd.DataFrame], on: str | None) -> dict[str, Any]:
+def describe_tables(frames: Mapping[str, pd.DataFrame], on: Any) -> dict[str, Any]:
     """Describe tables as `fit` would see them, JSON-safe."""
-    key = key_label(frames.values(), on)
     description: dict[str, Any] = {
         "parties": [
             {
                 "party": party,
                 "rows": len(frame),
-                "columns": [_describe_column(frame, label, key) for label in frame.columns],
+                "columns": [
+                    _describe_column(frame, label, key_of(on, party)) for label in frame.columns
+                ],
             }
             for party, frame in frames.items()
         ]
     }
-    if key is not None:
-        alignment = align_party_frames(frames, on=key, allow_empty_columns=True)[2]
+    if on is not None:
+        alignment = align_party_frames(frames, on=on, allow_empty_columns=True)[2]
         description["alignment"] = str(alignment)
     return description
 

@@ -14,11 +14,14 @@ import pandas as pd
 from vflsynth.cli.tables import (
     PARTY_FILES,
     PartyFile,
+    add_key,
     by_party,
-    key_label,
     label,
+    match_on,
+    on_of,
     read,
     read_party_frames,
+    texts_of,
 )
 from vflsynth.contract import Contract, read_contract
 from vflsynth.evaluation import RuleCost, RuleViolations, TableMetric
@@ -41,8 +44,8 @@ class Judged:
     ----------
     frames : dict of str to DataFrame
         Real, as they were read.
-    on : hashable or None
-        The key column.
+    on : hashable, mapping of party to hashable, MatchOn or None
+        The key columns.
     real, synthetic : DataFrame
         Real rows of all parties side by side; the synthetic table as it was read.
     parties : dict of str to list
@@ -54,7 +57,7 @@ class Judged:
     """
 
     frames: dict[str, pd.DataFrame]
-    on: Hashable
+    on: Any
     real: pd.DataFrame
     synthetic: pd.DataFrame
     parties: dict[str, list[Any]]
@@ -121,7 +124,7 @@ def add_judged(parser: argparse.ArgumentParser, synthetic: str) -> None:
         help="the tables that the model was fitted on",
     )
     parser.add_argument("--synthetic", required=True, metavar="FILE", type=Path, help=synthetic)
-    parser.add_argument("--on", metavar="COLUMN", help="key column of the real tables")
+    add_key(parser)
     parser.add_argument(
         "--holdout",
         nargs="+",
@@ -146,11 +149,12 @@ def add_judged(parser: argparse.ArgumentParser, synthetic: str) -> None:
 def read_judged(options: argparse.Namespace) -> Judged:
     """Read the tables that `add_judged`'s options name."""
     frames = read_party_frames(by_party(options.real))
-    on = key_label(frames.values(), options.on)
+    on = match_on(frames, on_of(options.on), options.key_form)
     real, parties = _side_by_side(frames, on)
-    synthetic, holdout = read(options.synthetic), None
+    texts = texts_of(real.dtypes.to_dict())
+    synthetic, holdout = read(options.synthetic, dtypes=texts), None
     if options.holdout:
-        holdout, _ = _side_by_side(read_party_frames(by_party(options.holdout)), on)
+        holdout, _ = _side_by_side(read_party_frames(by_party(options.holdout), texts), on)
     return Judged(
         frames,
         on,
@@ -164,7 +168,7 @@ def read_judged(options: argparse.Namespace) -> Judged:
 
 
 def _side_by_side(
-    frames: dict[str, pd.DataFrame], on: Hashable
+    frames: dict[str, pd.DataFrame], on: Any
 ) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
     """Join the parties' records, and say who owns which column."""
     aligned, _, alignment = align_party_frames(frames, on=on, allow_empty_columns=True)

@@ -23,6 +23,7 @@ from vflsynth.cli.judged import (
 from vflsynth.cli.models import open_model
 from vflsynth.cli.options import file, number
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
+from vflsynth.frames import key_of
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.parameters import parameters_to_json, to_json
 from vflsynth.privacy import PrivacyAccount
@@ -140,10 +141,12 @@ def judge(options: argparse.Namespace) -> Dossier:
 
 def _publishable(judged: Judged) -> pd.DataFrame:
     """Return what is judged, all but fresh keys: nothing goes out that nobody looked at."""
-    synthetic, on = judged.synthetic, judged.on
-    foreign = [name for name in synthetic.columns if name not in judged.real.columns]
-    if on is not None and on in foreign:
-        if any(synthetic[on].isin(set(frame[on])).any() for frame in judged.frames.values()):
+    synthetic = judged.synthetic
+    foreign: list[Any] = [name for name in synthetic.columns if name not in judged.real.columns]
+    keys = {party: key_of(judged.on, party) for party in judged.frames}
+    for on in {*keys.values()} & {*foreign}:
+        own = (frame[keys[party]] for party, frame in judged.frames.items())
+        if any(synthetic[on].isin(set(column)).any() for column in own):
             raise ColumnMismatchError(
                 "the table to publish holds keys of real records",
                 fix="leave them out, or let 'vflsynth sample --keys' make fresh ones",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from vflsynth.exceptions import PartyNameError
-from vflsynth.frames import read_table
+from vflsynth.exceptions import ParameterError, PartyNameError
+from vflsynth.frames import MatchOn, read_table
+from vflsynth.frames.key_forms import STEPS
 
 logger = logging.getLogger("vflsynth")
 
@@ -76,6 +77,30 @@ def read(
     return frame
 
 
+def texts_of(dtypes: Mapping[Hashable, Any]) -> dict[Hashable, str]:
+    """Say of which columns a file without types must be read as text, for 007 is no 7.
+
+    Parameters
+    ----------
+    dtypes : mapping of column to dtype
+        Of a model, or of another table with these columns.
+
+    Returns
+    -------
+    dict of column to str
+        To be passed to `read`.
+    """
+    cells = {
+        column: dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype
+        for column, dtype in dtypes.items()
+    }
+    return {
+        column: "str"
+        for column, dtype in cells.items()
+        if pd.api.types.is_string_dtype(dtype) or pd.api.types.is_object_dtype(dtype)
+    }
+
+
 def label(frames: Iterable[pd.DataFrame], text: str) -> Hashable:
     """Find the column that a text on the command line means: labels may be integers.
 
@@ -85,6 +110,58 @@ def label(frames: Iterable[pd.DataFrame], text: str) -> Hashable:
     return text if text in labels else next((name for name in labels if str(name) == text), text)
 
 
-def key_label(frames: Iterable[pd.DataFrame], text: str | None) -> Hashable:
-    """Find the key column; None, for the index, if none was named."""
-    return None if text is None else label(frames, text)
+def add_key(parser: Any) -> None:
+    """Declare ``--on`` and ``--key-form``."""
+    parser.add_argument(
+        "--on",
+        action="append",
+        metavar="COLUMN",
+        help="key column in every table, or PARTY=COLUMN, once for each; without it, row i is the "
+        "same record everywhere",
+    )
+    parser.add_argument(
+        "--key-form",
+        metavar="WORDS",
+        help=f"form in which keys are compared, some of: {' '.join(STEPS)}",
+    )
+
+
+def on_of(texts: Sequence[str] | None) -> str | dict[str, str] | None:
+    """Read ``--on``.
+
+    Raises
+    ------
+    ParameterError
+        If there are several that do not say whose they are.
+    """
+    if texts is None or (len(texts) == 1 and "=" not in texts[0]):
+        return None if texts is None else texts[0]
+    pairs = [text.partition("=") for text in texts]
+    if not all(party and sign and column for party, sign, column in pairs):
+        raise ParameterError(
+            f"--on {' '.join(texts)} must be COLUMN, or PARTY=COLUMN, once for each"
+        )
+    return {party: column for party, _, column in pairs}
+
+
+def match_on(
+    frames: Mapping[str, pd.DataFrame], on: str | Mapping[str, str] | None, form: str | None
+) -> Any:
+    """Return what `fit` takes as `on`, with columns as the tables have them: labels may be numbers.
+
+    Parameters
+    ----------
+    frames : mapping of party to DataFrame
+    on : str, mapping of party to str, or None
+        Of `on_of`, or of a file.
+    form : str or None
+    """
+    columns: Any
+    if isinstance(on, Mapping):
+        columns = {
+            party: label([frames[party]] if party in frames else [], column)
+            for party, column in on.items()
+        }
+    else:
+        columns = None if on is None else label(frames.values(), on)
+    return MatchOn(columns, form) if form else columns

@@ -44,6 +44,7 @@ from vflsynth.exceptions import (
     PartyDataError,
     TooFewRecordsError,
 )
+from vflsynth.frames.logical import check_can_be_written
 from vflsynth.registry import register
 
 
@@ -189,6 +190,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         transformers: dict[Any, ColumnTransformer] = {}
         for label in frame.columns:
             with naming(party, label):
+                check_can_be_written(frame[label])
                 _check_dtype(frame[label])
                 kind = kinds.get(label) or infer_kind(frame[label], least=self.rare_records or 0)
                 transformers[label] = self._transformer(kind, label).fit(frame[label])

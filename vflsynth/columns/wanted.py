@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from decimal import Decimal
 from numbers import Real
 from typing import Any, Self
 
@@ -16,6 +17,11 @@ from vflsynth.columns.categorical import CategoricalTransformer
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.columns.schema import Categories
 from vflsynth.exceptions import ColumnKindError
+
+_SEVERAL = (
+    *(list, tuple, set, frozenset),
+    *(np.ndarray, pd.Index, pd.Series, pd.api.extensions.ExtensionArray),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,7 @@ def wanted_of(domain: Domain, condition: Any, *, column: Hashable, party: str) -
     ----------
     domain : Domain
         Of the column.
-    condition : value, `Range`, or list, tuple or set of values
+    condition : value, `Range`, or list, tuple, set, Series or array of values
         None and NaN stand for missing values.
     column : hashable
         Its label, for error messages.
@@ -143,8 +149,9 @@ def wanted_of(domain: Domain, condition: Any, *, column: Hashable, party: str) -
         if low is not None and high is not None and low > high:
             raise wrong("the range ends before it begins", "swap its ends")
         return Wanted(low=low, high=high)
-    several = isinstance(condition, list | tuple | set | frozenset | np.ndarray | pd.Index)
-    asked = list(condition) if several else [condition]
+    asked = list(condition) if isinstance(condition, _SEVERAL) else [condition]
+    if any(pd.api.types.is_list_like(value) and not isinstance(value, tuple) for value in asked):
+        raise wrong("a list of lists was asked for", "list the values, or give a DataFrame of rows")
     if not asked:
         raise wrong("no value was asked for", "list at least one, or leave the column out")
     present = [value for value in asked if not pd.isna(value)]
@@ -206,6 +213,8 @@ def _held(dtype: Any, value: Any, wrong: Any) -> Any:
             return pd.Timedelta(value)
     except (TypeError, ValueError):
         raise wrong(f"what was asked for is no value of type {dtype}", "give a time") from None
+    if isinstance(value, Decimal):
+        value = float(value)
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.number):
         raise wrong(f"what was asked for is no value of type {dtype}", "give a number")
     if not np.isfinite(float(value)):

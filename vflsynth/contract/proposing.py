@@ -24,6 +24,8 @@ from vflsynth.contract.contract import ColumnContract, Contract, PartyContract
 from vflsynth.contract.expressions import plain_values
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule
 from vflsynth.exceptions import PartyDataError
+from vflsynth.frames import key_of
+from vflsynth.frames.logical import as_frame
 from vflsynth.frames.written import doubts
 
 _LEAST_SURPRISE = 20.0
@@ -63,7 +65,7 @@ class Proposal:
 
 
 def propose(
-    frames: Mapping[str, pd.DataFrame], on: Hashable = None
+    frames: Mapping[str, pd.DataFrame], on: Any = None
 ) -> tuple[Contract, dict[str, list[str]]]:
     """Fill a contract in.
 
@@ -82,7 +84,8 @@ def propose(
     """
     parts, reasons = {}, {}
     for name, frame in frames.items():
-        own = frame.drop(columns=[on]) if on in frame.columns else frame
+        key, frame = key_of(on, name), as_frame(frame, name)
+        own = frame.drop(columns=[key]) if key in frame.columns else frame
         columns: dict[Hashable, ColumnContract] = {}
         said = []
         for label in own.columns:

@@ -16,11 +16,11 @@ from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.rules import Rule, as_rules
 from vflsynth.exceptions import ContractError
-from vflsynth.frames import check_no_empty_column
+from vflsynth.frames import check_no_empty_column, key_of
 
 
 def preparations(
-    contract: Contract, frames: Mapping[str, pd.DataFrame], on: Hashable, *, private: bool
+    contract: Contract, frames: Mapping[str, pd.DataFrame], on: Any, *, private: bool
 ) -> dict[str, Preparation]:
     """Check a contract against the parties' tables, and say how each party prepares its own.
 
@@ -38,10 +38,12 @@ def preparations(
     ContractError
         Naming party, column or rule.
     """
-    labels = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
+    labels = {
+        name: [c for c in frame.columns if c != key_of(on, name)] for name, frame in frames.items()
+    }
     contract.check(labels)
     made = {
-        name: preparation(contract, name, frame, on, private=private)
+        name: preparation(contract, name, frame, key_of(on, name), private=private)
         for name, frame in frames.items()
     }
     selects = any(own.selects for own in made.values())

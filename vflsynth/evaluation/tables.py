@@ -14,6 +14,7 @@ import pandas as pd
 from vflsynth.evaluation.columns import Parties, TableEncoder, common_columns, party_of
 from vflsynth.evaluation.intervals import generator, random_halves
 from vflsynth.evaluation.metric import MetricResult, MetricResults
+from vflsynth.frames.logical import as_frame
 
 Found = TypeVar("Found")
 
@@ -60,6 +61,8 @@ class Tables:
     _found: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        for which in ("real", "synthetic", "holdout"):
+            object.__setattr__(self, which, as_frame(getattr(self, which)))
         names = common_columns(self.real, self.synthetic, self.columns)
         if self.holdout is not None:
             common_columns(self.real, self.holdout, names, table="held-out")

@@ -13,7 +13,8 @@ from vflsynth.federation.job import Job
 from vflsynth.federation.party_node import HOLDER, BlindedRun
 from vflsynth.federation.server_node import ServerNode
 from vflsynth.federation.site import Site
-from vflsynth.frames import read_table
+from vflsynth.frames import MatchOn, read_table
+from vflsynth.frames.party_frames import with_keys_in_form
 from vflsynth.privacy import PrivacyLedger
 from vflsynth.protocol import Channel, Message
 from vflsynth.run import Seat
@@ -50,13 +51,14 @@ class ActiveNode(ServerNode):
             raise ParameterError(
                 f"site {site.party!r}: the active party's site file must name table and labels"
             )
-        if job.on is None or job.parameters.get("active") is not None:
+        key = job.key_of(site)
+        if key is None or job.parameters.get("active") is not None:
             raise ParameterError(
                 "job: across processes records are matched by a key column, `on`, and the active "
                 "party has labels only: leave `active` out"
             )
         table = read_table(site.table)
-        for column in (job.on, site.labels, site.sample_weight):
+        for column in (key, site.labels, site.sample_weight):
             if column is not None and column not in table.columns:
                 raise ColumnMismatchError(
                     f"the table of site {site.party!r} has no such column",
@@ -64,7 +66,8 @@ class ActiveNode(ServerNode):
                     party=site.party,
                     column=column,
                 )
-        labels = table.set_index(job.on)[site.labels]
+        table = with_keys_in_form(table, MatchOn(key, job.key_form), site.party)
+        labels = table.set_index(key)[site.labels]
         weights = None if site.sample_weight is None else table[site.sample_weight]
         method = job.method_for_node()
         assert isinstance(method, SplitMethod)
@@ -73,13 +76,11 @@ class ActiveNode(ServerNode):
                 f"site {site.party!r} has a privacy budget, which is for randomised labels; job "
                 f"{job.name!r} has no label_privacy among its parameters"
             )
-        values, label_table = check_labels(
-            labels, {}, None, job.on, numbers=method.predicts_numbers
-        )
+        values, label_table = check_labels(labels, {}, None, key, numbers=method.predicts_numbers)
         seat = Seat(
             HOLDER,
             label_table,
-            job.on,
+            key,
             own=[b""],
             make_schedule=lambda *agreed: self.holder_run.make_schedule(*agreed),
             fingerprint=b"",

@@ -108,7 +108,7 @@ def prepared(
     ------
     ContractError
     """
-    labels = tuple(label for label in frame.columns if label != job.on)
+    labels = tuple(label for label in frame.columns if label != job.key_of(site))
     if contract == Contract():
         if not private:
             check_no_empty_column(site.party, frame)
@@ -116,7 +116,7 @@ def prepared(
             template = with_defaults(template)
         return SiteTable(frame, labels, schema, template, contract, None)
     own = replace(contract, parties={site.party: contract.of(site.party)})
-    made = preparation(own, site.party, frame, job.on, private=private)
+    made = preparation(own, site.party, frame, job.key_of(site), private=private)
     template = with_contract(template, own, site.party, frame, made, private=private)
     return SiteTable(
         made.apply(frame),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +22,7 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.federation.limits import Limits
 from vflsynth.federation.site import Site
 from vflsynth.federation.wire import MAX_BYTES
+from vflsynth.frames import MatchOn
 from vflsynth.learning.base import Method
 from vflsynth.mechanisms import HistogramMechanism
 from vflsynth.methods.combinations import check_combination
@@ -56,8 +57,11 @@ class Job:
         Names of the sites that hold columns, as in their certificates.
     method : str
         Name of a registered synthesizer, classifier or regressor; 'vflsynth methods' lists them.
-    on : str, optional
-        Key column of every table. Default: the index.
+    on : str or dict of str to str, optional
+        Key column of every table, or of each party's; a site file may name its own, `key`. Default:
+        the index.
+    key_form : str, default=""
+        In which form all sites compare keys, see `vflsynth.MatchOn`.
     parameters : dict
         Of the method, as in `vflsynth.configuration.make_estimator`, but for `column_kinds` and
         `device`, which are in site files, and for `random_state`, `verbose` and `memory_limit`,
@@ -80,7 +84,8 @@ class Job:
     name: str
     parties: tuple[str, ...]
     method: str = DEFAULT_METHOD
-    on: str | None = None
+    on: str | dict[str, str] | None = None
+    key_form: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
     contract: str = ""
     checkpoint_every: int = 10
@@ -136,8 +141,15 @@ class Job:
         if not isinstance(content.get("parameters", {}), dict):
             raise ParameterError(f"{where}: parameters must be a table of names and values")
         on = content.get("on")
-        if on is not None and not isinstance(on, str):
-            raise ParameterError(f"{where}: on must be the name of the key column, got {on!r}")
+        if isinstance(on, dict) and not {*parties} <= {*on}:
+            raise ParameterError(f"{where}: on must name a key column of every party, got {on!r}")
+        names = on.values() if isinstance(on, dict) else [on]
+        if on is not None and not all(isinstance(name, str) for name in names):
+            raise ParameterError(
+                f"{where}: on must be the name of the key column, or a table of parties and names, "
+                f"got {on!r}"
+            )
+        MatchOn(form=content.get("key_form", ""))
         contract = _shared(content.get("contract", ""), f"{where}: contract")
         job = cls(**{**content, "parties": tuple(parties), "contract": contract})
         rules: dict[str, Rule] = {
@@ -155,6 +167,15 @@ class Job:
         return {f.name: getattr(self, f.name) for f in fields(self)} | {
             "parties": list(self.parties)
         }
+
+    @property
+    def match_on(self) -> MatchOn:
+        """Key columns, and the form in which keys are compared."""
+        return MatchOn(self.on, self.key_form)
+
+    def key_of(self, site: Site) -> Hashable:
+        """Return the key column of a site's table; None for the index."""
+        return self.match_on.of(site.party) if site.key is None else site.key
 
     @property
     def shared_contract(self) -> Contract:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from vflsynth import _artefacts as artefacts
@@ -28,7 +28,10 @@ from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
 from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.tags import Tags
-from vflsynth.frames import check_party_frames, party_keys, read_table
+from vflsynth.frames import MatchOn, check_party_frames, party_keys, read_table
+from vflsynth.frames.key_forms import warn_of_keys
+from vflsynth.frames.lost import Difference
+from vflsynth.frames.party_frames import lost_of
 from vflsynth.learning.base import Method
 from vflsynth.privacy import OpenAccount
 from vflsynth.protocol import (
@@ -94,9 +97,9 @@ class BlindedRun(PartyRun):
     ) -> None:
         self.job, self.site = job, site
         if labels is None:
-            labels = tuple(label for label in seat.frame.columns if label != job.on)
+            labels = tuple(label for label in seat.frame.columns if label != seat.on)
         self.matching = Matching(
-            seat.name, party_keys(seat.frame, job.on), labels, site.the_shared, site.bounds
+            seat.name, party_keys(seat.frame, seat.on), labels, site.the_shared, site.bounds
         )
         self.tags = Tags(site.the_shared, job.name)
         super().__init__(seat, method)
@@ -206,7 +209,7 @@ class PartyNode(BlindedRun):
             Seat(
                 site.party,
                 self.table.frame,
-                job.on,
+                job.key_of(site),
                 own=[site.own or kept_secret(self.folder / "own-secret")],
                 make_schedule=self.make_schedule,
                 fingerprint=derive(site.the_shared, "fingerprint"),
@@ -221,6 +224,7 @@ class PartyNode(BlindedRun):
             site,
             self.table.labels,
         )
+        self.lost: tuple[Difference, ...] = ()
         self.opened: OpenAccount | None = None
         self._shown: dict[str, Any] | None = None
         self._selects = False
@@ -296,6 +300,7 @@ class PartyNode(BlindedRun):
             raise
         finally:
             more: dict[str, Any] = {"damaged_checkpoints": self.checkpoints.damaged}
+            more["unmatched_differ"] = [asdict(found) for found in self.lost]
             if self.opened is not None and self.method.plan is not None:
                 self.opened.close()
                 more["privacy"] = report_of(self.opened, self.method.plan.ledger, self.site)
@@ -319,6 +324,10 @@ class PartyNode(BlindedRun):
                 "rows": self.agreed.rows,
             },
         )
+        if not self.method.is_private:
+            self.lost = lost_of(self.seat.frame, self.seat.on, message.common_keys)
+            for found in self.lost:
+                logger.warning("%s: records that are not matched differ in %s", self.name, found)
         super().align(message)
         self.rules.allow({EncodedSize: 1, AccountHeads: 0 if self.opened is None else 2})
 
@@ -449,10 +458,18 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
         schema = schema_of_files(schema, {f"site {site.party!r}: job {job.name!r}": site.table})
     stated = schema.stated_dtypes if method.is_private and schema else {}
     frame = read_table(site.table, site.party, dtypes=stated)
-    check_party_frames({site.party: frame}, job.on, allow_empty_columns=True)
+    key = job.key_of(site)
+    frame = check_party_frames(
+        {site.party: frame},
+        MatchOn(key, job.key_form),
+        allow_empty_columns=True,
+        private=method.is_private,
+    )[site.party]
+    if len(job.parties) > 1:
+        warn_of_keys(party_keys(frame, key), site.party)
     if method.is_private:
         frame = with_public_types(frame, schema, party=site.party)
-    columns = tuple(label for label in frame.columns if label != job.on)
+    columns = tuple(label for label in frame.columns if label != key)
     check_kinds(dict(site.column_kinds), columns, party=site.party)
     return prepared(
         job,

@@ -106,7 +106,7 @@ class ServerNode(ServerRun):
                 "damaged_checkpoints": self.node_checkpoints.damaged,
             }
             if hasattr(self, "settings"):
-                more |= {"alignment": asdict(self.alignment), "settings": asdict(self.settings)}
+                more |= {"alignment": self.alignment.to_dict(), "settings": asdict(self.settings)}
             if self.opened is not None and self.ledger is not None:
                 self.opened.close()
                 more["privacy"] = report_of(self.opened, self.ledger, self.site)
@@ -123,8 +123,7 @@ class ServerNode(ServerRun):
 
     def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:
         """Match by blinded keys; the server sees none."""
-        matched_by = "index" if self.job.on is None else f"key column {self.job.on!r}"
-        return match_blinded(self.everybody, hellos, matched_by, self.padding)
+        return match_blinded(self.everybody, hellos, str(self.job.match_on), self.padding)
 
     def first_epoch(self, hellos: Mapping[str, Hello]) -> int:
         """Return the epoch to go on from, 0 to start: the newest that all nodes have.

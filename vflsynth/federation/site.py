@@ -111,6 +111,8 @@ class Site:
     table : Path, optional
         The party's table, csv or parquet; for private runs parquet. The server has none, unless it
         is an active party.
+    key : str, optional
+        Key column of the table, where it has another name than the job says.
     labels : str, optional
         At an active party: the column of the table that holds the labels.
     sample_weight : str, optional
@@ -149,6 +151,7 @@ class Site:
     party: str
     folder: Path
     table: Path | None = None
+    key: str | None = None
     labels: str | None = None
     sample_weight: str | None = None
     column_kinds: dict[Hashable, str] = field(default_factory=dict)
@@ -177,7 +180,16 @@ class Site:
         privacy = content.pop("privacy", {})
         matching = content.pop("matching", {})
         proposers = content.pop("proposers", {})
-        known = ["party", "folder", *_FILES, "labels", "sample_weight", "column_kinds", "device"]
+        known = [
+            "party",
+            "folder",
+            *_FILES,
+            "key",
+            "labels",
+            "sample_weight",
+            "column_kinds",
+            "device",
+        ]
         known += [_LARGEST, "jobs"]
         content.setdefault("jobs", "approved")
         known_keys(content, known, str(path))
@@ -206,7 +218,7 @@ class Site:
         lines = [f"party = {_quoted(self.party)}", f"folder = {_quoted(self.folder.resolve())}"]
         files = {name: getattr(self, name) for name in _FILES}
         lines += [f"{name} = {_quoted(file.resolve())}" for name, file in files.items() if file]
-        columns = {"labels": self.labels, "sample_weight": self.sample_weight}
+        columns = {"key": self.key, "labels": self.labels, "sample_weight": self.sample_weight}
         lines += [f"{name} = {_quoted(text)}" for name, text in columns.items() if text is not None]
         lines += [f"device = {_quoted(self.device)}", f"{_LARGEST} = {self.max_frame_bytes}"]
         lines.append(f"jobs = {_quoted(self.jobs)}")

@@ -7,6 +7,7 @@ between parties is their column names, the type of their keys, and, in
 
 from vflsynth.frames.alignment import AlignmentReport, align_keys, intersect, positions
 from vflsynth.frames.io import infers_types, read_table, write_table
+from vflsynth.frames.key_forms import MatchOn, key_of
 from vflsynth.frames.keys import KeyMinter, learn_key_minters, public_key_minters
 from vflsynth.frames.party_frames import (
     align_party_frames,
@@ -14,18 +15,21 @@ from vflsynth.frames.party_frames import (
     check_party_frames,
     party_keys,
     vertical_split,
+    with_lost,
 )
 from vflsynth.frames.summaries import summarise_rows
 
 __all__ = [
     "AlignmentReport",
     "KeyMinter",
+    "MatchOn",
     "align_keys",
     "align_party_frames",
     "check_no_empty_column",
     "check_party_frames",
     "infers_types",
     "intersect",
+    "key_of",
     "learn_key_minters",
     "party_keys",
     "positions",
@@ -33,5 +37,6 @@ __all__ = [
     "read_table",
     "summarise_rows",
     "vertical_split",
+    "with_lost",
     "write_table",
 ]

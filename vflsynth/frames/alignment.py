@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import html
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
 
 from vflsynth.exceptions import (
     DuplicateKeyError,
@@ -26,13 +26,15 @@ from vflsynth.exceptions import (
     NoOverlapError,
     ProtocolError,
 )
+from vflsynth.frames.key_forms import better_form, comparable_types, how_to_agree
+from vflsynth.frames.lost import Difference
 
 _N_EXAMPLES = 3
 
 
 @dataclass(frozen=True)
 class AlignmentReport:
-    """What matching the parties' records kept and dropped: counts only, never a key.
+    """What matching the parties' records kept and dropped: never a key.
 
     Attributes
     ----------
@@ -48,6 +50,12 @@ class AlignmentReport:
     most_dummies : int
         At most so many of the matched records are nobody's: whoever wrote this must not know how
         many are common.
+    lost : dict of str to tuple of Difference
+        How each party's dropped records differ from its matched ones: at most the three worst
+        columns. In one process and without privacy only, and never saved; across processes each
+        party is told of its own.
+    better : (str, int) or None
+        A form of keys in which more of them match, and how many; likewise.
 
     Examples
     --------
@@ -62,6 +70,12 @@ class AlignmentReport:
     n_rows: dict[str, int]
     n_duplicated: dict[str, int]
     most_dummies: int = 0
+    lost: dict[str, tuple[Difference, ...]] = field(default_factory=dict, compare=False)
+    better: tuple[str, int] | None = field(default=None, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts, JSON-safe: what may be saved."""
+        return {k: v for k, v in asdict(self).items() if k not in ("lost", "better")}
 
     @property
     def n_dropped(self) -> dict[str, int]:
@@ -95,7 +109,18 @@ class AlignmentReport:
                 f"{self.n_dropped[party]} dropped, {self.n_duplicated[party]} duplicated"
                 for party in counts.index
             ]
+            + [f"  {line}" for line in self.differences]
         )
+
+    @property
+    def differences(self) -> list[str]:
+        """Say of each party how its dropped records differ from its matched ones."""
+        return [
+            f"the dropped records of {party} differ from its matched ones in "
+            + ", ".join(map(str, found))
+            for party, found in self.lost.items()
+            if found
+        ]
 
 
 def intersect(keys_by_party: Mapping[str, pd.Index]) -> pd.Index:
@@ -168,7 +193,7 @@ def positions(own_keys: pd.Index, common: pd.Index) -> npt.NDArray[np.intp]:
 
 
 def align_keys(
-    keys_by_party: Mapping[str, pd.Index], matched_by: str = "index"
+    keys_by_party: Mapping[str, pd.Index], matched_by: str = "index", *, compare: bool = True
 ) -> tuple[pd.Index, AlignmentReport]:
     """Match the parties' records: :func:`intersect`, counted and checked.
 
@@ -179,6 +204,8 @@ def align_keys(
     matched_by : str, default "index"
         How the report names what was matched. ``"index"`` becomes ``"position"`` where every party
         has a plain index (see :func:`positional_keys`).
+    compare : bool, default=True
+        Whether a form is looked for in which more keys match. Not for private fits.
 
     Returns
     -------
@@ -212,15 +239,19 @@ def align_keys(
         check_no_repeated_key(
             party, keys, no_column=matched_by == "index", n_repeated=report.n_duplicated
         )
+    most = max(map(len, keys_by_party.values()), default=0)
+    compare = compare and len(common) < most
+    better = better_form(keys_by_party, len(common)) if compare else None
     if not len(common):
         counts = ", ".join(f"{party!r} {len(keys):,}" for party, keys in keys_by_party.items())
         raise NoOverlapError(
             f"the parties have no key in common; keys: {counts}",
-            fix=_overlap_hint(keys_by_party)
-            or "check that the tables are about the same records and write keys in the same way",
+            fix="check that the tables are about the same records and write keys in the same way"
+            if better is None
+            else f"{how_to_agree(better[0])}, in which {better[1]:,} match",
             column=next(iter(keys_by_party.values())).name,
         )
-    return common, report
+    return common, replace(report, better=better)
 
 
 def check_no_repeated_key(
@@ -321,37 +352,31 @@ def positional_keys(indexes: Mapping[str, pd.Index]) -> bool:
 
 def key_kind(keys: pd.Index) -> str:
     """Name the kind of key: kinds can be compared with themselves only."""
-    dtype = keys.dtype
-    if isinstance(dtype, pd.CategoricalDtype):
-        return key_kind(dtype.categories)
+    keys = comparable_types(keys)
+    dtype: Any = keys.dtype
     if pd.api.types.is_bool_dtype(dtype):
         return "booleans"
     if pd.api.types.is_integer_dtype(dtype):
         return "integers"
     if pd.api.types.is_float_dtype(dtype):
         return "floating-point numbers"
-    if isinstance(dtype, pd.StringDtype) or dtype == pd.ArrowDtype(pa.string()):
+    if isinstance(dtype, pd.StringDtype):
         return "text"
     if pd.api.types.is_datetime64_any_dtype(dtype):
-        return "times without a timezone" if _timezone(keys) is None else "times with a timezone"
+        zone = getattr(dtype, "tz", None)
+        return "times without a timezone" if zone is None else "times with a timezone"
     if pd.api.types.is_object_dtype(dtype):
         inferred = pd.api.types.infer_dtype(keys, skipna=True)
-        known = {"string": "text", "integer": "integers", "floating": "floating-point numbers"}
-        if inferred in known:
-            return known[inferred]
+        if inferred in ("string", "integer"):
+            return {"string": "text", "integer": "integers"}[inferred]
         types = sorted({type(key).__name__ for key in keys})
         return f"objects of type {' and '.join(types)}"
     return f"values of dtype {dtype}"
 
 
-def _timezone(keys: pd.Index) -> object:
-    return getattr(keys.dtype, "tz", None)
-
-
 def _comparable(keys: pd.Index) -> pd.Index:
     """Write keys of one kind in one dtype, so that pandas matches them by value."""
-    if isinstance(keys.dtype, pd.CategoricalDtype):
-        keys = keys.astype(keys.dtype.categories.dtype)
+    keys = comparable_types(keys)
     kind = key_kind(keys)
     if kind == "integers" and len(keys):
         fits = keys.min() >= -(2**63) and keys.max() < 2**63
@@ -373,24 +398,7 @@ def _conversion_hint(kind: str, other: str) -> str:
         return "convert the floating-point keys with .astype('int64') (missing keys made them so)"
     if "text" in kinds and kinds & {"integers", "floating-point numbers"}:
         return (
-            "convert the numbers to text with .astype('int64').astype(str), mind leading zeros, "
-            "or the text to numbers with .astype('int64')"
+            f"{how_to_agree('digits')}, in which 7 and '007' are one key; or convert the numbers "
+            "to text with .astype('int64').astype(str)"
         )
     return "convert one of them, so that both have the same type"
-
-
-def _overlap_hint(keys_by_party: Mapping[str, pd.Index]) -> str | None:
-    """See whether a usual slip explains why no key matches."""
-    if any(key_kind(keys) != "text" for keys in keys_by_party.values()):
-        return None
-    texts = {party: pd.Series(keys.astype(str)) for party, keys in keys_by_party.items()}
-    slips: dict[str, Callable[[pd.Series[str]], pd.Series[str]]] = {
-        "blanks around keys: use .str.strip()": lambda text: text.str.strip(),
-        "upper and lower case: use .str.lower()": lambda text: text.str.lower(),
-        "leading zeros: use .str.lstrip('0') or .str.zfill()": lambda text: text.str.lstrip("0"),
-    }
-    for hint, repair in slips.items():
-        repaired = [set(repair(text)) for text in texts.values()]
-        if set.intersection(*repaired):
-            return f"the keys differ in {hint} on every party's key column"
-    return None

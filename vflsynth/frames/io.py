@@ -25,7 +25,7 @@ import pyarrow.parquet
 
 from vflsynth._warnings import warn_user
 from vflsynth.exceptions import ColumnKindError, PublishingWarning, TableFileError
-from vflsynth.frames.arrow import NULLABLE, frame_of, numpy_columns, series_of
+from vflsynth.frames.logical import as_frame, check_names, frame_of
 from vflsynth.frames.sources import read_description, read_excel, read_query
 from vflsynth.frames.typed import with_types
 from vflsynth.frames.written import with_values
@@ -34,7 +34,12 @@ _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _READ_ONLY = (".arrow", ".feather", ".xlsx", ".toml")
 _TYPED = (".parquet", ".arrow", ".feather")
 _METADATA_KEY = b"vflsynth.dtypes"
-_MAX_EXACT_FLOAT = 2**53
+_SAID = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
+_CODES = (
+    (r"^[+-]?(0[0-9]+|[0-9]{19,})$", ""),
+    (r"^[0-9]{2,}[eE][0-9]+$", r"^[0-9]+([eE][0-9]+)?$"),
+)
+"""What looks like a number and is a code: what some values look like, and all of them."""
 
 
 def read_table(
@@ -83,8 +88,9 @@ def read_table(
 
     Notes
     -----
-    Parquet written by :func:`write_table` comes back with the dtypes it had. From csv (UTF-8, a
-    header line, separated by comma, semicolon, tab or ``|``, whichever is most frequent there):
+    All files are read in the types of `vflsynth.frames.logical`. Parquet written by
+    :func:`write_table` comes back with the dtypes it had. From csv (UTF-8, a header line, separated
+    by comma, semicolon, tab or ``|``, whichever is most frequent there):
 
     - whole numbers become ``int64``, with missing values ``Int64``; true and false ``bool``, with
       missing values ``boolean``; ISO dates and times become datetimes;
@@ -93,6 +99,9 @@ def read_table(
     - text that is a number with a decimal comma, or a date with the day or the month first, in
       every row and in one way, becomes one, with a warning, see `vflsynth.frames.written`;
     - digits with a leading zero (``007``) or too many for a number stay text, being identifiers;
+      so do digits with an ``e`` as no number has it (``10e5``), with a warning;
+    - durations of ISO 8601 (``P1DT2H``) or of pandas (``1 days 02:00:00``) become durations;
+    - Excel's first line ``sep=;`` and a byte order mark of UTF-16 are heeded;
     - a first column without a name that counts rows from 0 is left out, with a warning.
     """
     path = Path(path)
@@ -110,9 +119,9 @@ def read_table(
         return said.summarised(frame, party)
     try:
         if suffix == ".parquet":
-            return _restore_dtypes(pa.parquet.read_table(path))
+            return _restored(pa.parquet.read_table(path), party)
         if suffix in (".arrow", ".feather"):
-            return frame_of(pa.feather.read_table(path), party, types_are_given=True)
+            return frame_of(pa.feather.read_table(path), party)
         if suffix == ".xlsx":
             return read_excel(path, sheet, party, dtypes=dtypes)
         return _read_csv(path, party, style, dtypes or {})
@@ -184,8 +193,7 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         else:
             compression = "gzip" if suffix == ".csv.gz" else None
             with pa.output_stream(temporary, compression=compression) as stream:
-                table = pa.Table.from_pandas(frame, preserve_index=False)
-                pa.csv.write_csv(_midnights_to_dates(table), stream)
+                pa.csv.write_csv(_as_text(frame), stream)
         temporary.replace(path)
     except (pa.ArrowException, TypeError) as error:
         raise TableFileError(
@@ -244,9 +252,9 @@ def _suffix(path: Path, party: str | None, *, reading: bool = False) -> str:
 def _read_csv(
     path: Path, party: str | None, style: _Style, dtypes: Mapping[Any, Any]
 ) -> pd.DataFrame:
-    separator = style.separator or _delimiter(path, style)
-    read = pa.csv.ReadOptions(encoding=style.encoding)
-    parse = pa.csv.ParseOptions(delimiter=separator, newlines_in_values=True)
+    style, n_before = _seen(path, style, party)
+    read = pa.csv.ReadOptions(encoding=style.encoding, skip_rows=n_before)
+    parse = pa.csv.ParseOptions(delimiter=style.separator, newlines_in_values=True)
     convert = pa.csv.ConvertOptions(
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -255,13 +263,7 @@ def _read_csv(
     )
     table = pa.csv.read_csv(path, read, parse, convert)
     names = table.column_names
-    if len(set(names)) < len(names):
-        raise TableFileError(
-            f"{str(path)!r} has several columns of the same name",
-            fix="rename all but one in the header line",
-            party=party,
-            column=next(name for name in names if names.count(name) > 1),
-        )
+    check_names(names, party)
     for field in table.schema:
         if pa.types.is_binary(field.type):  # what Arrow makes of bytes that are not UTF-8
             raise TableFileError(
@@ -283,9 +285,9 @@ def _read_csv(
         convert.column_types = dict.fromkeys(doubtful, pa.string())
         text = pa.csv.read_csv(path, read, parse, convert)
         for name in doubtful:
-            if pc.any(pc.match_substring_regex(text[name], r"^[+-]?(0[0-9]+|[0-9]{19,})$")).as_py():
+            if any(_holds(text[name], *form) for form in _CODES):
                 table = table.set_column(names.index(name), name, text[name])
-    frame = frame_of(table, party)
+    frame = frame_of(table, party, types_are_given=False)
     typed = with_types(frame, dtypes, party=party, decimal=style.decimal)
     stated = [name for name in frame if name in dtypes]
     found = with_values(frame.drop(columns=stated), party, commas=style.decimal == ".")
@@ -297,29 +299,56 @@ def _is_row_number(column: pa.ChunkedArray) -> bool:
     return whole and column.to_pylist() == list(range(len(column)))
 
 
-def _delimiter(path: Path, style: _Style) -> str:
+def _seen(path: Path, style: _Style, party: str | None) -> tuple[_Style, int]:
+    """Find the encoding and the separator in a file's first lines, and how many lines to skip."""
     with pa.input_stream(path, compression="detect") as stream:
-        header = stream.read(1 << 16).decode(style.encoding, errors="replace").split("\n", 1)[0]
+        head = stream.read(1 << 16)
+    if style.encoding == "utf-8" and head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        style = style._replace(encoding="utf-16")
+    text = head.decode(style.encoding, errors="replace").removeprefix("\ufeff")
+    if "\0" in text:
+        raise TableFileError(
+            f"{str(path)!r} is no csv file in {style.encoding.upper()}: it holds zero bytes",
+            fix="save it with UTF-8 encoding; if it is text of another program, it may be in "
+            "encoding='utf-16-le'",
+            party=party,
+        )
+    if (said := _SAID.match(text)) is not None:  # by Excel, to itself
+        return style._replace(separator=style.separator or said[1]), 1
+    header = re.sub(r'"[^"]*"', "", text.split("\n", 1)[0])
     marks = [mark for mark in ",;\t|" if mark != style.decimal]
-    return max(marks, key=re.sub(r'"[^"]*"', "", header).count)
+    return style._replace(separator=style.separator or max(marks, key=header.count)), 0
 
 
 def _may_have_lost_digits(column: pa.ChunkedArray) -> bool:
     """Tell whether a column that was read as numbers may be one of identifiers."""
-    if pa.types.is_integer(column.type):
-        return True  # 007
     if pa.types.is_floating(column.type):
-        largest = pc.max(pc.abs(column)).as_py()
-        return largest is not None and largest > _MAX_EXACT_FLOAT
-    return False
+        whole: bool = pc.all(pc.equal(pc.floor(column), column)).as_py()  # 10e5, 20 digits
+        return whole
+    return bool(pa.types.is_integer(column.type))  # 007
 
 
-def _midnights_to_dates(table: pa.Table) -> pa.Table:
-    """Turn time columns without a timezone, if all their times are midnight, into dates."""
+def _holds(text: pa.ChunkedArray, some: str, all_: str) -> bool:
+    """Tell whether some values look like one thing, and all others like another."""
+    found = (pc.match_substring_regex(text, form) for form in (some, all_))
+    both: bool = pc.any(next(found)).as_py() and pc.all(next(found)).as_py()
+    return both
+
+
+def _as_text(frame: pd.DataFrame) -> pa.Table:
+    """Convert to Arrow, with days as dates and durations as ISO 8601 writes them."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
     for i, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type) and field.type.tz is None:
-            dates = table[i].cast(pa.date32(), safe=False)
-            if dates.cast(field.type).equals(table[i]):
+        column = table[i]
+        if pa.types.is_duration(field.type):
+            known = {
+                span: span.isoformat() for span in pd.Series(column.to_pandas()).dropna().unique()
+            }
+            made = pa.array(column.to_pandas().map(known), pa.string(), from_pandas=True)
+            table = table.set_column(i, field.name, made)
+        elif pa.types.is_timestamp(field.type) and field.type.tz is None:
+            dates = column.cast(pa.date32(), safe=False)
+            if dates.cast(field.type).equals(column):
                 table = table.set_column(i, field.name, dates)
     return table
 
@@ -352,10 +381,11 @@ def _note(dtype: Any) -> dict[str, Any]:
     return {"dtype": str(dtype)}
 
 
-def _restore_dtypes(table: pa.Table) -> pd.DataFrame:
-    frame: pd.DataFrame = table.to_pandas()
+def _restored(table: pa.Table, party: str | None) -> pd.DataFrame:
+    """Convert from Arrow, in the dtypes that were noted."""
+    frame = frame_of(table, party)
     if _METADATA_KEY not in (table.schema.metadata or {}):
-        return _with_given_types(frame, table)
+        return frame
     notes = json.loads(table.schema.metadata[_METADATA_KEY])
     for i, (column, note) in enumerate(zip(frame.columns, notes, strict=True)):
         if "categories" in note:
@@ -367,23 +397,14 @@ def _restore_dtypes(table: pa.Table) -> pd.DataFrame:
                 codes.fillna(-1).astype(int), categories=categories, ordered=note["ordered"]
             )
             frame[column] = pd.Series(series, index=frame.index)
+        elif pa.types.is_date(table[i].type) or pa.types.is_decimal(table[i].type):
+            continue  # objects that became what all of them are
+        elif note == {"dtype": "object"}:
+            frame[column] = table[i].to_pandas(integer_object_nulls=True).astype(object).array
         elif frame[column].dtype != (dtype := _dtype(note, table[i].type)):
             frame[column] = frame[column].astype(dtype)
-    return frame
-
-
-def _with_given_types(frame: pd.DataFrame, table: pa.Table) -> pd.DataFrame:
-    """Make nullable what another program's file has as integers and truth values.
-
-    Otherwise one missing value would change the type: the file's own do not depend on it.
-    """
-    plain = numpy_columns(table)
-    for field in table.schema:
-        name = field.name
-        known = field.type not in NULLABLE or name in plain or name not in frame
-        if not known and isinstance(frame[name].dtype, np.dtype):
-            frame[name] = series_of(table[name], plain=False).array
-    return frame
+    restored: pd.DataFrame = as_frame(frame, by_value=False)
+    return restored
 
 
 def _dtype(note: dict[str, Any], arrow_type: pa.DataType) -> Any:

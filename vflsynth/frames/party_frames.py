@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,9 @@ from vflsynth.frames.alignment import (
     check_key_types,
     positions,
 )
-from vflsynth.frames.arrow import as_frame
+from vflsynth.frames.key_forms import MatchOn, in_form, is_text, key_of, warn_of_keys
+from vflsynth.frames.logical import as_frame
+from vflsynth.frames.lost import Difference, who_is_lost
 
 PartyFrames = Mapping[str, pd.DataFrame]
 
@@ -42,7 +45,11 @@ _RESERVED_NAMES = {"server", "shared"}
 
 
 def check_party_frames(
-    party_frames: PartyFrames, on: Hashable = None, *, allow_empty_columns: bool = False
+    party_frames: PartyFrames,
+    on: Any = None,
+    *,
+    allow_empty_columns: bool = False,
+    private: bool = False,
 ) -> dict[str, pd.DataFrame]:
     """Check the parties' tables, each on its own and then against each other.
 
@@ -51,16 +58,20 @@ def check_party_frames(
     party_frames : mapping of str to table
         One table per party, at least one: a pandas or Polars DataFrame, a table of Arrow. Names
         must be usable as folder names.
-    on : hashable, optional
-        The column that identifies a record, in every table. Default: the index does.
+    on : hashable, mapping of str to hashable, or MatchOn, optional
+        The column that identifies a record: one name for all tables, or that of each party's; with
+        the form that keys are compared in, see `vflsynth.frames.key_forms`. Default: the index.
     allow_empty_columns : bool, default=False
         Let columns without any value pass. For private fits: a single record decides whether there
         is a value, and an error would tell it without noise.
+    private : bool, default=False
+        Nothing about types is looked for in values, and nothing said of how keys are written.
 
     Returns
     -------
     dict of str to pandas.DataFrame
-        The same tables in the order given; those of pandas are not copied.
+        The tables in the order given, in the types of `vflsynth.frames.logical`, with keys in the
+        form that was asked for; those of pandas that have all this are not copied.
 
     Raises
     ------
@@ -89,24 +100,55 @@ def check_party_frames(
             f"expected a mapping of party names to DataFrames, got {_describe(party_frames)}",
             fix="pass for example {'lab': lab_frame, 'clinic': clinic_frame}",
         )
-    if not isinstance(on, Hashable):
-        raise MissingKeyError(
-            f"`on` must name one column, got {on!r}",
-            fix="make one key column of them in every table and pass its name",
-        )
+    on = MatchOn.reading(on)
     _check_party_names(party_frames)
-    frames = {party: as_frame(table, party) for party, table in party_frames.items()}
-    for party, frame in frames.items():
-        _check_frame(party, frame, on)
+    if isinstance(on.columns, Mapping) and (extra := {*on.columns} ^ {*party_frames}):
+        raise MissingKeyError(
+            f"`on` names the key columns of {', '.join(map(repr, on.columns))}, and there are "
+            f"tables of {', '.join(map(repr, party_frames))}",
+            fix="name one column for each table",
+            party=min(extra, key=str),
+        )
+    frames = {}
+    for party, table in party_frames.items():
+        frame = as_frame(table, party, by_value=not private)
+        _check_frame(party, frame, on.of(party))
         if not allow_empty_columns:
             check_no_empty_column(party, frame)
+        frames[party] = with_keys_in_form(frame, on, party)
     _check_owners(frames, on)
-    check_key_types({party: party_keys(frame, on) for party, frame in frames.items()})
+    keys = {party: party_keys(frame, on.of(party)) for party, frame in frames.items()}
+    check_key_types(keys)
+    if not private and len(keys) > 1:
+        for party, own in keys.items():
+            warn_of_keys(own, party)
     return frames
 
 
+def with_keys_in_form(frame: pd.DataFrame, on: Any, party: str) -> pd.DataFrame:
+    """Return a party's table with its keys in the form that `on` asks for.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Not modified; the same one comes back if nothing changes.
+    on : hashable, mapping or MatchOn
+    party : str
+    """
+    asked = MatchOn.reading(on)
+    column = asked.of(party)
+    keys = party_keys(frame, column)
+    if (written := in_form(keys, asked.form)) is keys:
+        return frame
+    if column is None:
+        return frame.set_axis(written)
+    found = frame.copy(deep=False)
+    found[column] = written.array
+    return found
+
+
 def align_party_frames(
-    party_frames: PartyFrames, on: Hashable = None, *, allow_empty_columns: bool = False
+    party_frames: PartyFrames, on: Any = None, *, allow_empty_columns: bool = False
 ) -> tuple[dict[str, pd.DataFrame], pd.Index, AlignmentReport]:
     """Check the parties' tables, match their records and put them into one common order.
 
@@ -146,13 +188,13 @@ def align_party_frames(
       clinic: 3 rows, 2 matched, 1 dropped, 0 duplicated
     """
     frames = check_party_frames(party_frames, on, allow_empty_columns=allow_empty_columns)
-    keys_by_party = {party: party_keys(frame, on) for party, frame in frames.items()}
-    common, report = align_keys(
-        keys_by_party, matched_by="index" if on is None else f"key column {on!r}"
-    )
+    on = MatchOn.reading(on)
+    keys_by_party = {party: party_keys(frame, on.of(party)) for party, frame in frames.items()}
+    common, report = align_keys(keys_by_party, matched_by=str(on))
+    report = with_lost(report, frames, on, common)
     aligned = {}
     for party, frame in frames.items():
-        own = frame if on is None else frame.drop(columns=[on])
+        own = frame if on.of(party) is None else frame.drop(columns=[on.of(party)])
         aligned[party] = own.iloc[positions(keys_by_party[party], common)].reset_index(drop=True)
         if not allow_empty_columns:
             check_no_empty_column(party, aligned[party], among="matched records")
@@ -162,6 +204,34 @@ def align_party_frames(
 def party_keys(frame: pd.DataFrame, on: Hashable = None) -> pd.Index:
     """Return the keys of a party's records: the column ``on``, or the index."""
     return frame.index if on is None else pd.Index(frame[on])
+
+
+def with_lost(
+    report: AlignmentReport, frames: PartyFrames, on: Any, common: pd.Index
+) -> AlignmentReport:
+    """Add to a report how the parties' dropped records differ from their matched ones.
+
+    Parameters
+    ----------
+    report : AlignmentReport
+    frames : mapping of str to DataFrame
+        Of `check_party_frames`.
+    on : hashable, mapping or MatchOn
+    common : Index
+        The matched keys.
+    """
+    return replace(
+        report,
+        lost={party: lost_of(f, key_of(on, party), common) for party, f in frames.items()},
+    )
+
+
+def lost_of(frame: pd.DataFrame, on: Hashable, common: pd.Index) -> tuple[Difference, ...]:
+    """Say how a party's own dropped records differ from its matched ones; it needs no other's."""
+    keys, matched = party_keys(frame, on), np.zeros(len(frame), np.bool_)
+    matched[positions(keys, common)] = True
+    columns = [label for label in frame.columns if label != on]
+    return who_is_lost(frame[columns], keys, matched)
 
 
 def check_no_empty_column(party: str, frame: pd.DataFrame, among: str = "rows") -> None:
@@ -326,10 +396,10 @@ def _check_keys(party: str, frame: pd.DataFrame, on: Hashable) -> None:
             fix="make one column of the levels and name it with on=...",
             party=party,
         )
-    missing = np.flatnonzero(keys.isna())
+    missing = np.flatnonzero(keys.isna() | (keys.isin(_blank_among(keys))))
     if len(missing):
         raise MissingKeyError(
-            f"{len(missing)} of {len(frame)} keys are missing, in the row positions "
+            f"{len(missing)} of {len(frame)} keys are missing or blank, in the row positions "
             f"{missing[:5].tolist()}",
             fix="fill them in or drop these rows",
             party=party,
@@ -337,12 +407,27 @@ def _check_keys(party: str, frame: pd.DataFrame, on: Hashable) -> None:
         )
 
 
-def _check_owners(party_frames: PartyFrames, on: Hashable) -> None:
+def _blank_among(keys: pd.Index) -> list[Any]:
+    """Return keys that are text and name nobody."""
+    if not is_text(keys):
+        return []
+    return [key for key in keys.unique() if isinstance(key, str) and not key.strip()]
+
+
+def _check_owners(party_frames: PartyFrames, on: Any) -> None:
     owner: dict[Hashable, str] = {}
+    keys = {party: key_of(on, party) for party in party_frames}
     for party, frame in party_frames.items():
         for column in frame.columns:
-            if column == on:
+            if column == keys[party]:
                 continue
+            if column is not None and column in keys.values():
+                raise SharedColumnError(
+                    "another party's key column has this name",
+                    fix="rename one of them",
+                    party=party,
+                    column=column,
+                )
             if column in owner:
                 raise SharedColumnError(
                     f"party {owner[column]!r} owns a column of the same name",

@@ -37,7 +37,7 @@ import pyarrow as pa
 from pandas.api.types import pandas_dtype
 
 from vflsynth.exceptions import MissingExtraError, TableFileError
-from vflsynth.frames.arrow import frame_of
+from vflsynth.frames.logical import as_frame, frame_of
 from vflsynth.frames.summaries import summarise_rows
 from vflsynth.frames.typed import family_of, with_types
 
@@ -163,10 +163,7 @@ def read_query(
                 names, rows = [*answer.keys()], [tuple(row) for row in answer]
         finally:
             engine.dispose()
-        cells = pd.DataFrame(rows, columns=names, dtype=object)
-        inferred = pd.DataFrame.from_records(rows, columns=names, coerce_float=True)
-        inferred = inferred.convert_dtypes(dtype_backend="numpy_nullable")
-        return _from_cells(cells, inferred, dtypes or {}, party)
+        return _from_cells(pd.DataFrame(rows, columns=names, dtype=object), dtypes or {}, party)
     except (
         sqlalchemy.exc.SQLAlchemyError,
         pd.errors.DatabaseError,
@@ -188,7 +185,7 @@ def _read_adbc(url: str, query: str, party: str | None, driver: str) -> pd.DataF
     try:
         with package.connect(url) as connection, connection.cursor() as cursor:
             cursor.execute(query)
-            return frame_of(cursor.fetch_arrow_table(), party, types_are_given=True)
+            return frame_of(cursor.fetch_arrow_table(), party)
     except (package.Error, pa.ArrowException) as error:
         raise _no_answer(error, party) from None
 
@@ -221,26 +218,29 @@ def read_excel(
     except ImportError as error:
         raise MissingExtraError("reading Excel files", "openpyxl", "excel") from error
 
-    def read(**types: Any) -> Any:
-        return pd.read_excel(path, sheet_name=0 if sheet is None else sheet, **types)
-
-    inferred = read(dtype_backend="numpy_nullable")
-    cells = read(dtype=object) if dtypes else inferred
-    return _from_cells(cells, inferred, dtypes or {}, party)
+    cells = pd.read_excel(path, sheet_name=0 if sheet is None else sheet, dtype=object)
+    return _from_cells(cells, dtypes or {}, party)
 
 
-def _from_cells(
-    cells: pd.DataFrame, inferred: pd.DataFrame, dtypes: Mapping[Any, Any], party: str | None
-) -> pd.DataFrame:
-    """Return columns in stated types, of cells that have each its own, and others as inferred."""
-    stated = [name for name in cells if name in dtypes]
-    texts = [name for name in stated if family_of(pandas_dtype(dtypes[name])) in ("text", "label")]
-    written = cells[stated].copy(deep=False)
+def _from_cells(cells: pd.DataFrame, dtypes: Mapping[Any, Any], party: str | None) -> pd.DataFrame:
+    """Return columns of cells that have each a type: as stated, or what all cells of one are.
+
+    Cells of several types become the text that a csv file would have.
+    """
+    texts = [
+        name
+        for name in cells
+        if (
+            family_of(pandas_dtype(dtypes[name])) in ("text", "label")
+            if name in dtypes
+            else pd.api.types.infer_dtype(cells[name], skipna=True) in ("mixed-integer", "mixed")
+        )
+    ]
+    written = cells.copy(deep=False)
     for name in texts:
         written[name] = cells[name].map(_written)
-    typed = with_types(written, dtypes, party=party)
-    others = pa.Table.from_pandas(inferred.drop(columns=stated), preserve_index=False)
-    return pd.concat([typed, frame_of(others, party)], axis="columns")[[*cells]]
+    frame: pd.DataFrame = as_frame(with_types(written, dtypes, party=party), party)
+    return frame.infer_objects()
 
 
 def _written(value: Any) -> Any:

@@ -18,12 +18,14 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.exceptions import ColumnKindError
+from vflsynth.frames.logical import as_frame
 
 Family = Literal["text", "whole number", "number", "truth value", "time", "duration", "label"]
 
 _WHOLE = re.compile(r"([+-]?\d+)(\.0*)?")
 _TRUTH = {"true": True, "false": False}
 _MOST_EXACT = 2**53
+_LABELS: set[Family] = {"text", "label"}
 
 
 def family_of(dtype: Any) -> Family:
@@ -127,6 +129,47 @@ def with_types(
         except ColumnKindError as error:
             raise ColumnKindError(error.problem, fix=error.fix, party=party, column=label) from None
     return typed
+
+
+def with_blanks(dtype: Any) -> Any:
+    """Return the type of a column that may also hold blanks: of integers the nullable one."""
+    if isinstance(dtype, np.dtype) and dtype.kind in "biu":
+        return pd.array(np.empty(0, dtype)).dtype
+    return dtype
+
+
+def like_model(frame: Any, dtypes: Mapping[Hashable, Any]) -> Any:
+    """Return cells that somebody gives in the types of a model, as far as they tell another one.
+
+    Parameters
+    ----------
+    frame : table
+        See `vflsynth.frames.logical.as_frame`.
+    dtypes : mapping of column to dtype
+        Others stay as they are.
+
+    Returns
+    -------
+    DataFrame
+        Columns without any value have the model's type, and text is read as numbers, times and
+        truth values where the model has these.
+
+    Raises
+    ------
+    ColumnKindError
+        See `with_type`.
+    """
+    typed = as_frame(frame)
+    found = typed.copy(deep=False)
+    for label in typed.columns:
+        if label not in dtypes:
+            continue
+        column, dtype = typed[label], with_blanks(dtypes[label])
+        if column.isna().all():
+            found[label] = pd.Series(None, column.index, dtype, label)
+        elif {family_of(column.dtype), family_of(dtype)} & _LABELS == {family_of(column.dtype)}:
+            found[label] = with_type(column, dtype)
+    return found
 
 
 def in_order(column: pd.Series[Any]) -> pd.Series[Any]:

@@ -18,6 +18,10 @@ _NUMBER = r"[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+)(?:,\d+)?"
 _MAY_BE_THOUSANDS = r"[+-]?\d{1,3},\d{3}"
 _WITH_UNIT = rf"(?:{_NUMBER}|[+-]?[\d,]*\.?\d+)\s*[%€$£]|[%€$£]\s*(?:{_NUMBER}|[+-]?[\d,]*\.?\d+)"
 _DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?: (\d{1,2}:\d{2})(:\d{2})?)?")
+_DURATION = (
+    r"-?P(?=[\dT-])(?:-?\d+D)?(?:T[\d.HMS-]+)?|-?\d+ days?(?: [+-]?\d+:\d{2}:\d{2}(?:\.\d+)?)?"
+)
+_CODE = r"\d+(?:[eE]\d+)?"
 _ANY_DATE = r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}.*"
 
 
@@ -46,6 +50,10 @@ def with_values(frame: pd.DataFrame, party: str | None, *, commas: bool) -> pd.D
         elif (dates := _dates(column)) is not None:
             made[label], what = dates
             read.setdefault(what, []).append(repr(label))
+        elif column.dropna().str.fullmatch(_DURATION).all():
+            spans = pd.to_timedelta(column)
+            whole = not column.str.contains(".", regex=False, na=False).any()
+            made[label] = spans.astype("timedelta64[s]" if whole else "timedelta64[ns]")
         elif (doubt := doubts(column)) is not None:
             left.setdefault(doubt, []).append(repr(label))
     whose = "" if party is None else f"party {party!r}: "
@@ -76,6 +84,8 @@ def doubts(column: pd.Series[Any]) -> str | None:
         )
     if values.str.fullmatch(_WITH_UNIT).all():
         return "numbers with a sign or unit. Fix: keep the number alone"
+    if values.str.fullmatch(_CODE).all() and values.str.contains("[eE]").any():
+        return "codes of digits and an e. Fix, if they are numbers: write 100000 in place of 1e5"
     if values.str.fullmatch(_ANY_DATE).all():
         return (
             "dates in several forms, or of which day and month cannot be told apart. Fix: write "

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, overload
 
@@ -36,7 +35,8 @@ from vflsynth.contract import (
     with_public,
 )
 from vflsynth.exceptions import ArtefactError, NoPrivacyWarning, PublishingWarning
-from vflsynth.frames import AlignmentReport, check_party_frames
+from vflsynth.frames import AlignmentReport, check_party_frames, key_of
+from vflsynth.frames.logical import as_frame
 from vflsynth.learning import Method
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
 from vflsynth.methods.combinations import check_combination
@@ -106,7 +106,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     def fit(
         self,
         party_frames: PartyFrames,
-        on: Hashable = None,
+        on: Any = None,
         *,
         transcript: bool = False,
         account: PrivacyAccount | str | os.PathLike[str] | None = None,
@@ -117,8 +117,9 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         ----------
         party_frames : mapping of str to DataFrame
             One table per party; never modified, never joined.
-        on : hashable, optional
-            Key column of every table. Default: the index.
+        on : hashable, mapping of str to hashable, or MatchOn, optional
+            Key column of every table, or of each party's; `vflsynth.MatchOn` also says in which
+            form keys are compared. Default: the index.
         transcript : bool, default=False
             Count every message that crosses a boundary, in `transcript_`.
         account : PrivacyAccount or path-like, optional
@@ -170,7 +171,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         self,
         models: Sequence[Self],
         party_frames: PartyFrames,
-        on: Hashable,
+        on: Any,
         options: Options,
         *,
         noise: torch.Generator | None = None,
@@ -212,14 +213,16 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         self,
         method: Method,
         party_frames: PartyFrames,
-        on: Hashable,
+        on: Any,
         options: Options,
         secrets: Sequence[bytes],
     ) -> LocalRun:
         """Check the tables, prepare them as a contract says, and seat the parties."""
         device = resolve_device(self.device)
         may_be_empty = method.is_private or self.contract is not None
-        frames = check_party_frames(party_frames, on, allow_empty_columns=may_be_empty)
+        frames = check_party_frames(
+            party_frames, on, allow_empty_columns=may_be_empty, private=method.is_private
+        )
         if method.is_private:
             frames = {
                 party: with_public_types(frame, method.public_schema, party=party)
@@ -256,11 +259,12 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         run.preparations = prepared
         return run
 
-    def _warn_of_index_columns(self, frames: PartyFrames, on: Hashable) -> None:
+    def _warn_of_index_columns(self, frames: PartyFrames, on: Any) -> None:
         for party, frame in frames.items():
             said = {} if self.contract is None else self.contract.of(party).columns
+            declared = {key_of(on, party), *said, *(self.column_kinds or {})}
             for label in index_columns(frame):
-                if label != on and label not in said and label not in (self.column_kinds or {}):
+                if label not in declared:
                     warn_user(
                         f"party {party!r}: column {label!r} looks like the row number that a csv "
                         "file kept of a table's index, and is modelled and published as a number. "
@@ -406,6 +410,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "parties_")
         check_parameters("complete", {"n_draws": n_draws}, {"n_draws": Number(1, whole=True)})
         secret = self._next_secret(random_state)
+        frame = as_frame(frame)
         parts, self._cost = complete_rows(self.parties_, frame, n_draws, secret)
         return pd.concat(list(parts.values()), axis=1).set_index(frame.index)
 
@@ -491,7 +496,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             "version": __version__,
             "parameters": parameters_to_json(self),
             "settings": self.settings_,
-            "alignment": None if alignment is None else asdict(alignment),
+            "alignment": None if alignment is None else alignment.to_dict(),
             "history": history_to_json(self.history_),
             "device": self.device_,
             "interrupted": self.interrupted_,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Sequence
-from typing import Self
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy.typing as npt
 from sklearn.base import clone
@@ -22,7 +22,7 @@ class TrainedSynthesizer(BaseSynthesizer):
     def fit(
         self,
         party_frames: PartyFrames,
-        on: Hashable = None,
+        on: Any = None,
         *,
         callbacks: Sequence[Callback] = (),
         checkpoint: str | os.PathLike[str] | None = None,
@@ -88,7 +88,7 @@ class TrainedSynthesizer(BaseSynthesizer):
     def fit_replicas(
         self,
         party_frames: PartyFrames,
-        on: Hashable = None,
+        on: Any = None,
         *,
         random_states: Sequence[RandomState],
         replica_rows: npt.ArrayLike | None = None,
@@ -136,7 +136,7 @@ class TrainedSynthesizer(BaseSynthesizer):
     def _fit_replicas(
         self,
         party_frames: PartyFrames,
-        on: Hashable,
+        on: Any,
         random_states: Sequence[RandomState],
         replica_rows: npt.ArrayLike | None,
         callbacks: Sequence[Callback],

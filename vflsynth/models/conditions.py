@@ -16,10 +16,13 @@ import pandas as pd
 
 from vflsynth._random import derive
 from vflsynth._warnings import warn_user
+from vflsynth.columns.base import naming
 from vflsynth.columns.wanted import Wanted, wanted_of
 from vflsynth.contract import Cost, Rule, all_rules
 from vflsynth.contract.given import needs_lower
 from vflsynth.exceptions import ConditionError, ParameterError, RuleError, UnseenValueError
+from vflsynth.frames.logical import as_frame
+from vflsynth.frames.typed import like_model
 from vflsynth.models.completing import (
     are_exact,
     check_columns,
@@ -73,6 +76,7 @@ def sample_given(
     ConditionError
         If no party has a column, its values cannot be so, or too few draws are.
     """
+    conditions = as_frame(conditions)
     if isinstance(conditions, pd.DataFrame):
         if len(conditions) != n:
             raise ParameterError(
@@ -131,6 +135,7 @@ def complete_rows(
     PartyDataError
         If a value is none that the model knows.
     """
+    known = _typed(halves, known)
     check_columns(halves, known.columns)
     demands, known = Demands(_rules(halves)), known.reset_index(drop=True)
     _check_given(demands.rules, known)
@@ -150,6 +155,16 @@ def complete_rows(
         )
     _warn_of_few(sizes)
     return _with_attrs(filled(tables, known), effective_sample_size=sizes.tolist()), demands.cost
+
+
+def _typed(halves: Mapping[str, PartyModel], known: pd.DataFrame) -> pd.DataFrame:
+    """Read what is given in the model's types."""
+    for name, half in halves.items():
+        for label, domain in half.domains.items():
+            if label in known:
+                with naming(name, label):
+                    known = like_model(known, {label: domain.dtype})
+    return known
 
 
 def _rules(halves: Mapping[str, PartyModel]) -> tuple[Rule, ...]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 import torch
 
 from vflsynth.columns import PublicSchema, TableTransformer
-from vflsynth.frames import AlignmentReport, party_keys
+from vflsynth.frames import AlignmentReport, key_of, party_keys
 from vflsynth.learning.base import Method
 from vflsynth.learning.party import Encoder, Party
 from vflsynth.models import PartyModel
@@ -34,7 +34,7 @@ class JoinedRun(LocalRun):
         self,
         method: Method,
         frames: Mapping[str, pd.DataFrame],
-        on: Hashable,
+        on: Any,
         *,
         secrets: Sequence[bytes],
         device: torch.device,
@@ -44,9 +44,9 @@ class JoinedRun(LocalRun):
     ) -> None:
         # The protocol has no message that may carry rows: only the matching is in the transcript.
         transcript = Transcript() if options is not None and options.transcript else None
-        owners = {name: Party(name, frame, on) for name, frame in frames.items()}
+        owners = {name: Party(name, frame, key_of(on, name)) for name, frame in frames.items()}
         channel = LocalChannel(list(owners.values()), transcript)
-        self._matched = match_records(channel, frames, on)
+        self._matched = match_records(channel, frames, on, private=method.is_private)
         # In the order of names, as all other GANs have it.
         self._parts = {name: owners[name].matched() for name in sorted(owners)}
         table = pd.concat([p.reset_index(drop=True) for p in self._parts.values()], axis=1)
@@ -66,7 +66,8 @@ class JoinedRun(LocalRun):
         self.transcript = transcript
         self._channel = self._everybody = LocalChannel(list(self.parties.values()))
         self._minters = {
-            name: method.minter(name, party_keys(frame, on)) for name, frame in frames.items()
+            name: method.minter(name, party_keys(frame, key_of(on, name)))
+            for name, frame in frames.items()
         }
 
     def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:
@@ -91,7 +92,7 @@ class JoinedRun(LocalRun):
                     name,
                     transformer,
                     sampler.part(transformer.spans_, place),
-                    on=self._owned_by,
+                    on=key_of(self._owned_by, name),
                     minter=minter,
                 )
                 for sampler in samplers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -22,7 +22,8 @@ from vflsynth._warnings import warn_user
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Preparation
 from vflsynth.exceptions import ParameterError, PublishingWarning
-from vflsynth.frames import AlignmentReport, align_keys
+from vflsynth.frames import AlignmentReport, MatchOn, align_keys, key_of, with_lost
+from vflsynth.frames.key_forms import how_to_agree
 from vflsynth.learning.base import Method
 from vflsynth.learning.party import Encoder
 from vflsynth.privacy import OpenAccount, PrivacyAccount
@@ -89,7 +90,7 @@ class LocalRun(ServerRun):
     method : Method
     frames : mapping of party name to DataFrame
         Checked.
-    on : column label or None
+    on : column label, mapping of party name to column label, MatchOn or None
     secrets : sequence of bytes
         One per replica; every stream of random numbers derives from it.
     device : torch.device
@@ -126,7 +127,7 @@ class LocalRun(ServerRun):
         self,
         method: Method,
         frames: Mapping[str, pd.DataFrame],
-        on: Hashable,
+        on: Any,
         *,
         secrets: Sequence[bytes],
         device: torch.device,
@@ -163,7 +164,7 @@ class LocalRun(ServerRun):
                 Seat(
                     name,
                     frame,
-                    on,
+                    key_of(on, name),
                     own=[derive(secret, f"party {name}") for secret in secrets],
                     make_schedule=shared.schedule,
                     fingerprint=prints[0],
@@ -226,7 +227,10 @@ class LocalRun(ServerRun):
 
     def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:
         """Let every party know which of its records all others have, and in which order."""
-        return match_records(self.everybody, self.frames, self.on, self._check_matched)
+        private = self.method.is_private
+        return match_records(
+            self.everybody, self.frames, self.on, self._check_matched, private=private
+        )
 
     def _check_matched(self, n_matched: int) -> None:
         """Check the rows to train on, and book: told what is common, parties draw noise."""
@@ -360,9 +364,11 @@ def _entropy(noise: torch.Generator | None) -> bytes:
 
 def match_records(
     channel: Channel,
-    order: Mapping[str, object],
-    on: Hashable,
+    frames: Mapping[str, pd.DataFrame],
+    on: Any,
     check: Callable[[int], None] = lambda n_matched: None,
+    *,
+    private: bool,
 ) -> AlignmentReport:
     """Let every party know which of its records all others have, and in which order to use them.
 
@@ -370,18 +376,20 @@ def match_records(
     ----------
     channel : Channel
         Reaches the parties.
-    order : mapping of party name to anything
+    frames : mapping of party name to DataFrame
         In the order in which the parties are reported; the common order does not depend on it.
-    on : column label or None
-        For the report.
+    on : hashable, mapping or MatchOn
     check : callable, optional
         Of the number of matched records, before the parties are told.
+    private : bool
+        Then nothing is said about records that are not matched.
     """
     replies = channel.gather(KeyList, 0)
-    keys = {name: replies[name].keys for name in order}
-    matched_by = "index" if on is None else f"key column {on!r}"
-    common, alignment = align_keys(keys, matched_by=matched_by)
+    keys = {name: replies[name].keys for name in frames}
+    common, alignment = align_keys(keys, matched_by=str(MatchOn.reading(on)), compare=not private)
     check(alignment.n_matched)
+    if not private:
+        alignment = with_lost(alignment, frames, on, common)
     channel.scatter({name: AlignmentNotice(SERVER, name, 0, common) for name in keys})
     return alignment
 
@@ -408,8 +416,23 @@ def warn_of_matching(
             "make it the index",
             PublishingWarning,
         )
+    if private:
+        return
+    if report.differences:
+        warn_user(
+            f"{'; '.join(report.differences)}: a group may be missing from what is published. Fix: "
+            "check how its keys are written, or say in what you publish which records it is about",
+            PublishingWarning,
+        )
+    if report.better is not None:
+        form, n_better = report.better
+        warn_user(
+            f"{report.n_matched:,} records are matched, and {n_better:,} would be if they were "
+            f"written alike. Fix: {how_to_agree(form)}",
+            PublishingWarning,
+        )
     few = [n for n, rows in report.n_rows.items() if report.n_matched < _USUAL_SHARE * rows]
-    if few and not private:
+    if few:
         shares = ", ".join(f"{n!r} {report.n_matched / report.n_rows[n]:.0%}" for n in few)
         others = (
             "train the columns of the party that has them and nothing else"

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vflsynth.columns import PublicSchema, TableTransformer, check_encoders, check_kinds
 from vflsynth.exceptions import ParameterError
+from vflsynth.frames import key_of
 from vflsynth.learning.party import Encoder
 from vflsynth.privacy import LedgerEntry
 from vflsynth.protocol import Schedule
@@ -126,7 +127,7 @@ class Seat:
 
 
 def party_templates(
-    transformer: Any, column_kinds: Any, frames: Mapping[str, pd.DataFrame], on: Hashable
+    transformer: Any, column_kinds: Any, frames: Mapping[str, pd.DataFrame], on: Any
 ) -> dict[str, TableTransformer]:
     """Make a transformer for every party, with the kinds that concern its columns.
 
@@ -153,7 +154,9 @@ def party_templates(
         )
     if not isinstance(template, TableTransformer):
         raise ParameterError(f"transformer must be None or a TableTransformer, got {template!r}")
-    owned = {name: [c for c in frame.columns if c != on] for name, frame in frames.items()}
+    owned = {
+        name: [c for c in frame.columns if c != key_of(on, name)] for name, frame in frames.items()
+    }
     everything = [label for labels in owned.values() for label in labels]
     encoders = check_encoders(template.encoders, everything)
     kinds = dict(template.kinds or {}) | dict(column_kinds or {})

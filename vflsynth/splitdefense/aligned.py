@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self, overload
 
 import numpy as np
@@ -10,8 +10,8 @@ import pandas as pd
 from pandas.api.types import is_float_dtype
 
 from vflsynth.exceptions import PartyDataError
-from vflsynth.frames import party_keys
-from vflsynth.splitdefense.inputs import Labels, check_frames, check_labels
+from vflsynth.frames import key_of, party_keys
+from vflsynth.splitdefense.inputs import LABEL_HOLDER, Labels, check_frames, check_labels
 
 
 class AlignedFrames(Mapping[str, pd.DataFrame]):
@@ -72,7 +72,7 @@ class AlignedFrames(Mapping[str, pd.DataFrame]):
 def aligned(
     frames: Mapping[str, pd.DataFrame],
     y: Any,
-    on: Hashable = None,
+    on: Any = None,
     *,
     active: str | None = None,
 ) -> tuple[AlignedFrames, Labels]:
@@ -115,10 +115,10 @@ def aligned(
     checked = check_frames(frames, active, on)
     numbers = is_float_dtype(np.asarray(y))
     labels, table = check_labels(y, checked, active, on, numbers=numbers)
-    keys = party_keys(table, on)
+    keys = party_keys(table, key_of(on, active or LABEL_HOLDER))
     if not keys.is_unique:
         raise PartyDataError("keys of the labels occur more than once", fix="drop the doubles")
-    own = {name: party_keys(frame, on) for name, frame in checked.items()}
+    own = {name: party_keys(frame, key_of(on, name)) for name, frame in checked.items()}
     common = np.logical_and.reduce([keys.isin(found) for found in own.values()])
     if not common.any():
         raise PartyDataError(
@@ -126,7 +126,7 @@ def aligned(
         )
     matched = {
         name: frame.iloc[own[name].get_indexer(keys[common])].drop(
-            columns=[] if on is None else [on]
+            columns=[] if key_of(on, name) is None else [key_of(on, name)]
         )
         for name, frame in checked.items()
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -59,7 +58,7 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
     interrupted_: bool
     n_features_in_: int
     feature_names_in_: npt.NDArray[Any]
-    _on: Hashable
+    _on: Any
 
     def _features(self, X: Tables, absent: str | Collection[str]) -> dict[str, Tensor | None]:
         """Compute the bottom models' outputs, None for parties that are absent.
@@ -116,7 +115,7 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
             "version": __version__,
             "parameters": parameters_to_json(self),
             "settings": to_json(self.settings_),
-            "alignment": None if alignment is None else asdict(alignment),
+            "alignment": None if alignment is None else alignment.to_dict(),
             "history": history_to_json(self.history_),
             "device": self.device_,
             "privacy_ledger": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self, Unpack
 
 import numpy as np
@@ -97,7 +97,7 @@ class GAFMClassifier(BaseSplitClassifier):
         models: Sequence[Self],
         X: Any,
         y: Any,
-        on: Hashable,
+        on: Any,
         options: Options,
         sample_weight: Any = None,
     ) -> SplitRun:
@@ -113,7 +113,7 @@ class GAFMClassifier(BaseSplitClassifier):
         return super()._train(models, X, y, on, options, sample_weight)
 
     def margin_trials(
-        self, X: Any, y: Any, on: Hashable, rows: npt.NDArray[np.int64] | None = None
+        self, X: Any, y: Any, on: Any, rows: npt.NDArray[np.int64] | None = None
     ) -> pd.DataFrame:
         """Train on random tenths of the records with every margin, all at once.
 

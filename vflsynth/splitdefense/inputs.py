@@ -19,7 +19,9 @@ from vflsynth.exceptions import (
     PartyDataError,
     PartyNameError,
 )
-from vflsynth.frames import check_party_frames, party_keys, vertical_split
+from vflsynth.frames import check_party_frames, key_of, party_keys, vertical_split
+from vflsynth.frames.logical import as_frame
+from vflsynth.frames.party_frames import with_keys_in_form
 
 LABEL_HOLDER = "label holder"
 """Name of an active party that has labels and nothing else."""
@@ -70,7 +72,7 @@ def split_table(
 
 
 def check_frames(
-    frames: Mapping[str, pd.DataFrame], active: str | None, on: Hashable
+    frames: Mapping[str, pd.DataFrame], active: str | None, on: Any
 ) -> dict[str, pd.DataFrame]:
     """Check the parties' tables, and that the active party is one of them.
 
@@ -98,7 +100,7 @@ def check_labels(
     y: Any,
     frames: Mapping[str, pd.DataFrame],
     active: str | None,
-    on: Hashable,
+    on: Any,
     *,
     numbers: bool = False,
 ) -> tuple[Labels, pd.DataFrame]:
@@ -147,7 +149,7 @@ def check_labels(
                 fix="pass one label for each row of the active party's table, in its order",
                 party=active,
             )
-        keys = party_keys(table, on)
+        keys = party_keys(table, key_of(on, active))
         if index is not None and not index.equals(table.index) and not index.equals(keys):
             raise PartyDataError(
                 "the index of y is neither the table's index nor its keys",
@@ -163,7 +165,8 @@ def check_labels(
                 fix=f"pass y as a Series whose index holds the values of {on!r}, or name in "
                 "`active` the party whose rows the labels follow",
             )
-        return labels, pd.DataFrame({on: index})
+        table = pd.DataFrame({key_of(on, LABEL_HOLDER): index})
+        return labels, with_keys_in_form(table, on, LABEL_HOLDER)
     return labels, pd.DataFrame(index=pd.RangeIndex(len(labels)) if index is None else index)
 
 
@@ -186,7 +189,7 @@ def rows_to_predict(
     parties: Sequence[str],
     absent: str | Collection[str],
     active: str | None,
-    on: Hashable,
+    on: Any,
 ) -> dict[str, pd.DataFrame]:
     """Put the rows of the parties that are there into one order, without the key column.
 
@@ -224,16 +227,18 @@ def rows_to_predict(
     if not there:
         raise PartyDataError("every party is absent", fix="pass the table of at least one party")
     for name, frame in there.items():
-        _check_table(name, frame, on)
+        there[name] = frame = as_frame(frame, name)
+        _check_table(name, frame, key_of(on, name))
+        there[name] = with_keys_in_form(frame, on, name)
     base = active if active in there else next(iter(there))
-    keys = party_keys(there[base], on)
+    keys = party_keys(there[base], key_of(on, base))
     ordered = {}
     for name, frame in there.items():
-        own = party_keys(frame, on)
+        own = party_keys(frame, key := key_of(on, name))
         if not own.equals(keys):
             if not own.is_unique:
                 raise PartyDataError(
-                    "keys occur more than once", fix="drop the doubles", party=name, column=on
+                    "keys occur more than once", fix="drop the doubles", party=name, column=key
                 )
             found = own.get_indexer(keys)
             if (found < 0).any():
@@ -244,7 +249,7 @@ def rows_to_predict(
                     party=name,
                 )
             frame = frame.iloc[found]
-        ordered[name] = frame if on is None else frame.drop(columns=[on])
+        ordered[name] = frame if key is None else frame.drop(columns=[key])
     return ordered
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ class SplitRun(LocalRun):
         method: SplitMethod,
         frames: Mapping[str, pd.DataFrame],
         y: Any,
-        on: Hashable,
+        on: Any,
         *,
         templates: Mapping[str, TableTransformer],
         options: Options,

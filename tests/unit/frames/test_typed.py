@@ -8,7 +8,7 @@ import pytest
 
 from vflsynth.exceptions import ColumnKindError
 from vflsynth.frames import read_table, write_table
-from vflsynth.frames.arrow import as_frame
+from vflsynth.frames.logical import as_frame
 from vflsynth.frames.typed import with_type
 
 OTHERS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy.typing as npt
@@ -49,7 +49,7 @@ class GANSynthesizer(TrainedSynthesizer):
     def fit_replicas(
         self,
         party_frames: PartyFrames,
-        on: Hashable = None,
+        on: Any = None,
         *,
         random_states: Sequence[RandomState],
         replica_rows: npt.ArrayLike | None = None,
@@ -107,7 +107,7 @@ class GANSynthesizer(TrainedSynthesizer):
         return models
 
     def estimate_memory(
-        self, party_frames: PartyFrames, on: Hashable = None, *, n_models: int = 1
+        self, party_frames: PartyFrames, on: Any = None, *, n_models: int = 1
     ) -> int:
         """Estimate the memory of a fit in bytes, without training.
 
