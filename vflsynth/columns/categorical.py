@@ -12,7 +12,7 @@ import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
 from vflsynth._validation import Choice, Number, check_parameters
-from vflsynth.columns.arrays import numpy_dtype
+from vflsynth.columns.arrays import Codes, numpy_dtype
 from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
@@ -23,7 +23,7 @@ from vflsynth.columns.base import (
 )
 from vflsynth.columns.codec import array_of, scalar_from_json, scalar_to_json
 from vflsynth.columns.distinct import factorize, key_of
-from vflsynth.columns.levels import Codes, TwoPartCode, allocate, members, shared_slots
+from vflsynth.columns.levels import TwoPartCode, allocate, members, shared_slots
 from vflsynth.columns.merging import RARE, Rare, merged
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import (
