@@ -188,19 +188,11 @@ def wan() -> str:
         f"{'':<44}{'records':>8}{'minutes':>9}{'MB, busiest party':>19}{'messages':>11}{'load':>6}"
     ]
     for row in rows("wan"):
-        minutes, megabytes = (
-            row["seconds"] / 60,
-            row["megabytes of messages of the busiest party"],
-        )
-        exchanges, name = row["exchanges"], row["method"]
+        minutes, megabytes, exchanges = by_default(row)
+        name = row["method"]
         if row["mode"] != "default":
             name += f", {row['mode']}"
-        if row["epochs"] is not None:  # the rest is worked out
-            times = row["epochs by default"] / row["epochs"]
-            more = row["epochs by default"] - row["epochs"]
-            minutes += more * row["seconds of an epoch"] / 60
-            exchanges = round(times * exchanges)
-            megabytes = row.get("megabytes by default", times * megabytes)
+        if row["epochs"] is not None:
             name += f" ({row['epochs']} epochs)"
         lines.append(
             f"{name:<44}{row['records']:>8,}{minutes:>9.1f}{megabytes:>19,.0f}{exchanges:>11,}"
@@ -212,6 +204,21 @@ def wan() -> str:
         "depend on; messages are those of all parties to the server."
     )
     return "\n".join(lines)
+
+
+def by_default(row: Row) -> tuple[float, float, int]:
+    """Return minutes, megabytes and messages of a fit of the default length.
+
+    What fewer epochs measured is worked out for all of them.
+    """
+    minutes = row["seconds"] / 60
+    megabytes, exchanges = row["megabytes of messages of the busiest party"], row["exchanges"]
+    if row["epochs"] is not None:
+        times = row["epochs by default"] / row["epochs"]
+        minutes += (row["epochs by default"] - row["epochs"]) * row["seconds of an epoch"] / 60
+        exchanges = round(times * exchanges)
+        megabytes = row.get("megabytes by default", times * megabytes)
+    return minutes, megabytes, exchanges
 
 
 def wan_quality() -> str:

@@ -24,6 +24,7 @@ from typing import Any
 
 from benchmarks._commands import parser
 from benchmarks._results import KEYS, Row, cells, rows
+from benchmarks.all_results import by_default
 
 ROOT = Path(__file__).parents[1]
 MARKED = re.compile(r"<!--= (.+?) -->(.*?)<!--/-->", re.DOTALL)
@@ -168,11 +169,63 @@ def assd() -> str:
     return f"{max(attack['accuracy']['value'] for attack in found if attack['strongest']):.0%}"
 
 
+def labels() -> str:
+    """Return what the strongest attack without a known label reads through each protection."""
+    shown = {
+        "none": "none",
+        "isotropic": "isotropic noise",
+        "max norm": "max-norm",
+        "marvell 4": "Marvell, power 4",
+        "marvell 16": "Marvell, power 16",
+        "gafm": "GAFM",
+        "dimip": "DIMIP",
+        "label privacy": "`RandomizedResponse(epsilon=1.0)`",
+    }
+    lines = ["| protection | strongest attack on gradients | outputs alone |", "|---|---|---|"]
+    for victim, name in shown.items():
+        (row,) = rows("adversaries", part="labels", data="spambase", victim=victim)
+        found = {
+            attack.removesuffix(", one party"): values[0]
+            for attack, values in row["attacks"].items()
+            if attack.endswith(", one party")
+        }
+        outputs = found.pop("forward output")
+        lines.append(f"| {name} | {max(found.values()):.2f} | {outputs:.2f} |")
+    return "\n".join(lines)
+
+
+def far_apart() -> str:
+    """Return what fits take between parties that are far apart."""
+    shown = {
+        ("VFLGANSynthesizer", "default"): "`VFLGANSynthesizer`, defaults",
+        ("VFLGANSynthesizer", "windows"): (
+            '`VFLGANSynthesizer`, `steps_per_exchange=5`, `wire_precision="int8"`'
+        ),
+        ("AutoregressiveSynthesizer", "default"): "`AutoregressiveSynthesizer`",
+        ("GaussianCopulaSynthesizer", "default"): "`GaussianCopulaSynthesizer`",
+    }
+    lines = ["| synthesizer | minutes | MB of the busiest party | messages |", "|---" * 4 + "|"]
+    for (method, mode), name in shown.items():
+        (row,) = rows("wan", method=method, mode=mode)
+        lines.append(f"| {name} | {' | '.join(_shown(value, '~2') for value in by_default(row))} |")
+    return "\n".join(lines)
+
+
+def matching() -> str:
+    """Return how many seconds of a core it takes each of two parties to blind 100,000 keys."""
+    (row,) = rows("matching", keys=100_000, parties=2)
+    own, others, _ = row["cpu_seconds"].values()
+    return f"{own + others:.0f}"
+
+
 MADE: dict[str, Callable[[], str]] = {
-    "split": split_table,
+    "assd": assd,
     "bits": bits_table,
     "exceptions": exceptions,
-    "assd": assd,
+    "far-apart": far_apart,
+    "labels": labels,
+    "matching": matching,
+    "split": split_table,
 }
 """What functions make of several rows: tables, and numbers that no single cell has."""
 
