@@ -211,6 +211,44 @@ def far_apart() -> str:
     return "\n".join(lines)
 
 
+def choices() -> str:
+    """Return the Fréchet distances by which one chooses a synthesizer."""
+    table1, private = cells("table1"), cells("dp")
+    lines = ["| Fréchet distance, lower is better | red wine | Adult |", "|---|---|---|"]
+    for name, found, cell, field in (
+        ("`IndependentSynthesizer`", table1, ("independent", None), "frechet_distance_best"),
+        ("`GaussianCopulaSynthesizer`", table1, ("gaussian-copula", None), "frechet_distance_best"),
+        ("`VFLGANSynthesizer`", table1, ("vflgan", "default"), "frechet_distance_best"),
+        ("`PairwiseTables`, ε 10", private, ("pairwise_tables", 10.0), "frechet_distance"),
+        ("`PairwiseTables`, ε 1", private, ("pairwise_tables", 1.0), "frechet_distance"),
+        ("`MeanEmbedding`, ε 10", private, ("kernel_mean_embedding", 10.0), "frechet_distance"),
+        ("`MeanEmbedding`, ε 1", private, ("kernel_mean_embedding", 1.0), "frechet_distance"),
+    ):
+        means = [found[data, *cell][field].mean() for data in ("red-wine", "adult")]
+        lines.append(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in means)} |")
+    return "\n".join(lines)
+
+
+def readings() -> str:
+    """Return of how many records each role reads the education."""
+    shown = (
+        ("a receiver", "its own columns alone", "B: own columns alone", 400),
+        ("", "8 bits of context (default)", "B: bounded, 8 bits", 400),
+        ("", "32 bits of context", "B: bounded, 32 bits", 400),
+        ("", '`"trained"`, all steps', "B: trained", 400),
+        ("", '`"one_message"`', "B: one message", 400),
+        ("**with made-up features**", "8 bits", "B: bounded, 8 bits, made-up features", 400),
+        ("", "1 bit", "B: bounded, 1 bit, made-up features", 400),
+        ("the server, knowing 40", "features", "server: features of A", 40),
+        ("VFLGAN's server, knowing 40", "intermediate features", "server: VFLGAN's, of A", 40),
+    )
+    lines = ["| who | sees | education |", "|---|---|---|"]
+    for who, sees, view, known in shown:
+        (row,) = rows("reconstruction", view=view)
+        lines.append(f"| {who} | {sees} | {row['read'][str(known)]['education']:.2f} |")
+    return "\n".join(lines)
+
+
 def matching() -> str:
     """Return how many seconds of a core it takes each of two parties to blind 100,000 keys."""
     (row,) = rows("matching", keys=100_000, parties=2)
@@ -221,10 +259,12 @@ def matching() -> str:
 MADE: dict[str, Callable[[], str]] = {
     "assd": assd,
     "bits": bits_table,
+    "choices": choices,
     "exceptions": exceptions,
     "far-apart": far_apart,
     "labels": labels,
     "matching": matching,
+    "readings": readings,
     "split": split_table,
 }
 """What functions make of several rows: tables, and numbers that no single cell has."""
