@@ -1,1 +1,1 @@
-"""What the method was measured with; not part of the package."""
+"""What was measured, by scripts that anybody can run again; nothing of it is installed."""

@@ -1,7 +1,7 @@
-"""All recorded results as one page: ours beside the papers' figures.
+"""All recorded results as pages of the research record: ours beside the papers' figures.
 
-    python -m benchmarks.all_results            # writes docs/results.md
-    python -m benchmarks.all_results --check    # is the page that of the recorded results?
+    python -m benchmarks.all_results            # writes them into docs/research
+    python -m benchmarks.all_results --check    # are the pages those of the recorded results?
 
 Trains nothing: it prints what the tables of results hold, each with the commands that measured it.
 Scripts that have a ``show`` of their own are shown by it.
@@ -13,7 +13,6 @@ import importlib
 import io
 import shlex
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from itertools import product
@@ -26,21 +25,10 @@ from benchmarks._results import KEYS, Row, cells, rows, verdict
 from benchmarks.defaults import PEERS
 from vflsynth import preset
 
-PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+FOLDER = Path(__file__).parents[1] / "docs" / "research"
 OPENING = """\
-# Measured
-
-Written by `python -m benchmarks.all_results` from the tables in `benchmarks/results/`, where every
-row has the versions and the commit, with these exceptions.
-{exceptions}
-
-Commands are read off the results where these tell them. Most scripts measure only what is missing:
-delete rows to have them measured again. `VFLSYNTH_DATA` names a folder with the public tables. All
-of it ran on two cores without a GPU, which other programs used too where times are not ratios.
-
-FD is the Fréchet distance (VFLGAN Eq. 23) on standardised and one-hot columns, lower is better;
-total difference is that of TSTS, TRTS and TSTR from TRTR, lower is better. A bound that we set
-ourselves is printed with "met" or "MISSED".
+Written by `python -m benchmarks.all_results` from `benchmarks/results/`. The commands above a table
+measure it anew; [the record's first page](index.md) says how to read it.
 """
 
 
@@ -200,19 +188,11 @@ def wan() -> str:
         f"{'':<44}{'records':>8}{'minutes':>9}{'MB, busiest party':>19}{'messages':>11}{'load':>6}"
     ]
     for row in rows("wan"):
-        minutes, megabytes = (
-            row["seconds"] / 60,
-            row["megabytes of messages of the busiest party"],
-        )
-        exchanges, name = row["exchanges"], row["method"]
+        minutes, megabytes, exchanges = by_default(row)
+        name = row["method"]
         if row["mode"] != "default":
             name += f", {row['mode']}"
-        if row["epochs"] is not None:  # the rest is worked out
-            times = row["epochs by default"] / row["epochs"]
-            more = row["epochs by default"] - row["epochs"]
-            minutes += more * row["seconds of an epoch"] / 60
-            exchanges = round(times * exchanges)
-            megabytes = row.get("megabytes by default", times * megabytes)
+        if row["epochs"] is not None:
             name += f" ({row['epochs']} epochs)"
         lines.append(
             f"{name:<44}{row['records']:>8,}{minutes:>9.1f}{megabytes:>19,.0f}{exchanges:>11,}"
@@ -224,6 +204,21 @@ def wan() -> str:
         "depend on; messages are those of all parties to the server."
     )
     return "\n".join(lines)
+
+
+def by_default(row: Row) -> tuple[float, float, int]:
+    """Return minutes, megabytes and messages of a fit of the default length.
+
+    What fewer epochs measured is worked out for all of them.
+    """
+    minutes = row["seconds"] / 60
+    megabytes, exchanges = row["megabytes of messages of the busiest party"], row["exchanges"]
+    if row["epochs"] is not None:
+        times = row["epochs by default"] / row["epochs"]
+        minutes += (row["epochs by default"] - row["epochs"]) * row["seconds of an epoch"] / 60
+        exchanges = round(times * exchanges)
+        megabytes = row.get("megabytes by default", times * megabytes)
+    return minutes, megabytes, exchanges
 
 
 def wan_quality() -> str:
@@ -389,176 +384,187 @@ def only(*fixed: str) -> Commands:
 
 
 Section = tuple[str, Commands, Callable[[], str]]
-SECTIONS: tuple[Section, ...] = (
-    (
-        "VFLGAN Table 1, upper half: synthesizers without differential privacy",
-        _of_table1,
-        lambda: show("table1", "show", "--settings", "default", "ours", "paper"),
-    ),
-    (
-        "VFLGAN Table 5: quality as an integer",
-        only("table5 run"),
-        lambda: show("table5", "show"),
-    ),
-    (
-        "Default settings, nothing tuned per table",
-        only("external.run", "defaults"),
-        defaults,
-    ),
-    (
-        "The field's own metrics; published figures have a stronger detector",
-        _of_ladder,
-        lambda: show("ladder", "--show"),
-    ),
-    ("The two gradient penalties, red wine", only("penalties"), both_penalties),
-    ("VFLGAN §5.2.1: halves of MNIST", _of_mnist, lambda: show("mnist", "show")),
-    (
-        "VFLGAN Table 1, lower half: with differential privacy (before exact releases)",
-        lambda: _of_private("dp"),
-        lambda: show("dp", "show"),
-    ),
-    (
-        "Mechanisms for a joined table (ε of gs_wgan is conditional)",
-        lambda: _of_private("wgan_mechanisms"),
-        lambda: show("wgan_mechanisms", "show"),
-    ),
-    (
-        "The same on MNIST (VFLGAN §5.2.1; ε of gs_wgan is conditional)",
-        only("mnist_mechanisms run"),
-        lambda: show("mnist_mechanisms", "show"),
-    ),
-    (
-        "VFLGAN Tables 2 to 4: audits",
-        lambda: [*_of_audits(), *_of_table3(), "audit_tables"],
-        lambda: show("audit_tables"),
-    ),
-    (
-        "Sums over records that nobody sees",
-        only("secure_sums run"),
-        lambda: show("secure_sums", "show"),
-    ),
-    ("What audits cost", lambda: _of_audits(jobs=True), audit_speed),
-    (
-        "Split learning by default settings, beside one member and beside a joined table",
-        only("split_defaults run"),
-        lambda: show("split_defaults", "show"),
-    ),
-    (
-        "GAFM Table 1, and all defences against all attacks",
-        _of_split_defences,
-        lambda: show("split_defences", "show"),
-    ),
-    ("Marvell", _of_marvell, lambda: show("split_marvell", "show")),
-    (
-        "DIMIP and Party-wise Dropout",
-        only("split_dimip run"),
-        lambda: show("split_dimip", "show"),
-    ),
-    (
-        "Attacks against synthesizers and against protections of labels",
-        _of_adversaries,
-        lambda: show("adversaries", "show"),
-    ),
-    ("Accounting (ε of GS-WGAN is conditional)", only("accountants"), accountants.show),
-    ("A training step", only("step_time"), step_time),
-    ("Encoding and decoding", only("transformers"), transformers),
-    (
-        "The bound on contexts of the autoregressive model, in bits per record",
-        _of_context_bits,
-        lambda: show("context_bits", "--show"),
-    ),
-    (
-        "Other orders of parties and columns",
-        _of_orders,
-        lambda: show("orders", "--show"),
-    ),
-    (
-        "What each role reads of real records of Adult",
-        only("reconstruction run"),
-        lambda: show("reconstruction", "show"),
-    ),
-    (
-        "Records that one party alone has: 1,000 in common, 10,000 others at each party",
-        _of_unmatched,
-        lambda: show("unmatched", "--show"),
-    ),
-    (
-        "Large tables, and columns of many levels (in brackets: fresh real rows)",
-        _of_scale,
-        lambda: show("scale", "--show"),
-    ),
-    ("AIM's inference", only("rival_inference"), rival_inference),
-    ("Sampling", only("sampling --rows 200000"), sampling),
-    ("Parties in processes of their own", only("engine --epochs 40"), engine),
-    (
-        "Matching records",
-        lambda: [
-            f"engine --keys {row['keys']} --parties {row['parties']}" for row in rows("matching")
-        ],
-        matching,
-    ),
-    (
-        "Parties far apart",
-        lambda: [
-            f"wan --methods {row['method']} --mode {row['mode']}"
-            + (f" --epochs {row['epochs']}" if row["epochs"] else "")
-            for row in rows("wan")
-        ],
-        wan,
-    ),
-    (
-        "Few exchanges",
-        lambda: [
-            f"wan --methods {row['method']} --quality --mode {row['mode']} --data {row['data']} "
-            f"--seeds {row['seed']}"
-            for row in rows("wan_quality")
-        ],
-        wan_quality,
-    ),
-)
-
-
-def exceptions() -> str:
-    """Say which rows lack the commit, or were made with changes that were not committed."""
-    found = {
-        "No commit": _cells_with(lambda row: "commit" not in row),
-        "Made while the package had changes that were not committed": _cells_with(
-            lambda row: bool(row.get("uncommitted_changes"))
+PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
+    "synthesizers": (
+        "Synthesizers without privacy",
+        (
+            (
+                "VFLGAN Table 1, upper half: synthesizers without differential privacy",
+                _of_table1,
+                lambda: show("table1", "show", "--settings", "default", "ours", "paper"),
+            ),
+            (
+                "VFLGAN Table 5: quality as an integer",
+                only("table5 run"),
+                lambda: show("table5", "show"),
+            ),
+            (
+                "Default settings, nothing tuned per table",
+                only("external.run", "defaults"),
+                defaults,
+            ),
+            (
+                "The field's own metrics; published figures have a stronger detector",
+                _of_ladder,
+                lambda: show("ladder", "--show"),
+            ),
+            ("The two gradient penalties, red wine", only("penalties"), both_penalties),
+            ("VFLGAN §5.2.1: halves of MNIST", _of_mnist, lambda: show("mnist", "show")),
+            (
+                "The bound on contexts of the autoregressive model, in bits per record",
+                _of_context_bits,
+                lambda: show("context_bits", "--show"),
+            ),
+            (
+                "Other orders of parties and columns",
+                _of_orders,
+                lambda: show("orders", "--show"),
+            ),
+            (
+                "Records that one party alone has: 1,000 in common, 10,000 others at each party",
+                _of_unmatched,
+                lambda: show("unmatched", "--show"),
+            ),
         ),
-    }
-    lines = [f"{what}: {', '.join(names)}." for what, names in found.items() if names]
-    return textwrap.fill(" ".join(lines) or "None.", 100, break_on_hyphens=False)
+    ),
+    "privacy": (
+        "Differential privacy",
+        (
+            (
+                "VFLGAN Table 1, lower half: with differential privacy (before exact releases)",
+                lambda: _of_private("dp"),
+                lambda: show("dp", "show"),
+            ),
+            (
+                "Mechanisms for a joined table (ε of gs_wgan is conditional)",
+                lambda: _of_private("wgan_mechanisms"),
+                lambda: show("wgan_mechanisms", "show"),
+            ),
+            (
+                "The same on MNIST (VFLGAN §5.2.1; ε of gs_wgan is conditional)",
+                only("mnist_mechanisms run"),
+                lambda: show("mnist_mechanisms", "show"),
+            ),
+            ("Accounting (ε of GS-WGAN is conditional)", only("accountants"), accountants.show),
+            ("AIM's inference", only("rival_inference"), rival_inference),
+        ),
+    ),
+    "attacks": (
+        "Audits and attacks",
+        (
+            (
+                "VFLGAN Tables 2 to 4: audits",
+                lambda: [*_of_audits(), *_of_table3(), "audit_tables"],
+                lambda: show("audit_tables"),
+            ),
+            ("What audits cost", lambda: _of_audits(jobs=True), audit_speed),
+            (
+                "Attacks against synthesizers and against protections of labels",
+                _of_adversaries,
+                lambda: show("adversaries", "show"),
+            ),
+            (
+                "What each role reads of real records of Adult",
+                only("reconstruction run"),
+                lambda: show("reconstruction", "show"),
+            ),
+        ),
+    ),
+    "split-learning": (
+        "Split learning",
+        (
+            (
+                "Split learning by default settings, beside one member and beside a joined table",
+                only("split_defaults run"),
+                lambda: show("split_defaults", "show"),
+            ),
+            (
+                "GAFM Table 1, and all defences against all attacks",
+                _of_split_defences,
+                lambda: show("split_defences", "show"),
+            ),
+            ("Marvell", _of_marvell, lambda: show("split_marvell", "show")),
+            (
+                "DIMIP and Party-wise Dropout",
+                only("split_dimip run"),
+                lambda: show("split_dimip", "show"),
+            ),
+        ),
+    ),
+    "cost": (
+        "Time, memory and traffic",
+        (
+            ("A training step", only("step_time"), step_time),
+            ("Encoding and decoding", only("transformers"), transformers),
+            ("Sampling", only("sampling --rows 200000"), sampling),
+            (
+                "Large tables, and columns of many levels (in brackets: fresh real rows)",
+                _of_scale,
+                lambda: show("scale", "--show"),
+            ),
+            (
+                "Sums over records that nobody sees",
+                only("secure_sums run"),
+                lambda: show("secure_sums", "show"),
+            ),
+            ("Parties in processes of their own", only("engine --epochs 40"), engine),
+            (
+                "Matching records",
+                lambda: [
+                    f"engine --keys {row['keys']} --parties {row['parties']}"
+                    for row in rows("matching")
+                ],
+                matching,
+            ),
+            (
+                "Parties far apart",
+                lambda: [
+                    f"wan --methods {row['method']} --mode {row['mode']}"
+                    + (f" --epochs {row['epochs']}" if row["epochs"] else "")
+                    for row in rows("wan")
+                ],
+                wan,
+            ),
+            (
+                "Few exchanges",
+                lambda: [
+                    f"wan --methods {row['method']} --quality --mode {row['mode']} "
+                    f"--data {row['data']} --seeds {row['seed']}"
+                    for row in rows("wan_quality")
+                ],
+                wan_quality,
+            ),
+        ),
+    ),
+}
+"""The pages: a title, and sections with the commands that measure them."""
 
 
-def _cells_with(found: Callable[[Row], bool]) -> list[str]:
-    """Return the names of the cells some of whose rows are found."""
-    names = [
-        " ".join([f"`{table}`", *(str(row[name]) for name in key if name != "seed" and row[name])])
-        for table, key in KEYS.items()
-        for row in rows(table)
-        if found(row)
-    ]
-    return list(dict.fromkeys(names))
+def pages() -> dict[Path, str]:
+    """Return all pages."""
+    return {FOLDER / f"{name}.md": page(title, made) for name, (title, made) in PAGES.items()}
 
 
-def page() -> str:
-    """Return the page."""
-    parts = [OPENING.replace("{exceptions}", exceptions())]
-    for title, make, text in SECTIONS:
+def page(title: str, sections: Sequence[Section]) -> str:
+    """Return a page."""
+    parts = [f"# {title}\n\n{OPENING}"]
+    for heading, make, text in sections:
         shown = "\n".join(line.rstrip() for line in text().strip("\n").splitlines())
         shown = shown or "not measured yet"
         lines = "\n".join(f"python -m benchmarks.{command}" for command in make())
-        parts.append(f"## {title}\n\n```sh\n{lines}\n```\n\n```text\n{shown}\n```\n")
+        parts.append(f"## {heading}\n\n```sh\n{lines}\n```\n\n```text\n{shown}\n```\n")
     return "\n".join(parts)
 
 
 def main() -> None:
-    """Write or check the page."""
+    """Write or check the pages."""
     made = parser(__doc__)
-    made.add_argument("--check", action="store_true", help="fail if the page would change")
-    if made.parse_args().check:
-        sys.exit(PAGE.read_text(encoding="utf-8") != page())
-    PAGE.write_text(page(), encoding="utf-8")
+    made.add_argument("--check", action="store_true", help="fail if a page would change")
+    check = made.parse_args().check
+    for path, text in pages().items():
+        if check and path.read_text(encoding="utf-8") != text:
+            sys.exit(f"{path} is not of the results. Run: python -m benchmarks.all_results")
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

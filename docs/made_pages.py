@@ -11,11 +11,14 @@ from typing import Any
 from latex2mathml.converter import convert
 from made_errors import errors_page
 from made_notebooks import notebook_page
+from make_tables import covers
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 
+import vflsynth.splitdefense  # noqa: F401 (declares messages)
 from vflsynth.cli.main import command_parser
+from vflsynth.protocol.tables import leaving_table, protocol_table
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,6 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {
         "reference/command-line.md": command_line_page(),
         "reference/errors.md": errors_page(ROOT / "vflsynth"),
+        "reference/messages.md": messages_page(),
         **{f"reference/{name}.md": api_page(name, title) for name, title in API.items()},
     }
     for name, page in pages.items():
@@ -61,7 +65,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in sources, and turn blocks of LaTeX into MathML, which browsers draw by themselves."""
+    """Fill in sources, take off marks of figures, and turn LaTeX into MathML for browsers."""
+    markdown = re.sub(r"<!--(= .+? --|/--)>", "", markdown)
     markdown = re.sub(r"^<!-- source: (\S+) (.+) -->$", _source, markdown, flags=re.MULTILINE)
     return re.sub(
         r"^```math\n(.*?)^```$",
@@ -100,6 +105,29 @@ def _source(found: re.Match[str]) -> str:
 def api_page(name: str, title: str) -> str:
     """Return a page that mkdocstrings fills with a package's public names."""
     return f"# {title}\n\n::: vflsynth.{name}\n    options:\n      show_root_heading: false\n"
+
+
+def messages_page() -> str:
+    """Return what may cross, as the messages declare it and as the mechanisms pay for it."""
+    return f"""\
+# Messages
+
+All that may cross a party's boundary, made from what messages declare: n records, B of them in a
+batch, R models at once (a plain fit is one), d_i features and w_i encoded columns of party i.
+
+## What leaves each party
+
+Made of record keys, of records, or of networks that were trained on them. The last column says
+which mechanisms send a message and which entry of the privacy ledger pays for it. The others refuse
+it, but for `FirstLayer`, which does not protect the synthetic table and sends what a fit without
+`privacy` does.
+
+{leaving_table(covers())}
+
+## Every message, and what its receiver can learn
+
+{protocol_table()}
+"""
 
 
 def command_line_page() -> str:

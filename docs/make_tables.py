@@ -10,7 +10,6 @@ from vflsynth.mechanisms import Asked, Cover, Discriminators, Length, Mechanism,
 from vflsynth.mechanisms.planning import DEVIATES, RECIPIENTS
 from vflsynth.privacy import PrivacyLedger, PublicSchema
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.protocol.tables import leaving_table, protocol_table
 from vflsynth.registry import Members
 
 ROOT = Path(__file__).parents[1]
@@ -25,11 +24,7 @@ def main() -> None:
 
 def made_tables() -> dict[str, str]:
     """Return the table of each page that has one."""
-    return {
-        "docs/explanation/privacy.md": protection_table(),
-        "docs/explanation/protocol.md": leaving_table(covers()),
-        "docs/organisations.md": protocol_table(),
-    }
+    return {"docs/explanation/privacy.md": protection_table()}
 
 
 def with_table(page: str, table: str) -> str:

@@ -30,7 +30,7 @@ def protocol_table() -> str:
     Returns
     -------
     str
-        One row per class of `vflsynth.protocol.messages`, in its order.
+        One row per message of the modules that have been imported.
     """
     rows = [
         (
@@ -86,8 +86,9 @@ def leaving_table(covers: Mapping[str, Mapping[str, Paid]]) -> str:
 
 
 def _messages() -> list[type[Message]]:
-    """Return the package's own messages, in the order of their module."""
-    return [kind for kind in MESSAGES.values() if kind.__module__ == messages.__name__]
+    """Return the package's own messages of all imported modules, those of every run first."""
+    own = [k for k in MESSAGES.values() if k.__module__.split(".")[0] == __package__.split(".")[0]]
+    return sorted(own, key=lambda k: (k.__module__ != messages.__name__, k.__module__))
 
 
 def _when(kind: type[Message]) -> str:

@@ -1,9 +1,11 @@
-"""The pages that describe messages have the tables that the declarations make."""
+"""The pages that describe messages and mechanisms have the tables that the declarations make."""
 
 import runpy
 from pathlib import Path
 
 import pytest
+
+from vflsynth.protocol.declaration import MESSAGES
 
 ROOT = Path(__file__).parents[3]
 MADE = runpy.run_path(str(ROOT / "docs" / "make_tables.py"))
@@ -20,3 +22,14 @@ def test_a_page_has_the_table_that_is_made(page):
 def test_an_old_table_is_replaced():
     page = "before\n<!-- made table -->\n\n| old |\n\n<!-- end of made table -->\nafter\n"
     assert MADE["with_table"](page, "| new |") == page.replace("old", "new")
+
+
+def test_the_page_of_messages_has_them_all_and_what_pays(monkeypatch):
+    pytest.importorskip("latex2mathml")
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    page = runpy.run_path(str(ROOT / "docs" / "made_pages.py"))["messages_page"]()
+    leaving, _, every = page.partition("## Every message")
+    own = [kind for kind in MESSAGES.values() if kind.__module__.startswith("vflsynth.")]
+    assert own
+    assert not [kind.__name__ for kind in own if f"\n| {kind.__name__} |" not in every]
+    assert "PairwiseTables: masked, “pairs” pays" in leaving

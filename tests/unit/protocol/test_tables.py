@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from vflsynth.exceptions import ProtocolError
-from vflsynth.protocol import MESSAGES, MadeOf, messages
+from vflsynth.protocol import MESSAGES, MadeOf
 from vflsynth.protocol.tables import leaving_table, protocol_table
 
 
@@ -15,7 +15,7 @@ class Paid:
     noised: bool
 
 
-DECLARED = [kind for kind in MESSAGES.values() if kind.__module__ == messages.__name__]
+DECLARED = [kind for kind in MESSAGES.values() if kind.__module__.startswith("vflsynth.")]
 
 
 def cells(table):

@@ -20,7 +20,6 @@ from vflsynth.protocol import (
     When,
     holds,
     message,
-    messages,
 )
 
 PARTY = "lab"
@@ -28,7 +27,7 @@ OTHERS = {"int": 1, "float": 1.0, "dict[str, Any]": {}}
 KINDS = [
     kind
     for kind in MESSAGES.values()
-    if kind.__module__ == messages.__name__ and not kind.declared.in_process
+    if kind.__module__.startswith("vflsynth.") and not kind.declared.in_process
 ]
 HELD = [(kind, name) for kind in KINDS for name in kind.held]
 

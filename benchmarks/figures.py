@@ -1,0 +1,274 @@
+"""Figures in the documentation's prose, filled in from the results.
+
+    python -m benchmarks.figures            # rewrites them where the results have changed
+    python -m benchmarks.figures --check    # fails, and names the pages, if one would change
+
+A figure stands between two comments, of which the first says where it comes from:
+``<!--= defaults adult vflgan frechet_distance .2f -->0.08<!--/-->``. That is a table of
+``benchmarks/results``, the values of its key without the seed, a field, and a format; the mean over
+all seeds is shown. Texts with blanks are quoted, a field of a field is written ``outer/inner``, a
+place in a list by its number. ``~2`` as a format means two significant digits, and ``/60`` or
+``*100`` before it a change of unit. ``<!--= made NAME -->`` is what a function below makes.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from benchmarks._commands import parser
+from benchmarks._results import KEYS, Row, cells, rows
+from benchmarks.all_results import by_default
+
+ROOT = Path(__file__).parents[1]
+MARKED = re.compile(r"<!--= (.+?) -->(.*?)<!--/-->", re.DOTALL)
+
+
+def main() -> None:
+    """Write or check the figures of all pages."""
+    made = parser(__doc__)
+    made.add_argument("--check", action="store_true", help="fail if a figure would change")
+    check, stale = made.parse_args().check, []
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        if (filled := with_figures(text)) != text:
+            stale.append(path.relative_to(ROOT).as_posix())
+            if not check:
+                path.write_text(filled, encoding="utf-8")
+    if check and stale:
+        sys.exit(f"not those of the results: {', '.join(stale)}. Run: python -m benchmarks.figures")
+
+
+def pages() -> list[Path]:
+    """Return the pages that people write."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def with_figures(text: str) -> str:
+    """Return a page with its figures as the results have them."""
+    return MARKED.sub(lambda found: f"<!--= {found[1]} -->{figure(found[1])}<!--/-->", text)
+
+
+def figure(source: str) -> str:
+    """Return one figure, or a table between blank lines.
+
+    Raises
+    ------
+    ValueError
+        If the results have no such cell.
+    """
+    table, *words = shlex.split(source)
+    if table == "made":
+        text = MADE[words[0]]()
+        return f"\n\n{text}\n\n" if "\n" in text else text
+    spec, factor = words.pop(), 1.0
+    if re.fullmatch(r"[*/]\d+", words[-1]):
+        operation = words.pop()
+        factor = float(operation[1:]) if operation[0] == "*" else 1 / float(operation[1:])
+    *cell, field = words
+    names = [name for name in KEYS[table] if name != "seed"]
+    found = [
+        row for row in rows(table) if all(map(_is, (row[name] for name in names), cell))
+    ]  # fmt: skip
+    if len(cell) != len(names) or not found:
+        raise ValueError(f"no results for {source!r}: give {names}, a field and a format")
+    return _shown(factor * fmean(float(_field(row, field)) for row in found), spec)
+
+
+def _is(value: object, asked: str) -> bool:
+    return asked in (str(value), f"{value:g}" if isinstance(value, float) else "")
+
+
+def _field(row: Any, path: str) -> Any:
+    for name in path.split("/"):
+        row = row[int(name) if isinstance(row, list) else name]
+    return row
+
+
+def _shown(value: float, spec: str) -> str:
+    if spec.startswith("~"):
+        value = float(f"{value:.{spec[1:]}g}")
+        return f"{value:,.0f}" if value >= 10 else f"{value:g}"
+    return format(value, spec)
+
+
+def split_table() -> str:
+    """Return the AUC of split classifiers on records that repeat no training record."""
+    found = cells("split_defaults")
+    columns = {
+        "label holder": "label holder alone, boosted trees",
+        "joined": "joined table",
+        "default": "`SplitNNClassifier()`",
+        "label privacy": "the same with ε = 1",
+    }
+    lines = [f"| table | {' | '.join(columns.values())} |", "|---" * 5 + "|"]
+    names = ["adult", "credit-default", "imdb", "spambase", "south-german-credit", "white-wine"]
+    for name in [*names, "red-wine"]:
+        means = [found[name, method]["new_auc"].mean() for method in columns]
+        lines.append(f"| {name} | " + " | ".join(f"{mean:.3f}" for mean in means) + " |")
+    return "\n".join(lines)
+
+
+def bits_table() -> str:
+    """Return the detection score by the bound on contexts, of two parties."""
+    bits = (4.0, 8.0, 16.0, 32.0)
+    shown = [(name, _by_bits(name)) for name in ("adult", "california-housing", "credit-default")]
+    lines = [f"| table | {' | '.join(f'{b:g} bits' for b in bits)} | no bound |"]
+    lines.append("|---" * (len(bits) + 2) + "|")
+    for name, scores in shown:
+        lines.append(f"| {name} | " + " | ".join(f"{scores[b]:.2f}" for b in (*bits, None)) + " |")
+    return "\n".join(lines)
+
+
+def _by_bits(data: str) -> dict[float | None, float]:
+    found: dict[float | None, float] = {
+        bits: cell["detection"].mean()
+        for (name, parties, bits), cell in cells("context_bits").items()
+        if (name, parties) == (data, 2)
+    }
+    ladder = cells("ladder")
+    return found | {
+        8.0: ladder[data, "bounded"]["detection"].mean(),
+        None: ladder[data, "trained"]["detection"].mean(),
+    }
+
+
+def exceptions() -> str:
+    """Say which rows lack the commit, or were made with changes that were not committed."""
+    found = {
+        "No commit": _cells_with(lambda row: "commit" not in row),
+        "Made while the package had changes that were not committed": _cells_with(
+            lambda row: bool(row.get("uncommitted_changes"))
+        ),
+    }
+    lines = [f"{what}: {', '.join(names)}." for what, names in found.items() if names]
+    return textwrap.fill(" ".join(lines) or "None.", 100, break_on_hyphens=False)
+
+
+def _cells_with(found: Callable[[Row], bool]) -> list[str]:
+    """Return the names of the cells some of whose rows are found."""
+    names = [
+        " ".join([f"`{table}`", *(str(row[name]) for name in key if name != "seed" and row[name])])
+        for table, key in KEYS.items()
+        for row in rows(table)
+        if found(row)
+    ]
+    return list(dict.fromkeys(names))
+
+
+def assd() -> str:
+    """Return how often the most outlying red wine is recognised."""
+    (row,) = rows("audit_assd", scheme="ASSD", data="red-wine")
+    found = [attack for target in row["targets"] for attack in target["attacks"]]
+    return f"{max(attack['accuracy']['value'] for attack in found if attack['strongest']):.0%}"
+
+
+def labels() -> str:
+    """Return what the strongest attack without a known label reads through each protection."""
+    shown = {
+        "none": "none",
+        "isotropic": "isotropic noise",
+        "max norm": "max-norm",
+        "marvell 4": "Marvell, power 4",
+        "marvell 16": "Marvell, power 16",
+        "gafm": "GAFM",
+        "dimip": "DIMIP",
+        "label privacy": "`RandomizedResponse(epsilon=1.0)`",
+    }
+    lines = ["| protection | strongest attack on gradients | outputs alone |", "|---|---|---|"]
+    for victim, name in shown.items():
+        (row,) = rows("adversaries", part="labels", data="spambase", victim=victim)
+        found = {
+            attack.removesuffix(", one party"): values[0]
+            for attack, values in row["attacks"].items()
+            if attack.endswith(", one party")
+        }
+        outputs = found.pop("forward output")
+        lines.append(f"| {name} | {max(found.values()):.2f} | {outputs:.2f} |")
+    return "\n".join(lines)
+
+
+def far_apart() -> str:
+    """Return what fits take between parties that are far apart."""
+    shown = {
+        ("VFLGANSynthesizer", "default"): "`VFLGANSynthesizer`, defaults",
+        ("VFLGANSynthesizer", "windows"): (
+            '`VFLGANSynthesizer`, `steps_per_exchange=5`, `wire_precision="int8"`'
+        ),
+        ("AutoregressiveSynthesizer", "default"): "`AutoregressiveSynthesizer`",
+        ("GaussianCopulaSynthesizer", "default"): "`GaussianCopulaSynthesizer`",
+    }
+    lines = ["| synthesizer | minutes | MB of the busiest party | messages |", "|---" * 4 + "|"]
+    for (method, mode), name in shown.items():
+        (row,) = rows("wan", method=method, mode=mode)
+        lines.append(f"| {name} | {' | '.join(_shown(value, '~2') for value in by_default(row))} |")
+    return "\n".join(lines)
+
+
+def choices() -> str:
+    """Return the Fréchet distances by which one chooses a synthesizer."""
+    table1, private = cells("table1"), cells("dp")
+    lines = ["| Fréchet distance, lower is better | red wine | Adult |", "|---|---|---|"]
+    for name, found, cell, field in (
+        ("`IndependentSynthesizer`", table1, ("independent", None), "frechet_distance_best"),
+        ("`GaussianCopulaSynthesizer`", table1, ("gaussian-copula", None), "frechet_distance_best"),
+        ("`VFLGANSynthesizer`", table1, ("vflgan", "default"), "frechet_distance_best"),
+        ("`PairwiseTables`, ε 10", private, ("pairwise_tables", 10.0), "frechet_distance"),
+        ("`PairwiseTables`, ε 1", private, ("pairwise_tables", 1.0), "frechet_distance"),
+        ("`MeanEmbedding`, ε 10", private, ("kernel_mean_embedding", 10.0), "frechet_distance"),
+        ("`MeanEmbedding`, ε 1", private, ("kernel_mean_embedding", 1.0), "frechet_distance"),
+    ):
+        means = [found[data, *cell][field].mean() for data in ("red-wine", "adult")]
+        lines.append(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in means)} |")
+    return "\n".join(lines)
+
+
+def readings() -> str:
+    """Return of how many records each role reads the education."""
+    shown = (
+        ("a receiver", "its own columns alone", "B: own columns alone", 400),
+        ("", "8 bits of context (default)", "B: bounded, 8 bits", 400),
+        ("", "32 bits of context", "B: bounded, 32 bits", 400),
+        ("", '`"trained"`, all steps', "B: trained", 400),
+        ("", '`"one_message"`', "B: one message", 400),
+        ("**with made-up features**", "8 bits", "B: bounded, 8 bits, made-up features", 400),
+        ("", "1 bit", "B: bounded, 1 bit, made-up features", 400),
+        ("the server, knowing 40", "features", "server: features of A", 40),
+        ("VFLGAN's server, knowing 40", "intermediate features", "server: VFLGAN's, of A", 40),
+    )
+    lines = ["| who | sees | education |", "|---|---|---|"]
+    for who, sees, view, known in shown:
+        (row,) = rows("reconstruction", view=view)
+        lines.append(f"| {who} | {sees} | {row['read'][str(known)]['education']:.2f} |")
+    return "\n".join(lines)
+
+
+def matching() -> str:
+    """Return how many seconds of a core it takes each of two parties to blind 100,000 keys."""
+    (row,) = rows("matching", keys=100_000, parties=2)
+    own, others, _ = row["cpu_seconds"].values()
+    return f"{own + others:.0f}"
+
+
+MADE: dict[str, Callable[[], str]] = {
+    "assd": assd,
+    "bits": bits_table,
+    "choices": choices,
+    "exceptions": exceptions,
+    "far-apart": far_apart,
+    "labels": labels,
+    "matching": matching,
+    "readings": readings,
+    "split": split_table,
+}
+"""What functions make of several rows: tables, and numbers that no single cell has."""
+
+
+if __name__ == "__main__":
+    main()
