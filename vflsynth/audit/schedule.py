@@ -12,7 +12,7 @@ from typing import Any
 from sklearn.base import clone
 
 from vflsynth.audit.game import chooses_epochs
-from vflsynth.audit.shadow import PILOT, Shadows
+from vflsynth.audit.shadow import PILOT, Shadows, run_block
 
 logger = logging.getLogger("vflsynth")
 
@@ -160,7 +160,7 @@ class _Pilot:
         found: dict[int, _Cost] = {}
         for n in sorted({size, 1}, reverse=True):  # what is slow once is in the first
             clock, before = _Clock(seconds), time.perf_counter()
-            shadows.block(shadows.worlds[0], list(range(n)), [clock])()
+            run_block(*shadows.block(shadows.worlds[0], list(range(n)), [clock]))
             if not clock.ends:
                 return None
             spent = time.perf_counter() - before

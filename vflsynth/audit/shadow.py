@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import joblib
@@ -27,7 +26,6 @@ from vflsynth.exceptions import ParameterError
 logger = logging.getLogger("vflsynth")
 
 BlockResult = tuple[str, Sequence[int], list[Observation], float]
-BlockTask = Callable[[], BlockResult]
 
 BLOCK_SIZE = 25
 """Models trained at once on a CPU, where the synthesizer can: more gain nothing there."""
@@ -112,18 +110,10 @@ class Shadows:
 
     def block(
         self, world: World, numbers: Sequence[int], callbacks: Sequence[Any] = ()
-    ) -> BlockTask:
-        """Return a block to train and observe, for a worker to call."""
-        return partial(
-            run_block,
-            self.synthesizer,
-            world,
-            self.on,
-            [_seed(self.settings.random_state, world.name, j) for j in numbers],
-            numbers,
-            self.observer,
-            callbacks,
-        )
+    ) -> tuple[Any, ...]:
+        """Return what `run_block` is told of a block; a worker needs no other world."""
+        seeds = [_seed(self.settings.random_state, world.name, j) for j in numbers]
+        return self.synthesizer, world, self.on, seeds, numbers, self.observer, callbacks
 
     def blocks(self, n_models: int) -> tuple[int, int | None]:
         """Decide on the block size, and estimate the memory of all workers in bytes."""
@@ -241,7 +231,7 @@ class _Run:
             self.missing[world.name] = self.missing[world.name][n:]
             if numbers:
                 before = time.perf_counter()
-                self._keep(self.shadows.block(world, numbers)())
+                self._keep(run_block(*self.shadows.block(world, numbers)))
                 took[len(numbers)] = time.perf_counter() - before
         return _seconds_per_model(took, self._size) / self.shadows.workers
 
@@ -265,7 +255,7 @@ class _Run:
             estimate,
         )
         tasks = (
-            joblib.delayed(shadows.block(world, numbers))()
+            joblib.delayed(run_block)(*shadows.block(world, numbers))
             for world in shadows.worlds
             for numbers in _split(self.missing[world.name], self._size)
         )
