@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import vflsynth
+import vflsynth.splitdefense
 from vflsynth import VertiGANSynthesizer
 from vflsynth.exceptions import PrivacyBudgetError, ProtocolError
 from vflsynth.learning.messages import MaskedReal

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
+import vflsynth.splitdefense  # noqa: F401 (declares messages)
 from vflsynth.exceptions import ProtocolError
 from vflsynth.protocol import MESSAGES, MadeOf
 from vflsynth.protocol.tables import leaving_table, protocol_table

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import vflsynth.splitdefense  # noqa: F401 (declares messages)
 from vflsynth.exceptions import PayloadRejectedError, ProtocolError
 from vflsynth.federation.wire import Frame, decode, encode
 from vflsynth.methods.pairwise.messages import ColumnTables, Mixture
