@@ -61,15 +61,11 @@ _NOT_PROTECTED = {
         "all parties: they know the batches, and for them ε is that of known batches",
     ),
     Discriminators.SPLIT: (
-        "the active party: it sees the bottom models' outputs for every record, without noise",
-        "the other parties: they see the gradients at these outputs of every record in a batch, "
-        "without noise, and know the batches",
+        "the active party: it sees the bottom models' outputs without noise",
+        "the other parties: they see gradients at their outputs without noise",
     ),
 }
 _SPLIT_MODELS = "the fitted bottom and top models"
-_EXCHANGED = (
-    "what the parties exchange in training: outputs of the bottom models and gradients at them",
-)
 _WORDS = {
     Discriminators.DENSITIES: "density",
     Discriminators.SPLIT: "bottom and top model",
@@ -214,11 +210,10 @@ class DPSGD(HistogramMechanism):
                     *((_SERVER_SEES_RELEASES,) if private else ()),
                 ),
                 not_protected_against=_NOT_PROTECTED[asked.owners],
-                not_covered=(ARITHMETIC, *(_EXCHANGED if split else ())),
+                not_covered=(ARITHMETIC,),
                 public=(
                     "rough number of records",
-                    "sample rate and number of steps",
-                    *(("which classes there are",) if split else ()),
+                    f"sample rate and number of steps{', which classes there are' * split}",
                 ),
                 products=_SPLIT_MODELS if split else SYNTHETIC,
             ),

@@ -17,7 +17,7 @@ COLUMNS = {"lab": ColumnCounts(6), "taste": ColumnCounts(6)}
 JOINED = {"joined": ColumnCounts(12)}
 SCHEMA = PublicSchema(dtypes="given", bounds={"a": (0, 1)})
 N_RECORDS = 1599
-SHARED, PRIVATE, ALONE, DENSITIES = Discriminators
+SHARED, PRIVATE, ALONE, DENSITIES, SPLIT = Discriminators
 PLAIN = Length.of(N_RECORDS, 16, 150)
 """15,000 steps, as the VFLGAN paper's."""
 

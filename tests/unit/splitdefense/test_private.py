@@ -176,7 +176,8 @@ def test_it_learns_and_says_what_is_not_covered(tmp_path):
     assert 7.5 < clf.privacy_ledger_.epsilon() <= 8.0
     text = " ".join(str(clf.privacy_ledger_).split())
     assert "recipients of the fitted bottom and top models" in text
-    assert "what the parties exchange in training" in text
+    assert "the active party: it sees the bottom models' outputs without noise" in text
+    assert "the other parties: they see gradients at their outputs without noise" in text
     assert "which classes there are" in text
     assert "synthetic" not in text
     clf.save(tmp_path / "model")
