@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,12 +42,7 @@ from vflsynth.columns.base import (
     one_hot,
 )
 from vflsynth.columns.codec import scalar_to_json
-from vflsynth.columns.encoders.base import (
-    Encoder,
-    encoder_from_json,
-    encoder_of,
-    encoder_to_json,
-)
+from vflsynth.columns.encoders.base import Encoder, encoder_of
 from vflsynth.columns.grids import ColumnGrid, decimal_steps, time_steps, whole_steps
 from vflsynth.columns.ranges import NumberRanges, TimeRanges
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
@@ -415,19 +411,23 @@ class NumericTransformer(ColumnTransformer):
             )
 
     def _write_parameter(self, value: Any) -> Any:
-        return encoder_to_json(value) if isinstance(value, Encoder) else scalar_to_json(value)
+        return value.to_dict() if isinstance(value, Encoder) else scalar_to_json(value)
 
     @classmethod
     def _read_parameters(cls, content: Mapping[str, Any]) -> dict[str, Any]:
-        return {**content, "encoder": encoder_from_json(content["encoder"])}
+        given = content["encoder"]
+        return {
+            **content,
+            "encoder": Encoder.from_dict(given) if isinstance(given, dict) else given,
+        }
 
     def _state(self) -> dict[str, Any]:
         return {
             "raw": self._raw_dtype.name,
             "has_missing": self.has_missing_,
             "spikes": list(self.spikes_),
-            "axis": None if self.axis_ is None else self.axis_.to_dict(),
-            "grid": None if self.grid_ is None else self.grid_.to_dict(),
+            "axis": None if self.axis_ is None else asdict(self.axis_),
+            "grid": None if self.grid_ is None else asdict(self.grid_),
             "encoder": None if self.encoder_ is None else self.encoder_.to_dict(),
         }
 
@@ -438,7 +438,7 @@ class NumericTransformer(ColumnTransformer):
         self.has_missing_ = bool(state["has_missing"])
         self.spikes_ = tuple(state["spikes"])
         self.axis_ = None if state["axis"] is None else axis_from_dict(state["axis"])
-        self.grid_ = None if state["grid"] is None else ColumnGrid.from_dict(state["grid"])
+        self.grid_ = None if state["grid"] is None else ColumnGrid(**state["grid"])
         encoder = state["encoder"]
         self.encoder_ = None if encoder is None else Encoder.from_dict(encoder)
         if self.encoder_ is not None:
