@@ -1,8 +1,7 @@
 """Grids that nearly all values of a numeric column lie on: tenths, hundreds, whole hours.
 
-An axis knows the grid of *all* values, and one odd value spoils it: 16 wines of 1,599 with a third
-of a percent more alcohol than the scale of tenths has. A generator that fills the axis then makes
-rows that a look at one column gives away. Generated values go to the grid of nearly all.
+An axis knows the grid of *all* values, and one odd value spoils it. Generated values go to the grid
+of nearly all.
 """
 
 from __future__ import annotations

@@ -231,9 +231,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             The fitted columns, in any order.
         unseen : {"refuse", "neutral"}, default "refuse"
             What becomes of values that did not occur when fitted. "neutral" is for prediction: a
-            category gets the code of rare ones if there are any, else no code; a missing number
-            becomes the middle of the scaled values; whole numbers may come as floats. A warning
-            counts them.
+            category gets the code of rare ones, or none; a missing number becomes 0, the middle of
+            scaled values. A warning counts them.
 
         Returns
         -------
@@ -537,22 +536,11 @@ def check_encoders(
     *,
     party: str | None = None,
 ) -> dict[Any, str | Encoder]:
-    """Return encoders of columns, once they exist, for existing columns only.
-
-    Parameters
-    ----------
-    encoders : mapping of column to str or Encoder, optional
-    columns : collection of column
-        Of one party, or of all, but no keys.
-    party : str, optional
-        Whose columns they are, for error messages.
+    """Return declared encoders, once they exist, for existing columns only; as `check_kinds`.
 
     Raises
     ------
-    ColumnKindError
-        Of a column that is not there.
-    ParameterError
-        Of an encoder that does not exist, or with parameters out of range.
+    ColumnKindError, ParameterError
     """
     if not isinstance(encoders, Mapping | None):
         raise ParameterError(f"encoders must map column labels to encoders, got {encoders!r}")
