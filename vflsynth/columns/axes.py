@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol, Self
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,42 +20,6 @@ from vflsynth.columns.arrays import Floats, distances
 _MOST_DECIMALS = 12
 _LARGEST_EXACT = 2.0**53
 _MODULUS = 2**64
-
-
-class Axis(Protocol):
-    """What the numeric transformers need from a number line."""
-
-    @property
-    def lower(self) -> float | int:
-        """Smallest value."""
-
-    @property
-    def upper(self) -> float | int:
-        """Largest value."""
-
-    @classmethod
-    def fit(cls, ordered: npt.NDArray[Any], dtype: np.dtype[Any]) -> Self:
-        """Learn range and grid from sorted values of a column whose NumPy type is `dtype`."""
-
-    def to_coordinates(self, values: npt.NDArray[Any]) -> Floats:
-        """Map values to coordinates; a larger value never gets a smaller one."""
-
-    def from_coordinates(self, coordinates: Floats) -> npt.NDArray[Any]:
-        """Map coordinates to the nearest value on the grid and inside the range."""
-
-    @property
-    def grid(self) -> float | None:
-        """Distance of neighbouring values in coordinates; None if values may lie anywhere."""
-
-    @property
-    def line(self) -> tuple[float, float]:
-        """The number whose coordinate is 0, and numbers per coordinate."""
-
-    def error(self, coordinate_error: float) -> float:
-        """Largest error of a decoded value, given the largest error of its coordinate."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the learned numbers."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +97,6 @@ class FloatAxis:
             error += half
         return error + largest * self.relative_precision
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the learned numbers."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class IntegerAxis:
@@ -209,17 +169,16 @@ class IntegerAxis:
         coordinate_error += self._n_steps * conversion
         return self.step * float(math.floor(coordinate_error * 1.001 + 0.5))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the learned numbers."""
-        return asdict(self)
-
     @property
     def _n_steps(self) -> int:
         return (self.upper - self.lower) // max(self.step, 1)
 
 
+Axis: TypeAlias = FloatAxis | IntegerAxis
+
+
 def axis_from_dict(content: Mapping[str, Any]) -> Axis:
-    """Rebuild an axis from its `to_dict`."""
+    """Rebuild an axis of its fields."""
     return IntegerAxis(**content) if "step" in content else FloatAxis(**content)
 
 

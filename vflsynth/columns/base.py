@@ -278,8 +278,8 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         Returns
         -------
         int
-            Records whose value has no code of its own: it did not occur when fitted. Kinds that
-            know no neutral code raise UnseenValueError, as `encode_into` does.
+            Records whose value did not occur when fitted. Kinds that know no neutral code raise
+            UnseenValueError.
         """
         self.encode_into(column, out)
         return 0

@@ -1,15 +1,14 @@
 """Grids that nearly all values of a numeric column lie on: tenths, hundreds, whole hours.
 
-An axis knows the grid of *all* values, and one odd value spoils it: 16 wines of 1,599 with a third
-of a percent more alcohol than the scale of tenths has. A generator that fills the axis then makes
-rows that a look at one column gives away. Generated values go to the grid of nearly all.
+An axis knows the grid of *all* values, and one odd value spoils it. Generated values go to the grid
+of nearly all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -104,15 +103,6 @@ class ColumnGrid:
         else:
             nearest = np.round(np.rint(inside / self.step) * self.step, self.decimals)
         return nearest
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the learned numbers."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Undo `to_dict`."""
-        return cls(**content)
 
 
 def decimal_steps() -> Iterator[tuple[float, int]]:

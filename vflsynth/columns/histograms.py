@@ -90,9 +90,8 @@ class NoisyHistogram:
     def with_spikes(self) -> NoisyHistogram:
         """Encode a single value that at least half of the records have as a state.
 
-        For models that have probabilities of states: a density puts half of a spike to either side.
-        With less than half of the records a state is no better: where gradients are clipped, it
-        gets too many. Categories and what follows from public bounds alone stay as they are.
+        For models that have probabilities of states. Categories stay as they are, and so does what
+        follows from public bounds alone.
         """
         if not isinstance(self.cells, Bins) or not self.noise_std:
             return self
@@ -156,10 +155,9 @@ class NoisyHistogram:
     def _plausible(self) -> Floats:
         """Return the counts of values, 0 in bins at either end that noise explains.
 
-        A far bin that noise fills would be most of a column's standard deviation. Ends are left out
-        as far as they have no more than two noise standard deviations together, or three beyond the
-        fences of Tukey (1977), 1.5 times the interquartile range from the quartiles; and never a
-        tenth of all values: of few records noise explains everything.
+        Ends are left out as far as they have no more than two noise standard deviations together,
+        or three beyond the fences of Tukey (1977), 1.5 times the interquartile range from the
+        quartiles. Never a tenth of all values is left out.
         """
         counts = self.counts[:-1]
         if not isinstance(self.column, Bounds) or not counts.max() > 0.0:
@@ -181,10 +179,10 @@ class NoisyHistogram:
         return inside if inside.sum() > 0.0 else counts
 
     def mean_and_std(self) -> tuple[float, float]:
-        """Mean and standard deviation of a numeric column: of its bent numbers.
+        """Mean and standard deviation of a numeric column's bent numbers.
 
-        Without its spikes, unless there is nothing else. Of the usual curve, which bends none, in
-        the column's units above the origin.
+        Without its spikes, unless there is nothing else. Usually nothing is bent, and they are in
+        the column's unit, above the origin.
         """
         bins, shares, (lows, highs) = self._bins(), self.shares(), self.bent_bins()
         single = bins.single & np.isin(bins.lows, self.spikes)
@@ -226,13 +224,11 @@ class NoisyHistogram:
         Returns
         -------
         Bins
-            From the first to the last one whose count exceeds three noise standard deviations, by
-            itself or with neighbours that do not, and one more on either side; the public bounds,
-            divided evenly, if none does. Neighbours are merged until their count exceeds five,
-            and where it never does by ever more, so that a tail is not spread over all that is
-            empty beyond it. A bin is divided into as many as would have five each, at most in
-            proportion to its share of four times as many as there are: down to single values of a
-            column with a step, so that a spike is not spread over values that nobody has.
+            From the first to the last whose count exceeds three noise standard deviations, alone or
+            with neighbours, and one more on either side; the public bounds, divided evenly, if
+            none does. Neighbours are merged until their count exceeds five, in a tail by ever more.
+            A bin is divided into as many as would have five each, at most in proportion to its
+            share of four times as many as there are, down to single values of a column with a step.
         """
         bins, counts = self._bins(), self.counts[:-1]
         support = _support(counts, _SIGNIFICANT * self.noise_std)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,12 +42,7 @@ from vflsynth.columns.base import (
     one_hot,
 )
 from vflsynth.columns.codec import scalar_to_json
-from vflsynth.columns.encoders.base import (
-    Encoder,
-    encoder_from_json,
-    encoder_of,
-    encoder_to_json,
-)
+from vflsynth.columns.encoders.base import Encoder, encoder_of
 from vflsynth.columns.grids import ColumnGrid, decimal_steps, time_steps, whole_steps
 from vflsynth.columns.ranges import NumberRanges, TimeRanges
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
@@ -72,16 +68,14 @@ class NumericTransformer(ColumnTransformer):
     max_levels : int, default 0
         A column with at most this many distinct values has all of them as spikes.
     spike_records : int, default 10
-        Fewest records of a spike; with `max_levels`, fewest on average. Less is a coincidence of a
-        small table.
+        Fewest records of a spike; with `max_levels`, fewest on average.
     rare_records : int, default 0
-        Numbers of fewer records are no states, but count as the nearest, and are not kept by
-        "ranks": what is decoded there lies between the values of others. 0 and 1: all are.
+        Numbers of fewer records count as the nearest state, and `Ranks` do not keep them. 0 and 1:
+        all are kept.
     extreme_records : int, default 0
-        So many of the smallest values, and of the largest, count as their mean before anything is
-        learned, or as the innermost of them where the mean would be rounded to the extreme; unless
-        at least so many records hold the extreme itself. 0 and 1: the smallest and largest value
-        can come out.
+        So many of the smallest values, and of the largest, count as their mean, or as the innermost
+        of them where the mean would be rounded to the extreme. An extreme that so many records hold
+        is kept. 0 and 1: the smallest and largest value can come out.
 
     Attributes
     ----------
@@ -144,10 +138,8 @@ class NumericTransformer(ColumnTransformer):
     def encode_new_into(self, column: pd.Series[Any], out: Matrix) -> int:
         """Write value and state; what is missing and never was becomes the middle of all values.
 
-        Notes
-        -----
-        A blank turns a column of whole numbers into one of floats, and a table to predict may hold
-        the half of a whole number: numbers are taken as the nearest that the column could hold.
+        Whole numbers may come as floats, as a blank turns them into: each is taken as the nearest
+        that the column could hold.
         """
         raw, missing = self._read_new(column)
         raw = self._coded(raw)
@@ -236,9 +228,8 @@ class NumericTransformer(ColumnTransformer):
         lower, upper : float64 arrays, shape (record,)
             Ends of the intervals; meaningless where a record's state is not the ordinary one.
         log_width : float
-            0 for values on a grid, whose intervals have probabilities. Values that may lie anywhere
-            get intervals of a millionth of the range, and this is the logarithm of their width, to
-            be subtracted for a density in the column's unit.
+            0 for values on a grid. Others get intervals of a millionth of the range; this is the
+            logarithm of their width, to be subtracted for a density in the column's unit.
         """
         assert self.axis_ is not None
         assert self.encoder_ is not None
@@ -415,19 +406,23 @@ class NumericTransformer(ColumnTransformer):
             )
 
     def _write_parameter(self, value: Any) -> Any:
-        return encoder_to_json(value) if isinstance(value, Encoder) else scalar_to_json(value)
+        return value.to_dict() if isinstance(value, Encoder) else scalar_to_json(value)
 
     @classmethod
     def _read_parameters(cls, content: Mapping[str, Any]) -> dict[str, Any]:
-        return {**content, "encoder": encoder_from_json(content["encoder"])}
+        given = content["encoder"]
+        return {
+            **content,
+            "encoder": Encoder.from_dict(given) if isinstance(given, dict) else given,
+        }
 
     def _state(self) -> dict[str, Any]:
         return {
             "raw": self._raw_dtype.name,
             "has_missing": self.has_missing_,
             "spikes": list(self.spikes_),
-            "axis": None if self.axis_ is None else self.axis_.to_dict(),
-            "grid": None if self.grid_ is None else self.grid_.to_dict(),
+            "axis": None if self.axis_ is None else asdict(self.axis_),
+            "grid": None if self.grid_ is None else asdict(self.grid_),
             "encoder": None if self.encoder_ is None else self.encoder_.to_dict(),
         }
 
@@ -438,7 +433,7 @@ class NumericTransformer(ColumnTransformer):
         self.has_missing_ = bool(state["has_missing"])
         self.spikes_ = tuple(state["spikes"])
         self.axis_ = None if state["axis"] is None else axis_from_dict(state["axis"])
-        self.grid_ = None if state["grid"] is None else ColumnGrid.from_dict(state["grid"])
+        self.grid_ = None if state["grid"] is None else ColumnGrid(**state["grid"])
         encoder = state["encoder"]
         self.encoder_ = None if encoder is None else Encoder.from_dict(encoder)
         if self.encoder_ is not None:

@@ -227,19 +227,12 @@ class PublicTransformer(ColumnTransformer):
         if "bounds" in state:
             low, high = state["bounds"]
             column = Bounds(low, high, int(state["origin"]), state["step"])
-            if "lows" not in state:
-                raise ValueError("its bins are those of an earlier version. Fix: fit again")
             ends = (np.array(state[name], dtype=np.float64) for name in ("lows", "highs"))
             bins = Bins(column, *ends)
             axis_of(column, self.dtype_)
             curve = Encoder.from_dict(state["curve"]).published()
         else:
             column = Categories(tuple(scalar_from_json(value) for value in state["categories"]))
-        if "exponent" not in state:
-            raise ValueError(
-                "its noisy counts have all the digits of floating-point numbers, which tell the "
-                "true ones; no model of this version has them. Fix: fit again"
-            )
         exponent = int(state["exponent"])
         steps = np.array(state["counts"], dtype=np.int64)
         if steps.tolist() != state["counts"]:

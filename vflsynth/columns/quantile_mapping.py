@@ -1,9 +1,8 @@
 """Giving generated columns the marginals that were published.
 
-Generators that learn a joint distribution lose what few records have: the far end of a column of
-incomes. The published histograms know it. A quantile map moves a column's generated values, in
-their order, so that its bins get the published shares where these differ from the generated ones by
-more than errors explain. Since order stays, so do relations between columns. Post-processing.
+Generators lose what few records have, such as the far end of a column of incomes. The published
+histograms know it. A quantile map moves generated values, in their order, so that bins get their
+published shares where errors do not explain the difference. It is post-processing.
 """
 
 from __future__ import annotations

@@ -149,13 +149,12 @@ class PublicSchema:
     categories : mapping of column to sequence
         Columns of labels. Those of an ordered column are in its order.
     dtypes : mapping of column to dtype, or "given", optional
-        Types of the columns, and of the key column if there is one: names that pandas knows, such
-        as "Int64", "float64", "boolean", "str" or "datetime64[us]", or dtypes. Files that have no
-        types (csv) are read in them, value by value; tables in memory are converted, but what a
-        program made of text is not made text again, see `vflsynth.frames.typed`. "given" insists on
-        the types that the tables have, for tables from files or programs that fix them (parquet, a
-        database). Private fits need one or the other, for a type that was inferred from the values
-        is of the records: one blank turns integers to floats.
+        Types of the columns, and of the key column if there is one: dtypes, or names that pandas
+        knows, such as "Int64", "str" or "datetime64[us]". Files that have no types (csv) are read
+        in them, value by value; tables in memory are converted (`vflsynth.frames.typed`). "given"
+        insists on the types that the tables have, where files or programs fix them (parquet, a
+        database). Private fits need one or the other: a type that was inferred from the values is
+        of the records.
 
     Raises
     ------

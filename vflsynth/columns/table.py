@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -27,12 +27,7 @@ from vflsynth.columns.codec import (
     scalar_from_json,
     scalar_to_json,
 )
-from vflsynth.columns.encoders.base import (
-    Encoder,
-    encoder_from_json,
-    encoder_of,
-    encoder_to_json,
-)
+from vflsynth.columns.encoders.base import Encoder, encoder_of
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.kinds import check_kinds, column_kind, infer_kind
 from vflsynth.columns.merging import Rare
@@ -63,28 +58,17 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         column with long tails.
     encoders : mapping of column label to str or Encoder, optional
         Other encoders for single columns, such as ``{"income": Log()}``.
-    max_categories : int, default 100_000
-        Largest number of distinct values of a categorical column. Up to 256 are one-hot; more have
-        a code in two parts, see `CategoricalTransformer`.
-    rare_threshold : float, default 0.001
-        Of up to 256 categories, those held by less than this share of the records share one slot.
-        0 for none.
-    spike_share : float or None, default 0.1
-        Numbers held by at least this share of the records become states of their own. None for
-        none; ``continuous="standard", spike_share=None, rare_threshold=0`` is the paper's encoding.
-    max_levels : int, default 0
-        All numbers of a column with at most this many distinct ones are states of their own.
-    spike_records : int, default 10
-        Fewest records of such a state; with `max_levels`, fewest on average.
-    rare_records : int, optional
-        Categories of fewer records are forgotten, see `CategoricalTransformer`; so are numbers of
-        fewer where numbers are states, or kept by `Ranks`. Default: 0 where a table is only encoded
-        (5 of more than 256), 5 wherever a synthesizer learns from it without privacy.
+    max_categories, rare_threshold : int and float, defaults 100_000 and 0.001
+        Of columns of labels, see `CategoricalTransformer`.
+    spike_share, max_levels, spike_records : float or None, int and int, defaults 0.1, 0 and 10
+        Of columns of numbers, see `NumericTransformer`; ``continuous="standard", spike_share=None,
+        rare_threshold=0`` is the paper's encoding.
+    rare_records, extreme_records : int, optional
+        Of both: fewest records of a value that comes out, and how many extremes count as their
+        mean. Default: 0 where a table is only encoded (5 of more than 256 categories), 5 wherever
+        a synthesizer learns from it without privacy.
     rare : {"redraw", "nearest", "pool"}, default "redraw"
         What a forgotten category counts as, see `CategoricalTransformer`.
-    extreme_records : int, optional
-        So many of the smallest and largest numbers count as their mean, see `NumericTransformer`.
-        Default: likewise.
     overrides : mapping of column label to mapping, optional
         Other values of these parameters for single columns.
 
@@ -107,10 +91,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    Sees: one party's table. Sends: nothing. Privacy: see `ColumnTransformer`.
-
-    `fit` does not encode: it costs a sort or a hash of each column, and `width_` then tells the
-    size of the matrix (``4 * n_records * width_`` bytes) before it is made.
+    Sees: one party's table. Sends: nothing. Privacy: see `ColumnTransformer`. `fit` does not
+    encode; `width_` tells the size of the matrix (``4 * n_records * width_`` bytes) before.
 
     Examples
     --------
@@ -256,9 +238,8 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             The fitted columns, in any order.
         unseen : {"refuse", "neutral"}, default "refuse"
             What becomes of values that did not occur when fitted. "neutral" is for prediction: a
-            category gets the code of rare ones if there are any, else no code; a missing number
-            becomes the middle of the scaled values; whole numbers may come as floats. A warning
-            counts them.
+            category gets the code of rare ones, or none; a missing number becomes 0, the middle of
+            scaled values. A warning counts them.
 
         Returns
         -------
@@ -468,22 +449,9 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return table
 
     def to_dict(self) -> dict[str, Any]:
-        """Return parameters and learned state as JSON-safe values, without any table row."""
+        """Return what was learned as JSON-safe values, without any table row; no parameters."""
         check_is_fitted(self, "spans_")
-        parameters = self.get_params(deep=False)
-        written = {
-            name: scalar_to_json(value)
-            for name, value in parameters.items()
-            if name not in (*_OF_COLUMNS, "continuous")
-        }
-        written["continuous"] = encoder_to_json(self.continuous)
-        for name, (write, _) in _COLUMN_CODECS.items():
-            own = parameters[name]
-            if own is not None:
-                own = [[scalar_to_json(label), write(value)] for label, value in own.items()]
-            written[name] = own
         return {
-            "parameters": written,
             "party": self.party_,
             "columns": index_to_json(self._columns),
             "index_name": scalar_to_json(self._index_name),
@@ -492,7 +460,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Rebuild a fitted transformer from `to_dict`.
+        """Rebuild a fitted transformer from `to_dict`, with default parameters for other fits.
 
         Raises
         ------
@@ -500,12 +468,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             The content does not describe a table transformer.
         """
         with artefact_errors(cls.__name__):
-            parameters = dict(content["parameters"])
-            parameters["continuous"] = encoder_from_json(parameters["continuous"])
-            for name, (_, read) in _COLUMN_CODECS.items():
-                if (own := parameters[name]) is not None:
-                    parameters[name] = {scalar_from_json(label): read(v) for label, v in own}
-            table = cls(**parameters)
+            table = cls()
             table.party_ = content["party"]
             table._columns = index_from_json(content["columns"])
             table._index_name = scalar_from_json(content["index_name"])
@@ -580,22 +543,11 @@ def check_encoders(
     *,
     party: str | None = None,
 ) -> dict[Any, str | Encoder]:
-    """Return encoders of columns, once they exist, for existing columns only.
-
-    Parameters
-    ----------
-    encoders : mapping of column to str or Encoder, optional
-    columns : collection of column
-        Of one party, or of all, but no keys.
-    party : str, optional
-        Whose columns they are, for error messages.
+    """Return declared encoders, once they exist, for existing columns only; as `check_kinds`.
 
     Raises
     ------
-    ColumnKindError
-        Of a column that is not there.
-    ParameterError
-        Of an encoder that does not exist, or with parameters out of range.
+    ColumnKindError, ParameterError
     """
     if not isinstance(encoders, Mapping | None):
         raise ParameterError(f"encoders must map column labels to encoders, got {encoders!r}")
@@ -622,14 +574,6 @@ def _check_encodable(column: ColumnTransformer) -> None:
 
 _OF_COLUMNS = {"kinds": None, "encoders": None, "overrides": None}
 """Parameters of single columns."""
-
-_COLUMN_CODECS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "kinds": (str, str),
-    "encoders": (encoder_to_json, encoder_from_json),
-    # A public list is what was learned, too.
-    "overrides": (lambda own: {k: v for k, v in own.items() if k != "categories"}, dict),
-}
-"""How they are written to JSON and read."""
 
 
 def check_public(transformer: TableTransformer) -> None:

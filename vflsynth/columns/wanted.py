@@ -14,6 +14,7 @@ import pandas as pd
 from vflsynth.columns.arrays import Flags, has_timezone, numpy_dtype, timezone
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.categorical import CategoricalTransformer
+from vflsynth.columns.distinct import key_of
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.columns.schema import Categories
 from vflsynth.exceptions import ColumnKindError
@@ -66,11 +67,6 @@ class Wanted:
     def is_range(self) -> bool:
         """Whether values between two ends are wanted."""
         return not self.values and not self.missing
-
-    @property
-    def is_one_value(self) -> bool:
-        """Whether only one value, or only a missing one, is wanted."""
-        return not self.is_range and len(self.values) + self.missing == 1
 
     def satisfied(self, column: pd.Series[Any]) -> Flags:
         """Say which values of a column are as they must be, bool of shape (record,)."""
@@ -158,15 +154,14 @@ def wanted_of(domain: Domain, condition: Any, *, column: Hashable, party: str) -
     if labels is None:
         values = [_held(domain.dtype, value, wrong) for value in present]
     else:
-        known = {(isinstance(label, bool | np.bool_), label): label for label in labels}
-        pairs = [(isinstance(value, bool | np.bool_), value) for value in present]
-        if strange := [value for key, value in zip(pairs, present) if key not in known]:
+        known = {key_of(label): label for label in labels}
+        if strange := [value for value in present if key_of(value) not in known]:
             raise wrong(
                 f"{len(strange)} of the categories asked for were not there when the model was "
                 f"fitted, or are of another type than {domain.dtype}",
                 "ask for categories that sampled records have",
             )
-        values = [known[key] for key in pairs]
+        values = [known[key_of(value)] for value in present]
     return Wanted(tuple(values), missing=len(present) < len(asked))
 
 

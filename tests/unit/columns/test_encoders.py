@@ -102,8 +102,8 @@ def test_impossible_standardizers_are_refused(values: tuple) -> None:
     ("knots", "scores"), [([0.0], [0.0]), ([0.0, 0.0], [0.0, 1.0]), ([0.0, 1.0], [0.0, 1.0, 2.0])]
 )
 def test_impossible_normal_scores_are_refused(knots: list, scores: list) -> None:
-    with pytest.raises(ValueError, match="rise together"):
-        read(NormalScores, knots_=knots, scores_=scores)
+    with pytest.raises(ValueError, match="knots must rise, and scores must not fall"):
+        read(NormalScores, knots_=knots, lower_=scores, upper_=scores)
 
 
 INCOME = pd.DataFrame(

@@ -240,39 +240,6 @@ class Curve(Encoder):
         return coordinates if self._is_plain else self.zero_ + self.unit_ * coordinates
 
 
-def interpolate(points: Floats, x: Floats, y: Floats) -> Floats:
-    """Interpolate linearly between knots, constant outside.
-
-    Like ``numpy.interp``, whose slopes overflow where two knots are next to each other.
-    """
-    left = np.clip(np.searchsorted(x, points, side="right") - 1, 0, len(x) - 2)
-    fraction: Floats = points - x[left]
-    fraction /= np.diff(x)[left]
-    np.clip(fraction, 0.0, 1.0, out=fraction)
-    fraction *= np.diff(y)[left]
-    fraction += y[left]
-    return fraction
-
-
-def error_between(scores: tuple[Floats, Floats], knots: Floats) -> float:
-    """Bound the rounding of scores to float32, times the steepest slope between knots.
-
-    Parameters
-    ----------
-    scores : pair of float64 array, shape (knot,)
-        Where the interval of scores of a knot begins and ends.
-    knots : float64 array, shape (knot,)
-    """
-    lower, upper = scores
-    gaps = lower[1:] - upper[:-1]
-    slopes = np.diff(knots)[gaps > 0.0] / gaps[gaps > 0.0]
-    if not len(slopes):
-        return 0.0
-    largest = max(abs(lower[0]), abs(upper[-1]))
-    arithmetic = np.abs(knots[[0, -1]]).max() * 2.0**-49
-    return float(slopes.max() * largest * FLOAT32_ROUNDING * 1.01 + arithmetic)
-
-
 def encoder_of(given: str | Encoder, owner: str = "encoder") -> Encoder:
     """Return a fresh encoder, of one or of its name, with its parameters checked.
 
@@ -295,13 +262,3 @@ def encoder_of(given: str | Encoder, owner: str = "encoder") -> Encoder:
     fresh: Encoder = clone(given)
     fresh.check_parameters()
     return fresh
-
-
-def encoder_to_json(given: str | Encoder) -> Any:
-    """Encode an encoder, or the name of one."""
-    return given if isinstance(given, str) else given.to_dict()
-
-
-def encoder_from_json(content: Any) -> str | Encoder:
-    """Undo `encoder_to_json`."""
-    return content if isinstance(content, str) else Encoder.from_dict(content)

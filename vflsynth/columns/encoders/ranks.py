@@ -9,8 +9,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from vflsynth.columns.arrays import Flags, Floats, even_points
-from vflsynth.columns.encoders.base import Encoder, error_between
-from vflsynth.columns.encoders.quantile import MOST_KNOTS
+from vflsynth.columns.encoders.quantile import MOST_KNOTS, NormalScores
 from vflsynth.registry import register
 
 # A column that repeats its values at least so often on average, and has at most so many of them,
@@ -22,7 +21,7 @@ _SMALLEST_GAP = 2e-6
 
 
 @register
-class Ranks(Encoder):
+class Ranks(NormalScores):
     """Normal scores that keep what a column repeats: codes, digit preference, round amounts.
 
     A value that several records share is an *atom*: an interval of scores, all of which decode to
@@ -31,20 +30,10 @@ class Ranks(Encoder):
     records with at most n / 2 and at most 5,000 distinct values has nothing but atoms, so that
     nothing between its values is decoded, unless some are held by fewer than `least` records.
 
-    Attributes
-    ----------
-    knots_ : float64 array, shape (knot,)
-        Coordinates, strictly increasing; the first and last are the column's range.
-    lower_, upper_ : float64 array, shape (knot,)
-        Scores between which a knot is decoded, equal where it is not an atom; never decreasing.
+    The attributes are those of `NormalScores`.
     """
 
     name: ClassVar[str] = "ranks"
-    learns: ClassVar[tuple[str, ...]] = ("knots_", "lower_", "upper_")
-
-    knots_: Floats
-    lower_: Floats
-    upper_: Floats
 
     def fit(
         self, ordered: Floats, *, least: int = 1, zero: float = 0.0, unit: float = 1.0
@@ -68,17 +57,6 @@ class Ranks(Encoder):
         self.check_learned()
         return self
 
-    def check_learned(self) -> None:
-        """Raise ValueError unless knots rise and scores do not fall."""
-        lower, upper = self.lower_, self.upper_
-        if (
-            not 2 <= len(self.knots_) == len(lower) == len(upper)
-            or not np.all(np.diff(self.knots_) > 0)
-            or not np.all(lower <= upper)
-            or not np.all(upper[:-1] <= lower[1:])
-        ):
-            raise ValueError("knots must rise, and scores must not fall")
-
     @property
     def keeps_values(self) -> bool:
         """Whether nothing between the knots is decoded."""
@@ -93,31 +71,6 @@ class Ranks(Encoder):
         lower_is_nearer = coordinates - knots[left] <= knots[right] - coordinates
         nearer = np.where(lower_is_nearer, knots[left], knots[right])
         return np.where(closed, nearer, coordinates)
-
-    def scale(self, coordinates: Floats) -> Floats:
-        """Map to scores, atoms to the middle of theirs."""
-        knots, lower, upper = self.knots_, self.lower_, self.upper_
-        last = len(knots) - 1
-        left = np.clip(np.searchsorted(knots, coordinates, side="right") - 1, 0, last)
-        right = np.minimum(left + 1, last)
-        width = np.where(right > left, knots[right] - knots[left], 1.0)
-        fraction = np.clip((coordinates - knots[left]) / width, 0.0, 1.0)
-        between = upper[left] + fraction * (lower[right] - upper[left])
-        at_knot = (coordinates <= knots[left]) | (left == last)
-        scores: Floats = np.where(at_knot, (lower[left] + upper[left]) / 2.0, between)
-        return scores
-
-    def unscale(self, scaled: npt.NDArray[Any]) -> Floats:
-        """Map scores to coordinates."""
-        knots, lower, upper = self.knots_, self.lower_, self.upper_
-        scores, last = scaled.astype(np.float64), len(knots) - 1
-        left = np.clip(np.searchsorted(lower, scores, side="right") - 1, 0, last)
-        right = np.minimum(left + 1, last)
-        gap = lower[right] - upper[left]
-        gap = np.where(gap > 0.0, gap, 1.0)
-        fraction = np.clip((scores - upper[left]) / gap, 0.0, 1.0)
-        coordinates: Floats = knots[left] + fraction * (knots[right] - knots[left])
-        return coordinates
 
     def spread(self, scaled: npt.NDArray[Any]) -> Floats:
         """Move encoded atoms within their intervals, so that scores are normally distributed.
@@ -146,10 +99,6 @@ class Ranks(Encoder):
         below, above = ndtr(lower), ndtr(upper)
         spread[inside] = ndtri(below[atoms] + places * (above - below)[atoms])
         return np.clip(spread, lower[0], upper[-1])
-
-    def error(self, lower: float, upper: float) -> float:
-        """Bound the rounding of scores between atoms to float32, times the steepest slope there."""
-        return error_between((self.lower_, self.upper_), self.knots_)
 
 
 def _quantiles(starts: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]) -> Flags:

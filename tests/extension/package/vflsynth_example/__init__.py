@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from vflsynth import IndependentSynthesizer, VertiGANSynthesizer
-from vflsynth._random import RandomStreams
-from vflsynth._validation import Number
 from vflsynth.columns import CategoricalTransformer
 from vflsynth.evaluation import Metric, MetricResult, TableMetric
 from vflsynth.evaluation.tables import Tables
 from vflsynth.exceptions import ColumnKindError
+from vflsynth.extending import Number, RandomStreams
 from vflsynth.learning import Algorithm
 from vflsynth.learning.messages import MaskedReal
 from vflsynth.mechanisms import DPSGD, Asked, DPSGDPlan
