@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from vflsynth.frames import logical
 from vflsynth.mechanisms import Asked, Cover, Discriminators, Length, Mechanism, Plan
 from vflsynth.mechanisms.planning import DEVIATES, RECIPIENTS
 from vflsynth.privacy import PrivacyLedger, PublicSchema
@@ -24,7 +25,25 @@ def main() -> None:
 
 def made_tables() -> dict[str, str]:
     """Return the table of each page that has one."""
-    return {"docs/explanation/privacy.md": protection_table()}
+    return {
+        "docs/explanation/privacy.md": protection_table(),
+        "docs/how-to/tables.md": types_table(),
+    }
+
+
+def types_table() -> str:
+    """Return the table of types in the docstring of `vflsynth.frames.logical`."""
+    ruler, head, _, *lines = (logical.__doc__ or "").split("\n\n")[1].splitlines()
+    starts = [match.start() for match in re.finditer("=+", ruler)]
+    rows: list[list[str]] = []
+    for line in (head, *lines[:-1]):
+        cells = [line[i:j].strip() for i, j in zip(starts, [*starts[1:], None], strict=True)]
+        if cells[0]:
+            rows.append(cells)
+        else:
+            rows[-1] = [f"{old} {new}".strip() for old, new in zip(rows[-1], cells, strict=True)]
+    text = [" | ".join(["", *row, ""]).strip().replace("``", "`") for row in rows]
+    return "\n".join([text[0], "|---" * len(starts) + "|", *text[1:]])
 
 
 def with_table(page: str, table: str) -> str:
