@@ -321,9 +321,29 @@ def _dump_json(content: Any) -> str:
 def read_json(path: Path) -> Any:
     """Read JSON, or raise ArtefactError."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = path.read_bytes()
+    except OSError as error:
         raise ArtefactError(f"{path} cannot be read: {error}") from error
+    return parse_json(content, path)
+
+
+def parse_json(content: bytes, source: Path) -> Any:
+    """Parse JSON in which no key is there twice, or raise ArtefactError.
+
+    Of a repeated key, readers take one or the other: what one checks, another does not see.
+    """
+    try:
+        return json.loads(content.decode("utf-8"), object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise ArtefactError(f"{source} cannot be read: {error}") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for k, (key, _) in enumerate(pairs) if key in dict(pairs[:k]))
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

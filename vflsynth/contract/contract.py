@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
@@ -12,6 +14,7 @@ from vflsynth.columns import PublicSchema, column_kind
 from vflsynth.contract.releasing import ReleaseTerms
 from vflsynth.contract.rules import Determines, Rule, as_rules, in_order
 from vflsynth.exceptions import ColumnKindError, ContractError, ParameterError
+from vflsynth.parameters import to_json
 from vflsynth.registry import register
 
 ROLES = ("ordinary", "quasi-identifier", "sensitive", "identifier", "free text")
@@ -184,6 +187,15 @@ class Contract:
     rare_records: int = RARE_RECORDS
     release: ReleaseTerms = field(default_factory=ReleaseTerms)
     readers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of what it says; None if a rule is a function, which cannot be written down."""
+        try:
+            text = json.dumps(to_json(self, "contract"), sort_keys=True, separators=(",", ":"))
+        except ParameterError:
+            return None
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parties", dict(self.parties))

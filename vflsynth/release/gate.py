@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from datetime import date as Date
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,18 +21,9 @@ from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.privacy.ledger import conditional
 from vflsynth.release import measuring
 from vflsynth.release.attacks import HasExcess, HasJson, from_audits
+from vflsynth.release.binding import IsModel, changes_since_fit
 from vflsynth.release.clauses import Clause, Measured, NotMeasured
 from vflsynth.release.dossier import Dossier
-
-
-class IsModel(Protocol):
-    """A fitted synthesizer, as far as a release asks for it."""
-
-    contract: Contract | None
-    privacy_ledger_: PrivacyLedger | None
-
-    def rules(self) -> tuple[Rule, ...]:
-        """Return the rules that every sampled row keeps."""
 
 
 def release_gate(
@@ -156,6 +147,11 @@ def release_gate(
         version=__version__,
         date=(date or Date.today()).isoformat(),
         random_state=random_state,
+        changes=changes_since_fit(contract, model),
+        contract_digests={
+            "judged by": contract.digest,
+            "fitted with": None if model is None else model.settings_.get("contract"),
+        },
     )
 
 
