@@ -233,6 +233,10 @@ class ConsentError(ExchangeError):
     """A site was asked to take part in a job that nobody there approved."""
 
 
+class ToldTooMuchError(ExchangeError):
+    """More bits of every record would leave a site than its site file allows."""
+
+
 class AccountRewoundError(ExchangeError):
     """A site's privacy account lacks what others remember of it."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from vflsynth._device import resolve_device
+from vflsynth._keys import KeySchedule, repeatable
 from vflsynth._locks import lock
 from vflsynth.exceptions import NoCommonCheckpointError, ParameterError
 from vflsynth.federation.account import open_account, remember, report_of, shown_account
@@ -20,6 +22,7 @@ from vflsynth.federation.party_node import noised
 from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
 from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
+from vflsynth.federation.snapshots import KeptSnapshot
 from vflsynth.frames import AlignmentReport
 from vflsynth.methods.base import Method
 from vflsynth.privacy import OpenAccount, PrivacyLedger
@@ -65,7 +68,14 @@ class ServerNode(ServerRun):
             checkpoint_every=job.checkpoint_every,
             identity={"job": job.digest},
         )
+        fresh = KeySchedule(os.urandom(32), job.name, self.remote.attempt)
+        self.keys = [fresh if site.schedule is None else repeatable(site.schedule)]
         self.opened: OpenAccount | None = None
+
+    @property
+    def sent(self) -> KeptSnapshot:
+        """Where snapshots are kept that are sent once per run, however often it begins again."""
+        return KeptSnapshot(self.folder / "contexts", self.job.digest)
 
     def own_tag(self) -> Callable[[type[Message], int], str] | None:
         """Return what makes the server's own tags, if it shares the parties' secret."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
 from vflsynth.mechanisms import PairwisePlan
 from vflsynth.methods.base import Algorithm, Duration, Method
@@ -155,7 +156,7 @@ class PairwiseMethod(Method):
             self.n_components,
             self.grid,
             self.terms,
-            schedule.attempt,
+            schedule.keys.key(Purpose.MASKS),
             self.noise,
         )
 

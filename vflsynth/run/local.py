@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from vflsynth._keys import KeySchedule, Purpose, repeatable
 from vflsynth._random import RandomStreams, derive
 from vflsynth._validation import Number, check_parameters
 from vflsynth._warnings import warn_user
@@ -157,6 +158,7 @@ class LocalRun(ServerRun):
         self._opened: OpenAccount | None = None
         self.rows = _replica_rows(options.replica_rows, len(secrets))
         self._holder = holder
+        self.keys = [repeatable(own) for own in self.own]
         shared = self._shared = _Shared(secrets, device, self.rows, method.noise)
         self.parties = {
             name: PartyRun(
@@ -337,17 +339,24 @@ class _Shared:
         self._made: Schedule | None = None
 
     @cached_property
-    def _padding(self) -> bytes:
-        return _entropy(self._noise)  # how many dummies there are is noise, too
+    def _fresh(self) -> bytes:
+        return _entropy(self._noise)
+
+    def _keys(self, agreed: Agreed) -> KeySchedule:
+        return KeySchedule(self._fresh, "", agreed.nonce if self._noise is None else "")
 
     def padding_secret(self, agreed: Agreed) -> bytes:
         """Return what dummies are drawn of, new in every run."""
-        return derive(self._padding, agreed.nonce)
+        return self._keys(agreed).key(Purpose.DUMMIES)  # how many there are is noise, too
 
     def schedule(self, method: Method, n_records: int, settings: Any, agreed: Agreed) -> Schedule:
         if self._made is None:
-            sampling = [_entropy(self._noise) for _ in range(self._n_replicas)]
-            self._made = method.schedule(self._streams, sampling, n_records, settings, self._rows)
+            keys = self._keys(agreed)
+            sampling = [keys.key(Purpose.SAMPLES, k) for k in range(self._n_replicas)]
+            made = method.schedule(self._streams, sampling, n_records, settings, self._rows)
+            made.keys = keys
+            made.rotating = repeatable(self._streams.secrets[0]).key(Purpose.ROTATIONS)
+            self._made = made
         return self._made
 
 

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
+import torch
+
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
@@ -36,6 +38,7 @@ from vflsynth.run.agreed import Agreed
 from vflsynth.run.seat import Account, Seat
 
 _NONCE_BYTES = 16
+_ROTATING = "key of rotations"
 
 
 class PartyRun(Participant):
@@ -197,6 +200,7 @@ class PartyRun(Participant):
                 self.agreed.epoch, self.fingerprint, self.seat.device
             )
             with artefacts.reading(f"the checkpoint of party {self.name!r}", "a run"):
+                self.schedule.rotating = bytes(state.pop(_ROTATING).tolist())
                 self.trained.load_state(state)
 
     def scheduled(self, schedule: Any) -> None:
@@ -206,7 +210,10 @@ class PartyRun(Participant):
     def write_checkpoint(self, message: CheckpointNotice) -> None:
         """Write the party's state."""
         if self.seat.has_columns:
-            self.seat.checkpoints.write(message.step, self.trained.state(), self.fingerprint, [])
+            # The same records rotated otherwise would round otherwise, and tell a difference.
+            rotating = torch.tensor(list(self.schedule.rotating), dtype=torch.uint8)
+            state = self.trained.state() | {_ROTATING: rotating}
+            self.seat.checkpoints.write(message.step, state, self.fingerprint, [])
 
     @property
     def trained(self) -> Any:
