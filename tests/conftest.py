@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from vflsynth.contract import contract
 from vflsynth.datasets import make_party_frames
 from vflsynth.mechanisms import gs_wgan
 from vflsynth.methods import autoregressive_server, mean_embedding
@@ -51,6 +52,7 @@ def _repeatable() -> Iterator[None]:
 
 
 _SMALL = {(party_model, "SAMPLE_BLOCK"): 1024, (samplers, "_CALIBRATION_ROWS"): 2048}
+_LEAST_RECORDS = contract.LEAST_RECORDS
 _FULL = [(*place, getattr(*place)) for place in _SMALL]
 
 
@@ -73,6 +75,20 @@ def full_blocks() -> Iterator[None]:
         for owner, name, value in _FULL:
             patch.setattr(owner, name, value)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _few_records_are_enough() -> Iterator[None]:
+    """Have tests fit small tables; what is asked of users, `full_least_records` asks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contract, "LEAST_RECORDS", 1)
+        yield
+
+
+@pytest.fixture
+def full_least_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for as many records as users are asked for."""
+    monkeypatch.setattr(contract, "LEAST_RECORDS", _LEAST_RECORDS)
 
 
 _QUICK = {"_CRITIC_HIDDEN": 32, "_CRITIC_OUT": 16, "_LOOK_EVERY": 5, "_PATIENCE": 2}

@@ -102,7 +102,7 @@ class NoOverlapError(PartyDataError):
 
 
 class TooFewRecordsError(PartyDataError):
-    """Fewer matched records than one training batch needs."""
+    """Fewer matched records than a training batch, or a model without a guarantee, needs."""
 
 
 class EmptyColumnError(PartyDataError):

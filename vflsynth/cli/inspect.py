@@ -19,7 +19,7 @@ from vflsynth.cli.models import open_model
 from vflsynth.cli.tables import PARTY_FILES, PartyFile, by_party, key_label, read_party_frames
 from vflsynth.cli.targets import check_file
 from vflsynth.columns import TableTransformer
-from vflsynth.contract import propose, write_contract
+from vflsynth.contract import Contract, propose, write_contract
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.frames import align_party_frames
 from vflsynth.models import PartyModel, number_sources
@@ -242,6 +242,12 @@ def describe_tables(frames: Mapping[str, pd.DataFrame], on: str | None) -> dict[
     if key is not None:
         alignment = align_party_frames(frames, on=key, allow_empty_columns=True)[2]
         description["alignment"] = str(alignment)
+        least = Contract().fewest_records
+        if alignment.n_matched < least:
+            description["alignment"] += (
+                f"\nThey are too few to fit without privacy: fewer than {least}, unless a contract "
+                "sets least_records"
+            )
     return description
 
 

@@ -27,6 +27,7 @@ REPLACEMENTS = ("drop", "surrogate", "pseudonym")
 """What comes out in place of a column that is not modelled."""
 
 RARE_RECORDS = 5
+LEAST_RECORDS = 50
 """Fewest records of a category, combination or extreme that is published by itself."""
 
 _NOT_MODELLED = ("identifier", "free text")
@@ -153,6 +154,9 @@ class Contract:
         A category that fewer records hold is never published by itself: text becomes "other",
         numbers and ordered categories the nearest that is frequent enough. The same number decides
         which combinations rules learn, and how many extreme values are averaged. 0 and 1: none.
+    least_records : int, optional
+        A model without a guarantee is not fitted on fewer records that all parties have: of one
+        record its samples are copies. Default: 50.
     release : ReleaseTerms, optional
         What a release must keep, see `vflsynth.release`. Nothing of it is asked of training.
     readers : mapping of str to sequence of str, optional
@@ -187,6 +191,12 @@ class Contract:
     rare_records: int = RARE_RECORDS
     release: ReleaseTerms = field(default_factory=ReleaseTerms)
     readers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    least_records: int | None = None
+
+    @property
+    def fewest_records(self) -> int:
+        """`least_records`, or its default."""
+        return LEAST_RECORDS if self.least_records is None else self.least_records
 
     @property
     def digest(self) -> str | None:
@@ -201,8 +211,9 @@ class Contract:
         object.__setattr__(self, "parties", dict(self.parties))
         object.__setattr__(self, "readers", _readers(self.readers))
         object.__setattr__(self, "rules", as_rules(self.rules))
-        rule = {"rare_records": Number(0, whole=True)}
-        check_parameters("a contract", {"rare_records": self.rare_records}, rule)
+        rules: dict[str, Range] = {"rare_records": Number(0, whole=True)}
+        rules["least_records"] = Optional(Number(1, whole=True))
+        check_parameters("a contract", {n: getattr(self, n) for n in rules}, rules)
         owners: dict[Hashable, str] = {}
         for name, _, label in self._columns():
             if owners.setdefault(label, name) != name:
@@ -242,7 +253,7 @@ class Contract:
         """
         (first, shared), *others = versions.items()
         for name, version in others:
-            for field_ in ("rules", "rare_records", "release", "readers"):
+            for field_ in ("rules", "rare_records", "least_records", "release", "readers"):
                 if getattr(version, field_) != getattr(shared, field_):
                     raise ContractError(
                         f"parties {first!r} and {name!r} disagree on {field_} of all parties. Fix: "
@@ -262,7 +273,8 @@ class Contract:
                     f"leave it out of the contract of {writer!r}, or write the same"
                 )
         parts = {name: version.of(name) for name, version in versions.items()}
-        return cls(parts, shared.rules, shared.rare_records, shared.release, shared.readers)
+        said = (shared.rules, shared.rare_records, shared.release, shared.readers)
+        return cls(parts, *said, shared.least_records)
 
     def check_reader(self, report: str, reader: str | None) -> None:
         """Refuse to write a report for somebody who may not see it.

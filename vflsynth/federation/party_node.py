@@ -221,6 +221,7 @@ class PartyNode(BlindedRun):
                 schema=self.table.schema,
                 checkpoints=self.checkpoints,
                 identity={"job": job.digest, "contract": self._told["own"]},
+                least_records=1 if job.has_labels else job.shared_contract.fewest_records,
             ),
             method,
             job,

@@ -56,6 +56,7 @@ def changes_since_fit(contract: Contract, model: IsModel | None) -> tuple[str, .
         else:
             found.append(f"{clause} is waived for another reason: {now}")
     others = {"parties": "columns", "rules": "rules", "rare_records": "rare records"}
+    others["least_records"] = "the fewest records"
     others["readers"] = "readers"
     for name, words in others.items():
         if _written(getattr(fitted, name)) != _written(getattr(contract, name)):

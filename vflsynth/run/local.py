@@ -110,6 +110,8 @@ class LocalRun(ServerRun):
         Name of the holder of the joined table.
     identity : mapping
         What else must be equal for a checkpoint to be continued.
+    least_records : int
+        See `Seat`.
 
     Attributes
     ----------
@@ -140,6 +142,7 @@ class LocalRun(ServerRun):
         encoders: Mapping[str, Encoder] | None = None,
         holder: str | None = None,
         identity: Mapping[str, Any] | None = None,
+        least_records: int = 1,
     ) -> None:
         options = self.options = options or Options()
         path = options.checkpoint if options.checkpoint is not None else options.resume
@@ -178,6 +181,7 @@ class LocalRun(ServerRun):
                     n_training=None if self.rows is None else self.rows.shape[1],
                     has_columns=own_has_columns or name != own,
                     identity=self.identity,
+                    least_records=least_records,
                     padding_secret=shared.padding_secret,
                 ),
                 method,

@@ -12,7 +12,7 @@ import torch
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
-from vflsynth.exceptions import ProtocolError
+from vflsynth.exceptions import ProtocolError, TooFewRecordsError
 from vflsynth.frames import party_keys
 from vflsynth.methods.base import Duration, Method
 from vflsynth.privacy.discovery import count_columns
@@ -135,9 +135,24 @@ class PartyRun(Participant):
 
     @takes(AlignmentNotice)
     def align(self, message: AlignmentNotice) -> None:
-        """Learn the common records; agree on noise, encode, and pay for the first releases."""
+        """Learn the common records; agree on noise, encode, and pay for the first releases.
+
+        Raises
+        ------
+        TooFewRecordsError
+            If they are fewer than what a model without a guarantee is fitted on.
+        """
         self.party.align(message)
         self.n_dummies = self.draw_dummies()
+        if not self.method.is_private and self.n_records < self.seat.least_records:
+            raise TooFewRecordsError(
+                f"{self.n_records:,} records are common to all parties; a model without a "
+                f"guarantee is not fitted on fewer than {self.seat.least_records:,}, as it would "
+                "hand out what single records hold",
+                fix="see how keys are written; fit with privacy=...; or lower least_records in "
+                "the contract",
+                party=self.name,
+            )
         self.seat.checkpoints.forget_after(self.agreed.epoch)
         if not self.seat.has_columns:
             return

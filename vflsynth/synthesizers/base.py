@@ -247,6 +247,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             templates=templates,
             schema=schema,
             options=options,
+            least_records=(self.contract or Contract()).fewest_records,
         )
         run.preparations = prepared
         return run
