@@ -343,19 +343,16 @@ class _Shared:
         self._made: Schedule | None = None
 
     @cached_property
-    def _fresh(self) -> bytes:
-        return _entropy(self._noise)
-
-    def _keys(self, agreed: Agreed) -> KeySchedule:
-        return KeySchedule(self._fresh, "", agreed.nonce if self._noise is None else "")
+    def _keys(self) -> KeySchedule:
+        return KeySchedule(_entropy(self._noise), "", "")  # the secret is of this attempt alone
 
     def padding_secret(self, agreed: Agreed) -> bytes:
         """Return what dummies are drawn of, new in every run."""
-        return self._keys(agreed).key(Purpose.DUMMIES)  # how many there are is noise, too
+        return self._keys.key(Purpose.DUMMIES)  # how many there are is noise, too
 
     def schedule(self, method: Method, n_records: int, settings: Any, agreed: Agreed) -> Schedule:
         if self._made is None:
-            keys = self._keys(agreed)
+            keys = self._keys
             sampling = [keys.key(Purpose.SAMPLES, k) for k in range(self._n_replicas)]
             made = method.schedule(self._streams, sampling, n_records, settings, self._rows)
             made.keys = keys

@@ -18,7 +18,6 @@ from vflsynth.federation.site import Site, Telling
 from vflsynth.models import sample_parties
 from vflsynth.testing.synthesizers import sample_apart
 
-
 UNBOUNDED = Telling(math.inf)
 """Most tests are not about what contexts tell."""
 

@@ -137,7 +137,7 @@ def test_an_untouched_folder_is_verified(published, tmp_path):
     folder, public, *_ = published
     shutil.copytree(folder / "release" / "public", tmp_path / "copy")
     assert verify_release(tmp_path / "copy", public)["verdict"] == "passed"
-    with pytest.raises(ArtefactError, match="Fix: give .*public"):
+    with pytest.raises(ArtefactError, match=r"Fix: give .*public"):
         verify_release(folder / "release", public)
 
 

@@ -8,7 +8,10 @@ from vflsynth.contract import Contract, contract_from_toml, contract_to_toml
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ContractError, TooFewRecordsError
 
-pytestmark = pytest.mark.usefixtures("full_least_records")
+pytestmark = [
+    pytest.mark.usefixtures("full_least_records"),
+    pytest.mark.filterwarnings("ignore::vflsynth.exceptions.PublishingWarning"),
+]
 KEY = "record_id"
 
 
