@@ -23,7 +23,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
-from vflsynth.exceptions import ArtefactError, ArtefactVersionError
+from vflsynth.exceptions import ArtefactError, ArtefactVersionError, VFLSynthError
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 3
@@ -177,6 +177,28 @@ def reading(source: Path | str, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ArtefactError(f"{source} does not describe {what}: {error!r}") from error
+
+
+@contextmanager
+def using(source: Path | None) -> Iterator[None]:
+    """Turn what goes wrong in using a model that was read into ArtefactError: its files did it.
+
+    Parameters
+    ----------
+    source : Path or None
+        Where it was read; None if it was made here.
+    """
+    try:
+        yield
+    except VFLSynthError:
+        raise
+    except Exception as error:
+        if source is None:
+            raise
+        raise ArtefactError(
+            f"{source} describes a model that cannot be used, though its digests are right: "
+            f"{error!r}"
+        ) from error
 
 
 def _read_manifest(root: Path, kind: str | None = None) -> dict[str, Any]:

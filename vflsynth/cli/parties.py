@@ -119,6 +119,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=ADDRESS,
         help="there is no log-in: whoever reaches it sees the page (default: %(default)s)",
     )
+    one.add_argument(
+        "--known-as",
+        metavar="NAME",
+        nargs="+",
+        default=[],
+        help="names of this machine that a browser may ask for; others are refused",
+    )
 
     one = actions.add_parser("status", help="say how a job is going at a site, or how it ended")
     _job(one)
@@ -308,7 +315,7 @@ def _check(job: Job, site: Site, kit: Path | None) -> int:
 
 
 def _console(site: Site, options: argparse.Namespace) -> None:
-    with console(site, options.port, options.address) as server:
+    with console(site, options.port, options.address, options.known_as) as server:
         host, port = server.server_address[:2]
         say(f"http://{host!s}:{port}/ and /metrics, until Ctrl-C")
         server.serve_forever()
