@@ -84,12 +84,14 @@ def hidden_words(key: bytes, n: int) -> npt.NDArray[np.uint64]:
 def hidden_uniform(key: bytes, shape: Sequence[int]) -> npt.NDArray[np.float64]:
     """Draw numbers between 0 and 1, which are neither."""
     words = hidden_words(key, math.prod(shape)) >> np.uint64(12)
-    return ((words + 0.5) * 2.0**-52).reshape(shape)
+    return (words.astype(np.float64) + 0.5).reshape(shape) * 2.0**-52
 
 
 def hidden_normal(key: bytes, shape: Sequence[int]) -> npt.NDArray[np.float64]:
     """Draw standard normal numbers, by the inverse of their distribution function."""
-    return ndtri(hidden_uniform(key, shape)).astype(np.float64)
+    found = hidden_uniform(key, shape)
+    ndtri(found, out=found)
+    return found
 
 
 def hidden_subset(key: bytes, n: int, size: int) -> npt.NDArray[np.int64]:

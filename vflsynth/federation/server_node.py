@@ -32,6 +32,8 @@ from vflsynth.run import ServerRun, accounts_of, fact, shown_accounts
 
 logger = logging.getLogger("vflsynth")
 
+_OWN = "own-secret"
+
 
 class ServerNode(ServerRun):
     """Runs one job with parties that are elsewhere.
@@ -62,7 +64,7 @@ class ServerNode(ServerRun):
         self.node_checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
             method or job.method_for_node(),
-            own=[site.own or kept_secret(self.folder / "own-secret")],
+            own=[site.own or kept_secret(self.folder / _OWN)],
             device=resolve_device(site.device),
             checkpoints=self.node_checkpoints,
             checkpoint_every=job.checkpoint_every,
@@ -147,7 +149,7 @@ class ServerNode(ServerRun):
         available = {name: set(fact(h, "checkpoints", list)) for name, h in hellos.items()}
         available[SERVER] = set(self.checkpoints.epochs())
         common = set.intersection(*available.values())
-        if common:
+        if common and max(common):
             return int(max(common))
         latest = max((epoch for epochs in available.values() for epoch in epochs), default=0)
         if latest > self.job.checkpoint_every:  # the first may have been interrupted half-way
@@ -157,6 +159,8 @@ class ServerNode(ServerRun):
                 f"{having}",
                 fix="bring back the lost checkpoints, or give the job another name to start anew",
             )
+        if self.site.own is None:  # also what protects labels and gradients is drawn of it
+            self.own = [kept_secret(self.folder / _OWN, anew=True)]
         return 0
 
     @property

@@ -342,9 +342,16 @@ def _privacy(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def kept_secret(path: Path) -> bytes:
-    """Return a node's own secret of a run, fresh from the operating system on the first start."""
-    if not path.exists():
+def kept_secret(path: Path, *, anew: bool = False) -> bytes:
+    """Return a node's own secret of a run, fresh from the operating system on the first start.
+
+    Parameters
+    ----------
+    path : Path
+    anew : bool, default=False
+        For a run that begins anew: noise that was drawn of the secret hides nothing twice.
+    """
+    if anew or not path.exists():
         artefacts.replace_text(path, os.urandom(_SECRET_BYTES).hex(), mode=0o600)
     secret = bytes.fromhex(path.read_text())
     if len(secret) != _SECRET_BYTES:  # a guess would be as good

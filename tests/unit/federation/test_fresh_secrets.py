@@ -2,6 +2,7 @@
 
 import shutil
 from collections import defaultdict
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -144,3 +145,18 @@ def test_noise_does_not_cancel_in_the_difference_of_contexts(make_trial, drawn):
     difference = again[place][0] - before[place][0]
     settings = trial.server.settings
     assert difference.std() == pytest.approx(2**0.5 * settings.noise_std, rel=0.35)
+
+
+def test_what_protects_labels_is_drawn_anew_if_a_run_begins_anew(make_split_trial):
+    """Responses and noise of gradients follow from the active party's own secret."""
+    trial = make_split_trial(parameters={"label_privacy": {"epsilon": 1.0}})
+    trial.server_site = replace(trial.server_site, own=None)
+    secrets = []
+    for _ in range(2):
+        begin_anew(trial)
+        trial.run()
+        assert set(trial.outcome.values()) == {None}
+        secrets.append(trial.server.own)
+    assert secrets[0] != secrets[1]
+    trial.run()
+    assert trial.server.own == secrets[1], "a run that goes on draws as it did"
