@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from vflsynth.contract import contract
 from vflsynth.datasets import make_party_frames
 from vflsynth.methods.autoregressive import conditional
 from vflsynth.methods.autoregressive import server as autoregressive_server
@@ -55,6 +56,7 @@ def _repeatable() -> Iterator[None]:
 
 
 _SMALL = {(party_model, "SAMPLE_BLOCK"): 1024, (generator_sampler, "_CALIBRATION_ROWS"): 2048}
+_LEAST_RECORDS = contract.LEAST_RECORDS
 _FULL = [(*place, getattr(*place)) for place in _SMALL]
 
 
@@ -77,6 +79,20 @@ def full_blocks() -> Iterator[None]:
         for owner, name, value in _FULL:
             patch.setattr(owner, name, value)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _few_records_are_enough() -> Iterator[None]:
+    """Have tests fit small tables; what is asked of users, `full_least_records` asks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contract, "LEAST_RECORDS", 1)
+        yield
+
+
+@pytest.fixture
+def full_least_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for as many records as users are asked for."""
+    monkeypatch.setattr(contract, "LEAST_RECORDS", _LEAST_RECORDS)
 
 
 _QUICK = {"_CRITIC_HIDDEN": 32, "_CRITIC_OUT": 16, "_LOOK_EVERY": 5, "_PATIENCE": 2}

@@ -23,7 +23,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
-from vflsynth.exceptions import ArtefactError, ArtefactVersionError
+from vflsynth.exceptions import ArtefactError, ArtefactVersionError, VFLSynthError
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 3
@@ -179,6 +179,28 @@ def reading(source: Path | str, what: str) -> Iterator[None]:
         raise ArtefactError(f"{source} does not describe {what}: {error!r}") from error
 
 
+@contextmanager
+def using(source: Path | None) -> Iterator[None]:
+    """Turn what goes wrong in using a model that was read into ArtefactError: its files did it.
+
+    Parameters
+    ----------
+    source : Path or None
+        Where it was read; None if it was made here.
+    """
+    try:
+        yield
+    except VFLSynthError:
+        raise
+    except Exception as error:
+        if source is None:
+            raise
+        raise ArtefactError(
+            f"{source} describes a model that cannot be used, though its digests are right: "
+            f"{error!r}"
+        ) from error
+
+
 def _read_manifest(root: Path, kind: str | None = None) -> dict[str, Any]:
     """Read a manifest of this kind, or of any, in a version that can be read."""
     if not (root / MANIFEST).is_file():
@@ -321,9 +343,29 @@ def _dump_json(content: Any) -> str:
 def read_json(path: Path) -> Any:
     """Read JSON, or raise ArtefactError."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = path.read_bytes()
+    except OSError as error:
         raise ArtefactError(f"{path} cannot be read: {error}") from error
+    return parse_json(content, path)
+
+
+def parse_json(content: bytes, source: Path) -> Any:
+    """Parse JSON in which no key is there twice, or raise ArtefactError.
+
+    Of a repeated key, readers take one or the other: what one checks, another does not see.
+    """
+    try:
+        return json.loads(content.decode("utf-8"), object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise ArtefactError(f"{source} cannot be read: {error}") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for k, (key, _) in enumerate(pairs) if key in dict(pairs[:k]))
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

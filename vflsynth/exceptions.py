@@ -102,7 +102,7 @@ class NoOverlapError(PartyDataError):
 
 
 class TooFewRecordsError(PartyDataError):
-    """Fewer matched records than one training batch needs."""
+    """Fewer matched records than a training batch, or a model without a guarantee, needs."""
 
 
 class EmptyColumnError(PartyDataError):
@@ -231,6 +231,10 @@ class RunInterruptedError(RunAbortedError):
 
 class ConsentError(ExchangeError):
     """A site was asked to take part in a job that nobody there approved."""
+
+
+class ToldTooMuchError(ExchangeError):
+    """More bits of every record would leave a site than its site file allows."""
 
 
 class AccountRewoundError(ExchangeError):

@@ -19,7 +19,9 @@ SIZES = [2, 3, ROTATION_SIZE, ROTATION_SIZE + 1, 5 * ROTATION_SIZE + 7]
 
 
 def schedule_of(secret: bytes, n: int) -> Schedule:
-    return Schedule(RandomStreams([secret]), n_records=n, batch_size=2)
+    schedule = Schedule(RandomStreams([b""]), n_records=n, batch_size=2)
+    schedule.rotating = secret
+    return schedule
 
 
 def masked(records, secret=b"shared", reuse=False):

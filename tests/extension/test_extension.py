@@ -158,7 +158,7 @@ from vflsynth.datasets import make_party_frames
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Budget
 
-frames = make_party_frames(40, 2, random_state=0)
+frames = make_party_frames(60, 2, random_state=0)
 frames = {name: table[["record_id", "measure_" + name[-1]]] for name, table in frames.items()}
 privacy = {"mechanism": "rated_dpsgd", "noise_multiplier": 3.0, "delta": 1e-3, "n_records": 40}
 for number, (method, parameters) in enumerate(

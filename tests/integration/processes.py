@@ -130,7 +130,7 @@ class Running:
 
     def __init__(self, folder, n_parties=2, kind="VFLGANSynthesizer"):
         self.folder, self.kind = folder, kind
-        frames = self.frames = make_party_frames(40, n_parties, random_state=2)
+        frames = self.frames = make_party_frames(60, n_parties, random_state=2)
         sites = {"server": Site("server", folder / "server")}
         if kind.endswith("Classifier"):
             last = frames.popitem()[1]

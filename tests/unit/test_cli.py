@@ -1,5 +1,6 @@
 """The command line as a person and a script meet it: results, messages, exit codes."""
 
+import hashlib
 import inspect
 import json
 import re
@@ -906,9 +907,15 @@ def test_release_and_verify(folder, tmp_path, capsys, monkeypatch):
     out = tmp_path / "out"
     lenient = ["--contract", str(tmp_path / "lenient.toml"), "--key", str(key), "-o", str(out)]
     assert main([*command, *lenient]) == 0
-    assert "waived" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said.startswith("Passes with changed limits")
+    assert "waived" in said
     assert main(["verify", str(out / "public"), "--public", public]) == 0
-    assert "150 rows" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "150 rows" in said
+    assert "changed after the fit: The limit of " in said
+    assert f"table checked: {out / 'public' / 'synthetic.csv'}" in said
+    assert hashlib.sha256(table.read_bytes()).hexdigest() in said
     with (out / "public" / "synthetic.csv").open("a") as file:
         file.write("0,0,2024-01-01,ill\n")
     assert main(["verify", str(out / "public"), "--public", public]) == 4

@@ -28,7 +28,7 @@ from vflsynth.cli.tables import (
 )
 from vflsynth.cli.targets import check_file
 from vflsynth.columns import TableTransformer
-from vflsynth.contract import propose, write_contract
+from vflsynth.contract import Contract, propose, write_contract
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.frames import align_party_frames, key_of
 from vflsynth.models import PartyModel, number_sources
@@ -253,6 +253,12 @@ def describe_tables(frames: Mapping[str, pd.DataFrame], on: Any) -> dict[str, An
     if on is not None:
         alignment = align_party_frames(frames, on=on, allow_empty_columns=True)[2]
         description["alignment"] = str(alignment)
+        least = Contract().fewest_records
+        if alignment.n_matched < least:
+            description["alignment"] += (
+                f"\nThey are too few to fit without privacy: fewer than {least}, unless a contract "
+                "sets least_records"
+            )
     return description
 
 

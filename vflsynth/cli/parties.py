@@ -156,7 +156,8 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _console(options: argparse.Namespace) -> None:
-    with console(Site.read(options.site), options.port, options.address) as server:
+    site = Site.read(options.site)
+    with console(site, options.port, options.address, options.known_as) as server:
         host, port = server.server_address[:2]
         say(f"http://{host!s}:{port}/ and /metrics, until Ctrl-C")
         server.serve_forever()
@@ -289,6 +290,12 @@ _CONSOLE: dict[str, dict[str, Any]] = {
     "--address": {
         "default": ADDRESS,
         "help": "there is no log-in: whoever reaches it sees the page (default: %(default)s)",
+    },
+    "--known-as": {
+        "metavar": "NAME",
+        "nargs": "+",
+        "default": [],
+        "help": "names of this machine that a browser may ask for; others are refused",
     },
 }
 _SAMPLE: dict[str, dict[str, Any]] = {

@@ -26,7 +26,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    file(parser, "dossier", "DOSSIER", "the folder handed out")
+    file(parser, "dossier", "DOSSIER", "the folder to judge, as it is")
     parser.add_argument(
         "--public",
         required=True,
@@ -38,9 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Verify, and say what was signed."""
     content = verify_release(options.dossier, _key(options.public))
-    table = content["table"]
-    say(f"{options.dossier}: all files are those that the owner of this key signed")
-    say(f"{content['date']}, {table['file']}, {table['rows']:,} rows: {content['headline']}")
+    table, bound = content["table"], content["contract"]
+    say(f"{options.dossier}: holds what the owner of this key signed, and nothing else")
+    say(f"table checked: {(options.dossier / table['file']).resolve()}")
+    say(f"sha256 {table['sha256']}")
+    say(f"{content['date']}, {table['rows']:,} rows: {content['headline']}")
+    for changed in bound["changes_since_fit"]:
+        say(f"changed after the fit: {changed}")
+    for missing in bound["not_measured"]:
+        say(f"not measured: {missing}")
     return 0
 
 

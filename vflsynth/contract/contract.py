@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
@@ -12,6 +14,7 @@ from vflsynth.columns import PublicSchema, column_kind
 from vflsynth.contract.releasing import ReleaseTerms
 from vflsynth.contract.rules import Determines, Rule, as_rules, in_order
 from vflsynth.exceptions import ColumnKindError, ContractError, ParameterError
+from vflsynth.parameters import to_json
 from vflsynth.registry import register
 
 ROLES = ("ordinary", "quasi-identifier", "sensitive", "identifier", "free text")
@@ -24,6 +27,7 @@ REPLACEMENTS = ("drop", "surrogate", "pseudonym")
 """What comes out in place of a column that is not modelled."""
 
 RARE_RECORDS = 5
+LEAST_RECORDS = 50
 """Fewest records of a category, combination or extreme that is published by itself."""
 
 _NOT_MODELLED = ("identifier", "free text")
@@ -150,6 +154,9 @@ class Contract:
         A category that fewer records hold is never published: it becomes one that is frequent
         enough, see ``rare`` of `vflsynth.TableTransformer`. The same number decides which
         combinations rules learn, and how many extreme values are averaged. 0 and 1: none.
+    least_records : int, optional
+        A model without a guarantee is not fitted on fewer records that all parties have: of one
+        record its samples are copies. Default: 50.
     release : ReleaseTerms, optional
         What a release must keep, see `vflsynth.release`. Nothing of it is asked of training.
     readers : mapping of str to sequence of str, optional
@@ -184,13 +191,29 @@ class Contract:
     rare_records: int = RARE_RECORDS
     release: ReleaseTerms = field(default_factory=ReleaseTerms)
     readers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    least_records: int | None = None
+
+    @property
+    def fewest_records(self) -> int:
+        """`least_records`, or its default."""
+        return LEAST_RECORDS if self.least_records is None else self.least_records
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of what it says; None if a rule is a function, which cannot be written down."""
+        try:
+            text = json.dumps(to_json(self, "contract"), sort_keys=True, separators=(",", ":"))
+        except ParameterError:
+            return None
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parties", dict(self.parties))
         object.__setattr__(self, "readers", _readers(self.readers))
         object.__setattr__(self, "rules", as_rules(self.rules))
-        rule = {"rare_records": Number(0, whole=True)}
-        check_parameters("a contract", {"rare_records": self.rare_records}, rule)
+        rules: dict[str, Range] = {"rare_records": Number(0, whole=True)}
+        rules["least_records"] = Optional(Number(1, whole=True))
+        check_parameters("a contract", {n: getattr(self, n) for n in rules}, rules)
         owners: dict[Hashable, str] = {}
         for name, _, label in self._columns():
             if owners.setdefault(label, name) != name:
@@ -230,7 +253,7 @@ class Contract:
         """
         (first, shared), *others = versions.items()
         for name, version in others:
-            for field_ in ("rules", "rare_records", "release", "readers"):
+            for field_ in ("rules", "rare_records", "least_records", "release", "readers"):
                 if getattr(version, field_) != getattr(shared, field_):
                     raise ContractError(
                         f"parties {first!r} and {name!r} disagree on {field_} of all parties. Fix: "
@@ -250,7 +273,8 @@ class Contract:
                     f"leave it out of the contract of {writer!r}, or write the same"
                 )
         parts = {name: version.of(name) for name, version in versions.items()}
-        return cls(parts, shared.rules, shared.rare_records, shared.release, shared.readers)
+        said = (shared.rules, shared.rare_records, shared.release, shared.readers)
+        return cls(parts, *said, shared.least_records)
 
     def check_reader(self, report: str, reader: str | None) -> None:
         """Refuse to write a report for somebody who may not see it.

@@ -61,6 +61,7 @@ _OF_RULES = ("rules", "combinations", "determines")
 _SHARED = {
     "rules": _OF_RULES,
     "rare_records": ("rare_records",),
+    "least_records": ("least_records",),
     "release": ("release",),
     "readers": ("readers",),
 }
@@ -151,7 +152,7 @@ def contract_from_content(
             _known(_table(said, inside), _OF_COLUMNS, inside)
             columns[label(column)] = _made(inside, ColumnContract, **said)
         parties[name] = _made(own, PartyContract, columns, _rules(part, own, label))
-    given = {k: content[k] for k in ("rare_records",) if k in content}
+    given = {k: content[k] for k in ("rare_records", "least_records") if k in content}
     if "release" in content:
         inside = f"{where}: release"
         _known(_table(content["release"], inside), (*CLAUSES, "waived"), inside)
@@ -201,7 +202,10 @@ def own_contract(
 
 def contract_to_toml(contract: Contract) -> str:
     """Write a contract as text; errors as of `write_contract`."""
-    lines = [f"rare_records = {contract.rare_records}", *_rule_lines(contract.rules, "")]
+    lines = [f"rare_records = {contract.rare_records}"]
+    if contract.least_records is not None:
+        lines.append(f"least_records = {contract.least_records}")
+    lines += _rule_lines(contract.rules, "")
     for name, part in contract.parties.items():
         place = f"parties.{_key(name)}"
         checks = _checks(part.rules)

@@ -169,12 +169,12 @@ def submit(
         If the server or a party is not there, in the last attempt.
     """
     check_parameters("submit", {"attempts": attempts}, {"attempts": Number(1, whole=True)})
-    signature = None if key is None else propose(job, key)
+    proposal = None if key is None else propose(job, key, runs=attempts)
     for attempt in range(1, attempts + 1):
         before()
         try:
             with _losing():
-                ended = _submit_once(job, admin, seconds, watch, signature, again=attempt > 1)
+                ended = _submit_once(job, admin, seconds, watch, proposal, again=attempt > 1)
         except ProtocolError as error:
             if attempt == attempts:
                 raise
@@ -208,7 +208,7 @@ def _submit_once(
     admin: Path,
     seconds: float,
     watch: Callable[[], None],
-    signature: str | None,
+    proposal: str | None,
     *,
     again: bool,
 ) -> str:
@@ -220,7 +220,7 @@ def _submit_once(
             job_id = running[0]
         else:
             with tempfile.TemporaryDirectory() as folder:
-                job_id = administrator.submit(write_job(job, Path(folder), signature))
+                job_id = administrator.submit(write_job(job, Path(folder), proposal))
         try:
             return administrator.wait(job_id, seconds, watch)
         except TimeoutError:

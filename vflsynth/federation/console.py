@@ -7,8 +7,9 @@ budget, whether the audit trail is whole. No record, no key and no name of a col
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,11 +20,21 @@ from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.federation import trail
 from vflsynth.federation.progress import JobState, duration_text, job_state, report_of
 from vflsynth.federation.site import Site
+from vflsynth.federation.snapshots import told_bits
 from vflsynth.privacy.ledger import conditional
 from vflsynth.reporting import render, require_packages
 
 ADDRESS = "127.0.0.1"
 METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 _REFRESH = "5"
 """Seconds after which a browser asks again."""
 
@@ -195,6 +206,15 @@ def _cards(state: SiteState) -> Iterator[dict[str, str]]:
             "unit": conditional(f"epsilon spent by runs that ended, {left}", *state.conditions),
             "text": "What an epsilon covers is in the report of each run.",
         }
+    if state.trail is not None and (told := told_bits(state.site)):
+        total, telling = sum(told.values()), state.site.telling
+        yield {
+            "level": "far" if total > 0.8 * telling.bits else "close",
+            "title": "Contexts of every record",
+            "value": f"{total:.3g}",
+            "unit": f"bits told in {telling.days} days, if receivers pool them",
+            "text": ", ".join(f"{name}: {bits:g}" for name, bits in sorted(told.items())),
+        }
     whole = state.trail is not None
     yield {
         "level": "close" if whole else "far",
@@ -222,7 +242,9 @@ def _row(job: JobState) -> dict[str, Any]:
     }
 
 
-def console(site: Site, port: int, address: str = ADDRESS) -> ThreadingHTTPServer:
+def console(
+    site: Site, port: int, address: str = ADDRESS, names: Collection[str] = ()
+) -> ThreadingHTTPServer:
     """Make the server of a site's console; its `serve_forever` serves it.
 
     Parameters
@@ -232,6 +254,9 @@ def console(site: Site, port: int, address: str = ADDRESS) -> ThreadingHTTPServe
         0 takes one that is free.
     address : str, default="127.0.0.1"
         There is no log-in: whoever reaches the address sees the page.
+    names : collection of str, optional
+        Further names that a browser may know it by. A page of somebody else's, whose name was made
+        to lead here, is refused: it has another name.
 
     Raises
     ------
@@ -241,12 +266,17 @@ def console(site: Site, port: int, address: str = ADDRESS) -> ThreadingHTTPServe
         Without the extra 'report'.
     """
     require_packages("the console")
+    known = {"localhost", "127.0.0.1", "[::1]", address.lower(), *map(str.lower, names)}
 
     class Handler(BaseHTTPRequestHandler):
         """Answers GET, and nothing else."""
 
         def do_GET(self) -> None:
             """Show the state of this moment."""
+            host = re.sub(r":[0-9]+$", "", self.headers.get("Host", "")).lower()
+            if host not in known:
+                self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
+                return
             state = SiteState.of(site)
             pages = {"/": ("text/html; charset=utf-8", page), "/metrics": (METRICS, metrics)}
             if self.path not in pages:
@@ -257,12 +287,16 @@ def console(site: Site, port: int, address: str = ADDRESS) -> ThreadingHTTPServe
             self.send_response(HTTPStatus.OK)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
-            self.send_header("Cache-Control", "no-store")
-            self.send_header("X-Content-Type-Options", "nosniff")
             if self.path == "/":
                 self.send_header("Refresh", _REFRESH)
             self.end_headers()
             self.wfile.write(content)
+
+        def end_headers(self) -> None:
+            """Have browsers run nothing, keep nothing, and show it in nobody else's page."""
+            for name, value in _HEADERS.items():
+                self.send_header(name, value)
+            super().end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:
             """Keep quiet: a browser asks every few seconds."""

@@ -60,6 +60,8 @@ class RemoteChannel:
 
     Attributes
     ----------
+    attempt : str
+        New in every attempt.
     heals : bool
         Whether a run in which a party was lost may begin again, which parties are then told.
     gone : set of bytes
@@ -93,7 +95,7 @@ class RemoteChannel:
         self._asked = time.monotonic()
         self._failure: VFLSynthError | None = None
         self._done = False
-        self._attempt = os.urandom(8).hex()
+        self.attempt = os.urandom(8).hex()
         self.heals, self.interrupted = False, False
         self.gone: frozenset[bytes] = frozenset()
         self.stopped: PartyStoppedError | None = None
@@ -223,7 +225,7 @@ class RemoteChannel:
                 tuple(seat.outgoing),
                 request=request,
                 status=status,
-                attempt=self._attempt,
+                attempt=self.attempt,
             )
             seat.reply = encode(frame, self.limits.max_bytes)
             seat.answer, seat.outgoing = None, []
@@ -314,7 +316,7 @@ class RemoteChannel:
 
     def _check_attempt(self, frame: Frame, data: bytes, sender: str) -> None:
         """Have whoever belongs to another attempt begin again, as the server may have been."""
-        of_another = frame.attempt != self._attempt if frame.attempt else digest(data) in self.gone
+        of_another = frame.attempt != self.attempt if frame.attempt else digest(data) in self.gone
         if of_another and frame.reason is None:
             raise RunInterruptedError(
                 "the server began another attempt of this run",
@@ -339,7 +341,7 @@ class RemoteChannel:
             if seat.number == number and seat.reply is not None:
                 return seat.reply
             if seat.number != number or time.monotonic() < over:
-                return encode(Frame(self._run, number, status=Status.WAIT, attempt=self._attempt))
+                return encode(Frame(self._run, number, status=Status.WAIT, attempt=self.attempt))
         return self._refusal(
             PartyLostError(
                 "the server did not finish the step in time",
@@ -351,7 +353,7 @@ class RemoteChannel:
         """Have a party send its hello again, soon."""
         with self._changed:
             self._changed.wait(min(_SOON, self.limits.patience))
-        return encode(Frame(self._run, 0, status=Status.WAIT, attempt=self._attempt))
+        return encode(Frame(self._run, 0, status=Status.WAIT, attempt=self.attempt))
 
     def _tell(self, sender: str, error: VFLSynthError) -> bytes:
         if sender in self._seats:
@@ -365,4 +367,4 @@ class RemoteChannel:
             self.interrupted and error is self._failure
         )
         status = Status.AGAIN if again else Status.ABORT
-        return encode(Frame(self._run, 0, status=status, reason=reason, attempt=self._attempt))
+        return encode(Frame(self._run, 0, status=status, reason=reason, attempt=self.attempt))

@@ -123,13 +123,13 @@ class PartyExecutor(Executor):  # type: ignore[misc]
     ----------
     job : str
         A `Job` as JSON. (FLARE would take a nested mapping for something to build.)
-    signature : str, optional
-        Of whoever proposes the job.
+    proposal : str, optional
+        Signed by whoever proposes the job, see `vflsynth.federation.consent`.
     """
 
-    def __init__(self, job: str, signature: str | None = None) -> None:
+    def __init__(self, job: str, proposal: str | None = None) -> None:
         super().__init__()
-        self._job, self._signature = job, signature
+        self._job, self._proposal = job, proposal
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
@@ -155,7 +155,7 @@ class PartyExecutor(Executor):  # type: ignore[misc]
         return make_reply(ReturnCode.OK)
 
     def _node(self, job: Job, site: Site) -> PartyNode:
-        check_consent(job, site, self._signature)
+        check_consent(job, site, self._proposal)
         return PartyNode(job, site)
 
 
@@ -166,13 +166,13 @@ class ServerController(Controller):  # type: ignore[misc]
     ----------
     job : str
         A `Job` as JSON. (FLARE would take a nested mapping for something to build.)
-    signature : str, optional
-        Of whoever proposes the job.
+    proposal : str, optional
+        Signed by whoever proposes the job, see `vflsynth.federation.consent`.
     """
 
-    def __init__(self, job: str, signature: str | None = None) -> None:
+    def __init__(self, job: str, proposal: str | None = None) -> None:
         super().__init__(task_check_period=0.1)
-        self._signature = signature
+        self._proposal = proposal
         self._job = Job.from_dict(json.loads(job))
         self._started: ServerAttempts | None = None
         self._ended = threading.Event()
@@ -182,7 +182,7 @@ class ServerController(Controller):  # type: ignore[misc]
         forget_imports()
         site = _site(fl_ctx)
         with reported(site, self._job):
-            check_consent(self._job, site, self._signature)
+            check_consent(self._job, site, self._proposal)
             self._started = ServerAttempts(self._job, site, server_node)
         fl_ctx.get_engine().register_aux_message_handler(
             topic=TOPIC, message_handle_func=self._on_frame

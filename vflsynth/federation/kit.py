@@ -208,22 +208,22 @@ _RIGHTS = (
 )
 
 
-def write_job(job: Job, folder: Path, signature: str | None = None) -> Path:
+def write_job(job: Job, folder: Path, proposal: str | None = None) -> Path:
     """Write a job for FLARE: three files of configuration and not a line of code.
 
     Parameters
     ----------
     job : Job
     folder : Path
-    signature : str, optional
-        Of whoever proposes it.
+    proposal : str, optional
+        Signed by whoever proposes it.
 
     Returns
     -------
     Path
         The job's own folder.
     """
-    args = {"job": json.dumps(job.to_dict()), "signature": signature}
+    args = {"job": json.dumps(job.to_dict()), "proposal": proposal}
     meta = {
         "name": job.name,
         "resource_spec": {},

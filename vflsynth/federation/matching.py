@@ -24,6 +24,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from vflsynth._keys import KeySchedule, Purpose
 from vflsynth._random import derive
 from vflsynth._version import __version__
 from vflsynth.exceptions import (
@@ -153,8 +154,9 @@ class Matching(Participant):
         for name in self._names:  # what should be dummies may be guesses
             self._bounds.check_rows(name, self._rows[name] + self._padded, own=name == self.name)
         told = json.dumps({"job": job, **agreed.to_dict()}, sort_keys=True)
-        self._session = derive(self._secret, f"session|{told}")
-        self.dummies = Dummies.of(padding, self.name, self._names, self._session)
+        keys = KeySchedule(self._secret, job, told)
+        self._session = keys.key(Purpose.MATCHING)
+        self.dummies = Dummies.of(padding, self.name, self._names, keys.key(Purpose.DUMMIES))
 
     # -- blinded lists ---------------------------------------------------------------------------
 

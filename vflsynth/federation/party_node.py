@@ -10,6 +10,7 @@ from typing import Any
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
+from vflsynth._keys import KeySchedule, Purpose, repeatable
 from vflsynth._locks import locked
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import TableTransformer, check_kinds
@@ -27,6 +28,7 @@ from vflsynth.federation.participant import Link, Rules, take_part
 from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
 from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
+from vflsynth.federation.snapshots import book, told_report
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import MatchOn, check_party_frames, party_keys, read_table
 from vflsynth.frames.key_forms import warn_of_keys
@@ -117,7 +119,8 @@ class BlindedRun(PartyRun):
         self.matching.begin(
             self.agreed, names, self.job.digest, self.method.padding(len(self.job.parties))
         )
-        self.tags.renew(self.agreed.nonce)
+        keys = KeySchedule(self.site.the_shared, self.job.name, self.agreed.nonce)
+        self.tags.renew(keys.key(Purpose.TAGS))
 
     @answers(BlindedKeys)
     def blind(self, step: int) -> Message:
@@ -174,9 +177,12 @@ class BlindedRun(PartyRun):
     ) -> Schedule:
         """Make what the parties draw alike, with samples that are new in every attempt."""
         site, name = self.site, self.job.name
-        sampling = derive(site.the_shared, f"sampling|{name}|{agreed.nonce}")
+        keys = KeySchedule(site.the_shared, name, agreed.nonce)
         streams = RandomStreams([site.schedule_secret(name)], self.seat.device)
-        return method.schedule(streams, [sampling], n_records, settings)
+        made = method.schedule(streams, [keys.key(Purpose.SAMPLES)], n_records, settings)
+        rotating = keys if site.schedule is None else repeatable(site.schedule)
+        made.keys, made.rotating = keys, rotating.key(Purpose.ROTATIONS)
+        return made
 
 
 class PartyNode(BlindedRun):
@@ -218,6 +224,7 @@ class PartyNode(BlindedRun):
                 schema=self.table.schema,
                 checkpoints=self.checkpoints,
                 identity={"job": job.digest, "contract": self._told["own"]},
+                least_records=1 if job.has_labels else job.shared_contract.fewest_records,
             ),
             method,
             job,
@@ -227,7 +234,7 @@ class PartyNode(BlindedRun):
         self.lost: tuple[Difference, ...] = ()
         self.opened: OpenAccount | None = None
         self._shown: dict[str, Any] | None = None
-        self._selects = False
+        self._selects = self._told_already = False
 
     def facts(self) -> dict[str, Any]:
         """Return what the hello says."""
@@ -271,6 +278,11 @@ class PartyNode(BlindedRun):
     def answer(self, kind: type[Message], step: int) -> Message:
         """Compute the message of this kind for `step`, and say so in the site's folder."""
         self.progress.note(kind, step)
+        if kind in self.method.telling and self.settings is not None:
+            bits = self.method.told(self.settings, self.name)
+            if bits and not self._told_already:
+                book(self.site, self.job.digest, self.trained.snapshot(), bits)
+                self._told_already = True
         return super().answer(kind, step)
 
     def run(self, link: Link) -> None:
@@ -301,6 +313,8 @@ class PartyNode(BlindedRun):
         finally:
             more: dict[str, Any] = {"damaged_checkpoints": self.checkpoints.damaged}
             more["unmatched_differ"] = [asdict(found) for found in self.lost]
+            if self.method.telling:
+                more["told"] = told_report(self.site)
             if self.opened is not None and self.method.plan is not None:
                 self.opened.close()
                 more["privacy"] = report_of(self.opened, self.method.plan.ledger, self.site)

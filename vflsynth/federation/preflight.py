@@ -21,8 +21,7 @@ from vflsynth._device import resolve_device
 from vflsynth._version import __version__
 from vflsynth.exceptions import ParameterError, VFLSynthError
 from vflsynth.federation.administrator import check_installed
-from vflsynth.federation.consent import FILE as APPROVED
-from vflsynth.federation.consent import is_approved
+from vflsynth.federation.consent import check_approved
 from vflsynth.federation.job import Job
 from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import check_table
@@ -117,11 +116,7 @@ def _consent(job: Job, site: Site) -> str:
         return "not needed here"
     if site.jobs in said:
         return said[site.jobs]
-    if not is_approved(job, site):
-        raise ParameterError(
-            f"job {job.name!r} with digest {job.digest} is not in {site.folder / APPROVED}. Fix: "
-            "vflsynth parties approve JOB SITE"
-        )
+    check_approved(job, site)
     signed = f"; it must be signed by {' or '.join(site.proposers)}" if site.proposers else ""
     return f"approved{signed}"
 

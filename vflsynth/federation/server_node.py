@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from vflsynth._device import resolve_device
+from vflsynth._keys import KeySchedule, repeatable
 from vflsynth._locks import lock
 from vflsynth.exceptions import NoCommonCheckpointError, ParameterError
 from vflsynth.federation.account import open_account, remember, report_of, shown_account
@@ -20,6 +22,7 @@ from vflsynth.federation.party_node import noised
 from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
 from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
+from vflsynth.federation.snapshots import KeptSnapshot
 from vflsynth.frames import AlignmentReport
 from vflsynth.learning.base import Method
 from vflsynth.privacy import OpenAccount, PrivacyLedger
@@ -28,6 +31,8 @@ from vflsynth.protocol.messages import AccountHeads, AllAccountHeads, Hello
 from vflsynth.run import ServerRun, accounts_of, fact, shown_accounts
 
 logger = logging.getLogger("vflsynth")
+
+_OWN = "own-secret"
 
 
 class ServerNode(ServerRun):
@@ -59,13 +64,20 @@ class ServerNode(ServerRun):
         self.node_checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
             method or job.method_for_node(),
-            own=[site.own or kept_secret(self.folder / "own-secret")],
+            own=[site.own or kept_secret(self.folder / _OWN)],
             device=resolve_device(site.device),
             checkpoints=self.node_checkpoints,
             checkpoint_every=job.checkpoint_every,
             identity={"job": job.digest},
         )
+        fresh = KeySchedule(os.urandom(32), job.name, self.remote.attempt)
+        self.keys = [fresh if site.schedule is None else repeatable(site.schedule)]
         self.opened: OpenAccount | None = None
+
+    @property
+    def sent(self) -> KeptSnapshot:
+        """Where snapshots are kept that are sent once per run, however often it begins again."""
+        return KeptSnapshot(self.folder / "contexts", self.job.digest)
 
     def own_tag(self) -> Callable[[type[Message], int], str] | None:
         """Return what makes the server's own tags, if it shares the parties' secret."""
@@ -136,7 +148,7 @@ class ServerNode(ServerRun):
         available = {name: set(fact(h, "checkpoints", list)) for name, h in hellos.items()}
         available[SERVER] = set(self.checkpoints.epochs())
         common = set.intersection(*available.values())
-        if common:
+        if common and max(common):
             return int(max(common))
         latest = max((epoch for epochs in available.values() for epoch in epochs), default=0)
         if latest > self.job.checkpoint_every:  # the first may have been interrupted half-way
@@ -146,6 +158,8 @@ class ServerNode(ServerRun):
                 f"{having}",
                 fix="bring back the lost checkpoints, or give the job another name to start anew",
             )
+        if self.site.own is None:  # also what protects labels and gradients is drawn of it
+            self.own = [kept_secret(self.folder / _OWN, anew=True)]
         return 0
 
     @property

@@ -78,7 +78,7 @@ def reproducible(job: Job, sites: Mapping[str, Site], random_state: int) -> dict
         name: replace(
             site,
             own=derive(root, labels.get(name, f"party {name}")),
-            schedule=None if site.shared is None else schedule,
+            schedule=derive(root, labels["server"]) if site.shared is None else schedule,
         )
         for name, site in sites.items()
     }

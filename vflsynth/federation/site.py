@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Hashable, Mapping
@@ -27,6 +28,8 @@ _SECRET_BYTES = 32
 _FILES = ("table", "contract")
 _BOUNDS = ["most_rows", "least_matched", "most_counts"]
 _COUNT, _SIZE = Number(1, whole=True), Number(1 << 16, whole=True)
+_TELLING: dict[str, Rule] = {"bits": Number(0), "days": _COUNT}
+_UNBOUNDED = "unbounded"
 _LARGEST = "max_frame_bytes"
 _PUBLIC = re.compile(f"[0-9a-f]{{{PUBLIC_DIGITS}}}")
 _JOBS = ("any", "approved", "signed")
@@ -99,6 +102,23 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Telling:
+    """How much of every record a site lets leave in contexts of autoregressive runs.
+
+    Parameters
+    ----------
+    bits : float, default=64
+        To all receivers together, as they may pool what they have; of all attempts, jobs and
+        audits. Contexts without a bound need infinity, in a site file the text "unbounded".
+    days : int, default=365
+        The period that it is for.
+    """
+
+    bits: float = 64.0
+    days: int = 365
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """What one site alone decides; nothing of it is sent anywhere.
 
@@ -131,6 +151,8 @@ class Site:
         records. A parquet file fixes types, a csv file does not.
     bounds : Bounds
         What the site agrees to when records are matched.
+    telling : Telling
+        How much of every record leaves in contexts.
     max_frame_bytes : int, default=256 MiB
         The largest frame that this site takes memory for; jobs that ask for more are refused.
     jobs : {"any", "approved", "signed"}
@@ -141,8 +163,9 @@ class Site:
         Names and public keys. With any, jobs that none of them signed are refused, whatever `jobs`
         says.
     schedule : bytes, optional
-        Only to reproduce a run in one process: the exact secret of batches and latents, which
-        otherwise is derived from `shared` and the job's name.
+        Only to reproduce a run in one process: the exact secret of batches, latents and rotations,
+        at the server that of its noise. Then these are the same in every attempt, and what two
+        attempts hide shows by its difference: for made-up records only.
     contract : Path, optional
         A TOML file with what this party says of its own columns, see `vflsynth.contract.files`. Of
         what all parties share it says nothing, or the same as the job.
@@ -161,6 +184,7 @@ class Site:
     budget: Budget | None = None
     schema: PublicSchema = field(default_factory=PublicSchema)
     bounds: Bounds = field(default_factory=Bounds)
+    telling: Telling = field(default_factory=Telling)
     max_frame_bytes: int = MAX_BYTES
     jobs: str = "any"
     proposers: dict[str, str] = field(default_factory=dict)
@@ -179,7 +203,7 @@ class Site:
         secrets = content.pop("secrets", {})
         privacy = content.pop("privacy", {})
         matching = content.pop("matching", {})
-        proposers = content.pop("proposers", {})
+        proposers, telling = content.pop("proposers", {}), content.pop("telling", {})
         known = [
             "party",
             "folder",
@@ -199,6 +223,11 @@ class Site:
         )
         known_keys(matching, _BOUNDS, f"{path}: matching")
         check_parameters(f"{path}: matching", matching, dict.fromkeys(matching, _COUNT))
+        if telling.get("bits") == _UNBOUNDED:
+            telling["bits"] = math.inf
+        known_keys(telling, list(_TELLING), f"{path}: telling")
+        finite = {n: value for n, value in telling.items() if value != math.inf}
+        check_parameters(f"{path}: telling", finite, {n: _TELLING[n] for n in finite})
         rules: dict[str, Rule] = {_LARGEST: _SIZE, "jobs": Choice(_JOBS)}
         given = {_LARGEST: content.get(_LARGEST, MAX_BYTES), "jobs": content["jobs"]}
         check_parameters(str(path), given, rules)
@@ -210,6 +239,7 @@ class Site:
         paths = {n: where / content[n] for n in ("folder", *_FILES) if n in content}
         keys = {name: _secret(path, name, text) for name, text in secrets.items()}
         agreed = {"bounds": Bounds(**matching), "proposers": proposers}
+        agreed["telling"] = Telling(**telling)
         return cls(**(content | paths | keys | agreed | _privacy(path, privacy)))
 
     def write(self, path: Path) -> None:
@@ -237,6 +267,9 @@ class Site:
         lines += ["", "[matching]"]
         agreed = {name: getattr(self.bounds, name) for name in _BOUNDS}
         lines += [f"{name} = {n}" for name, n in agreed.items() if n is not None]
+        bits = self.telling.bits
+        told = repr(bits) if math.isfinite(bits) else _quoted(_UNBOUNDED)
+        lines += ["", "[telling]", f"bits = {told}", f"days = {self.telling.days}"]
         lines += ["", "[proposers]"]
         lines += [f"{_quoted(name)} = {_quoted(public)}" for name, public in self.proposers.items()]
         lines += ["", "[secrets]"]
@@ -255,7 +288,7 @@ class Site:
         return replace(self, folder=self.folder.resolve(), **found)
 
     def schedule_secret(self, run: str) -> bytes:
-        """Return the secret of batches, latents and rotations of a run."""
+        """Return the secret of batches and latents of a run, which hide nothing."""
         return self.schedule or derive(self.the_shared, f"schedule|{run}")
 
     @property
@@ -321,9 +354,16 @@ def _privacy(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def kept_secret(path: Path) -> bytes:
-    """Return a node's own secret of a run, fresh from the operating system on the first start."""
-    if not path.exists():
+def kept_secret(path: Path, *, anew: bool = False) -> bytes:
+    """Return a node's own secret of a run, fresh from the operating system on the first start.
+
+    Parameters
+    ----------
+    path : Path
+    anew : bool, default=False
+        For a run that begins anew: noise that was drawn of the secret hides nothing twice.
+    """
+    if anew or not path.exists():
         artefacts.replace_text(path, os.urandom(_SECRET_BYTES).hex(), mode=0o600)
     secret = bytes.fromhex(path.read_text())
     if len(secret) != _SECRET_BYTES:  # a guess would be as good

@@ -34,9 +34,9 @@ class Tags:
         self.records = b""
         self.schedule: Schedule | None = None
 
-    def renew(self, nonce: str) -> None:
+    def renew(self, key: bytes) -> None:
         """Let tags be of one attempt: equal ones would tell that two have the same records."""
-        self._secret = derive(self._secret, nonce)
+        self._secret = key
 
     def __call__(self, kind: type[Message], step: int) -> str:
         """Return the tag of an answer."""

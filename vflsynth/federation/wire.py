@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any
+from functools import cache
+from typing import Any, get_type_hints
 
-import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 from torch import Tensor
@@ -257,40 +257,47 @@ def _frame(header: Any, tensors: dict[str, Tensor]) -> Frame:
 def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> Message:
     _keys(content, _MESSAGE_KEYS, "message")
     kind = _kind(content["kind"])
-    values = content["values"]
-    if not isinstance(values, dict):
-        raise _Malformed("a message without values")
-    given: dict[str, Any] = {}
-    for field in fields(kind)[3:]:
-        if field.name in kind.held:
-            tensor = tensors.pop(f"{i}.{field.name}", None)
-            if tensor is None:
-                raise _Malformed(f"a {kind.__name__} without its tensor {field.name!r}")
-            given[field.name] = tensor
-        elif field.name not in values:
-            raise _Malformed(f"a {kind.__name__} without {field.name!r}")
-        elif field.type == "int":
-            given[field.name] = _integer(values[field.name])
-        elif field.type == "float":
-            given[field.name] = _number(values[field.name])
-        elif isinstance(values[field.name], dict):
-            given[field.name] = values[field.name]
-        else:
-            raise _Malformed(f"a {kind.__name__} whose {field.name} are no mapping")
-    if set(values) != {name for name, value in given.items() if not isinstance(value, Tensor)}:
-        raise _Malformed(f"a {kind.__name__} with values that it does not have")
+    held = {name: _taken(tensors, i, kind, name) for name in kind.held}
+    given: dict[str, Any] = held | _values(kind, content["values"])
     envelope = _text(content["sender"]), _text(content["receiver"]), _integer(content["step"])
     message = kind(*envelope, **given)
     if (problem := message.problem()) is not None:
         raise _Malformed(problem)
-    for value in given.values():
-        is_float = isinstance(value, Tensor) and value.is_floating_point()
-        if is_float and not bool(torch.isfinite(value).all()):
-            raise _Malformed(
-                f"a {kind.__name__} with values that are not finite: training diverged or the "
-                "sender's records are damaged"
-            )
+    if not all(bool(t.isfinite().all()) for t in held.values() if t.is_floating_point()):
+        raise _Malformed(
+            f"a {kind.__name__} with values that are not finite: training diverged or the "
+            "sender's records are damaged"
+        )
     return message
+
+
+def _taken(tensors: dict[str, Tensor], i: int, kind: type[Message], name: str) -> Tensor:
+    """Take a message's tensor out of those of the frame."""
+    try:
+        return tensors.pop(f"{i}.{name}")
+    except KeyError:
+        raise _Malformed(f"a {kind.__name__} without its tensor {name!r}") from None
+
+
+def _values(kind: type[Message], values: Any) -> dict[str, Any]:
+    """Read what a message has that is no tensor."""
+    if not isinstance(values, dict):
+        raise _Malformed("a message without values")
+    readers = _readers(kind.__name__)
+    for name in readers.keys() - values.keys():
+        raise _Malformed(f"a {kind.__name__} without {name!r}")
+    if values.keys() - readers.keys():
+        raise _Malformed(f"a {kind.__name__} with values that it does not have")
+    return {name: read(values[name]) for name, read in readers.items()}
+
+
+@cache
+def _readers(name: str) -> dict[str, Callable[[Any], Any]]:
+    """Return what reads each value of a kind of message that is no tensor."""
+    kind = MESSAGES[name]
+    types = get_type_hints(kind)
+    plain = [field.name for field in fields(kind)[3:] if field.name not in kind.held]
+    return {field: _OF_TYPE.get(types[field], _mapping) for field in plain}
 
 
 def _kind(name: Any) -> type[Message]:
@@ -336,6 +343,15 @@ def _number(content: Any) -> float:
     if not 0.0 <= content < _MAX_INTEGER:
         raise _Malformed("a number that nothing here can be")
     return float(content)
+
+
+def _mapping(content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise _Malformed("something that should be a mapping")
+    return content
+
+
+_OF_TYPE: dict[type, Callable[[Any], Any]] = {int: _integer, float: _number}
 
 
 def _member(kind: type[Any], content: Any) -> Any:

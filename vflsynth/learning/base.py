@@ -6,13 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsynth._random import RandomStreams, derive
+from vflsynth._keys import HiddenStreams, KeySchedule
+from vflsynth._random import RandomStreams
 from vflsynth.columns import PublicSchema, TableTransformer, check_public
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import KeyMinter, learn_key_minters, public_key_minters
@@ -50,7 +51,17 @@ class Duration:
         return self.n_epochs * self.steps_per_epoch
 
 
-class Algorithm(ABC):  # noqa: B024 (a method that trains nothing has no step)
+class Sent(Protocol):
+    """Keeps what was sent, for the same to be sent again if a run begins again."""
+
+    def read(self) -> dict[str, Tensor] | None:
+        """Return what was sent; None if nothing was."""
+
+    def write(self, tensors: Mapping[str, Tensor]) -> None:
+        """Keep what is about to be sent."""
+
+
+class Algorithm(ABC):
     """One training step after the other, from the coordinator's chair.
 
     Parameters
@@ -61,6 +72,12 @@ class Algorithm(ABC):  # noqa: B024 (a method that trains nothing has no step)
 
     advice = "Lower learning_rate"
     """What to do when a loss is no longer finite."""
+
+    keys: Sequence[KeySchedule]
+    """Of the noise that the coordinator adds, one per replica."""
+
+    sent: Sent | None = None
+    """Where it keeps what is sent once per run, if it may begin again."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -290,15 +307,15 @@ class Method(ABC):
         streams : RandomStreams
             From the secret that the parties share.
         sampling : sequence of bytes
-            One secret per replica, new in every attempt, for masks, and for samples of records
-            whose chance the privacy account counts on.
+            One secret per replica, new in every attempt, for samples of records whose chance the
+            privacy account counts on.
         n_records : int
         settings : as `settings` returns
         replica_rows : Tensor of int64, shape (replica, record), optional
         """
         make: Any = Schedule
         if self.privacy is not None and self.privacy.sampler is not Sampler.NONE:
-            drawn = RandomStreams(sampling)
+            drawn = HiddenStreams(sampling)
             make = partial(SubsetSchedule, sampling=drawn)
             if self.privacy.sampler is Sampler.POISSON:
                 rate = self.private_plan.sample_rate
@@ -311,8 +328,14 @@ class Method(ABC):
             latent_dim=getattr(settings, "latent_dim", 0),
             replica_rows=replica_rows,
         )
-        made.attempt = derive(sampling[0], "masks")
         return made
+
+    telling: frozenset[type[Message]] = frozenset()
+    """Messages of which others are told a number of bits of every record, see `told`."""
+
+    def told(self, settings: Any, party: str) -> Mapping[str, float]:
+        """Return how many bits of each of a party's records a run tells others, by receiver."""
+        return {}
 
     def n_blocks(self, settings: Any) -> int:
         """Return how many blocks of records there are messages of, at most."""

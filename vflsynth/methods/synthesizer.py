@@ -202,7 +202,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             if ledger is not None and ledger.covers_synthetic_data:  # times depend on batches
                 history = history.drop(columns="seconds", errors="ignore")
             model.history_ = history
-            model.settings_ = method.reported(run.settings, run.duration)
+            bound = {"contract": (self.contract or Contract()).digest}
+            model.settings_ = method.reported(run.settings, run.duration) | bound
             model.device_, model.interrupted_ = str(run.device), run.interrupted
             model.transcript_ = None if transcript is None else transcript.to_frame()
             model.privacy_ledger_ = ledger
@@ -255,6 +256,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             templates=templates,
             schema=schema,
             options=options,
+            least_records=(self.contract or Contract()).fewest_records,
         )
         run.preparations = prepared
         return run

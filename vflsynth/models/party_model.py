@@ -53,7 +53,14 @@ class PartyModel:
         Makes fresh keys of the original type.
     preparation : Preparation, optional
         How what is decoded becomes what is published, if there is a contract.
+
+    Attributes
+    ----------
+    source : Path or None
+        Where it was loaded from.
     """
+
+    source: Path | None = None
 
     def __init__(
         self,
@@ -169,7 +176,18 @@ class PartyModel:
         table : DataFrame, shape (n, column)
         passed_on : dict of party name to float32 array, shape (n, number)
             See `pass_on`.
+
+        Raises
+        ------
+        ArtefactError
+            If the half was loaded, and what it says cannot be drawn from.
         """
+        with artefacts.using(self.source):
+            return self._sampled(n, secret, received, repairs)
+
+    def _sampled(
+        self, n: int, secret: bytes, received: PassedOn | None, repairs: bool
+    ) -> tuple[pd.DataFrame, dict[str, npt.NDArray[np.float32]]]:
         sampler = self.sampler
         given = self._check_received(n, received or {})
         shared = RandomStreams([derive(secret, "latents")], sampler.device)
@@ -260,7 +278,7 @@ class PartyModel:
             transformer = TableTransformer.from_dict(content["transformer"])
             sampler = dict(content["sampler"])
             kind = find("samplers", sampler.pop("kind"))
-            return cls(
+            found = cls(
                 content["name"],
                 transformer,
                 kind.restore(sampler, tensors, transformer.spans_, device),
@@ -268,6 +286,8 @@ class PartyModel:
                 minter=KeyMinter.from_dict(content["keys"]),
                 preparation=from_json(content.get("preparation")),
             )
+            found.source = folder
+            return found
 
 
 def sample_parties(

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth._random import RandomStreams
+from vflsynth._keys import HiddenStreams, KeySchedule, hidden_normal
+from vflsynth._random import RandomStreams, derive
 
 ROTATION_SIZE = 128
 """The most records that one rotation mixes; making it takes time of the third order."""
@@ -34,12 +35,15 @@ class Schedule:
 
     Attributes
     ----------
-    attempt : bytes
-        A secret of the parties that is new in every attempt, for masks: what is masked twice alike
-        shows its difference.
+    keys : KeySchedule
+        Of what hides something in this attempt: a secret of the parties that the server lacks.
+    rotating : bytes
+        The key of rotations: of `keys`, or in a resumed run that of the attempt that began it,
+        which rotated the same records.
     """
 
-    attempt: bytes
+    keys: KeySchedule
+    rotating: bytes
 
     def __init__(
         self,
@@ -139,8 +143,8 @@ class Schedule:
         return torch.cat(rotated, 1)
 
     def _rotation(self, label: str, block: int, size: int) -> Tensor:
-        generator = self.streams.numpy_generators(f"rotation|{label}|{size}", block)[0]
-        q, r = np.linalg.qr(generator.standard_normal((size, size)))
+        key = derive(self.rotating, f"{label}|{size}|{block}")
+        q, r = np.linalg.qr(hidden_normal(key, (size, size)))
         # The signs make the distribution exactly uniform (Mezzadri 2007).
         rotation = (q * np.sign(np.diagonal(r))).astype(np.float32)
         return torch.tensor(rotation).to(self.streams.device)
@@ -201,7 +205,7 @@ class SubsetSchedule(Schedule):
     ----------
     streams, n_records, batch_size, latent_dim, replica_rows
         See `Schedule`.
-    sampling : RandomStreams
+    sampling : HiddenStreams
         Where subsets are drawn from, by the parties alike. Not `streams`, which may derive from a
         seed that everybody knows: amplification by sampling holds against those who cannot tell
         which records were drawn.
@@ -220,7 +224,7 @@ class SubsetSchedule(Schedule):
         self,
         streams: RandomStreams,
         *,
-        sampling: RandomStreams,
+        sampling: HiddenStreams,
         n_records: int,
         batch_size: int,
         latent_dim: int = 0,
@@ -237,10 +241,7 @@ class SubsetSchedule(Schedule):
 
     def rows(self, step: int) -> Tensor:
         """Choose the record positions of a batch, int64, shape (replica, batch)."""
-        drawn = [
-            rng.choice(self.n_records, self.batch_size, replace=False)
-            for rng in self.sampling.numpy_generators("rows", step)
-        ]
+        drawn = self.sampling.subset("rows", step, self.n_records, self.batch_size)
         return self._of_replica(torch.tensor(np.stack(drawn)).to(self.streams.device))
 
 
@@ -265,7 +266,7 @@ class PoissonSchedule(SubsetSchedule):
         self,
         streams: RandomStreams,
         *,
-        sampling: RandomStreams,
+        sampling: HiddenStreams,
         sample_rate: float,
         n_records: int,
         batch_size: int,
@@ -316,8 +317,8 @@ class PoissonSchedule(SubsetSchedule):
         drawn = self._drawn(step)
         shape = (len(drawn), self._n_places(drawn))
         fakes, weights = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
-        for replica, rng in enumerate(self.sampling.numpy_generators("partners", step)):
-            draws = rng.random((len(drawn[replica]), 2))
+        for replica, draws in enumerate(self.sampling.uniform("partners", step, (shape[1], 2))):
+            draws = draws[: len(drawn[replica])]
             fakes[replica, : len(draws)] = np.floor(draws[:, 0] * self.batch_size)
             weights[replica, : len(draws)] = draws[:, 1]
         device = self.streams.device
@@ -334,8 +335,8 @@ class PoissonSchedule(SubsetSchedule):
     def _drawn(self, step: int) -> list[npt.NDArray[np.int64]]:
         if self._latest is None or self._latest[0] != step:  # several ask about the same step
             drawn = [
-                np.flatnonzero(rng.random(self.n_records) < self.sample_rate)
-                for rng in self.sampling.numpy_generators("rows", step)
+                np.flatnonzero(chances < self.sample_rate)
+                for chances in self.sampling.uniform("rows", step, (self.n_records,))
             ]
             self._latest = step, drawn
         return self._latest[1]

@@ -11,12 +11,21 @@ from torch import Tensor
 
 from vflsynth.protocol.declaration import Message
 
+BITS = "bits_per_record"
+"""A message's bound on what it tells of every record."""
+
 
 @dataclass(slots=True)
 class _Total:
     messages: int = 0
     n_bytes: int = 0
     shapes: set[str] = field(default_factory=set)
+    bits: float | None = None
+
+    @property
+    def told(self) -> set[str]:
+        """What receivers were told of every record, by all messages together."""
+        return set() if self.bits is None else {f"{BITS} = {self.bits:g}"}
 
 
 class Transcript:
@@ -40,6 +49,9 @@ class Transcript:
         for name, value in message.contents():
             n_bytes, shape = _size(value)
             total.n_bytes += n_bytes
+            if name == BITS and isinstance(value, float):  # those of snapshots add up
+                total.bits = (total.bits or 0.0) + value
+                continue
             total.shapes.add(f"{name} {shape}")
         if self.messages is not None:
             self.messages.append(message)
@@ -59,7 +71,7 @@ class Transcript:
                 "receiver": receiver,
                 "messages": total.messages,
                 "bytes": total.n_bytes,
-                "contents": "; ".join(sorted(total.shapes)),
+                "contents": "; ".join(sorted(total.shapes | total.told)),
             }
             for (kind, sender, receiver), total in self._totals.items()
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,10 @@ class Dossier:
         ISO, of the release.
     random_state : int
         Of the evaluation.
+    changes : tuple of str, optional
+        What is judged otherwise than the contract of the fit says, see `vflsynth.release.binding`.
+    contract_digests : mapping of str to str
+        SHA-256 of the contracts that the table is judged by, and that the model was fitted with.
     """
 
     clauses: tuple[Clause, ...]
@@ -52,6 +57,8 @@ class Dossier:
     version: str
     date: str
     random_state: int
+    changes: tuple[str, ...] = ()
+    contract_digests: Mapping[str, str | None] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Clause:
         return next(clause for clause in self.clauses if clause.name == name)
@@ -77,7 +84,8 @@ class Dossier:
         counts = Counter(clause.verdict for clause in self.clauses)
         rest = _counted(counts["waived"], "waived without a measurement")
         if self.passed:
-            return f"Passes: {_counted(counts['passed'], 'kept')}, {rest}."
+            limits = f" with {self._limits}" if self.changes else ""
+            return f"Passes{limits}: {_counted(counts['passed'], 'kept')}, {rest}."
         titles = "; ".join(clause.title for clause in self.failing)
         judged = counts["passed"] + counts["failed"]
         return f"Fails {len(self.failing)} of {judged} clauses ({rest}): {titles}."
@@ -97,7 +105,18 @@ class Dossier:
             f"Released under differential privacy: ε = {self.ledger.epsilon():.4g} at "
             f"δ = {self.ledger.delta:g}"
         )
-        return f"{conditional(said, self.ledger.condition)}."
+        changed = f" Judged by {self._limits}." if self.changes else ""
+        return f"{conditional(said, self.ledger.condition)}.{changed}"
+
+    @property
+    def _limits(self) -> str:
+        bound = self.contract_digests.get("fitted with") is not None
+        return "changed limits" if bound else "limits that no fit binds"
+
+    @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """Sentences on clauses that nobody measured and that count as kept, of the public part."""
+        return tuple(f"{c.title}: {c.says}" for c in self.public_clauses if c.verdict == "waived")
 
     @property
     def items(self) -> tuple[Item, ...]:
@@ -191,6 +210,11 @@ class Dossier:
             "differential_privacy": None if self.ledger is None else _promise(self.ledger),
             "table": table,
             "commitments": commitments,
+            "contract": {
+                "digests": dict(self.contract_digests),
+                "changes_since_fit": list(self.changes),
+                "not_measured": list(self.unmeasured),
+            },
             "readers": list(self.contract.readers["public"]) if restricted else None,
             "clauses": [clause.to_dict() for clause in self.public_clauses],
             "columns": [] if self.is_private else self.columns(),
@@ -243,7 +267,8 @@ class Dossier:
         )
 
     def __str__(self) -> str:
-        return "\n".join([self.headline, "", *map(str, self.clauses)])
+        changed = [f"changed         {said}" for said in self.changes]
+        return "\n".join([self.headline, "", *map(str, self.clauses), *changed])
 
 
 def _answered(items: tuple[Item, ...], clauses: tuple[Clause, ...]) -> list[dict[str, Any]]:

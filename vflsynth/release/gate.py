@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date as Date
-from typing import Any, Protocol, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -21,20 +21,11 @@ from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.privacy.ledger import conditional
 from vflsynth.release import measuring
 from vflsynth.release.attacks import HasExcess, HasJson, from_audits
+from vflsynth.release.binding import IsModel, changes_since_fit
 from vflsynth.release.clauses import Clause, Measured, NotMeasured
 from vflsynth.release.dossier import Dossier
 
 Findings = dict[str, Measured | NotMeasured]
-
-
-class IsModel(Protocol):
-    """A fitted synthesizer, as far as a release asks for it."""
-
-    contract: Contract | None
-    privacy_ledger_: PrivacyLedger | None
-
-    def rules(self) -> tuple[Rule, ...]:
-        """Return the rules that every sampled row keeps."""
 
 
 def release_gate(
@@ -133,6 +124,11 @@ def release_gate(
         version=__version__,
         date=(date or Date.today()).isoformat(),
         random_state=tables.random_state,
+        changes=changes_since_fit(contract, model),
+        contract_digests={
+            "judged by": contract.digest,
+            "fitted with": None if model is None else model.settings_.get("contract"),
+        },
     )
 
 

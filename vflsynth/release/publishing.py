@@ -21,6 +21,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -133,12 +134,13 @@ def write_release(
 
 
 def verify_release(folder: str | os.PathLike[str], public: str) -> dict[str, Any]:
-    """Check a folder that was handed out: its files, and who signed them.
+    """Check a folder that was handed out: every file in it, and who signed them.
 
     Parameters
     ----------
     folder : path-like
-        The public part of a release, or the folder that has it.
+        The public part of a release, exactly as it is judged: nothing may lie beside what was
+        signed, and no other folder is looked for.
     public : str
         The publisher's public key, 64 hexadecimal digits, from a source that one trusts: whoever
         changes the folder can write another key into it.
@@ -146,31 +148,63 @@ def verify_release(folder: str | os.PathLike[str], public: str) -> dict[str, Any
     Returns
     -------
     dict
-        The content of ``release.json``.
+        The content of ``release.json``; the published table is there, and has its digest.
 
     Raises
     ------
     ArtefactError
-        If a file is missing, extra or changed, if nothing is signed, or if somebody else signed.
+        If a file is missing, extra, a link or changed, if nothing is signed, or if somebody else
+        signed.
     """
     root = Path(folder)
-    root = root / "public" if (root / "public").is_dir() else root
-    content = artefacts.read_json(root / DIGESTS)
+    names = _names(root)
+    if DIGESTS not in names:
+        inner = root / "public"
+        fix = f". Fix: give {inner}" if (inner / DIGESTS).is_file() else ""
+        raise ArtefactError(f"{root} is no release to hand out: it has no {DIGESTS}{fix}")
+    found = {name: _plain_file(root / name) for name in names}
+    content = artefacts.parse_json(found[DIGESTS], root / DIGESTS)
     with artefacts.reading(root, "a release"):
         files = {str(name): str(digest) for name, digest in content["files"].items()}
         signature = content["signature"]
-    there = {str(file.relative_to(root)) for file in root.rglob("*") if file.is_file()}
-    for name in sorted(there ^ {*files, DIGESTS}):
-        raise ArtefactError(f"{root}: {name} is {'extra' if name in there else 'missing'}")
+    for name in sorted(found.keys() ^ {*files, DIGESTS}):
+        raise ArtefactError(f"{root}: {name} is {'extra' if name in found else 'missing'}")
     for name, digest in files.items():
-        if not hmac.compare_digest(_file_digest(root / name), digest):
+        if not hmac.compare_digest(_digest(found[name]), digest):
             raise ArtefactError(f"{root}: {name} was changed after it was released")
     if signature is None:
         raise ArtefactError(f"{root} is not signed. Fix: 'vflsynth release --key FILE'")
     if not is_signed(public, _SIGNED_AS + _dump(files), str(signature)):
         raise ArtefactError(f"{root}: the owner of this public key did not sign these files")
-    release: dict[str, Any] = artefacts.read_json(root / "release.json")
+    with artefacts.reading(root, "a release"):  # what was signed, not what is there by now
+        release: dict[str, Any] = artefacts.parse_json(found["release.json"], root / "release.json")
+        table = release["table"]
+        if files.get(table["file"]) != table["sha256"]:
+            raise ArtefactError(f"{root}: release.json is about another table than the one here")
     return release
+
+
+def _names(root: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(root))
+    except OSError as error:
+        raise ArtefactError(f"{root} cannot be read: {error}") from error
+
+
+def _plain_file(path: Path) -> bytes:
+    """Read a file that has one name and lies where it seems to."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            there = os.fstat(file.fileno())
+            if stat.S_ISREG(there.st_mode) and there.st_nlink == 1:
+                return file.read()
+    except OSError as error:
+        if not (path.is_symlink() or path.is_dir()):
+            raise ArtefactError(f"{path} cannot be read: {error}") from error
+    raise ArtefactError(
+        f"{path} is extra: a folder or a link, which shows what lies elsewhere. Fix: copy the "
+        "files of the release, and nothing else, into a folder of their own"
+    )
 
 
 def opens(opening: Mapping[str, Any], name: str, file: str | os.PathLike[str], to: str) -> bool:

@@ -26,7 +26,7 @@ class JoinedRun(LocalRun):
 
     Parameters
     ----------
-    method, frames, on, secrets, device, templates, schema, options
+    method, frames, on, secrets, device, templates, schema, options, least_records
         See `LocalRun`.
     """
 
@@ -41,6 +41,7 @@ class JoinedRun(LocalRun):
         templates: Mapping[str, TableTransformer],
         schema: PublicSchema | None = None,
         options: Options | None = None,
+        least_records: int = 1,
     ) -> None:
         # The protocol has no message that may carry rows: only the matching is in the transcript.
         transcript = Transcript() if options is not None and options.transcript else None
@@ -62,6 +63,7 @@ class JoinedRun(LocalRun):
             schema=schema,
             encoders={JOINED: _PartByPart(method, self._parts, templates, schema)},
             holder=JOINED,
+            least_records=least_records,
         )
         self.transcript = transcript
         self._channel = self._everybody = LocalChannel(list(self.parties.values()))

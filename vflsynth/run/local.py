@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from vflsynth._keys import KeySchedule, Purpose, repeatable
 from vflsynth._random import RandomStreams, derive
 from vflsynth._validation import Number, check_parameters
 from vflsynth._warnings import warn_user
@@ -110,6 +111,8 @@ class LocalRun(ServerRun):
         Name of the holder of the joined table.
     identity : mapping
         What else must be equal for a checkpoint to be continued.
+    least_records : int
+        See `Seat`.
 
     Attributes
     ----------
@@ -140,6 +143,7 @@ class LocalRun(ServerRun):
         encoders: Mapping[str, Encoder] | None = None,
         holder: str | None = None,
         identity: Mapping[str, Any] | None = None,
+        least_records: int = 1,
     ) -> None:
         options = self.options = options or Options()
         path = options.checkpoint if options.checkpoint is not None else options.resume
@@ -158,6 +162,7 @@ class LocalRun(ServerRun):
         self._opened: OpenAccount | None = None
         self.rows = _replica_rows(options.replica_rows, len(secrets))
         self._holder = holder
+        self.keys = [repeatable(own) for own in self.own]
         shared = self._shared = _Shared(secrets, device, self.rows, method.noise)
         self.parties = {
             name: PartyRun(
@@ -177,6 +182,7 @@ class LocalRun(ServerRun):
                     n_training=None if self.rows is None else self.rows.shape[1],
                     has_columns=own_has_columns or name != own,
                     identity=self.identity,
+                    least_records=least_records,
                     padding_secret=shared.padding_secret,
                 ),
                 method,
@@ -341,17 +347,21 @@ class _Shared:
         self._made: Schedule | None = None
 
     @cached_property
-    def _padding(self) -> bytes:
-        return _entropy(self._noise)  # how many dummies there are is noise, too
+    def _keys(self) -> KeySchedule:
+        return KeySchedule(_entropy(self._noise), "", "")  # the secret is of this attempt alone
 
     def padding_secret(self, agreed: Agreed) -> bytes:
         """Return what dummies are drawn of, new in every run."""
-        return derive(self._padding, agreed.nonce)
+        return self._keys.key(Purpose.DUMMIES)  # how many there are is noise, too
 
     def schedule(self, method: Method, n_records: int, settings: Any, agreed: Agreed) -> Schedule:
         if self._made is None:
-            sampling = [_entropy(self._noise) for _ in range(self._n_replicas)]
-            self._made = method.schedule(self._streams, sampling, n_records, settings, self._rows)
+            keys = self._keys
+            sampling = [keys.key(Purpose.SAMPLES, k) for k in range(self._n_replicas)]
+            made = method.schedule(self._streams, sampling, n_records, settings, self._rows)
+            made.keys = keys
+            made.rotating = repeatable(self._streams.secrets[0]).key(Purpose.ROTATIONS)
+            self._made = made
         return self._made
 
 

@@ -7,10 +7,12 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
+import torch
+
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
-from vflsynth.exceptions import ProtocolError
+from vflsynth.exceptions import ProtocolError, TooFewRecordsError
 from vflsynth.frames import party_keys
 from vflsynth.learning.base import Duration, Method
 from vflsynth.privacy.discovery import count_columns
@@ -36,6 +38,7 @@ from vflsynth.run.agreed import Agreed
 from vflsynth.run.seat import Account, Seat
 
 _NONCE_BYTES = 16
+_ROTATING = "key of rotations"
 
 
 class PartyRun(Participant):
@@ -132,9 +135,24 @@ class PartyRun(Participant):
 
     @takes(AlignmentNotice)
     def align(self, message: AlignmentNotice) -> None:
-        """Learn the common records; agree on noise, encode, and pay for the first releases."""
+        """Learn the common records; agree on noise, encode, and pay for the first releases.
+
+        Raises
+        ------
+        TooFewRecordsError
+            If they are fewer than what a model without a guarantee is fitted on.
+        """
         self.party.align(message)
         self.n_dummies = self.draw_dummies()
+        if not self.method.is_private and self.n_records < self.seat.least_records:
+            raise TooFewRecordsError(
+                f"{self.n_records:,} records are common to all parties; a model without a "
+                f"guarantee is not fitted on fewer than {self.seat.least_records:,}, as it would "
+                "hand out what single records hold",
+                fix="see how keys are written; fit with privacy=...; or lower least_records in "
+                "the contract",
+                party=self.name,
+            )
         self.seat.checkpoints.forget_after(self.agreed.epoch)
         if not self.seat.has_columns:
             return
@@ -197,6 +215,7 @@ class PartyRun(Participant):
                 self.agreed.epoch, self.fingerprint, self.seat.device
             )
             with artefacts.reading(f"the checkpoint of party {self.name!r}", "a run"):
+                self.schedule.rotating = bytes(state.pop(_ROTATING).tolist())
                 self.trained.load_state(state)
 
     def scheduled(self, schedule: Any) -> None:
@@ -206,7 +225,10 @@ class PartyRun(Participant):
     def write_checkpoint(self, message: CheckpointNotice) -> None:
         """Write the party's state."""
         if self.seat.has_columns:
-            self.seat.checkpoints.write(message.step, self.trained.state(), self.fingerprint, [])
+            # The same records rotated otherwise would round otherwise, and tell a difference.
+            rotating = torch.tensor(list(self.schedule.rotating), dtype=torch.uint8)
+            state = self.trained.state() | {_ROTATING: rotating}
+            self.seat.checkpoints.write(message.step, state, self.fingerprint, [])
 
     @property
     def trained(self) -> Any:

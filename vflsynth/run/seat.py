@@ -104,6 +104,8 @@ class Seat:
         False for an active party that has labels only.
     identity : mapping
         What else must be equal for a checkpoint to be continued, JSON-safe.
+    least_records : int
+        Matched records without which a model that has no guarantee is not fitted.
     padding_secret : callable, optional
         Of `Agreed`: what the parties draw the number of dummies of, which the server lacks.
     """
@@ -123,6 +125,7 @@ class Seat:
     n_training: int | None = None
     has_columns: bool = True
     identity: Mapping[str, Any] = field(default_factory=dict)
+    least_records: int = 1
     padding_secret: Callable[[Agreed], bytes] | None = None
 
 

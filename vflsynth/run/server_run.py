@@ -12,10 +12,11 @@ import torch
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads
+from vflsynth._keys import KeySchedule
 from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
 from vflsynth.frames import AlignmentReport
-from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.base import Algorithm, Duration, Method, Sent
 from vflsynth.privacy import LedgerEntry, SampledRelease
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel
@@ -54,7 +55,11 @@ class ServerRun(ABC):
     history : History
     interrupted : bool
         Whether Ctrl-C ended training early.
+    keys : sequence of KeySchedule
+        Of the noise that the server adds, one per replica.
     """
+
+    keys: Sequence[KeySchedule]
 
     agreed: Agreed
     alignment: AlignmentReport
@@ -170,6 +175,11 @@ class ServerRun(ABC):
         return done, widths
 
     @property
+    def sent(self) -> Sent | None:
+        """Where snapshots are kept that are sent once per run, however often it begins again."""
+        return None
+
+    @property
     def padding(self) -> Padding | None:
         """How many dummies there may be among the matched records."""
         return self.method.padding(len(self.agreed.rows))
@@ -186,6 +196,7 @@ class ServerRun(ABC):
         size = len(self.own) * method.multiply_adds(self.settings, widths)
         with few_threads(size, self.device):
             self.algorithm = self.make_algorithm(RandomStreams(self.own, self.device))
+            self.algorithm.keys, self.algorithm.sent = self.keys, self.sent
             fingerprint = self.fingerprint(widths)
             self.checkpoints.forget_after(done)
             if done:

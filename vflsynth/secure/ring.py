@@ -15,11 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import AES256
-from cryptography.hazmat.primitives.ciphers.modes import CTR
 from torch import Tensor
 
+from vflsynth._keys import key_stream
 from vflsynth._random import derive
 from vflsynth.exceptions import ParameterError, ProtocolError
 
@@ -34,7 +32,6 @@ _WIDE: Ring = np.dtype(np.uint64)
 BLOCK_ELEMENTS = 1 << 20
 """Numbers of a record block in one message, 4 MiB of four bytes each."""
 
-_CIPHER_BYTES = 16
 _LIMB = 16  # bits; products of two limbs, added 2^21 times, are exact in float64
 _LIMB_ROWS = 1 << 21
 _TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -55,12 +52,9 @@ class Masks:
 
     def draw(self, label: str, shape: Sequence[int], ring: Ring, start: int = 0) -> Elements:
         """Return uniform elements of a label: so many of its stream, from one of them on."""
-        skipped, rest = divmod(start * ring.itemsize, _CIPHER_BYTES)
-        n_bytes = rest + math.prod(shape) * ring.itemsize
-        counter = CTR(skipped.to_bytes(_CIPHER_BYTES, "big"))
-        stream = Cipher(AES256(derive(self._secret, label)), counter).encryptor()
-        kept = stream.update(bytes(n_bytes))
-        drawn: Elements = np.frombuffer(kept, ring.newbyteorder("<"), offset=rest)
+        n_bytes = math.prod(shape) * ring.itemsize
+        kept = key_stream(derive(self._secret, label), n_bytes, start * ring.itemsize)
+        drawn: Elements = np.frombuffer(kept, ring.newbyteorder("<"))
         return drawn.astype(ring, copy=False).reshape(shape)
 
     def zero_share(

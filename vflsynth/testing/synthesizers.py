@@ -403,23 +403,23 @@ def keys_can_run_out(case: SynthesizerCase) -> None:
 def any_number_of_parties_will_do(case: SynthesizerCase) -> None:
     """From one to five, with records that not all of them have."""
     for n_parties in (1, 2, 3, 5):
-        frames = make_party_frames(40, n_parties, random_state=1, n_unmatched=3)
+        frames = make_party_frames(60, n_parties, random_state=1, n_unmatched=3)
         synth = case.make().fit(frames, on=KEY)
         same(synth.sample(6).shape, (6, 10 * n_parties), f"the sample of {n_parties} parties")
-        matched = 40 if n_parties > 1 else 43
+        matched = 60 if n_parties > 1 else 63
         same(synth.alignment_.n_matched, matched, f"matched records of {n_parties} parties")
 
 
 def a_party_may_have_nothing_but_constants(case: SynthesizerCase) -> None:
     """Its encoded width is 0; and so may all parties. Private fits come close."""
-    index = pd.RangeIndex(100, 140)  # of its own: nothing is matched by position
-    constants = pd.DataFrame({"x": np.full(40, 2.5), "y": ["same"] * 40}, index=index)
-    numbers = pd.DataFrame({"z": np.arange(40)}, index=index)
+    index = pd.RangeIndex(100, 160)  # of its own: nothing is matched by position
+    constants = pd.DataFrame({"x": np.full(60, 2.5), "y": ["same"] * 60}, index=index)
+    numbers = pd.DataFrame({"z": np.arange(60)}, index=index)
     table = case.make().fit({"a": constants, "b": numbers}).sample(5)
     off = (table["x"] - 2.5).abs().max()
     require(off <= (0.5 if case.is_private else 0), f"a constant of 2.5 is off by {off}")
     same(table["y"].tolist(), ["same"] * 5, "a constant column")
-    frames = {party: pd.DataFrame({f"{party}x": np.full(40, 1)}, index=index) for party in "ab"}
+    frames = {party: pd.DataFrame({f"{party}x": np.full(60, 1)}, index=index) for party in "ab"}
     found = case.make().fit(frames).sample(3)
     inside = found.isin([1, 2] if case.is_private else [1]).all(axis=None)
     require(inside, f"a table of constants of 1 is {found.to_numpy().tolist()}")
@@ -427,7 +427,7 @@ def a_party_may_have_nothing_but_constants(case: SynthesizerCase) -> None:
 
 def a_single_column_will_do(case: SynthesizerCase) -> None:
     """Of numbers, text or booleans."""
-    for values in (np.arange(40.0), ["u", "v"] * 20, [True, False] * 20):
+    for values in (np.arange(60.0), ["u", "v"] * 30, [True, False] * 30):
         frame = pd.DataFrame({"x": values})
         table = case.make().fit({"a": frame}).sample(5)
         same(table.shape, (5, 1), "the sample of a single column")
@@ -540,7 +540,7 @@ def check_synthesizer(estimator: BaseSynthesizer) -> None:
     Parameters
     ----------
     estimator : BaseSynthesizer
-        With parameters that make it fast: it is fitted about fifty times, to tables of 40 to 100
+        With parameters that make it fast: it is fitted about fifty times, to tables of 60 to 100
         records. Not fitted itself.
 
     Raises

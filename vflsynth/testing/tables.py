@@ -14,8 +14,8 @@ KEY = "record_id"
 
 
 def small(n_parties: int = 2) -> dict[str, pd.DataFrame]:
-    """Make party frames of 40 records with a key column."""
-    return make_party_frames(40, n_parties, random_state=1)
+    """Make party frames of 60 records with a key column."""
+    return make_party_frames(60, n_parties, random_state=1)
 
 
 def zoo() -> dict[str, pd.DataFrame]:

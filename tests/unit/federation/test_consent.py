@@ -12,7 +12,7 @@ from vflsynth.cli import main
 from vflsynth.exceptions import ConsentError, ParameterError
 from vflsynth.federation import consent, trail
 from vflsynth.federation.job import Job
-from vflsynth.federation.site import Site
+from vflsynth.federation.site import Site, Telling
 
 JOB = 'name = "j"\nparties = ["clinic", "lab"]\non = "id"\n[parameters]\nepochs = 1\n'
 SITE = 'party = "lab"\ntable = "lab.csv"\nfolder = "lab-folder"\n'
@@ -115,7 +115,9 @@ def test_a_site_takes_what_a_known_proposer_signed(folder, key):
     consent.check_consent(job, site, signature)
     (line,) = trail.lines(site.folder)
     assert line["event"] == "proposed"
-    assert line["details"] == {"job": "j", "digest": job.digest, "proposer": "ann"}
+    proposal = json.loads(signature)["id"]
+    said = {"job": "j", "digest": job.digest, "proposer": "ann", "proposal": proposal}
+    assert line["details"] == said
     changed = Job.from_dict(job.to_dict() | {"parameters": {"epochs": 2}})
     for one, what in [(changed, signature), (job, ""), (job, None), (job, "0" * 128), (job, "x")]:
         with pytest.raises(ConsentError, match="than those of ann, whose proposals this site"):
@@ -158,3 +160,71 @@ def test_keys_that_are_none(folder, key):
         with pytest.raises(ParameterError, match="cannot be read as a private key"):
             consent.propose(job, folder / name)
     assert main(["parties", "key", str(key)]) == 4  # nothing is overwritten
+
+
+# -- what a proposal and an approval are for ------------------------------------------------------
+
+
+def test_a_proposal_cannot_be_replayed(folder, key):
+    """It was accepted twenty times of twenty; what is refused is a line of the trail."""
+    job, site = Job.read(folder / "job.toml"), Site.read(folder / "lab.toml")
+    proposal = consent.propose(job, key, runs=2)
+    allowed = 2 * (1 + job.most_restarts)
+    for _ in range(allowed):
+        consent.check_consent(job, site, proposal)
+    for _ in range(3):
+        with pytest.raises(ConsentError, match=f"was for {allowed} attempts, and had them"):
+            consent.check_consent(job, site, proposal)
+    assert [line["event"] for line in trail.lines(site.folder)] == (
+        ["proposed"] * allowed + ["refused"] * 3
+    )
+    assert "had them" in trail.lines(site.folder)[-1]["details"]["reason"]
+    consent.check_consent(job, site, consent.propose(job, key))
+
+
+def test_a_proposal_is_for_those_whom_it_names(folder, key):
+    job, site = Job.read(folder / "job.toml"), Site.read(folder / "lab.toml")
+    proposal = consent.propose(job, key)
+    consent.check_consent(job, replace(site, party="clinic"), proposal)
+    with pytest.raises(ConsentError, match="is for clinic, lab, server, and not for this site"):
+        consent.check_consent(job, replace(site, party="press"), proposal)
+
+
+def test_a_proposal_ends(folder, key):
+    job, site = Job.read(folder / "job.toml"), Site.read(folder / "lab.toml")
+    with pytest.raises(ConsentError, match="could be begun until"):
+        consent.check_consent(job, site, consent.propose(job, key, days=-1.0))
+
+
+@pytest.mark.parametrize("change", [{"attempts": 99}, {"to": ["press"]}, {"until": "2999-01-01"}])
+def test_what_a_proposal_says_is_signed(folder, key, change):
+    job, site = Job.read(folder / "job.toml"), Site.read(folder / "lab.toml")
+    proposal = json.dumps(json.loads(consent.propose(job, key)) | change)
+    with pytest.raises(ConsentError, match="than those of ann"):
+        consent.check_consent(job, site, proposal)
+
+
+def test_an_approval_is_of_the_site_as_it_was(folder):
+    """Another table, kind, contract or limit, and somebody has to look again."""
+    job, site = Job.read(folder / "job.toml"), Site.read(folder / "lab.toml")
+    (folder / "lab.csv").write_text("id,a\n1,2\n2,3\n")
+    (folder / "own.toml").write_text("[parties.lab]\n")
+    site = replace(site, contract=folder / "own.toml")
+    consent.approve(job, site)
+    consent.check_consent(job, site)
+    (folder / "lab.csv").write_text("id,a\n1,2\n2,9\n5,7\n")  # other records, the same columns
+    consent.check_consent(job, site)
+    limit = replace(site.bounds, most_rows=10)
+    for changed, what in [
+        (replace(site, column_kinds={"a": "categorical"}), "site file"),
+        (replace(site, bounds=limit), "limits"),
+        (replace(site, telling=Telling(999.0)), "limits"),
+    ]:
+        with pytest.raises(ConsentError, match=f"approved when this site had another {what}"):
+            consent.check_consent(job, changed)
+    (folder / "lab.csv").write_text("id,a,diagnosis\n1,2,x\n2,9,y\n")
+    (folder / "own.toml").write_text("[parties.lab.columns.a]\nextremes = true\n")
+    with pytest.raises(ConsentError, match="another table's columns and contract"):
+        consent.check_consent(job, site)
+    consent.approve(job, site)
+    consent.check_consent(job, site)

@@ -149,6 +149,37 @@ def test_it_is_served_and_nothing_can_be_changed_through_it(site):
             client.close()
 
 
+def test_it_answers_to_its_own_names_alone(site):
+    """A stranger's page whose name leads here reads nothing, and none shows it in a frame."""
+    with serving(site) as client:
+        port = client.port
+        for host, status in [
+            ("evil.example", 421),
+            (f"evil.example:{port}", 421),
+            ("", 421),
+            (f"localhost:{port}", 200),
+            (f"127.0.0.1:{port}", 200),
+            ("LOCALHOST", 200),
+        ]:
+            for path in ("/", "/metrics"):
+                client.request("GET", path, headers={"Host": host})
+                reply = client.getresponse()
+                text = reply.read()
+                assert reply.status == status, host
+                assert (b"No job" in text) <= (status == 200)
+                policy = reply.getheader("Content-Security-Policy")
+                assert "default-src 'none'" in policy
+                assert "frame-ancestors 'none'" in policy
+                assert reply.getheader("X-Frame-Options") == "DENY"
+                client.close()
+    with console(site, 0, names=["site.example"]) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        client = HTTPConnection(*server.server_address, timeout=10)
+        client.request("GET", "/metrics", headers={"Host": "site.example:8103"})
+        assert client.getresponse().status == 200
+        server.shutdown()
+
+
 def test_a_port_that_is_taken(site, tmp_path, capsys):
     with console(site, 0) as server:
         port = server.server_address[1]

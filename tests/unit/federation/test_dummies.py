@@ -19,7 +19,6 @@ from vflsynth.federation.dummies import Dummies, n_dummies
 from vflsynth.federation.psi import n_copies
 from vflsynth.federation.site import Bounds, Budget
 from vflsynth.federation.wire import decode
-from vflsynth.learning import base
 from vflsynth.learning.messages import MaskedStates
 from vflsynth.methods.mean_embedding.messages import MaskedPoints
 from vflsynth.privacy.padding import Padding
@@ -51,7 +50,7 @@ def test_the_server_counts_dummies_too_and_the_model_is_the_same_to_the_bit(
     trial = make_private_trial(n_parties, **hiding(more))
     with monkeypatch.context() as patch:
         planted.no_noise(patch)
-        patch.setattr(base, "derive", lambda secret, label: bytes(32))  # masks
+        planted.same_masks(patch)
         trial.run()
         assert set(trial.outcome.values()) == {None}
         synth = in_one_process(trial).fit(trial.frames, "record_id")

@@ -35,7 +35,7 @@ def make_nodes(make_trial):
 
     def make(**job):
         limits = {"exchange_timeout": 200.0, "setup_timeout": 400.0, "restarts": 2}
-        nodes = Nodes(make_trial(**limits | job))
+        nodes = Nodes(make_trial(n_records=60, **limits | job))  # processes ask as users are
         made.append(nodes)
         return nodes
 

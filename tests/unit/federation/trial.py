@@ -1,5 +1,6 @@
 """Runs with every party in a thread of its own, over frames: all but the transport."""
 
+import math
 import threading
 import time
 from dataclasses import replace
@@ -13,9 +14,12 @@ from vflsynth.federation import exchange
 from vflsynth.federation.job import Job
 from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
-from vflsynth.federation.site import Site
+from vflsynth.federation.site import Site, Telling
 from vflsynth.models import sample_parties
 from vflsynth.testing.synthesizers import sample_apart
+
+UNBOUNDED = Telling(math.inf)
+"""Most tests are not about what contexts tell."""
 
 
 class Dead(BaseException):
@@ -70,9 +74,11 @@ class Trial:
             table = folder / f"{name}.parquet"
             frame.to_parquet(table)
             own = None if root is None else derive(root, f"party {name}")
-            self.sites[name] = Site(name, folder / name, table, shared=shared, own=own, **exact)
+            self.sites[name] = Site(
+                name, folder / name, table, shared=shared, own=own, telling=UNBOUNDED, **exact
+            )
         own = None if root is None else derive(root, "server")
-        self.server_site = Site("server", folder / "server", own=own)
+        self.server_site = Site("server", folder / "server", own=own, schedule=own)
         self.outcome = {}
         self.nodes = {}
 

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from vflsynth._keys import HiddenStreams
 from vflsynth._random import RandomStreams
 from vflsynth.protocol import PoissonSchedule, Schedule, SubsetSchedule
 from vflsynth.protocol.schedule import places_of_batches
@@ -80,7 +81,7 @@ def test_every_replica_trains_on_its_own_rows():
 def test_a_records_place_in_a_subset_does_not_follow_from_its_number():
     """Another key renumbers the records after it: if places moved, they would meet other fakes."""
     streams = RandomStreams([b"public"])
-    sampling = RandomStreams([b"secret"])
+    sampling = HiddenStreams([bytes(32)])
     schedule = SubsetSchedule(streams, sampling=sampling, n_records=40, batch_size=4)
     rows = torch.cat([schedule.rows(step) for step in range(4000)])  # (step, place)
     for record in (0, 1, 38, 39):
@@ -92,7 +93,7 @@ def test_a_records_place_in_a_subset_does_not_follow_from_its_number():
 def poisson_of(n_records, batch_size, n_public, secret=b"sampling", replicas=1):
     return PoissonSchedule(
         RandomStreams([bytes([replica]) for replica in range(replicas)]),
-        sampling=RandomStreams([secret + bytes([replica]) for replica in range(replicas)]),
+        sampling=HiddenStreams([secret + bytes([replica]) for replica in range(replicas)]),
         sample_rate=batch_size / n_public,
         n_records=n_records,
         batch_size=batch_size,

@@ -1,5 +1,6 @@
 """Each clause against a table that breaks just this one, and against slow, obvious counts."""
 
+import html
 import json
 from dataclasses import replace
 
@@ -61,7 +62,10 @@ def test_fresh_rows_of_the_population_pass(judged, synthetic):
     assert [clause.name for clause in dossier.clauses] == list(CLAUSES)
     assert dossier["membership"].verdict == "waived"
     assert dossier["epsilon"].verdict == "not applicable"
-    assert dossier.headline == ("Passes: 12 clauses kept, 4 clauses waived without a measurement.")
+    assert dossier.headline == (
+        "Passes with limits that no fit binds: 12 clauses kept, 4 clauses waived without a "
+        "measurement."
+    )
 
 
 def piled_up(real, table):
@@ -340,6 +344,7 @@ def ledger(covers=True) -> PrivacyLedger:
 class Model:
     def __init__(self, covers=True):
         self.contract, self.privacy_ledger_ = CONTRACT, ledger(covers)
+        self.settings_ = {"contract": CONTRACT.digest}
 
     def rules(self):
         return CONTRACT.all_rules
@@ -417,3 +422,44 @@ def test_what_an_epsilon_depends_on_is_said_with_it(judged, synthetic, tmp_path)
 def test_uncovered_epsilon_is_no_private_release(judged, synthetic):
     uncovered = judged(synthetic, None, model=Model(covers=False))
     assert not uncovered.is_private
+
+
+@pytest.mark.parametrize(
+    ("looser", "said"),
+    [
+        (make_contract(detection=1.0), "The limit of detection was 0.8 and is 1."),
+        (make_contract(waived=WAIVED | {"utility": "later"}), "utility need not be measured"),
+        (make_contract(waived=WAIVED | {"membership": "done"}), "membership is waived for another"),
+        (replace(CONTRACT, rules=["age >= 1"]), "says of rules was changed"),
+    ],
+)
+def test_limits_that_were_loosened_after_the_fit_are_said_where_it_passes(
+    judged, synthetic, looser, said
+):
+    """In what is signed, in the headline and on the page; a contract as agreed says nothing."""
+    model = Model(covers=False)
+    agreed = judged(synthetic, None, model=model)
+    changed = judged(synthetic, looser, model=model)
+    assert not agreed.changes
+    assert "changed limits" not in agreed.headline + agreed.public_headline
+    assert [said in words for words in changed.changes] == [True]
+    content = changed.public_content({"rows": 600, "columns": [], "file": "", "sha256": ""}, {})
+    assert content["contract"]["changes_since_fit"] == list(changed.changes)
+    assert content["contract"]["digests"]["judged by"] != CONTRACT.digest
+    if not changed.failing:
+        assert changed.headline.startswith("Passes with changed limits")
+    pytest.importorskip("jinja2")
+    assert html.escape(said) in changed.public_page(content).html
+
+
+def test_a_contract_that_was_put_in_after_the_fit_binds_nothing(judged, synthetic):
+    """Not the estimator's parameter binds, but what it was when the model was fitted."""
+    model = Model(covers=False)
+    model.contract = make_contract(detection=1.0)
+    (said,) = judged(synthetic, None, model=model).changes
+    assert "replaced after the fit" in said
+
+
+def test_waivers_are_listed_in_what_is_signed(judged, synthetic):
+    content = judged(synthetic).public_content({"rows": 600}, {})
+    assert len(content["contract"]["not_measured"]) == len(WAIVED)

@@ -137,7 +137,8 @@ def test_an_untouched_folder_is_verified(published, tmp_path):
     folder, public, *_ = published
     shutil.copytree(folder / "release" / "public", tmp_path / "copy")
     assert verify_release(tmp_path / "copy", public)["verdict"] == "passed"
-    assert verify_release(folder / "release", public)["verdict"] == "passed"
+    with pytest.raises(ArtefactError, match=r"Fix: give .*public"):
+        verify_release(folder / "release", public)
 
 
 def tampered_table(copy):
@@ -169,9 +170,49 @@ def new_digests(copy):
     (copy / "digests.json").write_text(json.dumps(content))
 
 
+def forged_above(copy):
+    """The signed folder inside another one, with forgeries beside it."""
+    signed = copy.parent / "signed"
+    copy.rename(signed)
+    copy.mkdir()
+    signed.rename(copy / "public")
+    for name in ("synthetic.csv", "release.json", "index.html"):
+        (copy / name).write_text("{}")
+
+
+def linked_folder(copy):
+    (copy.parent / "elsewhere").mkdir()
+    (copy / "more").symlink_to(copy.parent / "elsewhere")
+
+
+def linked_file(copy):
+    (copy / "release.html").rename(copy.parent / "page")
+    (copy / "release.html").symlink_to(copy.parent / "page")
+
+
+def shared_file(copy):
+    """What has a second name elsewhere changes when that one is written to."""
+    (copy.parent / "page").hardlink_to(copy / "release.html")
+
+
+def empty_folder(copy):
+    (copy / "public").mkdir()
+
+
+def repeated_keys(copy):
+    file = copy / "digests.json"
+    file.write_text(file.read_text().replace("{", '{"files": {"synthetic.parquet": "0"},', 1))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (forged_above, "no release to hand out"),
+        (linked_folder, "more is extra"),
+        (linked_file, "release.html is extra"),
+        (shared_file, "release.html is extra"),
+        (empty_folder, "public is extra"),
+        (repeated_keys, "'files' is there twice"),
         (tampered_table, "synthetic.parquet was changed"),
         (tampered_page, "release.html was changed"),
         (missing, "croissant.json is missing"),
@@ -192,7 +233,7 @@ def test_somebody_elses_signature_is_none(published, tmp_path):
     folder, *_ = published
     other = new_key(tmp_path / "other.pem")
     with pytest.raises(ArtefactError, match="did not sign"):
-        verify_release(folder / "release", other)
+        verify_release(folder / "release" / "public", other)
 
 
 def test_commitments_open_to_the_files_they_were_made_of(published):
@@ -219,7 +260,7 @@ def test_a_failed_release_leaves_nothing_to_hand_out(published, tmp_path):
     ]
     report = (tmp_path / "out" / "internal" / "report.html").read_text(encoding="utf-8")
     assert "Fails 1 of" in report
-    with pytest.raises(ArtefactError, match="digests"):
+    with pytest.raises(ArtefactError, match="no release to hand out"):
         verify_release(tmp_path / "out", "0" * 64)
 
 

@@ -17,6 +17,7 @@ from vflsynth import (
     PartyModel,
     TableTransformer,
 )
+from vflsynth._keys import repeatable
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import (
@@ -562,7 +563,7 @@ def test_contexts_tell_what_relates_the_parties_and_not_the_rest(small_critics):
     server.learn(features)
     with torch.no_grad():
         parts = {"a": server.sender("a")(features["a"], 0).unsqueeze(2)}
-        contexts = server.noisy_contexts(parts, "b").numpy()
+        contexts = server.noisy_contexts(parts, "b", [repeatable(b"x"), repeatable(b"y")]).numpy()
     for replica in range(2):
         x = contexts[replica]
         x = np.c_[x, x**2, x.prod(1)]

@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from tests import planted
 from vflsynth import MeanEmbedding, VFLGANSynthesizer
+from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.bins import Bins
@@ -190,7 +191,11 @@ def assert_release_is_the_noisy_sum(frames):
     torch.testing.assert_close(sum_of(server, parties), total, atol=0.45, rtol=0.0)
     assert features.features(added).std() > 1.0
     of = [(int(z.real), int(z.imag)) for z in points(2)]
-    masks, turns, dither_of = Masks(parties[0].schedule.attempt), [], PRIVACY.n_features // 2
+    masks, turns, dither_of = (
+        Masks(parties[0].schedule.keys.key(Purpose.MASKS)),
+        [],
+        PRIVACY.n_features // 2,
+    )
     for rank, party in enumerate(sorted(parties, key=lambda party: party.name)):
         angles = angles_of(project_records(encoded[party.name], party.frequencies))
         label = f"{dither_of} of {dither_of} frequencies|dithers"

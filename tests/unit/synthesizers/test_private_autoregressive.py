@@ -19,6 +19,7 @@ from tests.unit.synthesizers.private_steps import (
     with_one_more,
 )
 from vflsynth import AutoregressiveSynthesizer
+from vflsynth._keys import HiddenStreams
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.exceptions import ParameterError, PrivacyBudgetError
@@ -303,7 +304,7 @@ def test_replicas_learn_of_their_own_records_alone(session_of):
     everybody = session_of(frames).parties["bank"]
     schedule = PlacedPoissonSchedule(
         RandomStreams([b"one", b"two"], "cpu"),
-        sampling=RandomStreams([b"one", b"two"]),
+        sampling=HiddenStreams([b"one", b"two"]),
         sample_rate=0.3,
         n_records=30,
         batch_size=9,

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vflsynth._keys import HiddenStreams
 from vflsynth._random import RandomStreams
 from vflsynth.learning.base import Duration
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
@@ -185,7 +186,7 @@ class PrivateAutoregressiveMethod(AutoregressiveMethod):
         assert rate is not None
         return PlacedPoissonSchedule(
             streams,
-            sampling=RandomStreams(sampling),
+            sampling=HiddenStreams(sampling),
             sample_rate=rate,
             n_records=n_records,
             batch_size=settings.batch_size,

@@ -50,9 +50,10 @@ class ContextParts(Message):
     contents="c_i (R, n, w): numbers made of the features of the parties before i, squares summing "
     "to at most w, with Gaussian noise; the bound on their information in bits",
     tells="at most `bits_per_record` bits about each record of all parties before it together, "
-    "whatever the receiver knows or does, from this one snapshot. Which bits, a receiver chooses "
-    "that sends made-up features and knows some hundred records. A second run sends a second "
-    "snapshot, and its bits add up; so do those of receivers who pool theirs",
+    "whatever the receiver knows or does, from this snapshot, which a run that begins again sends "
+    "again. Which bits, a receiver chooses that sends made-up features and knows some hundred "
+    "records. Bits of other jobs add up, and so do those of receivers who pool theirs: every site "
+    "books both, and its site file says how many there may be",
 )
 class RecordContexts(Message):
     """Noisy contexts of all records, shape (replica, record, context)."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.columns import PublicSchema, TableTransformer
+from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.party import Encoder
 from vflsynth.learning.training import labelled, section
@@ -107,8 +109,20 @@ class TrainAlone(Algorithm):
         return features
 
     def send_contexts(self, features: dict[str, Tensor]) -> None:
-        """Learn what to tell; have the parties compute it of all records; tell it through noise."""
-        self.server.learn(features)
+        """Learn what to tell; have the parties compute it of all records; tell it through noise.
+
+        A run that begins again sends what it sent: other noise would tell as much once more.
+
+        Raises
+        ------
+        ProtocolError
+            If a run that begins again is about other records or features.
+        """
+        kept = None if self.sent is None else self.sent.read()
+        if kept is None:
+            self.server.learn(features)
+        else:
+            self.server.load_state_dict(section(kept, "server"))
         self.send_weights()
         parts = {
             name: message.parts
@@ -116,13 +130,28 @@ class TrainAlone(Algorithm):
             if name in self.settings.order
         }
         check_parts(parts, self.settings, len(self.server.streams.secrets))
+        made_of = _digest([features[n] for n in sorted(features)], [*parts.values()])
+        if kept is None:
+            contexts = {n: self.server.noisy_contexts(parts, n, self.keys) for n in parts}
+        else:
+            contexts = {n: own.to(self.device) for n, own in section(kept, "contexts").items()}
+            if not torch.equal(kept["made of"], made_of):
+                raise ProtocolError(
+                    "contexts of other records or features were sent in this job already, and "
+                    "others would tell more. Fix: give the job another name, which counts anew"
+                )
+        if kept is None and self.sent is not None:
+            networks = labelled("server", dict(self.server.state_dict()))
+            self.sent.write({"made of": made_of, **networks, **labelled("contexts", contexts)})
+        some = next(iter(parts.values()))
+        nothing = some.new_zeros(*some.shape[:2], 0)
         self.channel.scatter(
             {
                 name: RecordContexts(
                     SERVER,
                     name,
                     0,
-                    self.server.noisy_contexts(parts, name),
+                    contexts.get(name, nothing),
                     self.settings.bound if self.settings.senders(name) else 0.0,
                 )
                 for name in self.channel.names
@@ -366,6 +395,19 @@ class AutoregressiveMethod(Method):
             replica_rows=replica_rows,
         )
 
+    @property
+    def telling(self) -> frozenset[type[Message]]:  # type: ignore[override]
+        """Messages of which contexts are made."""
+        if self.is_private:
+            return frozenset()
+        bounded = self.parameters.protocol == "bounded"
+        return frozenset({ContextParts if bounded else RecordFeatures})
+
+    def told(self, settings: AutoregressiveSettings, party: str) -> dict[str, float]:
+        """Return the bound of the contexts of all parties after this one; without noise, none."""
+        bits = math.inf if settings.bits_per_record is None else settings.bound
+        return dict.fromkeys(settings.receivers(party), bits) if party in settings.order else {}
+
     def n_blocks(self, settings: AutoregressiveSettings) -> int:
         """Return how many messages of features a party sends."""
         return settings.n_blocks
@@ -408,3 +450,12 @@ class AutoregressiveMethod(Method):
     def reported(self, settings: AutoregressiveSettings, duration: Duration) -> dict[str, Any]:
         """Return what becomes ``settings_``."""
         return {**asdict(settings), "order": list(settings.order), "epochs": duration.n_epochs}
+
+
+def _digest(*of: Sequence[Tensor]) -> Tensor:
+    """Return a digest of tensors, as a tensor."""
+    digest = hashlib.sha256()
+    for tensors in of:
+        for own in tensors:
+            digest.update(own.detach().cpu().contiguous().numpy().data)
+    return torch.tensor(list(digest.digest()), dtype=torch.uint8)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vflsynth._keys import KeySchedule, Purpose, hidden_normal
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.training import labelled, section
@@ -29,7 +31,7 @@ class ContextServer(nn.Module):
     ----------
     settings : AutoregressiveSettings
     streams : RandomStreams
-        The server's own: initial weights and noise.
+        The server's own: initial weights, and noise for learning.
     """
 
     def __init__(self, settings: AutoregressiveSettings, streams: RandomStreams) -> None:
@@ -65,7 +67,9 @@ class ContextServer(nn.Module):
         return into_ball(total)
 
     @torch.no_grad()
-    def noisy_contexts(self, parts: Mapping[str, Tensor], receiver: str) -> Tensor:
+    def noisy_contexts(
+        self, parts: Mapping[str, Tensor], receiver: str, keys: Sequence[KeySchedule]
+    ) -> Tensor:
         """Make a receiver's contexts of all records, with the noise that bounds what they tell.
 
         Parameters
@@ -73,6 +77,8 @@ class ContextServer(nn.Module):
         parts : mapping of party to Tensor, shape (replica, record, receiver, context)
             What the parties' senders make of their features.
         receiver : str
+        keys : sequence of KeySchedule
+            Of the noise, one per replica.
         """
         names = self.settings.senders(receiver)
         if not names:
@@ -81,7 +87,10 @@ class ContextServer(nn.Module):
         total = torch.zeros_like(parts[names[0]][:, :, 0])
         for name in names:
             total += parts[name][:, :, self.settings.receivers(name).index(receiver)]
-        noise = self.streams.normal(f"noise.{self._place(receiver)}", 0, tuple(total.shape[1:]))
+        drawn = [
+            hidden_normal(own.key(Purpose.CONTEXT_NOISE, receiver), total.shape[1:]) for own in keys
+        ]
+        noise = torch.tensor(np.stack(drawn), dtype=total.dtype, device=total.device)
         return into_ball(total) + self.settings.noise_std * noise
 
     def learn(self, features: Mapping[str, Tensor]) -> None:

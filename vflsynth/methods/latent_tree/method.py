@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
 from vflsynth.columns import NoisyHistogram
 from vflsynth.columns.bins import Bins
@@ -138,7 +139,7 @@ class LatentTreeMethod(Method):
             streams.numpy_generators("latent attributes")[0],
             self.noise,
         )
-        party.share(self.terms, schedule.attempt)
+        party.share(self.terms, schedule.keys.key(Purpose.MASKS))
 
     def algorithm(
         self, channel: Channel, settings: TreeSettings, streams: RandomStreams

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams, derive
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import SumShares
@@ -128,7 +129,7 @@ class MeanEmbeddingParty(TrainableParty):
             self.name,
             self._read(),
             self._names,
-            self.schedule.attempt,
+            self.schedule.keys.key(Purpose.MASKS),
             self._features.arithmetic,
             self._n_dummies,
             width,

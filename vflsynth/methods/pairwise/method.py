@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.products import ASKED, ProductTerms, noisy_products
@@ -151,7 +152,7 @@ class PairwiseMethod(Method):
             self.n_components,
             self.grid,
             self.terms,
-            schedule.attempt,
+            schedule.keys.key(Purpose.MASKS),
             self.noise,
         )
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vflsynth._keys import HiddenStreams
 from vflsynth._random import RandomStreams, derive
 from vflsynth.methods.gan.critics import Critic, CriticParty
 from vflsynth.methods.gan.discriminator import Discriminator
@@ -55,9 +56,9 @@ class GSWGANCritic(Critic):
     def start(self, party: CriticParty) -> None:
         """Deal the shards."""
         schedule, n_shards = party.schedule, self.plan.n_shards
-        (rng,) = self._sampling(party).numpy_generators("shards")
-        size = schedule.n_records // n_shards
-        dealt = rng.permutation(schedule.n_records)[: n_shards * size].reshape(n_shards, size)
+        n_records, size = schedule.n_records, schedule.n_records // n_shards
+        (order,) = self._sampling(party).subset("shards", 0, n_records, n_records)
+        dealt = order[: n_shards * size].reshape(n_shards, size)
         rows = torch.tensor(dealt).to(party.streams.device)
         if schedule.replica_rows is not None:
             rows = schedule.replica_rows[0][rows]
@@ -72,16 +73,15 @@ class GSWGANCritic(Critic):
         self.budget.take()
         if not self._critics:
             self._pretrain(party)
-        (rng,) = self._sampling(party).numpy_generators("shard", step)
-        self._shard = int(rng.integers(self.plan.n_shards))
+        ((shard,),) = self._sampling(party).subset("shard", step, self.plan.n_shards, 1)
+        self._shard = int(shard)
         party.discriminator, party.discriminator_optimizer = self._critics[self._shard]
 
     def descend(self, party: CriticParty, step: int) -> tuple[Tensor, Tensor]:
         """Set the gradients of the discriminator that was drawn, of records of its shard."""
         self._trained = step + 1
         rows = self.shards[self._shard]
-        (rng,) = self._sampling(party).numpy_generators("rows", step)
-        drawn = rng.choice(len(rows), party.settings.batch_size, replace=False)
+        (drawn,) = self._sampling(party).subset("rows", step, len(rows), party.settings.batch_size)
         rows = rows[torch.tensor(drawn).to(rows.device)].unsqueeze(0)
         real, fake = F.embedding(rows, party.records), party.fake(step, "discriminator")
         return self._of_batch(party, step, real, fake)
@@ -128,6 +128,6 @@ class GSWGANCritic(Critic):
             self._critics.append((critic, settings.optimizer(critic)))
 
     @staticmethod
-    def _sampling(party: CriticParty) -> RandomStreams:
+    def _sampling(party: CriticParty) -> HiddenStreams:
         assert isinstance(party.schedule, SubsetSchedule)
         return party.schedule.sampling
