@@ -17,7 +17,7 @@ from vflsynth.methods import FromRecords
 from vflsynth.methods.settings import Settings
 from vflsynth.methods.vflgan import VFLGAN
 from vflsynth.methods.vflgan_party import Cut, VFLGANParty
-from vflsynth.methods.vflgan_server import VFLGANServer
+from vflsynth.methods.vflgan_server import EndToEndServer, VFLGANServer
 from vflsynth.protocol import LocalChannel, Schedule
 from vflsynth.protocol.messages import Shape
 from vflsynth.run import match_records
@@ -46,6 +46,10 @@ def settings_of(penalty: str, *, heads: bool, bias: bool) -> Settings:
     )
 
 
+def penalty_is_joint(settings):
+    return settings.gradient_penalty == "end_to_end"
+
+
 def build(frames, settings, streams, replicas):
     """The package's parties, server and algorithm."""
     parties = [VFLGANParty(name, frame, "record_id") for name, frame in frames.items()]
@@ -59,7 +63,8 @@ def build(frames, settings, streams, replicas):
         party.prepare(FromRecords(TableTransformer()))
         party.build_with(Cut(), settings, schedule, root.child(party.name))
         party.records = party.records.double()
-    server = VFLGANServer(settings, channel.gather(Shape, 0), root.child("server"))
+    kind = EndToEndServer if penalty_is_joint(settings) else VFLGANServer
+    server = kind(settings, channel.gather(Shape, 0), root.child("server"))
     algorithm = VFLGAN(channel, server, discriminator_steps=5, model_selection="last")
     return sorted(parties, key=lambda party: party.name), server, algorithm
 
@@ -134,7 +139,13 @@ class JointVFLGAN:
             (slopes,) = torch.autograd.grad(network(inputs).sum(), inputs, create_graph=True)
             return ((slopes.norm(dim=1) - 1) ** 2).mean()
 
-        if settings.gradient_penalty == "layerwise":  # the release's five terms
+        if penalty_is_joint(settings):  # slopes of all whole critics at records
+            terms = [
+                penalty(nn.Sequential(*first, *head), x)
+                for first, head, x in zip(self.firsts, self.heads, mixed, strict=False)
+            ]
+            terms.append(penalty(self.whole_shared, torch.cat(mixed, 1)))
+        elif settings.gradient_penalty == "layerwise":  # the release's five terms
             f_mixed = [first(x) for first, x in zip(self.firsts, mixed, strict=True)]
             terms = [penalty(first, x) for first, x in zip(self.firsts, mixed, strict=True)]
             terms += [penalty(head, f) for head, f in zip(self.heads, f_mixed, strict=False)]
@@ -145,13 +156,20 @@ class JointVFLGAN:
                 penalty(nn.Sequential(*first, *head), x)
                 for first, head, x in zip(self.firsts, self.heads, mixed, strict=False)
             ]
-        terms.append(penalty(self.shared, torch.cat(f_mixed, 1)))
+        if not penalty_is_joint(settings):
+            terms.append(penalty(self.shared, torch.cat(f_mixed, 1)))
         loss = loss + settings.gradient_penalty_weight * sum(terms)
         for optimizer in self.discriminator_optimizers:
             optimizer.zero_grad()
         loss.backward()
         for optimizer in self.discriminator_optimizers:
             optimizer.step()
+
+    def whole_shared(self, records):
+        """D_s o (C_1 .. C_M) of joint records."""
+        parts = records.split([party.transformer.width_ for party in self.parties], 1)
+        features = [first(part) for first, part in zip(self.firsts, parts, strict=True)]
+        return self.shared(torch.cat(features, 1))
 
     def generator_step(self, step):
         """Eqs. 17-19: one loss for all generators."""
@@ -198,7 +216,7 @@ def close(got, expected):
 @pytest.mark.parametrize("n_parties", [1, 2, 3])
 @pytest.mark.parametrize(
     ("penalty", "heads", "bias"),
-    list(itertools.product(["layerwise", "paper"], [True, False], [True, False])),
+    list(itertools.product(["end_to_end", "layerwise", "paper"], [True, False], [True, False])),
 )
 def test_steps_through_messages_equal_a_joint_graph(
     streams, plain, party_frames, n_parties, penalty, heads, bias

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from vflsynth.exceptions import ProtocolError
 from vflsynth.models.samplers import GeneratorSpec
+from vflsynth.networks import Penalty
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.protocol import Precision
 
@@ -34,7 +34,7 @@ class Settings:
     bias: bool
     batch_norm_eps: float | None
     gumbel_temperature: float
-    gradient_penalty: Literal["layerwise", "paper"]
+    gradient_penalty: Penalty
     gradient_penalty_weight: float
     learning_rate: float
     betas: tuple[float, float]
@@ -64,8 +64,13 @@ class Settings:
 
     @property
     def sent_blocks(self) -> int:
-        """Blocks of a batch that parties send: real, fake and, layer-wise, interpolated."""
-        return 3 if self.gradient_penalty == "layerwise" else 2
+        """Blocks of a batch that parties send: real, fake and, mostly, interpolated."""
+        return 2 if self.gradient_penalty == "paper" else 3
+
+    @property
+    def end_to_end(self) -> bool:
+        """Whether slopes at joint records are penalised, which takes an exchange of its own."""
+        return self.gradient_penalty == "end_to_end"
 
     @property
     def generator(self) -> GeneratorSpec:

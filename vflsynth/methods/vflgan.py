@@ -8,16 +8,18 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.mechanisms import DPSGD, Discriminators, DPSGDPlan, FirstLayer
+from vflsynth.mechanisms import DPSGD, Discriminators, DPSGDPlan, FirstLayer, Mechanism
 from vflsynth.methods.critics import FirstLayerNoise
 from vflsynth.methods.gan import GANAlgorithm, GANMethod
 from vflsynth.methods.settings import Settings
 from vflsynth.methods.vflgan_dpsgd import DPSGDCut, DPSGDServer
 from vflsynth.methods.vflgan_party import Cut, FirstLayerCut, VFLGANParty
-from vflsynth.methods.vflgan_server import VFLGANServer
+from vflsynth.methods.vflgan_server import EndToEndServer, VFLGANServer
+from vflsynth.networks import Penalty
 from vflsynth.protocol import Channel, Message
 from vflsynth.protocol.messages import (
     DiscriminatorFeatures,
+    FeatureSlopes,
     GeneratorFeatures,
     SampledFeatures,
     Shape,
@@ -54,6 +56,9 @@ class VFLGAN(GANAlgorithm):
         """Train D_1..D_M and D_s, as Algorithm 1 does, for the window that begins with `step`."""
         features = self.channel.gather(self.features, step)
         self.channel.scatter(self.server.update_discriminator(step, features))
+        if isinstance(self.server, EndToEndServer):
+            slopes = self.channel.gather(FeatureSlopes, step)
+            self.channel.scatter(self.server.settle(step, slopes))
 
     def update_generators(self, step: int) -> None:
         """Train G_1..G_M, as Algorithm 1 does."""
@@ -79,7 +84,24 @@ class VFLGANMethod(GANMethod):
     @property
     def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]
         """What the server may ask a party for, besides what every run asks."""
-        return super().asks | {Shape, GeneratorFeatures, self._features}
+        jointly = {FeatureSlopes} if self.gradient_penalty == "end_to_end" else set()
+        return super().asks | {Shape, GeneratorFeatures, self._features} | jointly
+
+    @property
+    def gradient_penalty(self) -> Penalty:
+        """The penalty asked for, or the default: with a mechanism, one that it is accounted for."""
+        penalty: Penalty | None = self.parameters.gradient_penalty
+        return penalty or ("end_to_end" if self.privacy is None else "layerwise")
+
+    @classmethod
+    def reason_against(cls, parameters: Any, mechanism: Mechanism) -> str | None:
+        """Refuse the end-to-end penalty, too, which no ledger counts."""
+        if parameters.gradient_penalty == "end_to_end":
+            return (
+                'gradient_penalty="layerwise" or "paper": slopes at joint records reach the server '
+                "in an exchange of their own, which its ledger does not count"
+            )
+        return super().reason_against(parameters, mechanism)
 
     @property
     def _features(self) -> type[DiscriminatorFeatures | SampledFeatures]:
@@ -91,7 +113,8 @@ class VFLGANMethod(GANMethod):
         if isinstance(self.plan, DPSGDPlan):
             server: VFLGANServer = DPSGDServer(settings, shapes, streams, self.plan, self.noise)
         else:
-            server = VFLGANServer(settings, shapes, streams)
+            kind = EndToEndServer if settings.end_to_end else VFLGANServer
+            server = kind(settings, shapes, streams)
         algorithm = VFLGAN(
             channel,
             server,
@@ -111,6 +134,6 @@ class VFLGANMethod(GANMethod):
             "first_part": tuple(parameters.first_part or (size,)),
             "shared_hidden": tuple((size, size) if shared_hidden is None else shared_hidden),
             "private_heads": parameters.private_heads,
-            "gradient_penalty": parameters.gradient_penalty,
+            "gradient_penalty": self.gradient_penalty,
             "steps_per_exchange": parameters.steps_per_exchange,
         }

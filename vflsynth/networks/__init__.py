@@ -6,8 +6,11 @@ Nothing here draws random numbers except from the streams it is given, and nothi
 """
 
 from vflsynth.networks.discriminator import (
+    PENALTIES,
     Discriminator,
+    JointSlope,
     LocalDiscriminator,
+    Penalty,
     SharedDiscriminator,
 )
 from vflsynth.networks.generator import Generator, sample_encoded
@@ -15,9 +18,12 @@ from vflsynth.networks.mlp import MLP
 
 __all__ = [
     "MLP",
+    "PENALTIES",
     "Discriminator",
     "Generator",
+    "JointSlope",
     "LocalDiscriminator",
+    "Penalty",
     "SharedDiscriminator",
     "sample_encoded",
 ]

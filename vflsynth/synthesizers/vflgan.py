@@ -11,6 +11,7 @@ from vflsynth.columns import TableTransformer
 from vflsynth.contract import Contract
 from vflsynth.mechanisms import DPSGD, FirstLayer, MeanEmbedding, Mechanism
 from vflsynth.methods import MeanEmbeddingMethod, VFLGANMethod
+from vflsynth.networks import PENALTIES, Penalty
 from vflsynth.protocol import PRECISIONS, Precision
 from vflsynth.registry import register
 from vflsynth.synthesizers.gan import RULES, GANSynthesizer
@@ -47,8 +48,11 @@ class VFLGANSynthesizer(GANSynthesizer):
     gumbel_temperature : float, default=0.2
         How soft the choice between categories is that generators are trained with; small is nearly
         a hard choice (straight-through Gumbel-softmax).
-    gradient_penalty : {"layerwise", "paper"}, default="layerwise"
-        The reference code's five layer-wise terms, or the three terms of Eq. 8.
+    gradient_penalty : {"end_to_end", "layerwise", "paper"}, optional
+        Which slopes are held near one: of whole critics with respect to records, the shared one's
+        with respect to joint records; the reference code's five layer-wise terms; or the three
+        terms of Eq. 8. Default: "end_to_end", and "layerwise" with `privacy`, whose ledgers do not
+        count the exchange that "end_to_end" adds to every discriminator step.
     gradient_penalty_weight : float, default=10
         How strongly the slope of discriminators is held near one: large is smooth and slow, small
         may diverge (λ of Eq. 3).
@@ -177,7 +181,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         bias: bool = True,
         batch_norm_eps: float | None = 1e-5,
         gumbel_temperature: float = 0.2,
-        gradient_penalty: Literal["layerwise", "paper"] = "layerwise",
+        gradient_penalty: Penalty | None = None,
         gradient_penalty_weight: float = 10.0,
         discriminator_steps: int = 5,
         batch_size: int | None = None,
@@ -234,7 +238,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         "first_part": Optional(Sizes()),
         "shared_hidden": Optional(Sizes(at_least=0)),
         "private_heads": Choice((True, False)),
-        "gradient_penalty": Choice(("layerwise", "paper")),
+        "gradient_penalty": Optional(Choice(PENALTIES)),
         "steps_per_exchange": Number(1, whole=True),
         "wire_precision": Choice(PRECISIONS),
     }
