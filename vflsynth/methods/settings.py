@@ -44,6 +44,7 @@ class Settings:
     steps_per_exchange: int = 1
     wire_precision: Precision = "float32"
     n_masked_blocks: int = 1
+    generator_head: int | None = None
 
     def window(self, step: int, steps_per_epoch: int) -> range:
         """Return the discriminator steps that are taken with the exchange that `step` belongs to.
@@ -81,6 +82,7 @@ class Settings:
             self.bias,
             self.gumbel_temperature,
             self.batch_norm_eps,
+            self.generator_head,
         )
 
     def optimizer(self, module: nn.Module) -> FlatAdam:

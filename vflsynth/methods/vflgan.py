@@ -25,6 +25,9 @@ from vflsynth.protocol.messages import (
     Shape,
 )
 
+_HEAD = 64
+"""Hidden units of each column's head, where columns are drawn one after the other."""
+
 
 class VFLGAN(GANAlgorithm):
     """What happens in a training step, without a word about how.
@@ -93,6 +96,12 @@ class VFLGANMethod(GANMethod):
         penalty: Penalty | None = self.parameters.gradient_penalty
         return penalty or ("end_to_end" if self.privacy is None else "layerwise")
 
+    @property
+    def draws_one_by_one(self) -> bool:
+        """Whether a row's columns are drawn one after the other: by default without a mechanism."""
+        generator = self.parameters.generator
+        return (generator or ("sequential" if self.privacy is None else "parallel")) == "sequential"
+
     @classmethod
     def reason_against(cls, parameters: Any, mechanism: Mechanism) -> str | None:
         """Refuse the end-to-end penalty, too, which no ledger counts."""
@@ -135,5 +144,6 @@ class VFLGANMethod(GANMethod):
             "shared_hidden": tuple((size, size) if shared_hidden is None else shared_hidden),
             "private_heads": parameters.private_heads,
             "gradient_penalty": self.gradient_penalty,
+            "generator_head": _HEAD if self.draws_one_by_one else None,
             "steps_per_exchange": parameters.steps_per_exchange,
         }

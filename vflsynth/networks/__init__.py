@@ -13,7 +13,7 @@ from vflsynth.networks.discriminator import (
     Penalty,
     SharedDiscriminator,
 )
-from vflsynth.networks.generator import Generator, sample_encoded
+from vflsynth.networks.generator import Generator, SequentialGenerator, sample_encoded
 from vflsynth.networks.mlp import MLP
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "JointSlope",
     "LocalDiscriminator",
     "Penalty",
+    "SequentialGenerator",
     "SharedDiscriminator",
     "sample_encoded",
 ]

@@ -32,6 +32,10 @@ class VFLGANSynthesizer(GANSynthesizer):
         l). Default: from the encoded width.
     generator_hidden : sequence of int, optional
         Hidden layer sizes of every generator. Default: from the encoded width.
+    generator : {"sequential", "parallel"}, optional
+        Whether a party's columns are drawn one after the other, in the order of its table and each
+        given those before it, or all at once, as in the paper: then they know of each other by the
+        latent alone. Default: "sequential", and "parallel" with `privacy`.
     first_part : sequence of int, optional
         Layer sizes of the first part of every local discriminator; the last one is the width of the
         intermediate features that leave the party. Default: one layer, of a size that follows from
@@ -175,6 +179,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         *,
         latent_dim: int | None = None,
         generator_hidden: Sequence[int] | None = None,
+        generator: Literal["sequential", "parallel"] | None = None,
         first_part: Sequence[int] | None = None,
         shared_hidden: Sequence[int] | None = None,
         private_heads: bool = True,
@@ -205,6 +210,7 @@ class VFLGANSynthesizer(GANSynthesizer):
     ) -> None:
         self.latent_dim = latent_dim
         self.generator_hidden = generator_hidden
+        self.generator = generator
         self.first_part = first_part
         self.shared_hidden = shared_hidden
         self.private_heads = private_heads
@@ -235,6 +241,7 @@ class VFLGANSynthesizer(GANSynthesizer):
 
     _rules: ClassVar[Mapping[str, Rule]] = {
         **RULES,
+        "generator": Optional(Choice(("sequential", "parallel"))),
         "first_part": Optional(Sizes()),
         "shared_hidden": Optional(Sizes(at_least=0)),
         "private_heads": Choice((True, False)),
