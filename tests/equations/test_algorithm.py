@@ -6,6 +6,7 @@ double backward. Everything is in float64, and only the random draws are shared.
 """
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -101,10 +102,10 @@ class JointVFLGAN:
         rows = []
         for party, generator in zip(self.parties, self.generators, strict=True):
             raw, activation = generator(latent), party.generator.activation
-            shape = activation.noise_shape(BATCH)
             noise = torch.zeros_like(raw)
-            if shape is not None:
-                gumbel = party.streams.gumbel(f"gumbel.{stream}", step, shape)[self.r]
+            gumbel = party.generator.noise(party.streams, f"gumbel.{stream}", step, BATCH)
+            if gumbel is not None:
+                gumbel = gumbel[self.r]
                 noise[:, activation.columns[activation.filled]] = gumbel[:, activation.filled]
             columns = list(raw.unbind(1))
             for span in party.transformer.spans_:
@@ -262,3 +263,62 @@ def test_the_report_is_the_mean_of_the_steps(streams, party_frames):
         for loss in ("wasserstein", "penalty")
         for who in ("shared", "party_1", "party_2")
     }
+
+
+@pytest.mark.parametrize("n_parties", [1, 2])
+def test_a_window_goes_on_with_the_others_slopes_of_its_beginning(
+    streams, plain, party_frames, n_parties
+):
+    """Several steps on one exchange: every owner's own part anew, the others' as it was."""
+    settings = replace(settings_of("end_to_end", heads=True, bias=True), steps_per_exchange=3)
+    frames = party_frames(n_parties, 30)
+    parties, server, algorithm = build(frames, settings, streams, replicas=1)
+    joint = JointVFLGAN(parties, server, settings, 0, plain)
+    weight, rows = settings.gradient_penalty_weight, joint.schedule.rows(0)[0]
+    real = [party.records[rows] for party in parties]
+    fake = [rows.detach() for rows in joint.fakes(0, "discriminator")]
+    a = joint.schedule.interpolation(0)[0]
+    mixed = [(a * x + (1 - a) * y).requires_grad_() for x, y in zip(real, fake, strict=True)]
+
+    def features(of):
+        return [first(x) for first, x in zip(joint.firsts, of, strict=True)]
+
+    def inner(f, x):
+        return torch.autograd.grad(f.sum(), x, create_graph=True)
+
+    at = [torch.cat(features(x), 1).detach().requires_grad_() for x in (real, fake, mixed)]
+    before = joint.shared(at[1]).mean() - joint.shared(at[0]).mean()
+    cut = [g.split(4, 1) for g in torch.autograd.grad(before, at[:2])]
+    upstream = [c.detach() for c in inner(joint.shared(at[2]), at[2])[0].split(4, 1)]
+    pulled = torch.autograd.grad(
+        sum((c * f).sum() for c, f in zip(upstream, features(mixed), strict=True)), mixed
+    )
+    squares = [g.square().sum(1) for g in pulled]
+    unit = [g / sum(squares).sqrt().unsqueeze(1) for g in pulled]
+    directions = torch.cat(  # J_i u_i, one party's features after the other's
+        [
+            torch.autograd.functional.jvp(first, x, u)[1]
+            for first, x, u in zip(joint.firsts, mixed, unit, strict=True)
+        ],
+        1,
+    ).detach()
+    for _ in range(3):
+        loss = joint.shared(at[1]).mean() - joint.shared(at[0]).mean()
+        (slope,) = inner(joint.shared(at[2]), at[2])
+        loss = loss + weight * ((slope * directions).sum(1) - 1).square().mean()
+        for i, (first, head) in enumerate(zip(joint.firsts, joint.heads, strict=True)):
+            f = [first(x[i]) for x in (real, fake)]
+            loss = loss + sum((g[i] * x).sum() for g, x in zip(cut, f, strict=True))
+            loss = loss - head(f[0]).mean() + head(f[1]).mean()
+            (own,) = inner(head(first(mixed[i])), mixed[i])
+            loss = loss + weight * (own.norm(dim=1) - 1).square().mean()
+            (part,) = inner(upstream[i] * first(mixed[i]), mixed[i])
+            norms = (part.square().sum(1) + sum(squares) - squares[i]).sqrt()
+            loss = loss + weight * (norms - 1).square().mean()
+        for optimizer in joint.discriminator_optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in joint.discriminator_optimizers:
+            optimizer.step()
+    algorithm.step(0)
+    joint.assert_equal(parties, server)

@@ -56,7 +56,13 @@ def test_every_step_is_taken_whatever_is_exchanged(
     step = FlatAdam.step
     monkeypatch.setattr(FlatAdam, "step", lambda self: (taken.append(self), step(self))[1])
     messages = sent(fit(frames, steps_per_exchange=steps, discriminator_steps=2))
-    assert messages["DiscriminatorFeatures"] == messages["DiscriminatorGradients"] == 2 * exchanges
+    for kind in (
+        "DiscriminatorFeatures",
+        "DiscriminatorGradients",
+        "FeatureSlopes",
+        "JointSlopes",
+    ):
+        assert messages[kind] == 2 * exchanges
     assert messages.get("GeneratorFeatures", 0) == 2 * generator_exchanges
     counts = sorted(taken.count(optimizer) for optimizer in dict.fromkeys(taken))
     assert counts == [STEPS // 2] * 2 + [STEPS] * 3  # two generators; two local critics, a shared
@@ -80,19 +86,19 @@ def test_windows_end_where_epochs_do():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("penalty", ["layerwise", "paper"])
+@pytest.mark.parametrize("penalty", ["end_to_end", "layerwise", "paper"])
 def test_a_window_takes_the_steps_that_slow_code_takes(frames, monkeypatch, penalty):
     """Cut gradients of the beginning, everything else anew: as a loop over copies has it."""
     from vflsynth.methods.vflgan_party import Cut, VFLGANParty
 
     seen = []
 
-    def descend_at(self, party, trace, cut):
+    def descend_at(self, party, trace, cut, *joint):
         assert all(
             torch.equal(a, b) for a, b in zip(trace, party.discriminator.first_part.trace(trace[0]))
         )  # with the weights of now
         seen.append((party.name, trace[0].clone(), cut.clone()))
-        return original(self, party, trace, cut)
+        return original(self, party, trace, cut, *joint)
 
     original = Cut.descend_at
     monkeypatch.setattr(Cut, "descend_at", descend_at)
@@ -126,7 +132,7 @@ def test_fewer_bits_are_fewer_bytes_and_a_model_close_by(frames, kind):
         for precision in ("float32", "float16", "int8")
     }
     told = {
-        p: s.transcript_.query("message.str.contains('Features|Gradients')")
+        p: s.transcript_.query("message.str.contains('Feature|Gradients')")
         for p, s in found.items()
     }
     total = {precision: told[precision]["bytes"].sum() for precision in told}
