@@ -60,7 +60,7 @@ class VFLGANSynthesizer(GANSynthesizer):
     gradient_penalty_weight : float, default=10
         How strongly the slope of discriminators is held near one: large is smooth and slow, small
         may diverge (λ of Eq. 3).
-    discriminator_steps : int, default=5
+    discriminator_steps : int, default=2
         How often discriminators move per step of the generators (T_d).
     batch_size : int, optional
         Records per discriminator step. Default: from the number of records.
@@ -70,7 +70,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         How far a step goes, for all networks (Adam).
     betas : tuple of float, default=(0.5, 0.999)
         How long steps and their sizes are remembered, 0 to 1 (decay rates of Adam's moments).
-    generator_average : float, default=0.999
+    generator_average : float, default=0.998
         Decay per generator step of an exponential average of the generators, which is then what is
         evaluated, kept and sampled from. 0 uses the generators themselves.
     model_selection : {"best", "last"}, default="best"
@@ -114,7 +114,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         `model_selection`, `evaluate_every` and `calibrate_marginals` have none, `batch_size` is the
         expected number of real records in a batch, `learning_rate` is that of the generators and a
         tenth of the discriminators', and the default is about 3,000 steps. In our experiments
-        ``discriminator_steps=2`` and ``max_grad_norm=2`` did best. With `FirstLayer` all parameters
+        ``max_grad_norm=2`` did best. With `FirstLayer` all parameters
         are as without.
 
     Attributes
@@ -188,12 +188,12 @@ class VFLGANSynthesizer(GANSynthesizer):
         gumbel_temperature: float = 0.2,
         gradient_penalty: Penalty | None = None,
         gradient_penalty_weight: float = 10.0,
-        discriminator_steps: int = 5,
+        discriminator_steps: int = 2,
         batch_size: int | None = None,
         epochs: int | None = None,
         learning_rate: float = 5e-4,
         betas: tuple[float, float] = (0.5, 0.999),
-        generator_average: float = 0.999,
+        generator_average: float = 0.998,
         model_selection: Literal["best", "last"] = "best",
         evaluate_every: int = 1,
         calibrate_marginals: bool = True,
