@@ -198,7 +198,8 @@ def test_a_partys_part_of_the_joint_slope(streams, plain, squared_slope_excess, 
     records, cut_gradients = gaussian(REPLICAS, 3 * BATCH, 4), gaussian(REPLICAS, 2 * BATCH, 5)
     upstream, others = gaussian(REPLICAS, BATCH, 5), gaussian(REPLICAS, BATCH, 1).square()
     with torch.no_grad():
-        trace = local.first_part.trace(records)
+        rows = torch.cat([records, records[:, 2 * BATCH :]], 1) if head else records
+        trace = local.first_part.trace(rows)
         local.write_gradient(trace, cut_gradients, WEIGHT, joint=JointSlope(upstream, others))
     for r in range(REPLICAS):
         first = plain(local.first_part.linears, r, True)

@@ -217,6 +217,7 @@ class MeanEmbeddingMethod(Method):
 
 _WITHOUT_EFFECT = frozenset(
     {
+        "generator",
         "first_part",
         "shared_hidden",
         "discriminator_hidden",
@@ -243,6 +244,7 @@ _OF_DISCRIMINATORS = {
     "gradient_penalty_weight",
     "n_evaluation",
     "n_masked_blocks",
+    "generator_head",
     "discriminator_steps",
     "steps_per_exchange",
     "wire_precision",

@@ -277,7 +277,10 @@ class Cut:
         """Compute features of the batch, and of interpolated records for the penalty."""
         real, fake = party.real(step), party.fake(step, "discriminator")
         mixed = torch.lerp(fake, real, party.schedule.interpolation(step))
-        trace = party.trace(step, torch.cat([real, fake, mixed], 1))
+        rows = [real, fake, mixed]
+        if party.settings.end_to_end and party.settings.private_heads:
+            rows.append(mixed)  # two slopes are taken there
+        trace = party.trace(step, torch.cat(rows, 1))
         sent = trace[-1][:, : party.settings.sent_blocks * party.schedule.batch_size]
         return DiscriminatorFeatures(party.name, SERVER, step, party.packed("features", step, sent))
 

@@ -97,7 +97,8 @@ class LocalDiscriminator(nn.Module):
         Parameters
         ----------
         trace : sequence of Tensor, each (replica, 3 * batch, dim)
-            Of `first_part`, for real, fake and interpolated records.
+            Of `first_part`, for real, fake and interpolated records; the last ones twice with
+            `joint`, if there is a second part: for the slope of D_i, and for the joint one.
         cut_gradients : Tensor, shape (replica, 2 * batch, feature)
             dL_{D_s}/df for real and fake records. Interpolated ones have none: the shared
             critic's slope is constant around them.
@@ -135,28 +136,40 @@ class LocalDiscriminator(nn.Module):
             # Its bias has no gradient: it adds the same to real and fake scores.
             torch.bmm(features.mT, upstream, out=head.weight.grad)
             cut_gradients = torch.baddbmm(cut_gradients, upstream, head.weight.mT)
-        mixed_upstream = self.mixed_upstream(trace[-1][:, rows:])
-        # One sweep for both: at this size the number of operations is the time.
+        n_batches, others = 1, None
+        mixed = _rows(trace, start=rows)
+        if joint is None:
+            mixed_upstream = self.mixed_upstream(mixed[-1])
+        elif head is None:
+            mixed_upstream, others = joint
+        else:
+            own = self.mixed_upstream(joint.upstream)
+            mixed_upstream = torch.cat([own, joint.upstream], 1)
+            others = F.pad(joint.others, (0, 0, own.shape[1], 0))
+            n_batches = 2
+        # One sweep for all: at this size the number of operations is the time.
         cotangents = first.cotangents(trace, torch.cat([cut_gradients, mixed_upstream], 1))
         first.write_gradient(_rows(trace, stop=rows), _rows(cotangents, stop=rows))
 
-        mixed, cotangents = _rows(trace, start=rows), _rows(cotangents, start=rows)
-        if joint is not None:
-            slope = first.slope(mixed, joint.upstream)
-            _, change = slope_penalty(slope.gradient, penalty_weight, joint.others)
-            first.push(mixed, slope.cotangents, change)
-        if self.judges_whole and head is None:
-            return wasserstein, torch.zeros_like(wasserstein)
-        penalty, change = slope_penalty(first.input_gradient(cotangents), penalty_weight)
+        nothing = torch.zeros_like(wasserstein)
+        if joint is None and self.judges_whole and head is None:
+            return wasserstein, nothing
+        cotangents = _rows(cotangents, start=rows)
+        penalty, change = slope_penalty(
+            first.input_gradient(cotangents), penalty_weight, others, n_batches
+        )
         carried = first.push(mixed, cotangents, change)
-        if head is not None:
-            assert head.weight.grad is not None
-            if self.judges_whole:  # the head is one more layer of D_i
-                head.weight.grad.add_(carried.sum(1).unsqueeze(-1))
-            else:
-                head_penalty, change = slope_penalty(head.weight.mT, penalty_weight)
-                head.weight.grad.add_(change.mT)
-                penalty = penalty + head_penalty
+        if head is None:
+            return wasserstein, penalty if joint is None else nothing
+        assert head.weight.grad is not None
+        if self.judges_whole:  # the head is one more layer of D_i
+            if joint is not None:
+                carried = carried[:, : joint.upstream.shape[1]]
+            head.weight.grad.add_(carried.sum(1).unsqueeze(-1))
+        else:
+            head_penalty, change = slope_penalty(head.weight.mT, penalty_weight)
+            head.weight.grad.add_(change.mT)
+            penalty = penalty + head_penalty
         return wasserstein, penalty
 
     @property

@@ -156,7 +156,7 @@ class Generator(nn.Module):
     spans : sequence of OutputSpan
         What the output row consists of.
     bias : bool
-        Of the hidden layers; the output layer always has one.
+        Of the hidden layers without batch normalisation; the output layer always has one.
     temperature : float
     batch_norm_eps : float or None
         None leaves batch normalisation out.
@@ -189,10 +189,12 @@ class Generator(nn.Module):
         dims = [latent_dim, *hidden]
         self.hidden = nn.Sequential()
         for i, (a, b) in enumerate(zip(dims[:-1], dims[1:])):
+            normalised = i > 0 and batch_norm_eps is not None
+            own = bias and not normalised  # it would be taken out again
             self.hidden.append(
-                Linear(a, b, bias=bias, streams=hidden_streams, name=f"generator.{i}")
+                Linear(a, b, bias=own, streams=hidden_streams, name=f"generator.{i}")
             )
-            if i > 0 and batch_norm_eps is not None:
+            if batch_norm_eps is not None and normalised:
                 self.hidden.append(
                     BatchNorm(len(streams.secrets), b, eps=batch_norm_eps, device=streams.device)
                 )

@@ -53,7 +53,7 @@ def wasserstein_estimate(scores: Tensor, upstream: Tensor) -> Tensor:
 
 
 def slope_penalty(
-    gradients: Tensor, weight: float, others: Tensor | None = None
+    gradients: Tensor, weight: float, others: Tensor | None = None, n_batches: int = 1
 ) -> tuple[Tensor, Tensor]:
     """Compute ``E[(||gradient||_2 - 1)^2]`` per replica, and `weight` times its derivative.
 
@@ -64,11 +64,13 @@ def slope_penalty(
     weight : float
     others : Tensor, shape (replica, batch, 1), optional
         Squared norms of the gradients for other parties' inputs, which count in the norm.
+    n_batches : int, default=1
+        How many batches there are one after the other, each with a mean of its own.
 
     Returns
     -------
     penalty : Tensor, shape (replica,)
-        Without the weight.
+        Without the weight; of the first batch.
     derivative : Tensor, shape (replica, batch, feature)
         Of the weighted penalty, with respect to the gradients. Zero where a gradient vanishes, as
         automatic differentiation has it.
@@ -78,14 +80,15 @@ def slope_penalty(
     Source: the penalty of VFLGAN Eq. 3. An operation with a Python number first makes a tensor of
     it, which takes as long as the operation: factors go where the operation has a place for them.
     """
-    batch = gradients.shape[1]
+    batch = gradients.shape[1] // n_batches
     zero, one = _constants(gradients.device, gradients.dtype)
     norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
     if others is not None:
         norms = torch.addcmul(others, norms, norms).sqrt_()
     excess = norms - one
     scale = torch.addcdiv(zero, excess, norms.clamp_min_(_TINY), value=2.0 * weight / batch)
-    penalty = torch.baddbmm(zero, excess.mT, excess, beta=0, alpha=1.0 / batch).view(-1)
+    first = excess if n_batches == 1 else excess[:, :batch]
+    penalty = torch.baddbmm(zero, first.mT, first, beta=0, alpha=1.0 / batch).view(-1)
     return penalty, gradients * scale
 
 

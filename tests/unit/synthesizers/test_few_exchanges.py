@@ -161,13 +161,22 @@ def test_a_run_that_is_resumed_has_the_bytes_of_one_that_was_not(frames, tmp_pat
     assert same(again, whole)
 
 
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        DPSGD(noise_multiplier=1.0, delta=1e-3, n_records=70),
-        FirstLayer(noise_multiplier=1.0, delta=1e-3),
-    ],
-)
+MECHANISMS = [
+    DPSGD(noise_multiplier=1.0, delta=1e-3, n_records=70),
+    FirstLayer(noise_multiplier=1.0, delta=1e-3),
+]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_mechanisms_keep_a_published_penalty_and_refuse_the_other(frames, mechanism):
+    with pytest.raises(ParameterError, match='gradient_penalty="layerwise" or "paper"'):
+        fit(frames, privacy=mechanism, gradient_penalty="end_to_end")
+    for privacy, penalty, head in ((mechanism, "layerwise", None), (None, "end_to_end", 64)):
+        settings = VFLGANSynthesizer(privacy=privacy).method().plain_settings(200, [9, 9])
+        assert (settings.gradient_penalty, settings.generator_head) == (penalty, head)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(
     ("few", "reason"),
     [({"steps_per_exchange": 2}, "counts one noisy step"), ({"wire_precision": "int8"}, "exact")],
