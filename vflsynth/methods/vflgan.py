@@ -78,6 +78,8 @@ class VFLGANMethod(GANMethod):
 
     party = VFLGANParty
     owners = Discriminators.LOCAL_AND_SHARED
+    # With two exchanges for each, and one more for every other: fewer than 18,000.
+    default_steps = 7_200
     plain_descent = Cut
     descents: ClassVar = {
         DPSGD: DPSGDCut,

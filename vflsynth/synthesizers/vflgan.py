@@ -65,7 +65,7 @@ class VFLGANSynthesizer(GANSynthesizer):
     batch_size : int, optional
         Records per discriminator step. Default: from the number of records.
     epochs : int, optional
-        Passes over the records. Default: as many as give about 15,000 discriminator steps.
+        Passes over the records. Default: as many as give about 7,200 discriminator steps.
     learning_rate : float, default=5e-4
         How far a step goes, for all networks (Adam).
     betas : tuple of float, default=(0.5, 0.999)
