@@ -234,12 +234,13 @@ def test_columns_are_drawn_one_after_the_other(streams, plain):
     for r in range(2):
         trunk = F.leaky_relu(plain([generator.hidden[0]], r, False)(latent[r]), 0.2)
         heads = plain([generator.heads], r, False)(trunk).split(3, 1)
-        output, row = plain([generator.output], r, False)[0], torch.zeros(BATCH, 0)
+        output, row = plain([generator.output], r, False)(trunk), torch.zeros(BATCH, 0)
+        added = generator.added.weight[r]
         for i, (start, stop) in enumerate([(0, 3), (3, 6), (6, 7)]):
             own = heads[i]
             if i:
                 own = own + row @ generator.earlier[i - 1].weight[r]
-            raw = F.leaky_relu(own, 0.2) @ output.weight[start:stop].T + output.bias[start:stop]
+            raw = output[:, start:stop] + F.leaky_relu(own, 0.2) @ added[:, start:stop]
             if i == 0:
                 raw = F.one_hot((raw + gumbel[r, :, :3]).argmax(1), 3).to(raw)
             elif i == 1:
@@ -249,10 +250,15 @@ def test_columns_are_drawn_one_after_the_other(streams, plain):
         torch.testing.assert_close(rows[r], row)
 
 
+def test_a_row_without_columns_can_be_drawn(streams):
+    assert sequential((), streams(2))(torch.randn(2, BATCH, 4), None).shape == (2, BATCH, 0)
+
+
 def test_a_choice_passes_its_gradient_on_to_the_columns_after_it(streams):
     generator = sequential(MIXED_SPANS, streams(1))
     rows = generator(torch.randn(1, BATCH, 4), torch.randn(1, BATCH, 5))
     (bias,) = torch.autograd.grad(rows[..., 6].sum(), generator.output.bias)
+    assert bias[0, 0, 6] == BATCH
     assert (bias[0, 0, :3] != 0).all()  # of the category that the number is drawn after
     (bias,) = torch.autograd.grad(
         generator(torch.randn(1, BATCH, 4), torch.randn(1, BATCH, 5))[..., :3].square().sum(),

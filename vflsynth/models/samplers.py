@@ -161,11 +161,9 @@ class GeneratorSpec:
     def n_weights(self, spans: Sequence[OutputSpan]) -> int:
         """Return how many weights a generator has at least."""
         width = sum(span.width for span in spans)
-        sizes = [self.latent_dim, *self.hidden]
-        if self.head is not None:
-            sizes.append(self.head * len(turns_of(spans)))
-        last = self.head or sizes[-1]
-        return sum(a * b for a, b in zip(sizes[:-1], sizes[1:])) + last * width
+        sizes = [self.latent_dim, *self.hidden, width]
+        heads = 0 if self.head is None else self.head * (sizes[-2] * len(turns_of(spans)) + width)
+        return sum(a * b for a, b in zip(sizes[:-1], sizes[1:])) + heads
 
 
 class GeneratorSampler(RowSampler):

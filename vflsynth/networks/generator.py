@@ -200,14 +200,16 @@ class Generator(nn.Module):
                 )
             self.hidden.append(nn.LeakyReLU(NEGATIVE_SLOPE))
         self.width = sum(span.width for span in spans)
+        self.output = Linear(
+            dims[-1], self.width, bias=True, streams=streams, name="generator.output"
+        )
         self._build(dims[-1], spans, temperature, streams)
 
     def _build(
         self, width: int, spans: Sequence[OutputSpan], temperature: float, streams: RandomStreams
     ) -> None:
-        """Make what turns the last hidden layer into rows."""
+        """Make what draws rows, given the last hidden layer and what the output makes of it."""
         self.activation = SpanActivation(spans, temperature).to(streams.device)
-        self.output = Linear(width, self.width, bias=True, streams=streams, name="generator.output")
 
     @property
     def n_noisy(self) -> int:
@@ -237,9 +239,9 @@ class Generator(nn.Module):
 class SequentialGenerator(Generator):
     """A generator whose columns are drawn one after the other, in the order of the table.
 
-    Each column has a head of one hidden layer, which sees the last layer that all have in common
-    and the columns before it as they were drawn: a row is drawn as a row, not as columns that know
-    of each other by the latent alone.
+    To what `Generator` would have a head of one hidden layer is added for each column, which sees
+    the last layer that all have in common and the columns before it as they were drawn: a row is
+    drawn as a row, not as columns that know of each other by the latent alone.
 
     Parameters
     ----------
@@ -283,7 +285,7 @@ class SequentialGenerator(Generator):
             )
             for i, place in enumerate(self.places[1:], 1)
         ]
-        self.output = Linear(head, self.width, bias=True, streams=streams, name="generator.output")
+        self.added = Linear(head, self.width, bias=False, streams=streams, name="generator.added")
         activations = [
             SpanActivation([s.shifted(-t[0].start) for s in t], temperature) for t in turns
         ]
@@ -303,20 +305,20 @@ class SequentialGenerator(Generator):
         self, latent: Tensor, gumbel: Tensor | None, adjust: Adjust | None = None
     ) -> Tensor:
         """Map (replica, batch, latent) to encoded rows (replica, batch, width)."""
-        assert self.output.bias is not None
-        heads = torch.split(self.heads.forward(self._hidden(latent)), self._head, -1)
-        weights = torch.split(self.output.weight, self._widths, -1)
-        biases = torch.split(self.output.bias, self._widths, -1)
+        hidden = self._hidden(latent)
+        heads = torch.split(self.heads.forward(hidden), self._head, -1)
+        plain = torch.split(self.output.forward(hidden), self._widths, -1)
+        weights = torch.split(self.added.weight, self._widths, -1)
         noise = None if gumbel is None else torch.split(gumbel, self._noisy, -1)
         row: list[Tensor] = []
         for i, activation in enumerate(self._activations):
             seen = torch.cat(row, -1) if row else None
             own = heads[i] if seen is None else torch.baddbmm(heads[i], seen, self._earlier[i - 1])
-            raw = torch.baddbmm(biases[i], F.leaky_relu(own, NEGATIVE_SLOPE), weights[i])
+            raw = torch.baddbmm(plain[i], F.leaky_relu(own, NEGATIVE_SLOPE), weights[i])
             if adjust is not None:
                 raw = adjust(self.places[i], raw, raw[..., :0] if seen is None else seen)
             row.append(activation.forward(raw, noise[i] if noise and self._noisy[i] else None))
-        return torch.cat(row, -1)
+        return torch.cat(row, -1) if row else self.output.forward(hidden)
 
 
 def turns_of(spans: Sequence[OutputSpan]) -> list[list[OutputSpan]]:
