@@ -1,8 +1,7 @@
 """VFLGAN as an ordinary PyTorch script: what the package's speed is compared with.
 
 One module and one Adam per network, a DataLoader, one joint autograd graph with double backward for
-the five layer-wise penalties: the obvious way to write it. The networks are those of the red-wine
-preset.
+the penalties: the obvious way to write it. The networks are those of the red-wine preset.
 """
 
 from __future__ import annotations
@@ -36,11 +35,10 @@ def first_part(width: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def slope_penalty(network: nn.Module, inputs: Tensor) -> Tensor:
+def slope_penalty(outputs: Tensor, inputs: Sequence[Tensor]) -> Tensor:
     """Gradient penalty by automatic double differentiation."""
-    outputs = network(inputs)
-    (gradient,) = torch.autograd.grad(outputs, inputs, torch.ones_like(outputs), create_graph=True)
-    return (gradient.norm(2, dim=1) - 1).square().mean()
+    slopes = torch.autograd.grad(outputs, inputs, torch.ones_like(outputs), create_graph=True)
+    return (torch.cat(slopes, 1).norm(2, dim=1) - 1).square().mean()
 
 
 class PlainVFLGAN:
@@ -53,12 +51,18 @@ class PlainVFLGAN:
     n_categories : int
         Width of the categorical span at the end of `second`.
     batch_size : int, default=16
+    penalty : {"layerwise", "end_to_end"}
     """
 
     def __init__(
-        self, first: Tensor, second: Tensor, n_categories: int, batch_size: int = 16
+        self,
+        first: Tensor,
+        second: Tensor,
+        n_categories: int,
+        batch_size: int = 16,
+        penalty: str = "layerwise",
     ) -> None:
-        self.n_categories = n_categories
+        self.n_categories, self.penalty = n_categories, penalty
         self.loader = DataLoader(TensorDataset(first, second), batch_size, shuffle=True)
         self.generators = [generator(first.shape[1]), generator(second.shape[1])]
         self.first_parts = [first_part(first.shape[1]), first_part(second.shape[1])]
@@ -92,9 +96,15 @@ class PlainVFLGAN:
         weight = torch.rand(len(latent), 1)
         mixed = [(weight * x + (1 - weight) * y).requires_grad_() for x, y in zip(real, fake)]
         features = [part(x) for part, x in zip(self.first_parts, mixed)]
-        penalty = slope_penalty(self.shared, torch.cat(features, 1))
-        for part, head, x, f in zip(self.first_parts, self.heads, mixed, features):
-            penalty = penalty + slope_penalty(part, x) + slope_penalty(head, f)
+        joint = torch.cat(features, 1)
+        if self.penalty == "end_to_end":
+            penalty = slope_penalty(self.shared(joint), mixed)
+            for head, x, f in zip(self.heads, mixed, features):
+                penalty = penalty + slope_penalty(head(f), [x])
+        else:
+            penalty = slope_penalty(self.shared(joint), [joint])
+            for head, x, f in zip(self.heads, mixed, features):
+                penalty = penalty + slope_penalty(f, [x]) + slope_penalty(head(f), [f])
         (loss + 10.0 * penalty).backward()
         for optimizer in self.discriminator_optimizers:
             optimizer.step()

@@ -61,21 +61,28 @@ def main() -> None:
     parser = _commands.parser(__doc__)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 10, 100])
     parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--penalty", choices=["layerwise", "end_to_end"], default="end_to_end")
     args = parser.parse_args()
     torch.set_num_threads(1)
     frames = load_table("red-wine").party_frames
     for replicas in args.replicas:
-        turns = TakeTurns(PlainVFLGAN(*encoded(frames), n_categories=6), replicas)
-        settings = preset("red-wine") | {"epochs": args.turns + 1, "model_selection": "last"}
+        plain = PlainVFLGAN(*encoded(frames), n_categories=6, penalty=args.penalty)
+        turns = TakeTurns(plain, replicas)
+        settings = preset("red-wine") | {
+            "gradient_penalty": args.penalty,
+            "epochs": args.turns + 1,
+            "model_selection": "last",
+        }
         VFLGANSynthesizer(**settings, device="cpu", verbose=0).fit_replicas(
             frames, random_states=range(replicas), callbacks=[turns]
         )
-        own, plain = np.array(turns.seconds_per_step).T
-        quartiles = np.quantile(plain / own, [0.25, 0.5, 0.75]).round(2)
+        own, theirs = np.array(turns.seconds_per_step).T
+        quartiles = np.quantile(theirs / own, [0.25, 0.5, 0.75]).round(2)
         row = {
             "replicas": replicas,
+            "gradient_penalty": args.penalty,
             "ms_per_model_step": round(1e3 * float(np.median(own)), 4),
-            "plain_ms_per_step": round(1e3 * float(np.median(plain)), 4),
+            "plain_ms_per_step": round(1e3 * float(np.median(theirs)), 4),
             "times_faster": dict(zip(("q25", "median", "q75"), quartiles.tolist())),
         }
         print(row, flush=True)

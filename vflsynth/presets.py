@@ -115,5 +115,10 @@ def preset(name: str, method: str = "vflgan") -> dict[str, Any]:
             first_part = (*(2 * size for size in first_part), *shared_hidden)
         settings["discriminator_hidden"] = first_part
     else:
-        settings |= {"gradient_penalty": "layerwise", "private_heads": method == "vflgan"}
+        settings |= {
+            "generator": "parallel",
+            "gradient_penalty": "layerwise",
+            "discriminator_steps": 5,
+            "private_heads": method == "vflgan",
+        }
     return settings

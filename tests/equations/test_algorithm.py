@@ -6,6 +6,7 @@ double backward. Everything is in float64, and only the random draws are shared.
 """
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import Shape
 from vflsynth.methods.vflgan.method import VFLGAN
 from vflsynth.methods.vflgan.party import Cut, VFLGANParty
-from vflsynth.methods.vflgan.server import VFLGANServer
+from vflsynth.methods.vflgan.server import EndToEndServer, VFLGANServer
 from vflsynth.protocol import LocalChannel, Schedule
 from vflsynth.run import match_records
 
@@ -46,6 +47,10 @@ def settings_of(penalty: str, *, heads: bool, bias: bool) -> Settings:
     )
 
 
+def penalty_is_joint(settings):
+    return settings.gradient_penalty == "end_to_end"
+
+
 def build(frames, settings, streams, replicas):
     """The package's parties, server and algorithm."""
     parties = [VFLGANParty(name, frame, "record_id") for name, frame in frames.items()]
@@ -59,7 +64,8 @@ def build(frames, settings, streams, replicas):
         party.prepare(FromRecords(TableTransformer()))
         party.build_with(Cut(), settings, schedule, root.child(party.name))
         party.records = party.records.double()
-    server = VFLGANServer(settings, channel.gather(Shape, 0), root.child("server"))
+    kind = EndToEndServer if penalty_is_joint(settings) else VFLGANServer
+    server = kind(settings, channel.gather(Shape, 0), root.child("server"))
     algorithm = VFLGAN(channel, server, discriminator_steps=5, model_selection="last")
     return sorted(parties, key=lambda party: party.name), server, algorithm
 
@@ -96,10 +102,10 @@ class JointVFLGAN:
         rows = []
         for party, generator in zip(self.parties, self.generators, strict=True):
             raw, activation = generator(latent), party.generator.activation
-            shape = activation.noise_shape(BATCH)
             noise = torch.zeros_like(raw)
-            if shape is not None:
-                gumbel = party.streams.gumbel(f"gumbel.{stream}", step, shape)[self.r]
+            gumbel = party.generator.noise(party.streams, f"gumbel.{stream}", step, BATCH)
+            if gumbel is not None:
+                gumbel = gumbel[self.r]
                 noise[:, activation.columns[activation.filled]] = gumbel[:, activation.filled]
             columns = list(raw.unbind(1))
             for span in party.transformer.spans_:
@@ -134,7 +140,13 @@ class JointVFLGAN:
             (slopes,) = torch.autograd.grad(network(inputs).sum(), inputs, create_graph=True)
             return ((slopes.norm(dim=1) - 1) ** 2).mean()
 
-        if settings.gradient_penalty == "layerwise":  # the release's five terms
+        if penalty_is_joint(settings):  # slopes of all whole critics at records
+            terms = [
+                penalty(nn.Sequential(*first, *head), x)
+                for first, head, x in zip(self.firsts, self.heads, mixed, strict=False)
+            ]
+            terms.append(penalty(self.whole_shared, torch.cat(mixed, 1)))
+        elif settings.gradient_penalty == "layerwise":  # the release's five terms
             f_mixed = [first(x) for first, x in zip(self.firsts, mixed, strict=True)]
             terms = [penalty(first, x) for first, x in zip(self.firsts, mixed, strict=True)]
             terms += [penalty(head, f) for head, f in zip(self.heads, f_mixed, strict=False)]
@@ -145,13 +157,20 @@ class JointVFLGAN:
                 penalty(nn.Sequential(*first, *head), x)
                 for first, head, x in zip(self.firsts, self.heads, mixed, strict=False)
             ]
-        terms.append(penalty(self.shared, torch.cat(f_mixed, 1)))
+        if not penalty_is_joint(settings):
+            terms.append(penalty(self.shared, torch.cat(f_mixed, 1)))
         loss = loss + settings.gradient_penalty_weight * sum(terms)
         for optimizer in self.discriminator_optimizers:
             optimizer.zero_grad()
         loss.backward()
         for optimizer in self.discriminator_optimizers:
             optimizer.step()
+
+    def whole_shared(self, records):
+        """D_s o (C_1 .. C_M) of joint records."""
+        parts = records.split([party.transformer.width_ for party in self.parties], 1)
+        features = [first(part) for first, part in zip(self.firsts, parts, strict=True)]
+        return self.shared(torch.cat(features, 1))
 
     def generator_step(self, step):
         """Eqs. 17-19: one loss for all generators."""
@@ -195,8 +214,13 @@ def close(got, expected):
     torch.testing.assert_close(got, expected, rtol=1e-7, atol=1e-9)
 
 
-CASES = list(itertools.product(["layerwise", "paper"], [True, False], [True, False], [1, 2, 3]))
+CASES = list(
+    itertools.product(["end_to_end", "layerwise", "paper"], [True, False], [True, False], [1, 2, 3])
+)
 PAIRS = {  # any two choices meet in one of them
+    ("end_to_end", True, True, 1),
+    ("end_to_end", False, False, 2),
+    ("end_to_end", True, False, 3),
     ("layerwise", True, True, 2),
     ("layerwise", False, False, 3),
     ("layerwise", True, False, 1),
@@ -254,3 +278,62 @@ def test_the_report_is_the_mean_of_the_steps(streams, party_frames):
         for loss in ("wasserstein", "penalty")
         for who in ("shared", "party_1", "party_2")
     }
+
+
+@pytest.mark.parametrize("n_parties", [1, 2])
+def test_a_window_goes_on_with_the_others_slopes_of_its_beginning(
+    streams, plain, party_frames, n_parties
+):
+    """Several steps on one exchange: every owner's own part anew, the others' as it was."""
+    settings = replace(settings_of("end_to_end", heads=True, bias=True), steps_per_exchange=3)
+    frames = party_frames(n_parties, 30)
+    parties, server, algorithm = build(frames, settings, streams, replicas=1)
+    joint = JointVFLGAN(parties, server, settings, 0, plain)
+    weight, rows = settings.gradient_penalty_weight, joint.schedule.rows(0)[0]
+    real = [party.records[rows] for party in parties]
+    fake = [rows.detach() for rows in joint.fakes(0, "discriminator")]
+    a = joint.schedule.interpolation(0)[0]
+    mixed = [(a * x + (1 - a) * y).requires_grad_() for x, y in zip(real, fake, strict=True)]
+
+    def features(of):
+        return [first(x) for first, x in zip(joint.firsts, of, strict=True)]
+
+    def inner(f, x):
+        return torch.autograd.grad(f.sum(), x, create_graph=True)
+
+    at = [torch.cat(features(x), 1).detach().requires_grad_() for x in (real, fake, mixed)]
+    before = joint.shared(at[1]).mean() - joint.shared(at[0]).mean()
+    cut = [g.split(4, 1) for g in torch.autograd.grad(before, at[:2])]
+    upstream = [c.detach() for c in inner(joint.shared(at[2]), at[2])[0].split(4, 1)]
+    pulled = torch.autograd.grad(
+        sum((c * f).sum() for c, f in zip(upstream, features(mixed), strict=True)), mixed
+    )
+    squares = [g.square().sum(1) for g in pulled]
+    unit = [g / sum(squares).sqrt().unsqueeze(1) for g in pulled]
+    directions = torch.cat(  # J_i u_i, one party's features after the other's
+        [
+            torch.autograd.functional.jvp(first, x, u)[1]
+            for first, x, u in zip(joint.firsts, mixed, unit, strict=True)
+        ],
+        1,
+    ).detach()
+    for _ in range(3):
+        loss = joint.shared(at[1]).mean() - joint.shared(at[0]).mean()
+        (slope,) = inner(joint.shared(at[2]), at[2])
+        loss = loss + weight * ((slope * directions).sum(1) - 1).square().mean()
+        for i, (first, head) in enumerate(zip(joint.firsts, joint.heads, strict=True)):
+            f = [first(x[i]) for x in (real, fake)]
+            loss = loss + sum((g[i] * x).sum() for g, x in zip(cut, f, strict=True))
+            loss = loss - head(f[0]).mean() + head(f[1]).mean()
+            (own,) = inner(head(first(mixed[i])), mixed[i])
+            loss = loss + weight * (own.norm(dim=1) - 1).square().mean()
+            (part,) = inner(upstream[i] * first(mixed[i]), mixed[i])
+            norms = (part.square().sum(1) + sum(squares) - squares[i]).sqrt()
+            loss = loss + weight * (norms - 1).square().mean()
+        for optimizer in joint.discriminator_optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in joint.discriminator_optimizers:
+            optimizer.step()
+    algorithm.step(0)
+    joint.assert_equal(parties, server)

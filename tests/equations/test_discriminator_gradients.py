@@ -11,9 +11,11 @@ from torch import nn
 
 from vflsynth.methods.gan.discriminator import (
     Discriminator,
+    JointSlope,
     LocalDiscriminator,
     SharedDiscriminator,
 )
+from vflsynth.methods.gan.losses import steepest
 from vflsynth.networks import MLP
 from vflsynth.networks.adam import FlatAdam
 
@@ -167,6 +169,87 @@ def test_generator_loss_gradient_of_fakes(streams, plain, head):
             loss = loss - plain([local.second_part], r, False)(features).mean()
         loss.backward()
         torch.testing.assert_close(got[r], fake.grad)
+
+
+def local_of(streams, **changes):
+    options = {"bias": True, "second_part": True, "penalty": "end_to_end"} | changes
+    return with_gradients(LocalDiscriminator(4, (6, 5), **options, streams=streams(REPLICAS)))
+
+
+def test_what_a_step_along_the_shared_slope_makes_of_features(streams, plain):
+    """J J^T c and ||J^T c||^2, J by automatic differentiation."""
+    local = local_of(streams)
+    records, upstream = gaussian(REPLICAS, BATCH, 4), gaussian(REPLICAS, BATCH, 5)
+    with torch.no_grad():
+        slopes, squared = local.joint_slope(local.first_part.trace(records), upstream)
+    for r in range(REPLICAS):
+        first = plain(local.first_part.linears, r, True)
+        for b in range(BATCH):
+            jacobian = torch.autograd.functional.jacobian(first, records[r, b])
+            slope = jacobian.T @ upstream[r, b]
+            torch.testing.assert_close(slopes[r, b], jacobian @ slope)
+            torch.testing.assert_close(squared[r, b, 0], slope @ slope)
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_a_partys_part_of_the_joint_slope(streams, plain, squared_slope_excess, head):
+    """The norm over all parties' records, of which the others' part stays as it is."""
+    local = local_of(streams, second_part=head)
+    records, cut_gradients = gaussian(REPLICAS, 3 * BATCH, 4), gaussian(REPLICAS, 2 * BATCH, 5)
+    upstream, others = gaussian(REPLICAS, BATCH, 5), gaussian(REPLICAS, BATCH, 1).square()
+    with torch.no_grad():
+        rows = torch.cat([records, records[:, 2 * BATCH :]], 1) if head else records
+        trace = local.first_part.trace(rows)
+        local.write_gradient(trace, cut_gradients, WEIGHT, joint=JointSlope(upstream, others))
+    for r in range(REPLICAS):
+        first = plain(local.first_part.linears, r, True)
+        real, fake, mixed = records[r].split(BATCH)
+        features = first(torch.cat([real, fake]))
+        loss = (cut_gradients[r] * features).sum()
+        if head:
+            second = plain([local.second_part], r, False)
+            loss = loss - second(features[:BATCH]).mean() + second(features[BATCH:]).mean()
+            whole = nn.Sequential(*first, *second)
+            loss = loss + WEIGHT * squared_slope_excess(whole, mixed)
+        leaf = mixed.clone().requires_grad_()
+        (slopes,) = torch.autograd.grad((upstream[r] * first(leaf)).sum(), leaf, create_graph=True)
+        norms = (slopes.square().sum(1) + others[r, :, 0]).sqrt()
+        (loss + WEIGHT * (norms - 1).square().mean()).backward()
+        assert_gradients_equal(local.first_part.linears, r, first)
+        if head:
+            assert_gradients_equal([local.second_part], r, second)
+
+
+def test_the_shared_critics_slope_along_a_direction(streams, plain):
+    """At the critic that the directions were found with, it is the whole slope at records."""
+    shared = with_gradients(SharedDiscriminator(5, (6, 4), bias=True, streams=streams(REPLICAS)))
+    features, jacobians = gaussian(REPLICAS, 3 * BATCH, 5), gaussian(REPLICAS, BATCH, 5, 4)
+    with torch.no_grad():
+        judged, rows = shared.judge(features)
+        upstream = judged.gradient[:, rows:]
+        slopes = (jacobians @ jacobians.mT @ upstream.unsqueeze(-1)).squeeze(-1)
+        squared, directions = steepest(slopes, upstream)
+        wasserstein, penalties = shared.settle_jointly(judged, rows, directions, WEIGHT)
+    for r in range(REPLICAS):
+        network = plain(shared.linears, r, False)
+        real, fake, mixed = features[r].split(BATCH)
+        estimate = network(real).mean() - network(fake).mean()
+        leaf = mixed.clone().requires_grad_()
+        (found,) = torch.autograd.grad(network(leaf).sum(), leaf, create_graph=True)
+        norms = (jacobians[r].mT @ found.unsqueeze(-1)).squeeze(-1).norm(dim=1)
+        penalty = (norms - 1).square().mean()
+        torch.testing.assert_close(squared[r, :, 0], norms.square())
+        torch.testing.assert_close(wasserstein[r], estimate)
+        torch.testing.assert_close(penalties[r], penalty)
+        (-estimate + WEIGHT * penalty).backward()
+        assert_gradients_equal(shared.linears, r, network)
+
+
+def test_a_vanishing_joint_slope_has_no_direction():
+    nothing = torch.zeros(1, 2, 3)
+    squared, directions = steepest(nothing, gaussian(1, 2, 3))
+    assert not squared.any()
+    assert not directions.any()
 
 
 def test_penalty_of_a_linear_critic_is_its_excess_norm(streams):

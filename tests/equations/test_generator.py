@@ -7,7 +7,7 @@ from torch import nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
-from vflsynth.methods.gan.generator import Generator, SpanActivation
+from vflsynth.methods.gan.generator import Generator, SequentialGenerator, SpanActivation
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.networks.layers import BatchNorm
 
@@ -45,7 +45,7 @@ def test_gumbel_softmax_per_span(float64, widths, temperature):
     activation = SpanActivation(spans, temperature)
     raw = torch.randn(REPLICAS, BATCH, activation.width, requires_grad=True)
     upstream = torch.randn_like(raw)
-    gumbel = torch.randn(REPLICAS, *activation.noise_shape(BATCH))
+    gumbel = torch.randn(REPLICAS, BATCH, activation.n_noisy)
     row = activation(raw, gumbel)
     (gradient,) = torch.autograd.grad(row, raw, upstream)
 
@@ -70,7 +70,7 @@ def test_gumbel_softmax_per_span(float64, widths, temperature):
 
 def test_without_gradients_the_row_is_exactly_one_hot():
     activation = SpanActivation(spans_of(1, 4, 2), 0.2)
-    raw, gumbel = torch.randn(2, BATCH, 7), torch.randn(2, *activation.noise_shape(BATCH))
+    raw, gumbel = torch.randn(2, BATCH, 7), torch.randn(2, BATCH, activation.n_noisy)
     with torch.no_grad():
         row = activation(raw, gumbel)
     assert set(row[..., 1:].unique().tolist()) == {0.0, 1.0}
@@ -93,7 +93,7 @@ def test_gates_multiply_values_and_pass_both_gradients(float64):
     ]
     activation = SpanActivation(spans, 0.5)
     raw = torch.randn(2, BATCH, 4, requires_grad=True)
-    gumbel, upstream = torch.randn(2, *activation.noise_shape(BATCH)), torch.randn(2, BATCH, 4)
+    gumbel, upstream = torch.randn(2, BATCH, activation.n_noisy), torch.randn(2, BATCH, 4)
     row = activation(raw, gumbel)
     (gradient,) = torch.autograd.grad(row, raw, upstream)
 
@@ -111,7 +111,7 @@ def test_gates_multiply_values_and_pass_both_gradients(float64):
 def test_no_softmax_span_needs_no_noise():
     activation = SpanActivation(spans_of(1, 1), 0.2)
     raw = torch.randn(1, BATCH, 2)
-    assert activation.noise_shape(BATCH) is None
+    assert activation.n_noisy == 0
     assert activation(raw, None) is raw
     nothing = SpanActivation([], 0.2)
     assert nothing(torch.empty(1, BATCH, 0), None).shape == (1, BATCH, 0)
@@ -210,6 +210,60 @@ def test_generator_is_the_reference_architecture(streams, plain):
         hidden = F.leaky_relu(norms[1](third(hidden)), 0.2)
         generator.train()
         torch.testing.assert_close(generator(latent, None)[r], output(hidden))
+
+
+def sequential(spans, replicas, head=3):
+    options = {"bias": True, "temperature": 0.2, "batch_norm_eps": None}
+    return SequentialGenerator(4, (5,), spans, head=head, streams=replicas, **options)
+
+
+MIXED_SPANS = (
+    OutputSpan(0, 3, "softmax", "a", "category"),
+    OutputSpan(3, 1, "identity", "b", "value", gate=4),
+    OutputSpan(4, 2, "softmax", "b", "state"),
+    OutputSpan(6, 1, "identity", "c", "value"),
+)
+
+
+def test_columns_are_drawn_one_after_the_other(streams, plain):
+    """Every head sees the trunk and the columns before it, a number comes with its state."""
+    generator = sequential(MIXED_SPANS, streams(2))
+    latent, gumbel = torch.randn(2, BATCH, 4), torch.randn(2, BATCH, 5)
+    rows = generator(latent, gumbel)
+    for r in range(2):
+        trunk = F.leaky_relu(plain([generator.hidden[0]], r, False)(latent[r]), 0.2)
+        heads = plain([generator.heads], r, False)(trunk).split(3, 1)
+        output, row = plain([generator.output], r, False)(trunk), torch.zeros(BATCH, 0)
+        added = generator.added.weight[r]
+        for i, (start, stop) in enumerate([(0, 3), (3, 6), (6, 7)]):
+            own = heads[i]
+            if i:
+                own = own + row @ generator.earlier[i - 1].weight[r]
+            raw = output[:, start:stop] + F.leaky_relu(own, 0.2) @ added[:, start:stop]
+            if i == 0:
+                raw = F.one_hot((raw + gumbel[r, :, :3]).argmax(1), 3).to(raw)
+            elif i == 1:
+                state = F.one_hot((raw[:, 1:] + gumbel[r, :, 3:]).argmax(1), 2).to(raw)
+                raw = torch.cat([raw[:, :1] * state[:, :1], state], 1)
+            row = torch.cat([row, raw], 1)
+        torch.testing.assert_close(rows[r], row)
+
+
+def test_a_row_without_columns_can_be_drawn(streams):
+    assert sequential((), streams(2))(torch.randn(2, BATCH, 4), None).shape == (2, BATCH, 0)
+
+
+def test_a_choice_passes_its_gradient_on_to_the_columns_after_it(streams):
+    generator = sequential(MIXED_SPANS, streams(1))
+    rows = generator(torch.randn(1, BATCH, 4), torch.randn(1, BATCH, 5))
+    (bias,) = torch.autograd.grad(rows[..., 6].sum(), generator.output.bias)
+    assert bias[0, 0, 6] == BATCH
+    assert (bias[0, 0, :3] != 0).all()  # of the category that the number is drawn after
+    (bias,) = torch.autograd.grad(
+        generator(torch.randn(1, BATCH, 4), torch.randn(1, BATCH, 5))[..., :3].square().sum(),
+        generator.output.bias,
+    )
+    assert not bias[0, 0, 3:].any()
 
 
 def test_initial_weights_are_torchs_default_and_differ_between_replicas():

@@ -37,18 +37,27 @@ class Linear(nn.Module):
         Where the initial weights are drawn from.
     name : str
         Name of the stream.
+    fan_in : int, optional
+        Inputs of the layer that this map is a part of. Default: `in_dim`.
 
     Notes
     -----
-    Weights and biases start uniform in ±1/sqrt(in_dim), PyTorch's default for ``nn.Linear`` and
+    Weights and biases start uniform in ±1/sqrt(fan_in), PyTorch's default for ``nn.Linear`` and
     therefore that of the reference code.
     """
 
     def __init__(
-        self, in_dim: int, out_dim: int, *, bias: bool, streams: RandomStreams, name: str
+        self,
+        in_dim: int,
+        out_dim: int,
+        *,
+        bias: bool,
+        streams: RandomStreams,
+        name: str,
+        fan_in: int | None = None,
     ) -> None:
         super().__init__()
-        bound = 1.0 / math.sqrt(max(1, in_dim))
+        bound = 1.0 / math.sqrt(max(1, fan_in or in_dim))
         self.weight = nn.Parameter(_symmetric(streams, f"{name}.weight", (in_dim, out_dim), bound))
         self.bias = (
             nn.Parameter(_symmetric(streams, f"{name}.bias", (1, out_dim), bound)) if bias else None

@@ -15,6 +15,7 @@ every gradient here with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +26,30 @@ from vflsynth.networks.layers import Linear, affine
 
 NEGATIVE_SLOPE = 0.2
 """Slope of every LeakyReLU (reference code of VFLGAN)."""
+
+
+class Slope(NamedTuple):
+    """The input gradient of a network's outputs, and what a change of it is pushed through.
+
+    Parameters
+    ----------
+    trace : list of Tensor
+        From `MLP.trace`.
+    cotangents : list of Tensor
+        From `MLP.cotangents`.
+    gradient : Tensor, shape (replica, batch, in)
+    """
+
+    trace: list[Tensor]
+    cotangents: list[Tensor]
+    gradient: Tensor
+
+    def rows(self, start: int | None = None, stop: int | None = None) -> Slope:
+        """Take some records of every layer."""
+        trace, cotangents = (
+            [value[:, start:stop] for value in values] for values in (self.trace, self.cotangents)
+        )
+        return Slope(trace, cotangents, self.gradient[:, start:stop])
 
 
 class MLP(nn.Module):
@@ -102,6 +127,11 @@ class MLP(nn.Module):
                 upstream = torch.bmm(upstream, self.layers[i][0].mT)
         found.reverse()
         return found
+
+    def slope(self, trace: list[Tensor], upstream: Tensor) -> Slope:
+        """Compute the input gradient of ``(upstream * outputs).sum()``."""
+        cotangents = self.cotangents(trace, upstream)
+        return Slope(trace, cotangents, self.input_gradient(cotangents))
 
     def input_gradient(self, cotangents: Sequence[Tensor]) -> Tensor:
         """Compute the gradient with respect to the inputs, shape (replica, batch, in)."""

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,6 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.datasets import make_party_frames
 from vflsynth.methods.gan.calibration import MarginalMap, logit_offsets
-from vflsynth.methods.gan.generator import Generator
 from vflsynth.methods.gan.sampler import GeneratorSampler, GeneratorSpec
 
 pytestmark = pytest.mark.usefixtures("full_blocks")
@@ -35,12 +36,10 @@ def records(n=2000, seed=0):
     return rows
 
 
-def sampler():
-    streams = RandomStreams([b"weights"])
-    generator = Generator(
-        3, (8, 8), SPANS, bias=True, temperature=0.2, batch_norm_eps=1e-5, streams=streams
-    )
-    return GeneratorSampler(SPEC, SPANS, generator.state_dict())
+def sampler(head=None):
+    spec = replace(SPEC, head=head)
+    generator = spec.build(SPANS, RandomStreams([b"weights"]))
+    return GeneratorSampler(spec, SPANS, generator.state_dict())
 
 
 def draw(made, n=8000):
@@ -127,8 +126,10 @@ def test_damaged_maps_are_refused(change):
         MarginalMap.restore(tensors, SPANS)
 
 
-def test_a_calibrated_sampler_has_the_marginals_and_the_old_one_is_as_before():
-    made, theirs = sampler(), records()
+@pytest.mark.parametrize("head", [None, 5])
+def test_a_calibrated_sampler_has_the_marginals_and_the_old_one_is_as_before(head):
+    """Drawn one after the other, columns have them given those before as they come out."""
+    made, theirs = sampler(head), records()
     before = draw(made)
     calibrated = made.calibrated(theirs, RandomStreams([b"own"]))
     assert torch.equal(draw(made), before)
@@ -137,6 +138,12 @@ def test_a_calibrated_sampler_has_the_marginals_and_the_old_one_is_as_before():
     assert ks_2samp(rows[:, 0], theirs[:, 0]).statistic < 0.025
     there = rows[:, 2] > 0, theirs[:, 2] > 0
     assert ks_2samp(rows[there[0], 1], theirs[there[1], 1]).statistic < 0.04
+    if head is not None:
+        restored = GeneratorSampler.restore(
+            calibrated.to_dict(), calibrated.tensors(), SPANS, torch.device("cpu")
+        )
+        assert torch.equal(draw(restored), rows)
+        return
     part = calibrated.part([span.shifted(-5) for span in SPANS[3:]], slice(5, 9))
     assert (part.generator.output.bias == calibrated.generator.output.bias[..., 5:]).all()
 

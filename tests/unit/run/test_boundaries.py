@@ -34,7 +34,7 @@ class Watched(VFLGANSynthesizer):
         return self.run.algorithm.server
 
 
-@pytest.fixture(scope="module", params=["layerwise", "paper"])
+@pytest.fixture(scope="module", params=["end_to_end", "layerwise", "paper"])
 def watched(request):
     from vflsynth.datasets import make_party_frames
 
@@ -121,7 +121,8 @@ def test_the_walk_finds_what_is_hidden():
 
 
 def test_only_declared_messages_and_fields_cross(watched):
-    _, transcript, frames = watched
+    synth, transcript, frames = watched
+    jointly = {"FeatureSlopes", "JointSlopes"} if synth.gradient_penalty == "end_to_end" else set()
     for message in transcript.messages:
         assert type(message) is MESSAGES[type(message).__name__]
         assert not hasattr(message, "__dict__")  # slots: no field can be smuggled in
@@ -144,6 +145,7 @@ def test_only_declared_messages_and_fields_cross(watched):
         "MaskedFake",
         "SelectionNotice",
         "TrainingReport",
+        *jointly,
     }
 
 
@@ -152,7 +154,7 @@ def test_totals_equal_hand_counts(watched):
     synth, transcript, _ = watched
     penalty = synth.gradient_penalty
     totals = transcript.to_frame().set_index(["message", "sender", "receiver"])
-    blocks = 3 if penalty == "layerwise" else 2
+    jointly, blocks = penalty == "end_to_end", 2 if penalty == "paper" else 3
     selections = int((synth.history_["frechet_distance"].cummin().diff() < 0).sum()) + 1
     for name, party in synth.watched.items():
         width = party.transformer.width_
@@ -172,7 +174,7 @@ def test_totals_equal_hand_counts(watched):
         assert totals.loc[("Shape", *up), ["messages", "bytes"]].tolist() == [1, 24]
         for kind, way, steps, rows in (
             ("DiscriminatorFeatures", up, 8, blocks * 16),
-            ("DiscriminatorGradients", down, 8, 2 * 16),
+            ("DiscriminatorGradients", down, 8, (3 if jointly else 2) * 16),
             ("GeneratorFeatures", up, 4, 16),
             ("GeneratorGradients", down, 4, 16),
             ("MaskedReal", up, 1, None),
@@ -181,12 +183,17 @@ def test_totals_equal_hand_counts(watched):
             each = 4 * 6 * rows if rows else 61 * (width + 1) * 4
             counted = totals.loc[(kind, *way), ["messages", "bytes"]].tolist()
             assert counted == [steps, steps * each]
+        if jointly:
+            counted = totals.loc[("FeatureSlopes", *up), ["messages", "bytes"]].tolist()
+            assert counted == [8, 8 * 4 * 6 * 16]
+            counted = totals.loc[("JointSlopes", *down), ["messages", "bytes"]].tolist()
+            assert counted == [8, 8 * 4 * 16]  # one number per record
         assert totals.loc[("TrainingReport", *up), ["messages", "bytes"]].tolist() == [2, 2 * 8]
         assert totals.loc[("SelectionNotice", *down), ["messages", "bytes"]].tolist() == [
             selections,
             selections,
         ]
-    assert len(totals) == 15 * len(synth.watched)
+    assert len(totals) == (17 if jointly else 15) * len(synth.watched)
     pd.testing.assert_frame_equal(transcript.to_frame(), synth.transcript_)
 
 

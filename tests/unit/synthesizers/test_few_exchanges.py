@@ -61,7 +61,13 @@ def test_every_step_is_taken_whatever_is_exchanged(
     step = FlatAdam.step
     monkeypatch.setattr(FlatAdam, "step", lambda self: (taken.append(self), step(self))[1])
     messages = sent(fit(frames, steps_per_exchange=steps, discriminator_steps=2))
-    assert messages["DiscriminatorFeatures"] == messages["DiscriminatorGradients"] == 2 * exchanges
+    for kind in (
+        "DiscriminatorFeatures",
+        "DiscriminatorGradients",
+        "FeatureSlopes",
+        "JointSlopes",
+    ):
+        assert messages[kind] == 2 * exchanges
     assert messages.get("GeneratorFeatures", 0) == 2 * generator_exchanges
     counts = sorted(taken.count(optimizer) for optimizer in dict.fromkeys(taken))
     assert counts == [STEPS // 2] * 2 + [STEPS] * 3  # two generators; two local critics, a shared
@@ -85,19 +91,19 @@ def test_windows_end_where_epochs_do():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("penalty", ["layerwise", "paper"])
+@pytest.mark.parametrize("penalty", ["end_to_end", "layerwise", "paper"])
 def test_a_window_takes_the_steps_that_slow_code_takes(frames, monkeypatch, penalty):
     """Cut gradients of the beginning, everything else anew: as a loop over copies has it."""
     from vflsynth.methods.vflgan.party import Cut, VFLGANParty
 
     seen = []
 
-    def descend_at(self, party, trace, cut):
+    def descend_at(self, party, trace, cut, *joint):
         assert all(
             torch.equal(a, b) for a, b in zip(trace, party.discriminator.first_part.trace(trace[0]))
         )  # with the weights of now
         seen.append((party.name, trace[0].clone(), cut.clone()))
-        return original(self, party, trace, cut)
+        return original(self, party, trace, cut, *joint)
 
     original = Cut.descend_at
     monkeypatch.setattr(Cut, "descend_at", descend_at)
@@ -131,7 +137,7 @@ def test_fewer_bits_are_fewer_bytes_and_a_model_close_by(frames, kind):
         for precision in ("float32", "float16", "int8")
     }
     told = {
-        p: s.transcript_.query("message.str.contains('Features|Gradients')")
+        p: s.transcript_.query("message.str.contains('Feature|Gradients')")
         for p, s in found.items()
     }
     total = {precision: told[precision]["bytes"].sum() for precision in told}
@@ -160,13 +166,22 @@ def test_a_run_that_is_resumed_has_the_bytes_of_one_that_was_not(frames, tmp_pat
     assert same(again, whole)
 
 
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        DPSGD(noise_multiplier=1.0, delta=1e-3, n_records=70),
-        FirstLayer(noise_multiplier=1.0, delta=1e-3),
-    ],
-)
+MECHANISMS = [
+    DPSGD(noise_multiplier=1.0, delta=1e-3, n_records=70),
+    FirstLayer(noise_multiplier=1.0, delta=1e-3),
+]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_mechanisms_keep_a_published_penalty_and_refuse_the_other(frames, mechanism):
+    with pytest.raises(ParameterError, match='gradient_penalty="layerwise" or "paper"'):
+        fit(frames, privacy=mechanism, gradient_penalty="end_to_end")
+    for privacy, penalty, head in ((mechanism, "layerwise", None), (None, "end_to_end", 64)):
+        settings = VFLGANSynthesizer(privacy=privacy).method().plain_settings(200, [9, 9])
+        assert (settings.gradient_penalty, settings.generator_head) == (penalty, head)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(
     ("few", "reason"),
     [({"steps_per_exchange": 2}, "counts one noisy step"), ({"wire_precision": "int8"}, "exact")],

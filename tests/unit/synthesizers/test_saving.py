@@ -94,7 +94,9 @@ def test_a_half_knows_nothing_of_the_other(synth, tmp_path):
     synth.parties_["party_1"].save(tmp_path / "half")
     text = "".join(file.read_text(errors="replace") for file in (tmp_path / "half").rglob("*.*"))
     assert "measure_1" in text
-    assert "_2" not in text
+    others = [column for column in synth.sample(1) if column.endswith("_2")]
+    assert others
+    assert not any(column in text for column in others)  # weights may hold any two bytes
 
 
 def test_a_half_is_not_a_model_and_a_model_is_not_a_half(synth, saved, tmp_path):

@@ -154,23 +154,31 @@ class PlaceOffsets:
 
     @classmethod
     def fit(
-        cls, spans: Sequence[OutputSpan], logits: Tensor, rows: Tensor, records: Tensor
+        cls,
+        spans: Sequence[OutputSpan],
+        place: slice,
+        logits: Tensor,
+        rows: Tensor,
+        records: Tensor,
     ) -> Self:
-        """Learn the offsets.
+        """Learn the offsets of some adjacent encoded columns.
 
         Parameters
         ----------
         spans : sequence of OutputSpan
             Of the encoded row.
-        logits : Tensor, shape (n, encoded)
+        place : slice
+        logits : Tensor, shape (n, column)
+            Of these columns.
         rows : Tensor, shape (n, encoded)
-            What was drawn by them, for its groups.
+            What was drawn, for its groups.
         records : Tensor, shape (record, encoded)
         """
-        found = []
+        found, spans = [], [s for s in spans if place.start <= s.start < place.stop]
         for span in places_of(spans):
             groups, codes = _groups(rows, span), _groups(records, span)
-            own, there = logits[:, span.start : span.stop], records[:, span.start : span.stop]
+            own = logits[:, span.start - place.start : span.stop - place.start]
+            there = records[:, span.start : span.stop]
             wanted = torch.zeros(len(span.within or ()), span.width, device=logits.device)
             wanted.index_add_(0, codes, there)
             wanted /= wanted.sum(1, keepdim=True).clamp_min(1.0)
@@ -182,11 +190,19 @@ class PlaceOffsets:
             found.append(table)
         return cls(places_of(spans), tuple(found))
 
-    def apply(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """Add the offsets of the rows' groups to logits; both have shape (..., encoded)."""
+    @classmethod
+    def joined(cls, parts: Sequence[PlaceOffsets]) -> Self:
+        """Put the offsets of all columns together."""
+        spans = (span for part in parts for span in part.spans)
+        return cls(tuple(spans), tuple(table for part in parts for table in part.offsets))
+
+    def apply(self, place: slice, logits: Tensor, rows: Tensor) -> Tensor:
+        """Add the offsets of the rows' groups to logits of some adjacent encoded columns."""
         shifted = logits.clone()
         for span, table in zip(self.spans, self.offsets, strict=True):
-            shifted[..., span.start : span.stop] += table[_groups(rows, span)]
+            if place.start <= span.start < place.stop:
+                own = slice(span.start - place.start, span.stop - place.start)
+                shifted[..., own] += table[_groups(rows, span)]
         return shifted
 
     def part(self, place: slice, spans: Sequence[OutputSpan]) -> PlaceOffsets:

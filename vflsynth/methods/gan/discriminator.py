@@ -6,16 +6,39 @@ All take a batch as real, fake and interpolated records stacked in this order, i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
-from vflsynth.methods.gan.losses import critic_upstream, slope_penalty, wasserstein_estimate
+from vflsynth.methods.gan.losses import (
+    critic_upstream,
+    directional_penalty,
+    slope_penalty,
+    wasserstein_estimate,
+)
 from vflsynth.networks.layers import Linear
-from vflsynth.networks.mlp import MLP
+from vflsynth.networks.mlp import MLP, Slope
+
+Penalty: TypeAlias = Literal["end_to_end", "layerwise", "paper"]
+PENALTIES: tuple[str, ...] = get_args(Penalty)
+
+
+class JointSlope(NamedTuple):
+    """What a party knows of the slope of D_s o (C_1 .. C_M) at the interpolated joint records.
+
+    Parameters
+    ----------
+    upstream : Tensor, shape (replica, batch, feature)
+        Derivative of D_s with respect to the party's features.
+    others : Tensor, shape (replica, batch, 1)
+        Squared norms of the slopes with respect to the other parties' records.
+    """
+
+    upstream: Tensor
+    others: Tensor
 
 
 class LocalDiscriminator(nn.Module):
@@ -30,7 +53,7 @@ class LocalDiscriminator(nn.Module):
     bias : bool
     second_part : bool
         False drops the private head and gives VFLGAN-base (§5.1.2).
-    penalty : {"layerwise", "paper"}
+    penalty : {"end_to_end", "layerwise", "paper"}
         Which gradient penalty, see `write_gradient`.
     streams : RandomStreams
         Initial weights.
@@ -47,7 +70,7 @@ class LocalDiscriminator(nn.Module):
         *,
         bias: bool,
         second_part: bool,
-        penalty: Literal["layerwise", "paper"],
+        penalty: Penalty,
         streams: RandomStreams,
     ) -> None:
         super().__init__()
@@ -67,13 +90,15 @@ class LocalDiscriminator(nn.Module):
         cut_gradients: Tensor,
         penalty_weight: float,
         upstream: Tensor | None = None,
+        joint: JointSlope | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Set the gradients of L_{D_i} + L_{D_s}, the latter through the cut gradients.
 
         Parameters
         ----------
         trace : sequence of Tensor, each (replica, 3 * batch, dim)
-            Of `first_part`, for real, fake and interpolated records.
+            Of `first_part`, for real, fake and interpolated records; the last ones twice with
+            `joint`, if there is a second part: for the slope of D_i, and for the joint one.
         cut_gradients : Tensor, shape (replica, 2 * batch, feature)
             dL_{D_s}/df for real and fake records. Interpolated ones have none: the shared
             critic's slope is constant around them.
@@ -82,6 +107,8 @@ class LocalDiscriminator(nn.Module):
             Derivative of L_{D_i} with respect to the head's scores of the rows before the
             interpolated ones. Default: `critic_upstream`. With no such rows it is empty and the
             gradient is that of the penalty alone.
+        joint : JointSlope, optional
+            With ``"end_to_end"``: of the interpolated records.
 
         Returns
         -------
@@ -91,9 +118,11 @@ class LocalDiscriminator(nn.Module):
         Notes
         -----
         Source: VFLGAN Eqs. 8, 14 and 15. The penalty ``"paper"`` is Eq. 8's: the slope of the whole
-        D_i, none without a head. ``"layerwise"`` is the reference code's: the slope of the *sum* of
-        all intermediate features with respect to the record, plus that of the head with respect to
-        the features, which is ``(||w|| - 1)^2`` because the head is linear.
+        D_i, none without a head. ``"end_to_end"`` adds the slope of the shared critic with respect
+        to the joint record, of which `joint` says the rest. ``"layerwise"`` is the reference
+        code's: the slope of the *sum* of all intermediate features with respect to the record, plus
+        that of the head with respect to the features, which is ``(||w|| - 1)^2`` because the head
+        is linear.
         """
         first, head = self.first_part, self.second_part
         replicas, rows, _ = cut_gradients.shape
@@ -107,29 +136,71 @@ class LocalDiscriminator(nn.Module):
             # Its bias has no gradient: it adds the same to real and fake scores.
             torch.bmm(features.mT, upstream, out=head.weight.grad)
             cut_gradients = torch.baddbmm(cut_gradients, upstream, head.weight.mT)
-        mixed_upstream = self.mixed_upstream(trace[-1][:, rows:])
-        # One sweep for both: at this size the number of operations is the time.
+        n_batches, others = 1, None
+        mixed = _rows(trace, start=rows)
+        if joint is None:
+            mixed_upstream = self.mixed_upstream(mixed[-1])
+        elif head is None:
+            mixed_upstream, others = joint
+        else:
+            own = self.mixed_upstream(joint.upstream)
+            mixed_upstream = torch.cat([own, joint.upstream], 1)
+            others = F.pad(joint.others, (0, 0, own.shape[1], 0))
+            n_batches = 2
+        # One sweep for all: at this size the number of operations is the time.
         cotangents = first.cotangents(trace, torch.cat([cut_gradients, mixed_upstream], 1))
         first.write_gradient(_rows(trace, stop=rows), _rows(cotangents, stop=rows))
 
-        if self.penalty == "paper" and head is None:
-            return wasserstein, torch.zeros_like(wasserstein)
-        mixed, cotangents = _rows(trace, start=rows), _rows(cotangents, start=rows)
-        penalty, change = slope_penalty(first.input_gradient(cotangents), penalty_weight)
+        nothing = torch.zeros_like(wasserstein)
+        if joint is None and self.judges_whole and head is None:
+            return wasserstein, nothing
+        cotangents = _rows(cotangents, start=rows)
+        penalty, change = slope_penalty(
+            first.input_gradient(cotangents), penalty_weight, others, n_batches
+        )
         carried = first.push(mixed, cotangents, change)
-        if head is not None:
-            assert head.weight.grad is not None
-            if self.penalty == "paper":  # the head is one more layer of D_i
-                head.weight.grad.add_(carried.sum(1).unsqueeze(-1))
-            else:
-                head_penalty, change = slope_penalty(head.weight.mT, penalty_weight)
-                head.weight.grad.add_(change.mT)
-                penalty = penalty + head_penalty
+        if head is None:
+            return wasserstein, penalty if joint is None else nothing
+        assert head.weight.grad is not None
+        if self.judges_whole:  # the head is one more layer of D_i
+            if joint is not None:
+                carried = carried[:, : joint.upstream.shape[1]]
+            head.weight.grad.add_(carried.sum(1).unsqueeze(-1))
+        else:
+            head_penalty, change = slope_penalty(head.weight.mT, penalty_weight)
+            head.weight.grad.add_(change.mT)
+            penalty = penalty + head_penalty
         return wasserstein, penalty
+
+    @property
+    def judges_whole(self) -> bool:
+        """Whether the slope of the whole D_i is penalised, not that of each part."""
+        return self.penalty != "layerwise"
+
+    def joint_slope(self, trace: Sequence[Tensor], upstream: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the party's part of the shared critic's slope at joint records.
+
+        Parameters
+        ----------
+        trace : sequence of Tensor, each (replica, batch, dim)
+            Of `first_part`, at interpolated records.
+        upstream : Tensor, shape (replica, batch, feature)
+            Derivative c_i of D_s with respect to the party's features.
+
+        Returns
+        -------
+        slopes : Tensor, shape (replica, batch, feature)
+            ``J_i J_i^T c_i``, what a step along the slope makes of the features.
+        squared : Tensor, shape (replica, batch, 1)
+            ``||J_i^T c_i||^2``.
+        """
+        gradient = self.first_part.slope(list(trace), upstream).gradient
+        slopes = self.first_part.push_through(trace, gradient)[-1]
+        return slopes, gradient.square().sum(-1, keepdim=True)
 
     def mixed_upstream(self, features: Tensor) -> Tensor:
         """Make the upstream whose input gradient the penalty judges, of the shape of `features`."""
-        if self.penalty == "paper" and self.second_part is not None:
+        if self.judges_whole and self.second_part is not None:
             return self.second_part.weight.mT.expand_as(features)
         return torch.ones_like(features)
 
@@ -187,20 +258,52 @@ class Discriminator(MLP):
         cut_gradients : Tensor, shape (replica, 2 * batch, in)
             Of the loss, for real and fake inputs; it is zero at the interpolated ones.
         """
+        judged, rows = self.judge(features, upstream)
+        penalty, change = slope_penalty(judged.gradient[:, rows:], penalty_weight)
+        return self.settle(judged, rows, change), penalty, judged.gradient[:, :rows]
+
+    def judge(self, features: Tensor, upstream: Tensor | None = None) -> tuple[Slope, int]:
+        """Score inputs and pull back: the loss from real and fake scores, ones from all others.
+
+        Parameters
+        ----------
+        features, upstream
+            As of `critic_gradient`.
+
+        Returns
+        -------
+        Slope
+            Of all inputs.
+        int
+            How many of them come before the interpolated ones.
+        """
         if upstream is None:
             batch = features.shape[1] // 3
             upstream = critic_upstream(features.shape[0], batch, features.device, features.dtype)
         rows = upstream.shape[1]
-        trace = self.trace(features)
         # Ones for the interpolated inputs: their slope is that of the score.
         seeds = F.pad(upstream, (0, 0, 0, features.shape[1] - rows), value=1.0)
-        cotangents = self.cotangents(trace, seeds)
-        gradients = self.input_gradient(cotangents)
-        self.write_gradient(_rows(trace, stop=rows), _rows(cotangents, stop=rows))
-        penalty, change = slope_penalty(gradients[:, rows:], penalty_weight)
-        self.push(_rows(trace, start=rows), _rows(cotangents, start=rows), change)
-        wasserstein = wasserstein_estimate(trace[-1][:, :rows], upstream)
-        return wasserstein, penalty, gradients[:, :rows]
+        return self.slope(self.trace(features), seeds), rows
+
+    def settle(self, judged: Slope, rows: int, change: Tensor) -> Tensor:
+        """Set the gradients of the loss, given the penalty's derivative.
+
+        Parameters
+        ----------
+        judged, rows
+            From `judge`.
+        change : Tensor, shape (replica, batch, in)
+            Derivative of the penalty with respect to the slopes at interpolated inputs.
+
+        Returns
+        -------
+        Tensor, shape (replica,)
+            The Wasserstein estimate.
+        """
+        scored, mixed = judged.rows(stop=rows), judged.rows(rows)
+        self.write_gradient(scored.trace, scored.cotangents)
+        self.push(mixed.trace, mixed.cotangents, change)
+        return wasserstein_estimate(scored.trace[-1], scored.cotangents[-1])
 
     def fake_gradient(self, features: Tensor) -> Tensor:
         """d(-E[D(x~)])/dx~ (Eq. 3; of D_s, Eq. 17), shape (replica, batch, in)."""
@@ -226,6 +329,27 @@ class SharedDiscriminator(Discriminator):
         self, in_dim: int, hidden: Sequence[int], *, bias: bool, streams: RandomStreams
     ) -> None:
         super().__init__(in_dim, hidden, bias=bias, streams=streams, name="shared")
+
+    def settle_jointly(
+        self, judged: Slope, rows: int, directions: Tensor, penalty_weight: float
+    ) -> tuple[Tensor, Tensor]:
+        """Set the gradients of L_{D_s} with the slope at joint records penalised.
+
+        Parameters
+        ----------
+        judged, rows
+            From `judge`.
+        directions : Tensor, shape (replica, batch, in)
+            From `steepest`: where a step of length one along the slope takes the features. The
+            slope of the score along these is that at the records.
+        penalty_weight : float
+
+        Returns
+        -------
+        wasserstein, penalty : Tensor, shape (replica,)
+        """
+        penalty, change = directional_penalty(judged.gradient[:, rows:], directions, penalty_weight)
+        return self.settle(judged, rows, change), penalty
 
 
 def _rows(

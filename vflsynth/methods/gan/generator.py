@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
@@ -61,7 +63,8 @@ class SpanActivation(nn.Module):
         gated = [(s.start, s.gate) for s in spans if s.gate is not None]
         bounded = [(s.start, s.bound) for s in spans if s.bound is not None]
         filled = [i for i, x in enumerate(padding) if x == 0.0]
-        self._n_noisy, self._has_padding = len(columns), len(filled) < len(columns)
+        self._has_padding = len(filled) < len(columns)
+        self._is_one = len(spans) == 1 and spans[0].activation == "softmax"
         self._has_gates, self._has_bounds = bool(gated), bool(bounded)
         for name, values in {
             "columns": torch.tensor(columns, dtype=torch.long),
@@ -75,9 +78,10 @@ class SpanActivation(nn.Module):
         }.items():
             self.register_buffer(name, values, persistent=False)
 
-    def noise_shape(self, batch: int) -> tuple[int, int] | None:
-        """Shape of the Gumbel noise for one replica, or None when no span needs any."""
-        return (batch, self._n_noisy) if self._n_noisy else None
+    @property
+    def n_noisy(self) -> int:
+        """Numbers of Gumbel noise that a row takes."""
+        return len(self.columns)
 
     def forward(self, raw: Tensor, gumbel: Tensor | None) -> Tensor:
         """Activate (replica, batch, width).
@@ -93,6 +97,8 @@ class SpanActivation(nn.Module):
             raw = raw.index_copy(-1, self.bounded, self.bounds * torch.tanh(values / self.bounds))
         if gumbel is None:
             return raw
+        if self._is_one:  # of a column alone: nothing has to be sorted
+            return _one_hot(raw + gumbel, self.temperature)
         if self._has_padding:
             gumbel = gumbel + self.padding
         logits = raw.index_select(-1, self.columns) + gumbel
@@ -134,6 +140,11 @@ def _one_hot(logits: Tensor, temperature: float) -> Tensor:
     return hard
 
 
+Adjust: TypeAlias = Callable[[slice, Tensor, Tensor], Tensor]
+"""Changes what activations are applied to: given which encoded columns these are, what the
+generator would have, (replica, batch, column), and rows up to these columns at least."""
+
+
 class Generator(nn.Module):
     """Private generator G_i of one party, R replicas of it.
 
@@ -145,7 +156,7 @@ class Generator(nn.Module):
     spans : sequence of OutputSpan
         What the output row consists of.
     bias : bool
-        Of the hidden layers; the output layer always has one.
+        Of the hidden layers without batch normalisation; the output layer always has one.
     temperature : float
     batch_norm_eps : float or None
         None leaves batch normalisation out.
@@ -178,36 +189,148 @@ class Generator(nn.Module):
         dims = [latent_dim, *hidden]
         self.hidden = nn.Sequential()
         for i, (a, b) in enumerate(zip(dims[:-1], dims[1:])):
+            normalised = i > 0 and batch_norm_eps is not None
+            own = bias and not normalised  # it would be taken out again
             self.hidden.append(
-                Linear(a, b, bias=bias, streams=hidden_streams, name=f"generator.{i}")
+                Linear(a, b, bias=own, streams=hidden_streams, name=f"generator.{i}")
             )
-            if i > 0 and batch_norm_eps is not None:
+            if batch_norm_eps is not None and normalised:
                 self.hidden.append(
                     BatchNorm(len(streams.secrets), b, eps=batch_norm_eps, device=streams.device)
                 )
             self.hidden.append(nn.LeakyReLU(NEGATIVE_SLOPE))
-        self.activation = SpanActivation(spans, temperature).to(streams.device)
+        self.width = sum(span.width for span in spans)
         self.output = Linear(
-            dims[-1], self.activation.width, bias=True, streams=streams, name="generator.output"
+            dims[-1], self.width, bias=True, streams=streams, name="generator.output"
         )
+        self._build(dims[-1], spans, temperature, streams)
 
-    def forward(self, latent: Tensor, gumbel: Tensor | None) -> Tensor:
+    def _build(
+        self, width: int, spans: Sequence[OutputSpan], temperature: float, streams: RandomStreams
+    ) -> None:
+        """Make what draws rows, given the last hidden layer and what the output makes of it."""
+        self.activation = SpanActivation(spans, temperature).to(streams.device)
+
+    @property
+    def n_noisy(self) -> int:
+        """Numbers of Gumbel noise that a row takes."""
+        return self.activation.n_noisy
+
+    def noise(self, streams: RandomStreams, name: str, index: int, batch: int) -> Tensor | None:
+        """Draw the Gumbel noise of a batch, or None when no column needs any."""
+        return streams.gumbel(name, index, (batch, self.n_noisy)) if self.n_noisy else None
+
+    def forward(
+        self, latent: Tensor, gumbel: Tensor | None, adjust: Adjust | None = None
+    ) -> Tensor:
         """Map (replica, batch, latent) to encoded rows (replica, batch, width)."""
-        return self.activation.forward(self._raw(latent), gumbel)
+        raw = self.output.forward(self._hidden(latent))
+        if adjust is not None:
+            rows = self.activation.forward(raw, gumbel)
+            raw = adjust(slice(0, self.width), raw, rows)
+        return self.activation.forward(raw, gumbel)
 
-    @torch.no_grad()
-    def raw(self, latent: Tensor) -> Tensor:
-        """Compute what the activations are applied to, in evaluation mode."""
-        self.eval()
-        raw = self._raw(latent)
-        self.train()
-        return raw
-
-    def _raw(self, latent: Tensor) -> Tensor:
-        hidden = latent
+    def _hidden(self, latent: Tensor) -> Tensor:
         for layer in self.hidden:  # without the hooks of module calls, which show in the profile
-            hidden = layer.forward(hidden)
-        return self.output.forward(hidden)
+            latent = layer.forward(latent)
+        return latent
+
+
+class SequentialGenerator(Generator):
+    """A generator whose columns are drawn one after the other, in the order of the table.
+
+    To what `Generator` would have a head of one hidden layer is added for each column, which sees
+    the last layer that all have in common and the columns before it as they were drawn: a row is
+    drawn as a row, not as columns that know of each other by the latent alone.
+
+    Parameters
+    ----------
+    latent_dim, hidden, spans
+        See `Generator`.
+    head : int
+        Hidden units of a column's head.
+    **options
+        See `Generator`.
+
+    Notes
+    -----
+    Departs from the paper, whose generators draw all columns at once. What heads make of the layer
+    in common is one product for all of them, and the gradient of a choice among categories goes
+    on, straight through, into the columns after it.
+    """
+
+    def __init__(
+        self, latent_dim: int, hidden: Sequence[int], spans: Sequence[OutputSpan], *, head: int,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        self._head = head
+        super().__init__(latent_dim, hidden, spans, **options)
+
+    def _build(
+        self, width: int, spans: Sequence[OutputSpan], temperature: float, streams: RandomStreams
+    ) -> None:
+        turns, head = turns_of(spans), self._head
+        self.places = [slice(turn[0].start, turn[-1].stop) for turn in turns]
+        self.heads = Linear(
+            width, head * len(turns), bias=True, streams=streams, name="generator.heads"
+        )
+        earlier = [
+            Linear(
+                place.start,
+                head,
+                bias=False,
+                streams=streams,
+                name=f"generator.earlier.{i}",
+                fan_in=width + place.start,
+            )
+            for i, place in enumerate(self.places[1:], 1)
+        ]
+        self.added = Linear(head, self.width, bias=False, streams=streams, name="generator.added")
+        activations = [
+            SpanActivation([s.shifted(-t[0].start) for s in t], temperature) for t in turns
+        ]
+        self.earlier = nn.ModuleList(earlier)
+        self.activations = nn.ModuleList(activations).to(streams.device)
+        # Without module look-ups, which take as long as a small product.
+        self._earlier, self._activations = [linear.weight for linear in earlier], activations
+        self._widths = [place.stop - place.start for place in self.places]
+        self._noisy = [activation.n_noisy for activation in activations]
+
+    @property
+    def n_noisy(self) -> int:
+        """Numbers of Gumbel noise that a row takes."""
+        return sum(self._noisy)
+
+    def forward(
+        self, latent: Tensor, gumbel: Tensor | None, adjust: Adjust | None = None
+    ) -> Tensor:
+        """Map (replica, batch, latent) to encoded rows (replica, batch, width)."""
+        hidden = self._hidden(latent)
+        heads = torch.split(self.heads.forward(hidden), self._head, -1)
+        plain = torch.split(self.output.forward(hidden), self._widths, -1)
+        weights = torch.split(self.added.weight, self._widths, -1)
+        noise = None if gumbel is None else torch.split(gumbel, self._noisy, -1)
+        row: list[Tensor] = []
+        for i, activation in enumerate(self._activations):
+            seen = torch.cat(row, -1) if row else None
+            own = heads[i] if seen is None else torch.baddbmm(heads[i], seen, self._earlier[i - 1])
+            raw = torch.baddbmm(plain[i], F.leaky_relu(own, NEGATIVE_SLOPE), weights[i])
+            if adjust is not None:
+                raw = adjust(self.places[i], raw, raw[..., :0] if seen is None else seen)
+            row.append(activation.forward(raw, noise[i] if noise and self._noisy[i] else None))
+        return torch.cat(row, -1) if row else self.output.forward(hidden)
+
+
+def turns_of(spans: Sequence[OutputSpan]) -> list[list[OutputSpan]]:
+    """Group spans that are drawn at once: a number, and the state that says whether it is there."""
+    turns: list[list[OutputSpan]] = []
+    stop = 0
+    for span in spans:
+        if span.start >= stop:
+            turns.append([])
+        turns[-1].append(span)
+        stop = max(stop, span.stop, 0 if span.gate is None else span.gate + 1)
+    return turns
 
 
 @torch.no_grad()
@@ -216,7 +339,7 @@ def sample_encoded(
     latent: Tensor,
     streams: RandomStreams,
     index: int,
-    again: Callable[[Tensor, Tensor], Tensor] | None = None,
+    adjust: Adjust | None = None,
 ) -> Tensor:
     """Generate encoded rows in evaluation mode, shape (replica, n, encoded).
 
@@ -228,12 +351,10 @@ def sample_encoded(
         The party's own, for Gumbel noise.
     index : int
         Which draw of the stream.
-    again : callable, optional
-        Changes what the activations are applied to, given that and the rows: they are then applied
-        once more, with the same noise.
+    adjust : Adjust, optional
     """
-    shape = generator.activation.noise_shape(latent.shape[1])
-    gumbel = None if shape is None else streams.gumbel("gumbel.evaluation", index, shape)
-    raw = generator.raw(latent)
-    rows = generator.activation.forward(raw, gumbel)
-    return rows if again is None else generator.activation.forward(again(raw, rows), gumbel)
+    gumbel = generator.noise(streams, "gumbel.evaluation", index, latent.shape[1])
+    generator.eval()
+    rows: Tensor = generator.forward(latent, gumbel, adjust)
+    generator.train()
+    return rows

@@ -9,6 +9,9 @@ from torch import Tensor
 
 _TINY = torch.finfo(torch.float32).tiny
 
+_FLAT = 1e-8
+"""Squared slopes below this one have no direction: rounding would make it an arbitrary one."""
+
 
 @functools.lru_cache(maxsize=16)
 def critic_upstream(
@@ -49,7 +52,9 @@ def wasserstein_estimate(scores: Tensor, upstream: Tensor) -> Tensor:
     return torch.baddbmm(zero, upstream.mT, scores, beta=0, alpha=-1).view(-1)
 
 
-def slope_penalty(gradients: Tensor, weight: float) -> tuple[Tensor, Tensor]:
+def slope_penalty(
+    gradients: Tensor, weight: float, others: Tensor | None = None, n_batches: int = 1
+) -> tuple[Tensor, Tensor]:
     """Compute ``E[(||gradient||_2 - 1)^2]`` per replica, and `weight` times its derivative.
 
     Parameters
@@ -57,11 +62,15 @@ def slope_penalty(gradients: Tensor, weight: float) -> tuple[Tensor, Tensor]:
     gradients : Tensor, shape (replica, batch, feature)
         Input gradients of a critic.
     weight : float
+    others : Tensor, shape (replica, batch, 1), optional
+        Squared norms of the gradients for other parties' inputs, which count in the norm.
+    n_batches : int, default=1
+        How many batches there are one after the other, each with a mean of its own.
 
     Returns
     -------
     penalty : Tensor, shape (replica,)
-        Without the weight.
+        Without the weight; of the first batch.
     derivative : Tensor, shape (replica, batch, feature)
         Of the weighted penalty, with respect to the gradients. Zero where a gradient vanishes, as
         automatic differentiation has it.
@@ -71,13 +80,57 @@ def slope_penalty(gradients: Tensor, weight: float) -> tuple[Tensor, Tensor]:
     Source: the penalty of VFLGAN Eq. 3. An operation with a Python number first makes a tensor of
     it, which takes as long as the operation: factors go where the operation has a place for them.
     """
-    batch = gradients.shape[1]
+    batch = gradients.shape[1] // n_batches
     zero, one = _constants(gradients.device, gradients.dtype)
     norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
+    if others is not None:
+        norms = torch.addcmul(others, norms, norms).sqrt_()
     excess = norms - one
     scale = torch.addcdiv(zero, excess, norms.clamp_min_(_TINY), value=2.0 * weight / batch)
-    penalty = torch.baddbmm(zero, excess.mT, excess, beta=0, alpha=1.0 / batch).view(-1)
+    first = excess if n_batches == 1 else excess[:, :batch]
+    penalty = torch.baddbmm(zero, first.mT, first, beta=0, alpha=1.0 / batch).view(-1)
     return penalty, gradients * scale
+
+
+def steepest(slopes: Tensor, upstream: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute squared slopes, and where features go by a step of length one along each slope.
+
+    Parameters
+    ----------
+    slopes : Tensor, shape (replica, batch, feature)
+        ``J J^T upstream``, J being the derivative of the features with respect to the records.
+    upstream : Tensor, shape (replica, batch, feature)
+        Derivative of the score with respect to the features, so that its slope at the record is
+        ``J^T upstream``.
+
+    Returns
+    -------
+    squared : Tensor, shape (replica, batch, 1)
+    directions : Tensor, shape (replica, batch, feature)
+        Zero where there is next to no slope.
+    """
+    squared = (slopes * upstream).sum(-1, keepdim=True).clamp_min_(0.0)
+    return squared, torch.where(squared > _FLAT, slopes * squared.rsqrt(), 0.0)
+
+
+def directional_penalty(
+    gradients: Tensor, directions: Tensor, weight: float
+) -> tuple[Tensor, Tensor]:
+    """Compute ``E[(<gradient, direction> - 1)^2]`` and `weight` times its derivative.
+
+    Parameters
+    ----------
+    gradients, directions : Tensor, shape (replica, batch, feature)
+    weight : float
+
+    Returns
+    -------
+    penalty, derivative : Tensor
+        As of `slope_penalty`, which they are along directions that `steepest` found at these
+        gradients.
+    """
+    excess = (gradients * directions).sum(-1, keepdim=True) - 1.0
+    return excess.square().mean((1, 2)), directions * excess.mul(2.0 * weight / excess.shape[1])
 
 
 @functools.lru_cache(maxsize=16)

@@ -17,7 +17,7 @@ from vflsynth.learning.masked import gather_masked, n_masked_blocks
 from vflsynth.learning.messages import MaskedFake, MaskedReal
 from vflsynth.mechanisms import Asked, Length, Mechanism
 from vflsynth.mechanisms.base import Reports
-from vflsynth.mechanisms.lengths import default_epochs, power_of_two
+from vflsynth.mechanisms.lengths import DEFAULT_STEPS, default_epochs, power_of_two
 from vflsynth.methods.gan.memory import estimate_memory
 from vflsynth.methods.gan.party import GANParty
 from vflsynth.methods.gan.sampler import GeneratorSampler
@@ -162,6 +162,9 @@ class GANMethod(Method):
     To carry a mechanism to a method is to add it here.
     """
 
+    default_steps: ClassVar[int] = DEFAULT_STEPS
+    """Discriminator steps, if nobody says how many epochs."""
+
     plain_descent: ClassVar[Callable[[], Any]]
     """What makes the descent without privacy."""
 
@@ -257,8 +260,8 @@ class GANMethod(Method):
         """Return the discriminators' settings; `scale` is a layer size that suits the data."""
 
     def default_epochs(self, n_records: int, batch_size: int) -> int:
-        """Return the epochs asked for, or as many as give about 15,000 discriminator steps."""
-        return self.parameters.epochs or default_epochs(n_records, batch_size)
+        """Return the epochs asked for, or as many as give about the default steps."""
+        return self.parameters.epochs or default_epochs(n_records, batch_size, self.default_steps)
 
     def duration(self, n_records: int, settings: Settings) -> Duration:
         """Epochs and steps."""

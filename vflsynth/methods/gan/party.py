@@ -90,8 +90,7 @@ class GANParty(TrainableParty):
     def fake(self, step: int, stream: str) -> Tensor:
         """Generate fakes for a batch's latents, with Gumbel noise from the party's own stream."""
         latent = self.schedule.latent(step)
-        shape = self.generator.activation.noise_shape(latent.shape[1])
-        gumbel = None if shape is None else self.streams.gumbel(f"gumbel.{stream}", step, shape)
+        gumbel = self.generator.noise(self.streams, f"gumbel.{stream}", step, latent.shape[1])
         fake: Tensor = self.generator(latent, gumbel)
         return fake
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.methods.gan.calibration import MarginalMap, PlaceOffsets, logit_offsets, places_of
-from vflsynth.methods.gan.generator import Generator, sample_encoded
+from vflsynth.methods.gan.generator import Generator, SequentialGenerator, sample_encoded, turns_of
 from vflsynth.models.samplers import RowSampler
 from vflsynth.registry import register
 
@@ -22,13 +23,17 @@ _CALIBRATION_ROWS, _MARGINALS, _PLACES = 1 << 14, "marginals.", "places."
 
 @dataclass(frozen=True, slots=True)
 class GeneratorSpec:
-    """What is needed to build a generator besides the spans of the encoded row."""
+    """What is needed to build a generator besides the spans of the encoded row.
+
+    With `head`, its columns are drawn one after the other, see `SequentialGenerator`.
+    """
 
     latent_dim: int
     hidden: tuple[int, ...]
     bias: bool
     temperature: float
     batch_norm_eps: float | None
+    head: int | None = None
 
     def build(
         self,
@@ -37,7 +42,8 @@ class GeneratorSpec:
         hidden_streams: RandomStreams | None = None,
     ) -> Generator:
         """Build a generator; see `Generator` for where its initial weights come from."""
-        return Generator(
+        kind = Generator if self.head is None else partial(SequentialGenerator, head=self.head)
+        return kind(
             self.latent_dim,
             self.hidden,
             spans,
@@ -47,6 +53,13 @@ class GeneratorSpec:
             streams=streams,
             hidden_streams=hidden_streams,
         )
+
+    def n_weights(self, spans: Sequence[OutputSpan]) -> int:
+        """Return how many weights a generator has at least."""
+        width = sum(span.width for span in spans)
+        sizes = [self.latent_dim, *self.hidden, width]
+        heads = 0 if self.head is None else self.head * (sizes[-2] * len(turns_of(spans)) + width)
+        return sum(a * b for a, b in zip(sizes[:-1], sizes[1:])) + heads
 
 
 @register
@@ -113,15 +126,27 @@ class GeneratorSampler(RowSampler):
         """
         streams = streams.child("calibration")
         latent = streams.normal("latent", 0, (_CALIBRATION_ROWS, self.latent_dim))
-        logits = self.generator.raw(latent)[0]
         weights = {name: value.clone() for name, value in self.generator.state_dict().items()}
-        weights["output.bias"] += logit_offsets(logits, records, self.spans)
         own = type(self)(self.spec, self.spans, weights, self.device)
-        rows = sample_encoded(own.generator, latent, streams, 0)[0]
+
+        def give_shares(place: slice, logits: Tensor, rows: Tensor) -> Tensor:
+            offsets = logit_offsets(logits[0], records[:, place], _spans_in(self.spans, place))
+            weights["output.bias"][..., place] += offsets
+            return logits + offsets
+
+        sample_encoded(own.generator, latent, streams, 0, give_shares)
+        own.generator.load_state_dict(weights)
+        found: list[PlaceOffsets] = []
+
+        def give_places(place: slice, logits: Tensor, rows: Tensor) -> Tensor:
+            found.append(PlaceOffsets.fit(self.spans, place, logits[0], rows[0], records))
+            return found[-1].apply(place, logits, rows)
+
+        adjust = give_places if places_of(self.spans) else None
+        rows = sample_encoded(own.generator, latent, streams, 0, adjust)[0]
+        if adjust is not None:
+            own.places = PlaceOffsets.joined(found)
         own.marginals = MarginalMap.fit(self.spans, rows, records)
-        if places_of(self.spans):
-            logits = own.generator.raw(latent)[0]
-            own.places = PlaceOffsets.fit(self.spans, logits, rows, records)
         return own
 
     def part(self, spans: Sequence[OutputSpan], place: slice) -> Self:
@@ -152,8 +177,8 @@ class GeneratorSampler(RowSampler):
 
     def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
         """Generate; Gumbel noise is the party's own."""
-        again = None if self.places is None else self.places.apply
-        rows = sample_encoded(self.generator, latent, streams, index, again)[0]
+        adjust = None if self.places is None else self.places.apply
+        rows = sample_encoded(self.generator, latent, streams, index, adjust)[0]
         return rows if self.marginals is None else self.marginals.apply(rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -179,12 +204,10 @@ class GeneratorSampler(RowSampler):
     ) -> Self:
         """Undo `to_dict` and `tensors`."""
         spec = GeneratorSpec(**{**content, "hidden": tuple(content["hidden"])})
-        sizes = [spec.latent_dim, *spec.hidden, sum(span.width for span in spans)]
         weights = {k: v for k, v in tensors.items() if not k.startswith((_MARGINALS, _PLACES))}
-        n_weights = sum(a * b for a, b in zip(sizes[:-1], sizes[1:]))
-        if n_weights > sum(tensor.numel() for tensor in weights.values()):
+        if spec.n_weights(spans) > sum(tensor.numel() for tensor in weights.values()):
             # Said before anything of this size is allocated.
-            raise ValueError(f"there are too few weights for layers of sizes {sizes}")
+            raise ValueError(f"there are too few weights for layers of sizes {spec.hidden}")
         maps, offsets = (
             {k.removeprefix(label): v for k, v in tensors.items() if k.startswith(label)}
             for label in (_MARGINALS, _PLACES)
@@ -192,3 +215,8 @@ class GeneratorSampler(RowSampler):
         marginals = MarginalMap.restore(maps, spans) if maps else None
         places = PlaceOffsets.restore(offsets, spans) if offsets else None
         return cls(spec, spans, weights, device, marginals, places)
+
+
+def _spans_in(spans: Sequence[OutputSpan], place: slice) -> list[OutputSpan]:
+    """Return the spans of some adjacent encoded columns, counted from the first of them."""
+    return [s.shifted(-place.start) for s in spans if place.start <= s.start < place.stop]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import nn
 
+from vflsynth.methods.gan.discriminator import Penalty
 from vflsynth.methods.gan.sampler import GeneratorSpec
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.protocol import Precision
@@ -28,7 +28,7 @@ class Settings:
     bias: bool
     batch_norm_eps: float | None
     gumbel_temperature: float
-    gradient_penalty: Literal["layerwise", "paper"]
+    gradient_penalty: Penalty
     gradient_penalty_weight: float
     learning_rate: float
     betas: tuple[float, float]
@@ -38,6 +38,7 @@ class Settings:
     steps_per_exchange: int = 1
     wire_precision: Precision = "float32"
     n_masked_blocks: int = 1
+    generator_head: int | None = None
 
     def window(self, step: int, steps_per_epoch: int) -> range:
         """Return the discriminator steps that are taken with the exchange that `step` belongs to.
@@ -58,8 +59,13 @@ class Settings:
 
     @property
     def sent_blocks(self) -> int:
-        """Blocks of a batch that parties send: real, fake and, layer-wise, interpolated."""
-        return 3 if self.gradient_penalty == "layerwise" else 2
+        """Blocks of a batch that parties send: real, fake and, mostly, interpolated."""
+        return 2 if self.gradient_penalty == "paper" else 3
+
+    @property
+    def end_to_end(self) -> bool:
+        """Whether slopes at joint records are penalised, which takes an exchange of its own."""
+        return self.gradient_penalty == "end_to_end"
 
     @property
     def generator(self) -> GeneratorSpec:
@@ -70,6 +76,7 @@ class Settings:
             self.bias,
             self.gumbel_temperature,
             self.batch_norm_eps,
+            self.generator_head,
         )
 
     def optimizer(self, module: nn.Module) -> FlatAdam:

@@ -228,6 +228,7 @@ class MeanEmbeddingMethod(Method):
 
 _WITHOUT_EFFECT = frozenset(
     {
+        "generator",
         "first_part",
         "shared_hidden",
         "discriminator_hidden",
@@ -254,6 +255,7 @@ _OF_DISCRIMINATORS = {
     "gradient_penalty_weight",
     "n_evaluation",
     "n_masked_blocks",
+    "generator_head",
     "discriminator_steps",
     "steps_per_exchange",
     "wire_precision",

@@ -95,8 +95,7 @@ class GeneratorTraining:
         settings, parts = self.settings, []
         latent = self._streams.normal("latent", step, (settings.batch_size, settings.latent_dim))
         for generator, own in zip(self._generators, self._gumbel, strict=True):
-            shape = generator.activation.noise_shape(settings.batch_size)
-            gumbel = None if shape is None else own.gumbel("gumbel", step, shape)
+            gumbel = generator.noise(own, "gumbel", step, settings.batch_size)
             parts.append(generator.forward(latent, gumbel))
         return torch.cat(parts, -1)
 

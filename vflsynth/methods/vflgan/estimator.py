@@ -10,6 +10,7 @@ from vflsynth._validation import Choice, Number, Optional, Rule, Sizes
 from vflsynth.columns import TableTransformer
 from vflsynth.contract import Contract
 from vflsynth.mechanisms import DPSGD, FirstLayer, Mechanism
+from vflsynth.methods.gan.discriminator import PENALTIES, Penalty
 from vflsynth.methods.gan.estimator import GANSynthesizer
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbedding
 from vflsynth.methods.mean_embedding.method import MeanEmbeddingMethod
@@ -29,6 +30,10 @@ class VFLGANSynthesizer(GANSynthesizer):
     Parameters
     ----------
     {latent_dim, generator_hidden}
+    generator : {"sequential", "parallel"}, optional
+        Whether a party's columns are drawn one after the other, in the order of its table and each
+        given those before it, or all at once, as in the paper: then they know of each other by the
+        latent alone. Default: "sequential", and "parallel" with `privacy`.
     first_part : sequence of int, optional
         Layer sizes of the first part of every local discriminator; the last one is the width of the
         intermediate features that leave the party. Default: one layer, of a size that follows from
@@ -39,10 +44,16 @@ class VFLGANSynthesizer(GANSynthesizer):
     private_heads : bool, default=True
         False drops the second parts of the local discriminators: VFLGAN-base of the paper's §5.1.2.
     {bias, batch_norm_eps, gumbel_temperature}
-    gradient_penalty : {"layerwise", "paper"}, default="layerwise"
-        The reference code's five layer-wise terms, or the three terms of Eq. 8.
-    {gradient_penalty_weight, discriminator_steps, batch_size, epochs, learning_rate, betas}
-    {generator_average, model_selection, evaluate_every, calibrate_marginals}
+    gradient_penalty : {"end_to_end", "layerwise", "paper"}, optional
+        Which slopes are held near one: of whole critics with respect to records, the shared one's
+        with respect to joint records; the reference code's five layer-wise terms; or the three
+        terms of Eq. 8. Default: "end_to_end", and "layerwise" with `privacy`, whose ledgers do not
+        count the exchange that "end_to_end" adds to every discriminator step.
+    {gradient_penalty_weight, discriminator_steps, batch_size}
+    epochs : int, optional
+        Passes over the records. Default: as many as give about 7,200 discriminator steps.
+    {learning_rate, betas, generator_average, model_selection, evaluate_every}
+    {calibrate_marginals}
     steps_per_exchange : int, default=1
         Discriminator steps that are taken with one exchange of features: 1 is Algorithm 1, which
         has an exchange more per step of the generators. With more, discriminators repeat steps on
@@ -55,7 +66,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         replaces the discriminators; an epoch is 100 steps (default 25) with batches of 512 fakes.
         With `DPSGD`, `batch_size` is the expected number of real records in a batch,
         `learning_rate` is that of the generators and a tenth of the discriminators', and the
-        default is about 3,000 steps; ``discriminator_steps=2`` and ``max_grad_norm=2`` did best.
+        default is about 3,000 steps; ``max_grad_norm=2`` did best.
         {no effect}
 
     Attributes
@@ -107,20 +118,21 @@ class VFLGANSynthesizer(GANSynthesizer):
         *,
         latent_dim: int | None = None,
         generator_hidden: Sequence[int] | None = None,
+        generator: Literal["sequential", "parallel"] | None = None,
         first_part: Sequence[int] | None = None,
         shared_hidden: Sequence[int] | None = None,
         private_heads: bool = True,
         bias: bool = True,
         batch_norm_eps: float | None = 1e-5,
         gumbel_temperature: float = 0.2,
-        gradient_penalty: Literal["layerwise", "paper"] = "layerwise",
+        gradient_penalty: Penalty | None = None,
         gradient_penalty_weight: float = 10.0,
-        discriminator_steps: int = 5,
+        discriminator_steps: int = 2,
         batch_size: int | None = None,
         epochs: int | None = None,
         learning_rate: float = 5e-4,
         betas: tuple[float, float] = (0.5, 0.999),
-        generator_average: float = 0.999,
+        generator_average: float = 0.998,
         model_selection: Literal["best", "last"] = "best",
         evaluate_every: int = 1,
         calibrate_marginals: bool = True,
@@ -137,6 +149,7 @@ class VFLGANSynthesizer(GANSynthesizer):
     ) -> None:
         self.latent_dim = latent_dim
         self.generator_hidden = generator_hidden
+        self.generator = generator
         self.first_part = first_part
         self.shared_hidden = shared_hidden
         self.private_heads = private_heads
@@ -166,10 +179,11 @@ class VFLGANSynthesizer(GANSynthesizer):
         self.privacy = privacy
 
     _rules: ClassVar[Mapping[str, Rule]] = {
+        "generator": Optional(Choice(("sequential", "parallel"))),
         "first_part": Optional(Sizes()),
         "shared_hidden": Optional(Sizes(at_least=0)),
         "private_heads": Choice((True, False)),
-        "gradient_penalty": Choice(("layerwise", "paper")),
+        "gradient_penalty": Optional(Choice(PENALTIES)),
         "steps_per_exchange": Number(1, whole=True),
     }
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vflsynth.protocol.declaration import MadeOf, Message, Uses, When, message
 from vflsynth.protocol.messages import CutGradients, IntermediateFeatures
-from vflsynth.protocol.tensors import PACKED, holds
+from vflsynth.protocol.tensors import PACKED, REAL, holds
 
 
 @message(
@@ -30,7 +30,7 @@ class Shape(Message):
     made_of=MadeOf.RECORDS,
     when=When.STEP,
     uses=(Uses.ROWS, Uses.LATENTS),
-    contents="f_i (R, kB, d_i): real, fake and, with the layer-wise penalty, interpolated records "
+    contents="f_i (R, kB, d_i): real, fake and, but for the paper's penalty, interpolated records "
     "(k = 2 or 3)",
     tells="one vector per record and step, without noise. The server does not know the first part "
     "of the discriminator nor which record a row belongs to, but nothing proves that it cannot "
@@ -72,12 +72,47 @@ class SampledFeatures(Message):
     from_party=False,
     made_of=MadeOf.NETWORKS,
     when=When.STEP,
-    contents="dL/df_i, same shape",
+    contents="dL/df_i of real and fake records; with the end-to-end penalty then dD_s/df_i of "
+    "interpolated ones",
     tells="how the shared discriminator, trained on all parties, scores the party's records",
 )
 class DiscriminatorGradients(CutGradients):
     """The reply to a discriminator step's features."""
 
+    gradients: Tensor = holds(PACKED, "replica", "row", "feature")
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.STEP,
+    uses=(Uses.ROWS, Uses.LATENTS),
+    contents="with the end-to-end penalty J_i J_i^T dD_s/df_i of interpolated records (R, B, d_i), "
+    "J_i being the derivative of f_i with respect to the record",
+    tells="how f_i changes around a point between a record and a fake, in one direction that the "
+    "server chose by its critic: over many steps something of the first part of the discriminator, "
+    "which features alone do not tell. Of the record nothing is in it but which units of the first "
+    "part are active there, and that shows in the signs of the features, too",
+)
+class FeatureSlopes(IntermediateFeatures):
+    """What a step along the shared critic's slope makes of the features."""
+
+    features: Tensor = holds(PACKED, "replica", "row", "feature")
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.NETWORKS,
+    when=When.STEP,
+    contents="squared slopes of the shared discriminator at interpolated joint records (R, B), one "
+    "number per record; with several steps per exchange, dL/df_i of fakes for the generators",
+    tells="how steep the shared discriminator is at a joint record: less the party's own part, how "
+    "steep it is in the columns of the others, who with two parties are one",
+)
+class JointSlopes(CutGradients):
+    """The reply to `FeatureSlopes`."""
+
+    squared: Tensor = holds(REAL, "replica", "record")
     gradients: Tensor = holds(PACKED, "replica", "row", "feature")
 
 

@@ -8,20 +8,25 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.mechanisms import DPSGD, Discriminators, DPSGDPlan, FirstLayer
+from vflsynth.mechanisms import DPSGD, Discriminators, DPSGDPlan, FirstLayer, Mechanism
 from vflsynth.methods.gan.critics import FirstLayerNoise
+from vflsynth.methods.gan.discriminator import Penalty
 from vflsynth.methods.gan.method import GANAlgorithm, GANMethod
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.dpsgd import DPSGDCut, DPSGDServer
 from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,
+    FeatureSlopes,
     GeneratorFeatures,
     SampledFeatures,
     Shape,
 )
 from vflsynth.methods.vflgan.party import Cut, FirstLayerCut, VFLGANParty
-from vflsynth.methods.vflgan.server import VFLGANServer
+from vflsynth.methods.vflgan.server import EndToEndServer, VFLGANServer
 from vflsynth.protocol import Channel, Message
+
+_HEAD = 64
+"""Hidden units of each column's head, where columns are drawn one after the other."""
 
 
 class VFLGAN(GANAlgorithm):
@@ -54,6 +59,9 @@ class VFLGAN(GANAlgorithm):
         """Train D_1..D_M and D_s, as Algorithm 1 does, for the window that begins with `step`."""
         features = self.channel.gather(self.features, step)
         self.channel.scatter(self.server.update_discriminator(step, features))
+        if isinstance(self.server, EndToEndServer):
+            slopes = self.channel.gather(FeatureSlopes, step)
+            self.channel.scatter(self.server.settle(step, slopes))
 
     def update_generators(self, step: int) -> None:
         """Train G_1..G_M, as Algorithm 1 does."""
@@ -70,6 +78,8 @@ class VFLGANMethod(GANMethod):
 
     party = VFLGANParty
     owners = Discriminators.LOCAL_AND_SHARED
+    # With two exchanges for each, and one more for every other: fewer than 18,000.
+    default_steps = 7_200
     plain_descent = Cut
     descents: ClassVar = {
         DPSGD: DPSGDCut,
@@ -79,7 +89,30 @@ class VFLGANMethod(GANMethod):
     @property
     def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]
         """What the server may ask a party for, besides what every run asks."""
-        return super().asks | {Shape, GeneratorFeatures, self._features}
+        jointly = {FeatureSlopes} if self.gradient_penalty == "end_to_end" else set()
+        return super().asks | {Shape, GeneratorFeatures, self._features} | jointly
+
+    @property
+    def gradient_penalty(self) -> Penalty:
+        """The penalty asked for, or the default: with a mechanism, one that it is accounted for."""
+        penalty: Penalty | None = self.parameters.gradient_penalty
+        return penalty or ("end_to_end" if self.privacy is None else "layerwise")
+
+    @property
+    def draws_one_by_one(self) -> bool:
+        """Whether a row's columns are drawn one after the other: by default without a mechanism."""
+        generator = self.parameters.generator
+        return (generator or ("sequential" if self.privacy is None else "parallel")) == "sequential"
+
+    @classmethod
+    def reason_against(cls, parameters: Any, mechanism: Mechanism) -> str | None:
+        """Refuse the end-to-end penalty, too, which no ledger counts."""
+        if parameters.gradient_penalty == "end_to_end":
+            return (
+                'gradient_penalty="layerwise" or "paper": slopes at joint records reach the server '
+                "in an exchange of their own, which its ledger does not count"
+            )
+        return super().reason_against(parameters, mechanism)
 
     @property
     def _features(self) -> type[DiscriminatorFeatures | SampledFeatures]:
@@ -91,7 +124,8 @@ class VFLGANMethod(GANMethod):
         if isinstance(self.plan, DPSGDPlan):
             server: VFLGANServer = DPSGDServer(settings, shapes, streams, self.plan, self.noise)
         else:
-            server = VFLGANServer(settings, shapes, streams)
+            kind = EndToEndServer if settings.end_to_end else VFLGANServer
+            server = kind(settings, shapes, streams)
         algorithm = VFLGAN(
             channel,
             server,
@@ -111,6 +145,7 @@ class VFLGANMethod(GANMethod):
             "first_part": tuple(parameters.first_part or (size,)),
             "shared_hidden": tuple((size, size) if shared_hidden is None else shared_hidden),
             "private_heads": parameters.private_heads,
-            "gradient_penalty": parameters.gradient_penalty,
+            "gradient_penalty": self.gradient_penalty,
+            "generator_head": _HEAD if self.draws_one_by_one else None,
             "steps_per_exchange": parameters.steps_per_exchange,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -14,14 +14,16 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.training import load_network_state, network_state
 from vflsynth.methods.gan.critics import FirstLayerNoise
-from vflsynth.methods.gan.discriminator import LocalDiscriminator
+from vflsynth.methods.gan.discriminator import JointSlope, LocalDiscriminator
 from vflsynth.methods.gan.party import GANParty
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,
     DiscriminatorGradients,
+    FeatureSlopes,
     GeneratorFeatures,
     GeneratorGradients,
+    JointSlopes,
     SampledFeatures,
     Shape,
 )
@@ -53,6 +55,10 @@ class VFLGANParty(GANParty):
         super().__init__(name, frame, on)
         # A step, what it waits for, and with what.
         self._pending: tuple[int, type[CutGradients], list[Tensor]] | None = None
+        # With the end-to-end penalty: a trace and the gradients that came for it, before the party
+        # descends along them; then also the squared norms of its slopes.
+        self._open: tuple[list[Tensor], Tensor] | None = None
+        self._own_slopes = torch.empty(0)
 
     def build_with(
         self, descent: Cut, settings: Settings, schedule: Schedule, streams: RandomStreams
@@ -124,24 +130,84 @@ class VFLGANParty(GANParty):
 
         With several steps per exchange: as often as the window has steps, on the same records and
         fakes, with cut gradients of its beginning and what is the party's own computed anew; the
-        generator moves when it is due.
+        generator moves when it is due. With the end-to-end penalty all of it waits for
+        `JointSlopes`.
         """
+        message = replace(message, gradients=self.unpacked(message))
+        if self.settings.end_to_end:
+            trace = self.answered(message, 3 * self.schedule.batch_size)
+            self._open = trace, message.gradients
+            self._pending = message.step, JointSlopes, trace
+            return
         window = self.settings.window(message.step, self.schedule.steps_per_epoch)
-        gradients, batch = self.unpacked(message), self.schedule.batch_size
-        for_generator = None
+        gradients, batch, for_generator = message.gradients, self.schedule.batch_size, None
         if self.settings.replies_for_generators(window):
             gradients, for_generator = gradients[:, :-batch], gradients[:, -batch:]
-        message, rows = replace(message, gradients=gradients), self.pending_rows
-        score, penalty = self.descent.descend(self, message)
+        rows = self.pending_rows
+        losses = self.descent.descend(self, replace(message, gradients=gradients))
+        self._take_steps(
+            window,
+            rows,
+            losses,
+            lambda trace: self.descent.descend_at(self, trace, gradients),
+            for_generator,
+        )
+
+    @answers(FeatureSlopes)
+    @torch.no_grad()
+    def feature_slopes(self, step: int) -> FeatureSlopes:
+        """Compute J_i J_i^T c_i, c_i being the server's derivative at interpolated records."""
+        if self._open is None or self._pending is None or self._pending[0] != step:
+            raise ProtocolError(
+                f"party {self.name!r} was asked for FeatureSlopes of step {step} without "
+                "DiscriminatorGradients of it"
+            )
+        batch, (trace, gradients) = self.schedule.batch_size, self._open
+        slopes, self._own_slopes = self.discriminator.joint_slope(
+            [outputs[:, -batch:] for outputs in trace], gradients[:, -batch:]
+        )
+        return FeatureSlopes(self.name, SERVER, step, self.packed("slopes", step, slopes))
+
+    @takes(JointSlopes)
+    @torch.no_grad()
+    def descend_jointly(self, message: JointSlopes) -> None:
+        """Descend as `update_discriminator`, with the slope at joint records penalised.
+
+        Of that the other parties' part is that of the window's beginning.
+        """
+        window = self.settings.window(message.step, self.schedule.steps_per_epoch)
+        batch, for_generator = self.schedule.batch_size, None
+        if self.settings.replies_for_generators(window):
+            for_generator = self.unpacked(message)
+            message = replace(message, gradients=for_generator)
+        trace = self.answered(message, batch if for_generator is not None else 0)
+        assert self._open is not None
+        (_, gradients), self._open = self._open, None
+        others = (message.squared.unsqueeze(-1) - self._own_slopes).clamp_min_(0.0)
+        joint = JointSlope(gradients[:, -batch:], others)
+
+        def descend(trace: list[Tensor]) -> tuple[Tensor, Tensor]:
+            return self.descent.descend_at(self, trace, gradients[:, :-batch], joint)
+
+        self._take_steps(window, trace[0], descend(trace), descend, for_generator)
+
+    def _take_steps(
+        self,
+        window: range,
+        rows: Tensor,
+        losses: tuple[Tensor, Tensor],
+        descend: Callable[[list[Tensor]], tuple[Tensor, Tensor]],
+        for_generator: Tensor | None,
+    ) -> None:
+        """Take the steps of a window, of which the first one's gradients are there."""
         for step in window:
-            if step != message.step:
-                trace = self.discriminator.first_part.trace(rows)
-                score, penalty = self.descent.descend_at(self, trace, gradients)
+            if step != window[0]:
+                losses = descend(self.discriminator.first_part.trace(rows))
             self.discriminator_optimizer.step()
-            self.losses.add(score, penalty)
+            self.losses.add(*losses)
             if for_generator is not None and self.settings.moves_generators(step):
                 with torch.enable_grad():
-                    fakes = self.fake(message.step, "discriminator")
+                    fakes = self.fake(window[0], "discriminator")
                 trace = self.discriminator.first_part.trace(fakes.detach())
                 self._move_generator(fakes, trace, for_generator)
 
@@ -212,7 +278,10 @@ class Cut:
         """Compute features of the batch, and of interpolated records for the penalty."""
         real, fake = party.real(step), party.fake(step, "discriminator")
         mixed = torch.lerp(fake, real, party.schedule.interpolation(step))
-        trace = party.trace(step, torch.cat([real, fake, mixed], 1))
+        rows = [real, fake, mixed]
+        if party.settings.end_to_end and party.settings.private_heads:
+            rows.append(mixed)  # two slopes are taken there
+        trace = party.trace(step, torch.cat(rows, 1))
         sent = trace[-1][:, : party.settings.sent_blocks * party.schedule.batch_size]
         return DiscriminatorFeatures(party.name, SERVER, step, party.packed("features", step, sent))
 
@@ -228,11 +297,15 @@ class Cut:
         return self.descend_at(party, trace, message.gradients)
 
     def descend_at(
-        self, party: VFLGANParty, trace: list[Tensor], cut_gradients: Tensor
+        self,
+        party: VFLGANParty,
+        trace: list[Tensor],
+        cut_gradients: Tensor,
+        joint: JointSlope | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Do so at a trace of the same rows."""
+        """Do so at a trace of the same rows, perhaps with the slope at joint records penalised."""
         return party.discriminator.write_gradient(
-            trace, cut_gradients, party.settings.gradient_penalty_weight
+            trace, cut_gradients, party.settings.gradient_penalty_weight, joint=joint
         )
 
 

@@ -14,13 +14,16 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
 from vflsynth.learning.training import load_network_state, network_state
 from vflsynth.methods.gan.discriminator import SharedDiscriminator
+from vflsynth.methods.gan.losses import steepest
 from vflsynth.methods.gan.server import GANServer
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,
     DiscriminatorGradients,
+    FeatureSlopes,
     GeneratorFeatures,
     GeneratorGradients,
+    JointSlopes,
     SampledFeatures,
     Shape,
 )
@@ -73,10 +76,7 @@ class VFLGANServer(GANServer):
             of the same fakes at the new one.
         """
         window = self.settings.window(step, self.steps_per_epoch)
-        received = {
-            name: replace(message, features=self._unpacked(message))
-            for name, message in received.items()
-        }
+        received = self._all_unpacked(received)
         replies = []
         for number in window:
             score, penalty, gradients = self.descend(number, received)
@@ -85,10 +85,14 @@ class VFLGANServer(GANServer):
             replies.append(gradients)
         del replies[1:]
         if self.settings.replies_for_generators(window):
-            batch = self.settings.batch_size
-            features = self.join(received, self.settings.sent_blocks * batch)
-            replies.append(self.discriminator.fake_gradient(features[:, batch : 2 * batch]))
+            features = self.join(received, self.settings.sent_blocks * self.settings.batch_size)
+            replies.append(self._for_generators(features))
         return self._split(DiscriminatorGradients, step, torch.cat(replies, 1))
+
+    def _for_generators(self, features: Tensor) -> Tensor:
+        """Compute d(-E[D_s])/df~_i of the fakes of a discriminator step."""
+        batch = self.settings.batch_size
+        return self.discriminator.fake_gradient(features[:, batch : 2 * batch])
 
     def descend(
         self, step: int, received: Mapping[str, DiscriminatorFeatures]
@@ -114,11 +118,7 @@ class VFLGANServer(GANServer):
         self, step: int, received: Mapping[str, GeneratorFeatures]
     ) -> dict[str, GeneratorGradients]:
         """Reply with d(-E[D_s(f~)])/df~_i (Eq. 17); nothing is updated."""
-        received = {
-            name: replace(message, features=self._unpacked(message))
-            for name, message in received.items()
-        }
-        features = self.join(received, self.settings.batch_size)
+        features = self.join(self._all_unpacked(received), self.settings.batch_size)
         return self._split(GeneratorGradients, step, self.discriminator.fake_gradient(features))
 
     def state(self) -> dict[str, Tensor]:
@@ -156,5 +156,71 @@ class VFLGANServer(GANServer):
         draw = partial(self.streams.uniform, f"rounding|{label}", step)
         return pack(values, self.settings.wire_precision, draw)
 
-    def _unpacked(self, message: Any) -> Tensor:
-        return unpack_from(message, message.features, self.settings.wire_precision)
+    def _all_unpacked(self, received: Mapping[str, Any]) -> dict[str, Any]:
+        precision = self.settings.wire_precision
+        return {
+            name: replace(message, features=unpack_from(message, message.features, precision))
+            for name, message in received.items()
+        }
+
+
+class EndToEndServer(VFLGANServer):
+    """The server of VFLGAN that penalises the slope of D_s o (C_1 .. C_M) at joint records.
+
+    Parameters
+    ----------
+    settings, shapes, streams
+        See `VFLGANServer`.
+
+    Notes
+    -----
+    The slope at a joint record is ``g = [J_1^T c_1 .. J_M^T c_M]``, J_i being the derivative of a
+    party's features and c_i that of D_s. Parties answer the c_i with ``J_i J_i^T c_i``: together
+    with the c_i these are ``||g||^2``, and where a step along g takes the features. Both critics
+    are piecewise linear, so that nothing else is needed to descend the penalty: the slope of D_s
+    along that direction, over ``||g||``, is ``||g||``, and has its derivative.
+
+    With several steps per exchange the direction stays that of the first of them.
+    """
+
+    @torch.no_grad()
+    def update_discriminator(
+        self, step: int, received: Mapping[str, Any]
+    ) -> dict[str, DiscriminatorGradients]:
+        """Reply with dL_{D_s}/df_i, and c_i at interpolated records; nothing is updated yet."""
+        features = self.join(self._all_unpacked(received), 3 * self.settings.batch_size)
+        judged, _ = self._judged = self.discriminator.judge(features)
+        return self._split(DiscriminatorGradients, step, judged.gradient)
+
+    @torch.no_grad()
+    def settle(self, step: int, received: Mapping[str, FeatureSlopes]) -> dict[str, JointSlopes]:
+        """Take the steps of D_s that belong to an exchange."""
+        batch, (judged, rows) = self.settings.batch_size, self._judged
+        features = judged.trace[0]
+        slopes = self.join(self._all_unpacked(received), batch)
+        squared, directions = steepest(slopes, judged.gradient[:, rows:])
+        window = self.settings.window(step, self.steps_per_epoch)
+        for number in window:
+            if number != step:
+                judged, _ = self.discriminator.judge(features)
+            self.losses.add(
+                *self.discriminator.settle_jointly(
+                    judged, rows, directions, self.settings.gradient_penalty_weight
+                )
+            )
+            self.optimizer.step()
+        replies = None
+        if self.settings.replies_for_generators(window):
+            replies = self._split(GeneratorGradients, step, self._for_generators(features))
+        return {
+            name: JointSlopes(
+                SERVER,
+                name,
+                step,
+                squared.squeeze(-1),
+                features.new_zeros(len(features), 0, dim)
+                if replies is None
+                else replies[name].gradients,
+            )
+            for name, dim in self.feature_dims.items()
+        }
