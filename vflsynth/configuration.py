@@ -25,12 +25,12 @@ DEFAULT_METHOD = "VFLGANSynthesizer"
 _KEYS: dict[str, type | tuple[type, ...]] = {
     "method": str,
     "on": (str, dict),
-    "key_form": str,
     "parties": (list, dict),
     "parameters": dict,
     "column_kinds": dict,
     "contract": (str, dict),
     "device": str,
+    "key_form": str,
     "privacy": dict,
     "checkpoint_every": int,
     # Of a job; they say nothing about a fit in one process.
@@ -351,7 +351,8 @@ def _check_keys(part: Mapping[str, Any], where: str) -> None:
     for name, value in part.items():
         kind = _KEYS[name]
         if not isinstance(value, kind) or isinstance(value, bool):
-            word = _WORDS.get(kind, "a number") if isinstance(kind, type) else "of another type"
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            word = " or ".join(_WORDS.get(own, "a number") for own in kinds)
             if name == "parties":
                 word = "a list of names, or a table of names and files"
             raise ParameterError(f"{where}: {name} must be {word}, got {value!r}")

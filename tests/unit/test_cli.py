@@ -799,6 +799,35 @@ def test_evaluate_one_party_alone_as_json(folder, synthetic, capsys):
     assert "not compared, only in the synthetic table: id, visit, diagnosis" in messages
 
 
+def test_evaluate_compares_the_columns_that_both_have(folder, synthetic, capsys):
+    """A contract may have left one out: the table is judged all the same."""
+    path = folder / "without.csv"
+    write_table(read_table(synthetic).drop(columns="marker"), path)
+    tables = ["--real", f"lab={folder / 'lab.csv'}", "--on", "lab=id", "--synthetic", str(path)]
+    assert main(["evaluate", *tables, "--json"]) == 0
+    result, messages = capsys.readouterr()
+    assert json.loads(result)["frechet_distance"]["value"] >= 0
+    assert "not compared, only in the real table: marker" in messages
+    assert main(["evaluate", *tables, "--target", "marker"]) == 2
+    assert "--target marker: the synthetic table has no such column" in capsys.readouterr().err
+
+
+def test_key_columns_of_several_names(folder, tmp_path, capsys):
+    clinic = read_table(folder / "clinic.parquet").rename(columns={"id": "No"})
+    clinic["No"] = clinic["No"].str.lower()
+    write_table(clinic, tmp_path / "clinic.parquet")
+    arguments = ["inspect", f"lab={folder / 'lab.csv'}", f"clinic={tmp_path / 'clinic.parquet'}"]
+    keys = ["--on", "lab=id", "--on", "clinic=No"]
+    assert main([*arguments, *keys, "--key-form", "casefold"]) == 0
+    assert (
+        "140 records matched by key columns 'id' of lab, 'No' of clinic" in capsys.readouterr().out
+    )
+    assert main([*arguments, *keys]) == 3
+    assert "--key-form 'casefold'" in capsys.readouterr().err
+    assert main([*arguments, "--on", "id", "--on", "No"]) == 2
+    assert "--on id No must be COLUMN, or PARTY=COLUMN" in capsys.readouterr().err
+
+
 def test_evaluate_uses_held_out_records(folder, synthetic, capsys):
     held_out = ["--holdout", f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
     assert main([*evaluate(folder, synthetic), *held_out, "--json", "-q"]) == 0

@@ -123,7 +123,7 @@ def test_objects_are_tables_that_name_their_class():
         ({"method": "GAN"}, "f.toml and options: method: there is no 'GAN' among the synthesizers; "
                             "there are AutoregressiveSynthesizer, DPLTSynthesizer"),
         ({"method": 3}, "f.toml: method must be text, got 3"),
-        ({"on": True}, "f.toml: on must be text, got True"),
+        ({"on": True}, "f.toml: on must be text or a table of names and values, got True"),
         ({"parties": "lab.csv"}, "f.toml: parties must be a list of names, or a table"),
         ({"checkpoint_every": True}, "f.toml: checkpoint_every must be a whole number, got True"),
         ({"parameters": {"epoch": 3}}, "f.toml: VFLGANSynthesizer has no 'epoch'; there are"),
