@@ -32,7 +32,7 @@ class StopAfter:
 
 @pytest.fixture
 def frames():
-    return make_party_frames(40, 2, random_state=2)
+    return make_party_frames(60, 2, random_state=2)
 
 
 def assert_same(one, other):
@@ -297,7 +297,7 @@ with warnings.catch_warnings(record=True) as caught:
         epochs=30, batch_size=16, generator_hidden=(8,), first_part=(8,), shared_hidden=(),
         random_state=0, device="cpu", verbose=0,
     ).fit(
-        make_party_frames(40, 2, random_state=2), "record_id", callbacks=[Slow()],
+        make_party_frames(60, 2, random_state=2), "record_id", callbacks=[Slow()],
         checkpoint=sys.argv[1], checkpoint_every=2,
     )
 print("interrupted" if synth.interrupted_ else "finished", len(synth.sample(3)))
