@@ -32,7 +32,7 @@ class StopAfter:
 
 @pytest.fixture
 def frames():
-    return make_party_frames(40, 2, random_state=2)
+    return make_party_frames(60, 2, random_state=2)
 
 
 def assert_same(one, other):
@@ -166,7 +166,7 @@ def test_other_records_of_the_same_shape_are_refused(make_vflgan, frames, checkp
 
 def test_fewer_records_and_other_parties_are_refused(make_vflgan, frames, checkpoint):
     fewer = {name: frame[frame[KEY] > frame[KEY].min()] for name, frame in frames.items()}
-    with pytest.raises(ArtefactError, match="n_records was 40 and is 39"):
+    with pytest.raises(ArtefactError, match="n_records was 60 and is 59"):
         make_vflgan().fit(fewer, KEY, resume=checkpoint)
     renamed = {f"{name} renamed": frame for name, frame in frames.items()}
     others = "another run, of 'party_1', 'party_2', 'server' and not of 'party_1 renamed'"
@@ -297,7 +297,7 @@ with warnings.catch_warnings(record=True) as caught:
         epochs=30, batch_size=16, generator_hidden=(8,), first_part=(8,), shared_hidden=(),
         random_state=0, device="cpu", verbose=0,
     ).fit(
-        make_party_frames(40, 2, random_state=2), "record_id", callbacks=[Slow()],
+        make_party_frames(60, 2, random_state=2), "record_id", callbacks=[Slow()],
         checkpoint=sys.argv[1], checkpoint_every=2,
     )
 print("interrupted" if synth.interrupted_ else "finished", len(synth.sample(3)))
