@@ -372,3 +372,11 @@ def test_noisy_mean():
 def test_clipping_bound_must_be_positive():
     with pytest.raises(PrivacyParameterError, match="max_grad_norm"):
         clip_factors(torch.ones(1, 1), 0.0)
+
+
+def test_a_record_whose_gradient_is_infinite_adds_nothing_to_a_sum():
+    gradients = torch.tensor([[[1.0, 2.0], [torch.inf, 3.0]]])
+    trace = LayerTrace(torch.ones(1, 2, 3), gradients, True)
+    ((weight, bias),) = clipped_gradient_sum([trace], torch.tensor([[1.0, 0.0]]))
+    torch.testing.assert_close(weight, torch.tensor([[[1.0, 2.0]] * 3]))
+    torch.testing.assert_close(bias, torch.tensor([[[1.0, 2.0]]]))

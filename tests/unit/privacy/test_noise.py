@@ -55,6 +55,17 @@ def test_what_the_tables_leave_open_is_decided_exactly(monkeypatch):
     assert chi_square(discrete_gaussian((40_000,), 48), 48) > 1e-6
 
 
+def test_what_is_decided_exactly_is_accepted_as_often_as_the_exponential_says(monkeypatch):
+    """Far out, where a block's slope shows: fails once in a million runs."""
+    monkeypatch.setattr(module, "_DOUBT", 2**32)
+    n, width, block, place = 4_000, 48, 100, 47
+    chances = np.random.default_rng(0).integers(0, 2**15, n).astype(np.uint64)
+    blocks, places = np.full(n, block), np.full(n, place, np.uint64)
+    accepted = module._accept(chances, blocks, places, width, None)
+    rate = math.exp(-place * (2 * block * width + place) / (2 * (BLOCKS * width) ** 2))
+    assert abs(accepted.mean() - rate) < 5 * (rate * (1 - rate) / n) ** 0.5
+
+
 def test_vectorised_steps_decide_without_the_exact_ones(monkeypatch):
     """And the other way round: acceptance by tables alone, as for all but one in 10^7."""
     monkeypatch.setattr(module, "_SURE", np.zeros_like(module._SURE))
