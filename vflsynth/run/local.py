@@ -378,7 +378,7 @@ def match_records(
     on: Any,
     check: Callable[[int], None] = lambda n_matched: None,
     *,
-    private: bool,
+    private: bool = False,
 ) -> AlignmentReport:
     """Let every party know which of its records all others have, and in which order to use them.
 

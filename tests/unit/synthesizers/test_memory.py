@@ -9,10 +9,10 @@ import pytest
 from vflsynth import VFLGANSynthesizer
 from vflsynth.columns import TableTransformer
 from vflsynth.learning import FromRecords
+from vflsynth.methods.gan.memory import estimate_memory
 from vflsynth.methods.vflgan.party import VFLGANParty
 from vflsynth.protocol import LocalChannel
 from vflsynth.run import match_records
-from vflsynth.run.memory import estimate_memory
 
 MiB = 2**20
 N = 20_000
