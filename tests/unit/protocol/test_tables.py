@@ -16,7 +16,10 @@ class Paid:
     noised: bool
 
 
-DECLARED = [kind for kind in MESSAGES.values() if kind.__module__.startswith("vflsynth.")]
+DECLARED = sorted(
+    (kind for kind in MESSAGES.values() if kind.__module__.startswith("vflsynth.")),
+    key=lambda kind: (kind.__module__ != "vflsynth.protocol.messages", kind.__module__),
+)
 
 
 def cells(table):
