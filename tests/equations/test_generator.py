@@ -214,7 +214,10 @@ def test_generator_is_the_reference_architecture(streams, plain):
 
 def sequential(spans, replicas, head=3):
     options = {"bias": True, "temperature": 0.2, "batch_norm_eps": None}
-    return SequentialGenerator(4, (5,), spans, head=head, streams=replicas, **options)
+    made = SequentialGenerator(4, (5,), spans, head=head, streams=replicas, **options)
+    assert not made.added.weight.any()
+    nn.init.normal_(made.added.weight)
+    return made
 
 
 MIXED_SPANS = (

@@ -286,6 +286,7 @@ class SequentialGenerator(Generator):
             for i, place in enumerate(self.places[1:], 1)
         ]
         self.added = Linear(head, self.width, bias=False, streams=streams, name="generator.added")
+        nn.init.zeros_(self.added.weight)  # it begins as a generator that draws all at once
         activations = [
             SpanActivation([s.shifted(-t[0].start) for s in t], temperature) for t in turns
         ]
