@@ -30,7 +30,7 @@ NOTEBOOKS = {
 """Where an executed notebook appears."""
 
 API = {
-    "synthesizers": "Synthesizers",
+    "methods": "Synthesizers",
     "run": "Training: callbacks and history",
     "models": "Fitted models",
     "columns": "Columns",
