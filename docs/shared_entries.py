@@ -1,6 +1,7 @@
 """Docstrings as they are when a class was made, with the entries that several classes share.
 
-mkdocstrings reads source code, in which those entries are only named (`vflsynth.methods.parameters`).
+mkdocstrings reads source code, in which those entries are only named
+(`vflsynth.methods.parameters`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Self
@@ -42,8 +42,10 @@ class GeneratorSpec:
         hidden_streams: RandomStreams | None = None,
     ) -> Generator:
         """Build a generator; see `Generator` for where its initial weights come from."""
-        kind = Generator if self.head is None else partial(SequentialGenerator, head=self.head)
-        return kind(
+        make: Callable[..., Generator] = Generator  # also of constants, which nobody draws
+        if self.head is not None and spans:
+            make = partial(SequentialGenerator, head=self.head)
+        return make(
             self.latent_dim,
             self.hidden,
             spans,
@@ -58,7 +60,8 @@ class GeneratorSpec:
         """Return how many weights a generator has at least."""
         width = sum(span.width for span in spans)
         sizes = [self.latent_dim, *self.hidden, width]
-        heads = 0 if self.head is None else self.head * (sizes[-2] * len(turns_of(spans)) + width)
+        head = self.head or 0
+        heads = head * (sizes[-2] * len(turns_of(spans)) + width) if spans else 0
         return sum(a * b for a, b in zip(sizes[:-1], sizes[1:])) + heads
 
 
