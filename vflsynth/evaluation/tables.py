@@ -62,7 +62,7 @@ class Tables:
 
     def __post_init__(self) -> None:
         for which in ("real", "synthetic", "holdout"):
-            object.__setattr__(self, which, as_frame(getattr(self, which)))
+            object.__setattr__(self, which, _typed(getattr(self, which)))
         names = common_columns(self.real, self.synthetic, self.columns)
         if self.holdout is not None:
             common_columns(self.real, self.holdout, names, table="held-out")
@@ -110,6 +110,16 @@ class Tables:
             self._found[function] = function(self)
         found: Found = self._found[function]
         return found
+
+
+def _typed(table: Any) -> Any:
+    """Return a table in our types, but truth values among objects: labels that somebody chose."""
+    made = as_frame(table)
+    if isinstance(table, pd.DataFrame) and made is not table:
+        for i, dtype in enumerate(table.dtypes):
+            if dtype == np.dtype(object) and pd.api.types.is_bool_dtype(made.dtypes.iloc[i]):
+                made.isetitem(i, table.iloc[:, i])
+    return made
 
 
 class TableMetric(ABC):
