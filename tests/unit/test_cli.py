@@ -988,7 +988,7 @@ def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, cap
         (["fit", "lab.csv"], 2, "--output"),
         (["fit", "lab.csv", "-o", "x", "--kind", "marker"], 2, "COLUMN=KIND"),
         (["fit", "lab.csv", "-o", "x", "--kind", "marker=number"], 2,
-         "column_kinds.marker: there is no 'number' among the column kinds; there are continuous"),
+         "column_kinds.marker: there is no 'number' among the column kinds; there are boolean"),
         (["fit", "lab.csv", "-o", "x", "--set", "epochs"], 2, "NAME=VALUE"),
         (["fit", "lab.csv", "-o", "x", "--set", "epoch=3"], 2,
          "command line: VFLGANSynthesizer has no 'epoch'; there are latent_dim,"),

@@ -37,7 +37,7 @@ def family_of(dtype: Any) -> Family:
         "whole number": pd.api.types.is_integer_dtype,
         "number": pd.api.types.is_numeric_dtype,
         "time": pd.api.types.is_datetime64_any_dtype,
-        "duration": pd.api.types.is_timedelta64_dtype,
+        "duration": lambda dtype: dtype.kind == "m",  # of NumPy and of Arrow
         "text": pd.api.types.is_string_dtype,
     }
     return next((family for family, is_one in tests.items() if is_one(dtype)), "label")

@@ -108,8 +108,6 @@ def test_the_claim_of_models_is_conditional_if_that_of_one_is():
     assert weakest_claim(worlds) == replace(
         claim, condition="conditional, as the models' ledgers say"
     )
-    (name,) = worlds[0]
-    assert weakest_claim([{name: worlds[0][name][:, :3]}]) == plain  # kept by earlier versions
 
 
 def test_bounds_of_several_targets_hold_at_once():

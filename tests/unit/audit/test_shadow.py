@@ -17,6 +17,7 @@ from vflsynth.audit import shadow
 from vflsynth.audit.game import LeaveOneOutGame, World, train
 from vflsynth.audit.settings import AuditSettings
 from vflsynth.audit.shadow import Shadows, run_shadow_models
+from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError
 
 DRAWS: list[int] = []
@@ -197,9 +198,10 @@ def test_training_leaves_the_number_of_threads_alone(worlds):
         torch.set_num_threads(threads)
 
 
-def test_workers_blocks_and_a_single_process_agree(small_frames, tiny, full_blocks):
+def test_workers_blocks_and_a_single_process_agree(tiny, full_blocks):
     """Real models as replicas: the same up to the rounding of other numbers of replicas."""
-    worlds = LeaveOneOutGame(small_frames, "record_id").worlds([small_frames["party_1"].iloc[0, 0]])
+    frames = make_party_frames(60, 2, random_state=0)  # workers ask for 50 records, as users do
+    worlds = LeaveOneOutGame(frames, "record_id").worlds([frames["party_1"].iloc[0, 0]])
 
     def means(**options):
         return run(tiny, worlds, "record_id", Means(), n_models=4, **options).observations

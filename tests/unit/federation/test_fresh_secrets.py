@@ -145,7 +145,8 @@ def test_noise_does_not_cancel_in_the_difference_of_contexts(make_trial, drawn):
     place = next(p for p in before if p[0] == "RecordContexts" and before[p][0].shape[-1])
     difference = again[place][0] - before[place][0]
     settings = trial.server.settings
-    assert difference.std() == pytest.approx(2**0.5 * settings.noise_std, rel=0.35)
+    # Contexts themselves differ, too: the server learns anew how to make them.
+    assert difference.std() > 0.65 * 2**0.5 * settings.noise_std
 
 
 def test_what_protects_labels_is_drawn_anew_if_a_run_begins_anew(make_split_trial):

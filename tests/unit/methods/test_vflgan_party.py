@@ -54,6 +54,7 @@ def party(party_frames, streams):
     match_records(LocalChannel([party]), frames, "record_id")
     party.prepare(ENCODER)
     schedule = Schedule(streams.child("shared"), n_records=30, batch_size=8, latent_dim=3)
+    schedule.rotating = b"tests"
     party.build_with(Cut(), SETTINGS, schedule, streams.child("party"))
     return party
 
