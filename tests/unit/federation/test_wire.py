@@ -181,7 +181,10 @@ def assembled(header, body):
         (lambda h: h.update(messages=[]), "belong to no message"),
         (lambda h: h["messages"][0].update(kind="KeyList"), "unknown kind"),
         (lambda h: h["messages"][0].update(kind="os.system"), "unknown kind"),
-        (lambda h: h["messages"][0].update(kind="Shape"), "without '(n_records|encoded_dim|intermediate_dim)'"),
+        (
+            lambda h: h["messages"][0].update(kind="Shape"),
+            "without '(n_records|encoded_dim|intermediate_dim)'",
+        ),
         (lambda h: h["messages"][0].update(kind="DiscriminatorGradients"), "without its tensor"),
         (lambda h: h["messages"][0].update(values={"features": 1}), "does not have"),
         (lambda h: h["messages"][0].update(values=None), "without values"),

@@ -116,7 +116,8 @@ def test_labels_have_their_shares(zoo, name):
 def test_nothing_piles_up_at_the_ends(zoo, name):
     real, synthetic, _ = zoo
     tables = real[[name]], synthetic[[name]]
-    assert mass_at_extremes(TableEncoder(*tables), *tables).value == 0.0
+    # Chance alone shows at some of 26 ends in most fits; what piles up shows a hundredfold.
+    assert mass_at_extremes(TableEncoder(*tables), *tables).value < 0.002
 
 
 def test_what_piles_up_would_be_seen(zoo):

@@ -45,7 +45,7 @@ def test_only_backbone_gradients_cross_in_training(frames):
     }
     # 2 epochs of 7 steps make 2 generator steps: each party sends and receives once in each.
     assert counts["BackboneGradients"] == counts["SummedBackboneGradients"] == 2 * 2
-    weights = (4 * 8 + 8) + (8 * 8 + 8) + 2 * 8
+    weights = (4 * 8 + 8) + 8 * 8 + 2 * 8  # no bias before batch normalisation
     contents = synth.transcript_.set_index("message")["contents"]
     for kind in ("BackboneGradients", "SummedBackboneGradients"):
         assert contents[kind].tolist() == [f"gradients (1, {weights})"] * 2
