@@ -51,6 +51,7 @@ def python(site, models):
     return run
 
 
+@pytest.mark.slow
 def test_the_package_obeys_all_laws(python):
     options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-W", "error"]
     said = python("-m", "pytest", *options, str(PACKAGE / "tests"))

@@ -149,6 +149,7 @@ def test_preset_gives_way_to_other_options(folder):
     assert settings["shared_hidden"] == [32]  # the preset's
 
 
+@pytest.mark.slow
 def test_interrupted_fit_keeps_the_model_and_resumes_to_the_same_bytes(folder):
     # --epochs is part of a run's identity, so the interruption has to be a real one.
     options, often = [*SMALL, "--epochs", "40"], ["--checkpoint-every", "1"]
@@ -1166,6 +1167,7 @@ def test_termination_does_what_ctrl_c_does(folder, capsys, monkeypatch, on_ctrl_
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.slow
 def test_reader_that_goes_away_is_no_error(folder):
     command = [sys.executable, "-m", "vflsynth"]
     command += ["sample", str(folder / "model"), "-n", "5000"]

@@ -81,6 +81,7 @@ def claimed():
     return make, make()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_audit(claimed):
     make, audit = claimed
     pd.testing.assert_frame_equal(make().to_frame(), audit.to_frame())

@@ -198,6 +198,7 @@ def test_training_leaves_the_number_of_threads_alone(worlds):
         torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_workers_blocks_and_a_single_process_agree(tiny, full_blocks):
     """Real models as replicas: the same up to the rounding of other numbers of replicas."""
     frames = make_party_frames(60, 2, random_state=0)  # workers ask for 50 records, as users do

@@ -29,7 +29,8 @@ from vflsynth.privacy import PublicSchema
 
 
 def test_without_the_extra_the_error_says_what_to_install(mixed, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sdmetrics", None)
+    for module in ("sdmetrics", "sdmetrics.reports"):
+        monkeypatch.setitem(sys.modules, module, None)
     for run in (sdmetrics_quality, sdmetrics_diagnostic):
         with pytest.raises(MissingExtraError, match=r"pip install 'vflsynth\[sdmetrics\]'"):
             run(mixed, mixed)

@@ -123,6 +123,7 @@ def test_a_server_that_is_stopped_blames_nobody(make_nodes):
     assert [len(found) for found in nodes.outcomes().values()] == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_connections_that_are_reset_cost_no_attempt(make_nodes):
     nodes = make_nodes()
     nodes.start_all("party_2", ("DiscriminatorFeatures", 0), "reset")
@@ -130,6 +131,7 @@ def test_connections_that_are_reset_cost_no_attempt(make_nodes):
     assert [len(found) for found in nodes.outcomes().values()] == [1, 1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node", ["party_2", pytest.param("server", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("act", "point", "words"),

@@ -257,6 +257,7 @@ def reports(fitted):
     return {name: leakage_report(classifier) for name, classifier in fitted.items()}
 
 
+@pytest.mark.slow
 def test_report_shows_each_method_failing_where_it_fails(reports):
     plain = reports["plain"].to_frame()
     message = plain[(plain["sees"] == "one message") & (plain["attack"] == "direction")]

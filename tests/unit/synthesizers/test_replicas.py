@@ -48,8 +48,11 @@ def assert_close(one, other):
     "changes",
     [
         {},
-        {"gradient_penalty": "paper", "private_heads": False},
-        {"batch_norm_eps": None, "bias": False, "generator_average": 0.0},
+        pytest.param({"gradient_penalty": "paper", "private_heads": False}, marks=pytest.mark.slow),
+        pytest.param(
+            {"batch_norm_eps": None, "bias": False, "generator_average": 0.0},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_replica_equals_the_same_model_trained_alone(frames, changes):
