@@ -284,8 +284,9 @@ def _values(kind: type[Message], values: Any) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise _Malformed("a message without values")
     readers = _readers(kind.__name__)
-    for name in readers.keys() - values.keys():
-        raise _Malformed(f"a {kind.__name__} without {name!r}")
+    for name in readers:
+        if name not in values:
+            raise _Malformed(f"a {kind.__name__} without {name!r}")
     if values.keys() - readers.keys():
         raise _Malformed(f"a {kind.__name__} with values that it does not have")
     return {name: read(values[name]) for name, read in readers.items()}
