@@ -94,6 +94,7 @@ def fitted(python, models):
     return models
 
 
+@pytest.mark.slow
 def test_models_name_the_package_s_classes_in_full(fitted):
     content = json.loads((fitted / "model" / "synthesizer.json").read_text())
     assert content["class"] == "vflsynth_example:ComonotoneSynthesizer"

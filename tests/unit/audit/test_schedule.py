@@ -76,6 +76,7 @@ def _nothing_trained():
     TRAINED.clear()
 
 
+@pytest.mark.slow
 def test_all_models_are_shortened_alike_and_everything_says_so(
     own_time, number_frames, caplog, monkeypatch
 ):
@@ -139,6 +140,7 @@ def test_models_of_full_length_that_are_at_hand_are_used(
     assert (found.shortened, found.n_trained) == (None, 0)
 
 
+@pytest.mark.slow
 def test_who_stops_early_by_itself_is_not_planned_with_at_full_length(
     own_time, number_frames, monkeypatch
 ):

@@ -142,6 +142,7 @@ def test_no_sampled_row_breaks_a_rule(fitted):
     )
 
 
+@pytest.mark.slow
 def test_the_report_shows_rules_their_cost_and_roles(fitted, tmp_path, capsys):
     files = []
     for name, frame in family().items():

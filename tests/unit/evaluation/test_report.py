@@ -119,6 +119,7 @@ def test_escapes_what_the_tables_say(mixed, make):
     assert "&lt;script&gt;" in page
 
 
+@pytest.mark.slow
 def test_same_tables_same_bytes(mixed, make):
     columns = ["age", "grade", "stage"]
     tables = mixed[columns].head(100), make(100, seed=1)[columns]
@@ -196,6 +197,7 @@ def test_verdict_follows_the_numbers(page, mixed):
     assert "Close to the real data in all" not in bad.html
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank_pictures")
 def test_one_bad_column_of_many_is_not_averaged_away():
     rng = np.random.default_rng(0)

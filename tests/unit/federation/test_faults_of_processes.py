@@ -58,6 +58,7 @@ def kill_at(nodes, name, point):
     nodes.kill(name)
 
 
+@pytest.mark.slow
 @often
 def test_a_killed_party_rejoins_and_is_named(make_nodes, phase):
     nodes = make_nodes()
@@ -73,6 +74,7 @@ def test_a_killed_party_rejoins_and_is_named(make_nodes, phase):
         assert "its process was restarted" in found[name][0], found
 
 
+@pytest.mark.slow
 @often
 def test_a_killed_server_is_started_again_and_the_parties_go_on(make_nodes, phase):
     nodes = make_nodes()

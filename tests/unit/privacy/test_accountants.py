@@ -123,6 +123,7 @@ def test_left_out_orders_do_not_fill_the_log(caplog):
     assert not caplog.records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "relation", ["add_or_remove_one", pytest.param("replace_one", marks=pytest.mark.slow)]
 )

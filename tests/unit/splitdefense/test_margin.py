@@ -30,6 +30,7 @@ def fitted(tables):
     ).fit(frames, y, on="id")
 
 
+@pytest.mark.slow
 def test_margin_is_chosen_by_trials(fitted, tables):
     assert tuple(fitted.margins_.index) == MARGINS
     assert fitted.margins_["train_auc"].between(0.5, 1.0).all()

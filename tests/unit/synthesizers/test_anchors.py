@@ -34,6 +34,7 @@ def across(table):
     return table.astype(float).corr(method="spearman").to_numpy()[:3, 3:]
 
 
+@pytest.mark.slow
 def test_relations_across_parties_are_learned(frames, trained):
     """Shuffled columns have the same marginals and no relation: the error must be clearly less."""
     one, two = frames.values()

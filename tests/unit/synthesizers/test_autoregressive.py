@@ -666,6 +666,7 @@ def tiny():
         return make(epochs=30, bits_per_record=4.0, transformer=transformer).fit(frames), frames
 
 
+@pytest.mark.slow
 def test_probabilities_of_all_records_add_up_to_one(tiny):
     synth, frames = tiny
     values = [sorted(frame[column].unique()) for frame in frames.values() for column in frame]
