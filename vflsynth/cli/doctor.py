@@ -17,7 +17,6 @@ from vflsynth._device import available_memory
 from vflsynth.cli.console import say, size, table
 from vflsynth.cli.options import flag
 
-SUMMARY = "say what this machine has, and what is missing for what"
 DESCRIPTION = """\
 Say which versions are installed, which devices PyTorch finds, and what each extra brings or lacks.
 Nothing is imported that is not installed, and nothing leaves the machine.

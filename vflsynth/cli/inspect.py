@@ -35,7 +35,6 @@ from vflsynth.models import PartyModel, number_sources
 
 logger = logging.getLogger("vflsynth")
 
-SUMMARY = "show what is in a model, or how tables would be read"
 DESCRIPTION = """\
 Show what is in a saved model: parties, columns and how they are encoded, sizes, how it was trained,
 what crossed each party's boundary if it was fitted with --transcript, and the privacy ledger if

@@ -31,7 +31,6 @@ from vflsynth.release import Dossier, release_gate, write_release
 
 logger = logging.getLogger("vflsynth")
 
-SUMMARY = "decide whether a synthetic table may be published, and write its dossier"
 DESCRIPTION = """\
 Hold a synthetic table against every clause of its contract: the worst column and pair, traces of
 single records, rules, detection, usefulness, audited attacks, the privacy ledger.
