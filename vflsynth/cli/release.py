@@ -37,8 +37,8 @@ single records, rules, detection, usefulness, audited attacks, the privacy ledge
 
 DIR/internal is to keep: it shows real rows. DIR/public is to hand out: the table, a page and its
 JSON twin without any real row, metadata, digests, and a signature. A release that fails has no
-public part, and the exit code is 1. A clause that nobody measured fails, unless the contract waives
-it and says why.
+public part, and the exit code is 1. A clause that nobody measured decides nothing: the table passes
+once it is measured, or the contract waives it and says why.
 
 CAUTION: as 'vflsynth evaluate', this puts the real rows of all parties side by side.
 """
