@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vflsynth import _artefacts as artefacts
 from vflsynth._locks import is_locked
 from vflsynth.exceptions import ArtefactError
+from vflsynth.reporting import duration_text
 
 if TYPE_CHECKING:
     from vflsynth.learning.base import Duration
@@ -108,15 +109,6 @@ def sentence(found: dict[str, Any]) -> str:
         text += f", about {duration_text(found['seconds_left'])} left"
     megabytes = [found[name] / 1e6 for name in ("sent_bytes", "received_bytes")]
     return f"{text}; {megabytes[0]:.1f} MB sent, {megabytes[1]:.1f} MB received"
-
-
-def duration_text(seconds: float) -> str:
-    """Write seconds as a person would."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 @dataclass(frozen=True, slots=True)
