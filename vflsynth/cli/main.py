@@ -34,6 +34,11 @@ logger = logging.getLogger("vflsynth")
 _DESCRIPTION = """\
 One synthetic table from several organisations' columns about the same people, without a join.
 
+  vflsynth new lab=lab.csv clinic=clinic.parquet --on patient_id
+  vflsynth publish study.toml
+
+and every step of it by itself:
+
   vflsynth fit lab=lab.csv clinic=clinic.parquet --on patient_id --output model
   vflsynth sample model -n 5000 -o synthetic.parquet
   vflsynth complete model clinic.csv --on patient_id -o completed.parquet
@@ -68,6 +73,8 @@ exit codes:
 
 
 _COMMANDS = {
+    "new": "ask what is to be published, and write a study",
+    "publish": "do a study: from tables to a release that others can check",
     "fit": "learn a model from the tables of two or more parties",
     "sample": "draw synthetic records from a model",
     "complete": "draw what a table lacks: columns, and missing cells",
