@@ -121,9 +121,11 @@ def readable(
 
 def _can_be(value: Any, dtype: Any, labels: Collection[Any] | None, known: dict[Any, bool]) -> bool:
     """Whether a value alone is of a type; `known` has those that were looked at."""
-    if not isinstance(value, Hashable):
-        return False
     place = type(value), value
+    try:
+        hash(place)
+    except TypeError:  # a list, or a number that is none
+        return False
     if place not in known:
         try:
             with_type(pd.Series([value], dtype=object), dtype, labels)
