@@ -24,19 +24,18 @@ from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Preparation
 from vflsynth.exceptions import ParameterError, PublishingWarning
 from vflsynth.frames import AlignmentReport, MatchOn, align_keys, key_of, with_lost
-from vflsynth.frames.key_forms import how_to_agree
+from vflsynth.frames.keys import how_to_agree
 from vflsynth.learning.base import Method
 from vflsynth.learning.party import Encoder
 from vflsynth.privacy import OpenAccount, PrivacyAccount
 from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
 from vflsynth.reporting import size_text
-from vflsynth.run.agreed import Agreed
 from vflsynth.run.callbacks import Callback, Progress, check_callbacks
 from vflsynth.run.checkpoints import CheckpointDirectory
 from vflsynth.run.memory import check_memory
 from vflsynth.run.party_run import PartyRun
-from vflsynth.run.seat import Seat
+from vflsynth.run.seat import Agreed, Seat
 from vflsynth.run.server_run import ServerRun
 
 logger = logging.getLogger("vflsynth")

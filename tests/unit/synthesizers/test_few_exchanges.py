@@ -181,6 +181,13 @@ def test_mechanisms_keep_a_published_penalty_and_refuse_the_other(frames, mechan
         assert (settings.gradient_penalty, settings.generator_head) == (penalty, head)
 
 
+@pytest.mark.parametrize(("widest", "head"), [(256, 64), (257, None)])
+def test_wide_tables_are_drawn_at_once_unless_asked_otherwise(widest, head):
+    for asked, expected in ((None, head), ("sequential", 64), ("parallel", None)):
+        method = VFLGANSynthesizer(generator=asked).method()
+        assert method.plain_settings(200, [9, widest]).generator_head == expected
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(
     ("few", "reason"),
