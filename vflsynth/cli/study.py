@@ -190,7 +190,7 @@ class Study:
             return "fit: in one go, without epochs"
         with _silent():
             frames = read_party_frames(self.configuration.parties)
-        synth = self.configuration.make(lambda text: label(frames.values(), text))
+        synth: Any = self.configuration.make(lambda text: label(frames.values(), text))
         synth.set_params(verbose=0, random_state=self.seed)
         if contract is not None and contract.is_file():
             agreed: Contract = read_contract(contract, lambda text: label(frames.values(), text))
