@@ -157,7 +157,7 @@ def test_a_training_is_tried_for_how_long_it_takes(study, tmp_path, capsys):
     text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
     path.write_text(text + "[parameters]\nepochs = 7\nbatch_size = 16\n")
     assert main(["publish", str(path), "--plan"]) == 0
-    assert re.search(r"fit: at most 7 epochs, \d+ s, [\d.]+ .B of memory", capsys.readouterr().out)
+    assert re.search(r"fit: at most 7 epochs, \d+ s, [\d.]+ .B of memory", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

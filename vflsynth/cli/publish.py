@@ -264,8 +264,8 @@ class _Job:
             rows.append({"step": f"{number} {step.name}", "what": step.does, "state": state})
         lines = [f"{study.path}: {len(study.parties)} parties -> {self.out}", table(rows)]
         fit = next(step for step in self.steps if step.name == "fit")
-        if not self._is_done(fit):
-            lines.append(study.estimate(self.contract))
+        if not self.quiet and not self._is_done(fit):
+            logger.info("%s", study.estimate(self.contract))
         if study.key is None:
             lines.append(
                 "The release will not be signed, and nobody can verify it: key = FILE in [publish] "
