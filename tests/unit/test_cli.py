@@ -1254,3 +1254,28 @@ def test_the_doctor_knows_every_extra_for_users():
     ours = set(content["project"]["optional-dependencies"])
     assert set(EXTRAS) <= ours
     assert ours - set(EXTRAS) <= {"dev", "docs", "release"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["smaple"], "sample"),
+        (["verify", "x", "--public", "y", "--pubic", "z"], "--public"),
+        (["audit", "--scheme", "asssd"], "assd"),
+    ],
+)
+def test_wrong_words_are_answered_with_near_ones(arguments, meant, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert f"did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_wrong_columns_are_answered_with_near_ones(folder, tmp_path, capsys):
+    tables = [f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
+    assert main(["fit", *tables, "--on", "idd", "-o", str(tmp_path / "m"), "-q"]) == 3
+    assert "did you mean 'id'?" in capsys.readouterr().err
+    (tmp_path / "c.toml").write_text("[parties.lab.columns.markr]\nrole = 'sensitive'\n")
+    contract = ["--contract", str(tmp_path / "c.toml")]
+    assert main(["fit", *tables, "--on", "id", *contract, "-o", str(tmp_path / "m"), "-q"]) == 3
+    assert "did you mean 'marker'?" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from vflsynth import __version__
+from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import reporting
 from vflsynth.exceptions import (
     ArtefactError,
@@ -169,7 +171,20 @@ class _Parser(argparse.ArgumentParser):
     """Answers wrong usage with one line."""
 
     def error(self, message: str) -> NoReturn:
+        wrong = re.search(r"unrecognized arguments: (\S+)|invalid choice: '([^']*)'", message)
+        if wrong is not None:
+            message += did_you_mean(wrong[1] or wrong[2], _words(self))
         self.exit(ExitCode.USAGE, f"vflsynth: error: {message} (see '{self.prog} --help')\n")
+
+
+def _words(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Return all options and choices of a command line."""
+    for action in parser._actions:  # argparse has no public way to them
+        yield from action.option_strings
+        yield from map(str, action.choices or ())
+        if isinstance(action, argparse._SubParsersAction):
+            for own in action.choices.values():
+                yield from _words(own)
 
 
 class _Overview(argparse.RawDescriptionHelpFormatter):
