@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from vflsynth.evaluation import train_test
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.job import Job
 from vflsynth.frames import write_table
+from vflsynth.run import Progress
 
 STEPS = ("inspect", "fit", "sample", "release", "verify")
 LIMITS = dict.fromkeys(
@@ -121,6 +123,64 @@ def test_cut_off_at_every_step_it_ends_with_the_same(study, tmp_path, monkeypatc
     (cut / "published" / "synthetic.parquet").write_bytes(b"another table")
     assert main(["publish", str(cut / "study.toml"), "-q"]) == 0
     assert ran == ["sample"], "the same table needs no other verdict"
+
+
+@pytest.mark.slow
+def test_a_training_goes_on_where_it_was_cut_off(study, tmp_path, monkeypatch):
+    """From the last checkpoint, to the same model as in one go."""
+    models = []
+    for name in ("release", "verify"):
+        monkeypatch.setattr(f"vflsynth.cli.{name}.run", lambda _: 0)
+    for cut in (False, True):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        path = copied(study, folder)
+        text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
+        path.write_text(f"checkpoint_every = 2\n{text}[parameters]\nepochs = 6\nbatch_size = 16\n")
+        if cut:
+            epochs = []
+
+            def killed(self, state, own=Progress.on_epoch_end, epochs=epochs):
+                epochs.append(state.epoch)
+                if len(epochs) == 5:
+                    raise SystemExit  # nothing is saved but the checkpoint
+                return own(self, state)
+
+            monkeypatch.setattr(Progress, "on_epoch_end", killed)
+            with pytest.raises(SystemExit):
+                main(["publish", str(path), "-q"])
+        assert main(["publish", str(path), "-q"]) == 0
+        assert not (folder / "published" / "checkpoint").exists()
+        models.append(sorted((folder / "published" / "model").rglob("*.safetensors")))
+    assert epochs == [1, 2, 3, 4, 5, 5, 6]
+    assert [path.read_bytes() for path in models[0]] == [path.read_bytes() for path in models[1]]
+
+
+def test_only_what_changed_is_done_again(study, tmp_path, monkeypatch):
+    path, done = copied(study, tmp_path), []
+
+    def wrote(options, step):
+        done.append(step)
+        if hasattr(options, "output"):
+            options.output.write_text(str(getattr(options, "seed", "")))
+        return 0
+
+    for step in STEPS:
+        monkeypatch.setattr(f"vflsynth.cli.{step}.run", partial(wrote, step=step))
+
+    def three_rows(job):
+        seed, table = job.study.seed, job.out / "synthetic.parquet"
+        return ["model", "-n", "3", "--seed", seed, "-o", table]
+
+    monkeypatch.setattr("vflsynth.cli.publish._Job._sample", three_rows)
+    assert vflsynth.publish(path, quiet=True)
+    done.clear()
+    path.write_text(path.read_text().replace('target = "plan"', 'title = "Costs"'))
+    assert vflsynth.publish(path, quiet=True)
+    assert done == ["release"]
+    path.write_text(path.read_text().replace("seed = 0", "seed = 1"))
+    assert vflsynth.publish(path, quiet=True)
+    assert done == ["release", "fit", "sample", "release", "verify"]
 
 
 def test_python_publishes_what_the_command_line_does(study, monkeypatch, capsys):

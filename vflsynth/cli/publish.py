@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,6 @@ class _Job:
         tables = [*map("{0[0]}={0[1]}".format, study.parties.items())]
         keys = [part for text in study.on_options for part in ("--on", text)]
         self._real = ["--real", *tables, *keys]
-        self._tables = [*tables, *keys]
         self.steps = tuple(self._steps())
         self.state: dict[str, Any] = {}
 
@@ -153,28 +153,18 @@ class _Job:
     def _steps(self) -> Iterable[Step]:
         study, out, files = self.study, self.out, (*self.study.parties.values(),)
         model, synthetic, audit = out / "model", out / "synthetic.parquet", out / "audit.json"
-        if self.contract == study.contract and self.contract is not None:
-            checked = [*self._tables, "--contract", self.contract]
-            yield Step(
-                "inspect",
-                f"check {self.contract.name} against the tables",
-                lambda: checked,
-                (*files, self.contract),
-                (),
-                out / "tables.txt",
-            )
-        elif self.contract is not None:
-            proposed = [*self._tables, "--write-contract", self.contract]
-            yield Step(
-                "inspect",
-                f"propose a contract: {self.contract}. Read and correct it: name it in the study",
-                lambda: proposed,
-                files,
-                (self.contract,),
-                out / "tables.txt",
-            )
+        if self.contract is not None:
+            given = study.contract is not None
+            does = f"check {self.contract} against the tables"
+            if not given:
+                does = f"propose {self.contract}: read it, correct it, name it in the study"
+            option = "--contract" if given else "--write-contract"
+            command = [*self._real[1:], option, self.contract]
+            inputs, outputs = ((*files, self.contract), ()) if given else (files, (self.contract,))
+            kept = out / "tables.txt"
+            yield Step("inspect", does, partial(list, command), inputs, outputs, kept)
         bound = () if self.contract is None else (self.contract,)
-        yield Step("fit", study.why, self._fit, (study.path, *files, *bound), (model,))
+        yield Step("fit", study.why, self._fit, (*files, *bound), (model,))
         rows = "as many rows as were matched" if study.rows is None else f"{study.rows:,} rows"
         yield Step("sample", f"draw {rows}", self._sample, (model,), (synthetic,))
         if study.audit_minutes:
@@ -197,11 +187,9 @@ class _Job:
         )
         if study.key is not None:
             public = out / "release" / "public"
-            command = [public, "--public", out / "publisher.pub"]
-            yield Step(
-                "verify", "check the signature as a recipient would", lambda: command,
-                (out / "release",), (), out / "verify.txt",
-            )  # fmt: skip
+            checked: list[object] = [public, "--public", out / "publisher.pub"]
+            does, kept = "check the signature as a recipient would", out / "verify.txt"
+            yield Step("verify", does, partial(list, checked), (out / "release",), (), kept)
 
     def _fit(self) -> Sequence[object]:
         study, checkpoint = self.study, self.out / _CHECKPOINT
@@ -336,7 +324,8 @@ class _Job:
             "publish": self.study.said_of(step.name),
             "inputs": [[path.name, _digest(path)] for path in step.inputs],
         }
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+        text = json.dumps(said, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def _read_state(self) -> None:
         path = self.out / STATE

@@ -161,10 +161,17 @@ class Study:
         """Whether an interrupted training goes on from a checkpoint."""
         return "checkpoint" in self._takes and not self.is_private
 
+    @property
+    def _fitted(self) -> dict[str, Any]:
+        """What the file says of the fit; tables and contract are looked at themselves."""
+        said = {k: v for k, v in self.content.items() if k not in ("parties", "contract")}
+        return {"on": None, "parties": list(self.parties), **said}
+
     def said_of(self, step: str) -> Any:
         """Return what the file says that changes a step."""
         everything: dict[str, Any] = {
-            "fit": [self.seed],
+            "inspect": self._fitted["on"],
+            "fit": [self.seed, self.method, self._fitted],
             "sample": [self.seed, self.rows],
             "audit": [self.seed, self.audit_minutes, self.target],
             "release": [self.seed, self.target, self.title, str(self.key)],
