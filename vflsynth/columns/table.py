@@ -44,8 +44,10 @@ from vflsynth.registry import register
 
 
 @register
-class TableTransformer(  # type: ignore[misc, call-arg]
-    TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
+class TableTransformer(  # type: ignore[call-arg]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+    auto_wrap_output_keys=None,
 ):
     """Encode a table as a float matrix; decode matrices to tables of the same columns and dtypes.
 
