@@ -245,7 +245,7 @@ def exit_code(error: Exception) -> ExitCode:
             return ExitCode.USAGE
         case PartyDataError() | ContractError() | ArtefactError():
             return ExitCode.DATA
-        case ProtocolError():
+        case ProtocolError() | TimeoutError():
             return ExitCode.PROTOCOL
     return ExitCode.OTHERWISE
 

@@ -514,7 +514,7 @@ def test_identifiers_are_refused_with_roles_and_without_values(values, what):
     frames["one"]["mail"] = values
     with pytest.raises(IdentifierError, match=what) as caught:
         IndependentSynthesizer().fit(frames, on="id")
-    assert "role='identifier'" in str(caught.value)
+    assert "role 'identifier'" in str(caught.value)
     assert str(values[7]) not in str(caught.value)
     allowed = {"one": PartyContract({"mail": ColumnContract(role="quasi-identifier")})}
     if what == "numbers of 8 digits":

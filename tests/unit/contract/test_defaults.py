@@ -108,7 +108,7 @@ def test_a_column_called_name_may_be_of_products():
         "lab": pd.DataFrame({"name": people_, "a": np.random.default_rng(0).normal(size=900)})
     }
     frames["lab"].index += 5
-    with pytest.raises(IdentifierError, match=r"ColumnContract\(role='identifier'\).*'ordinary'"):
+    with pytest.raises(IdentifierError, match=r"write-contract.*role 'identifier'.*'ordinary'"):
         IndependentSynthesizer().fit(frames)
     said = Contract({"lab": PartyContract({"name": ColumnContract(role="ordinary")})})
     with warnings.catch_warnings():

@@ -161,7 +161,7 @@ class Failing:
         return "FINISHED:COMPLETED" if job_id == "3" else "FINISHED:EXECUTION_EXCEPTION"
 
 
-@pytest.mark.parametrize(("attempts", "code", "submitted"), [(1, 1, 1), (2, 1, 2), (5, 0, 3)])
+@pytest.mark.parametrize(("attempts", "code", "submitted"), [(1, 4, 1), (2, 4, 2), (5, 0, 3)])
 def test_a_job_that_fails_is_submitted_again_as_often_as_asked(
     folder, monkeypatch, attempts, code, submitted
 ):
@@ -193,7 +193,7 @@ def test_a_server_that_is_lost_meanwhile_is_asked_again(folder, monkeypatch, cap
     monkeypatch.setattr(administrator, "Administrator", Lost)
     monkeypatch.setattr(administrator, "_PAUSE", 0.0)
     command = ["parties", "submit", "job.toml", "--admin", "kit"]
-    assert main(command) == 1
+    assert main(command) == 4
     assert "the server was lost" in capsys.readouterr().err
     Failing.submitted, Lost.running = 0, ["1"]
     assert main([*command, "--attempts", "5"]) == 0
@@ -282,7 +282,7 @@ def test_a_job_that_takes_too_long_is_stopped(folder, monkeypatch, capsys):
     Failing.submitted = 0
     monkeypatch.setattr(administrator, "Administrator", Slow)
     command = ["parties", "submit", "job.toml", "--admin", "kit", "--timeout", "5"]
-    assert main(command) == 1
+    assert main(command) == 4
     assert stopped == ["1"]
     assert "is still RUNNING after 5 s" in capsys.readouterr().err
     assert main([*command, "--attempts", "0"]) == 2
