@@ -13,6 +13,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 import vflsynth
 from vflsynth.cli import main
 from vflsynth.cli.study import Study
+from vflsynth.contract import read_contract
 from vflsynth.evaluation import train_test
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.job import Job
@@ -256,3 +257,20 @@ def test_new_needs_what_nobody_can_be_asked(tmp_path, capsys, monkeypatch):
     assert main([*command, "--epsilon", "0", "--target", "agee"]) == 2
     assert "did you mean 'age'?" in capsys.readouterr().err
     assert not (tmp_path / "study.toml").exists()
+
+
+def test_a_private_study_is_proposed_by_names_alone(tmp_path, capsys):
+    """No record is read for the contract, and how many there are is nobody's business."""
+    frame = pd.DataFrame({"id": range(60), "age": range(60), "stay": range(60)})
+    write_table(frame, tmp_path / "lab.parquet")
+    command = ["new", str(tmp_path / "lab.parquet"), "--on", "id", "--target", "", "-q"]
+    command += ["--epsilon", "3", "--audit-minutes", "5", "-o", str(tmp_path / "study.toml")]
+    assert main(command) == 0
+    columns = read_contract(tmp_path / "contract.toml").parties["lab"].columns
+    assert {label: column.role for label, column in columns.items()} == {"age": "quasi-identifier"}
+    study = Study.read(tmp_path / "study.toml")
+    assert (study.method, study.is_private, study.rows) == ("MixtureSynthesizer", True, 1000)
+    text = (tmp_path / "study.toml").read_text()
+    (tmp_path / "study.toml").write_text(text.replace("rows = 1000", ""))
+    assert main(["publish", str(tmp_path / "study.toml")]) == 2
+    assert "a private study needs rows" in capsys.readouterr().err

@@ -17,7 +17,8 @@ from vflsynth.cli.console import say
 from vflsynth.cli.options import file
 from vflsynth.cli.tables import PARTY_FILES, PartyFile, by_party, label, read_party_frames
 from vflsynth.cli.targets import check_file
-from vflsynth.contract import propose, write_contract
+from vflsynth.columns.recognising import is_known_to_others
+from vflsynth.contract import ColumnContract, Contract, PartyContract, propose, write_contract
 from vflsynth.contract.proposing import proposal_text
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     lines = [
         "# What 'vflsynth publish' does. 'vflsynth fit --help' has all keys of the fit.",
         *([f"on = {_quoted(on)}"] if on else []),
-        *([] if epsilon else ['contract = "contract.toml"']),
+        'contract = "contract.toml"',
         *_privacy(epsilon, tables, frames, on),
         "",
         "[parties]",
@@ -91,28 +92,39 @@ def run(options: argparse.Namespace) -> int:
         "[publish]",
         'output = "published"',
         *([f"target = {_quoted(target)}"] if target else []),
+        *(["rows = 1000  # as you like: the number of records is private"] if epsilon else []),
         f"audit_minutes = {minutes:g}",
         'key = "publisher.pem"',
         "seed = 0",
     ]
-    if not epsilon:  # a proposal reads the records, and would have to be paid for
-        _propose(frames, on, contract, audited=minutes > 0)
+    _propose(frames, on, contract, private=epsilon > 0, audited=minutes > 0)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
     if not key.exists():
         logger.info("%s: its public key is %s", key, new_key(key))
-    say(f"{path}: read and correct it" + ("" if epsilon else f", and {contract}"))
+    say(f"{path} and {contract}: read and correct them")
     say(f"next: vflsynth publish {path}")
     return 0
 
 
-def _propose(frames: Mapping[str, Any], on: str, path: Path, *, audited: bool) -> None:
-    """Write a contract for a person to correct."""
-    proposed, reasons = propose(frames, on or None)
+def _propose(
+    frames: Mapping[str, Any], on: str, path: Path, *, private: bool, audited: bool
+) -> None:
+    """Write a contract for a person to correct; of a private study by names of columns alone."""
+    if private:
+        known = ColumnContract(role="quasi-identifier")
+        named = {n: [c for c in f.columns if is_known_to_others(c)] for n, f in frames.items()}
+        proposed = Contract(
+            {n: PartyContract(dict.fromkeys(own, known)) for n, own in named.items()}
+        )
+        heading = "By names of columns. Bounds and categories that are public save ε: add them."
+    else:
+        proposed, reasons = propose(frames, on or None)
+        heading = proposal_text(reasons)
     if not audited:
         waived = dict.fromkeys(_AUDITED, "no attack was made: audit_minutes = 0")
         proposed = replace(proposed, release=replace(proposed.release, waived=waived))
-    write_contract(proposed, path, proposal_text(reasons))
+    write_contract(proposed, path, heading)
 
 
 def _privacy(

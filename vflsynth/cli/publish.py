@@ -24,7 +24,6 @@ from vflsynth._version import __version__
 from vflsynth.cli.console import say, table
 from vflsynth.cli.options import file, flag
 from vflsynth.cli.study import Study
-from vflsynth.exceptions import ArtefactError
 
 logger = logging.getLogger("vflsynth")
 
@@ -205,13 +204,7 @@ class _Job:
     def _sample(self) -> Sequence[object]:
         n, model = self.study.rows, self.out / "model"
         if n is None:
-            alignment = artefacts.read_json(model / "synthesizer.json").get("alignment")
-            if alignment is None:
-                raise ArtefactError(
-                    f"{model} does not say how many records it was fitted on, which is private. "
-                    f"Fix: write rows = N into [publish] of {self.study.path}"
-                )
-            n = alignment["n_matched"]
+            n = artefacts.read_json(model / "synthesizer.json")["alignment"]["n_matched"]
         return [model, "-n", n, "--seed", self.study.seed, "-o", self.out / "synthetic.parquet"]
 
     def _audit(self) -> Sequence[object]:
@@ -346,9 +339,9 @@ class _Job:
         out, study = self.out, self.study
         if code:
             internal = out / "release" / "internal" / "report.html"
-            mended = self.contract or study.path
+            mended = " or ".join(str(path) for path in (self.contract, study.path) if path)
             return (
-                f"look at {internal}; change {mended} or {study.path}, and run "
+                f"look at {internal}; change {mended}, and run "
                 f"'vflsynth publish {study.path}' again: what stays the same is not done again"
             )
         public = out / "release" / "public"

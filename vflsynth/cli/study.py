@@ -86,6 +86,10 @@ class Study:
                 f"{path}: a study needs all parties' tables. Fix: [parties] with a line PARTY = "
                 "\"FILE\" for each; parties that never meet use 'vflsynth parties'"
             )
+        if content.get("parameters", {}).get("privacy") and given["rows"] is None:
+            raise ParameterError(
+                f"{where}: a private study needs rows = N: how many records there are is private"
+            )
         paths = {n: path.parent / given[n] for n in ("key",) if n in given}
         paths["output"] = path.parent / given.get("output", "published")
         held = {name: path.parent / file for name, file in given.get("holdout", {}).items()}
