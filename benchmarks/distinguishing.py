@@ -4,8 +4,8 @@
     python -m benchmarks.distinguishing show
 
 Two parties of one column of three categories each have 24 records of two of them, and one more of
-the third at both, or in its place one that is as others are. 400 models of either table (of GS-WGAN
-80) are fitted, with noise of their own, and saved. The attacker has both tables and all numbers of a saved
+the third at both, or in its place one that is as others are. As many models of either table are
+fitted, with noise of their own, and saved. The attacker has both tables and all numbers of a saved
 model, and knows where the record moves them: by the difference of two models without noise (the
 known direction), and by the means of models that the attacker fits. Either is divided by the
 variances among those. Half of the models teach direction and threshold, the others are counted. The
@@ -52,8 +52,7 @@ from vflsynth.columns import PublicSchema
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.privacy import NeighbouringRelation, releases
 
-EPSILON, DELTA, N_RECORDS, N_MODELS = 4.0, 1e-3, 24, 400
-FEWER = {"WGAN-GP, GSWGAN": 80}
+EPSILON, DELTA, N_RECORDS, N_MODELS = 4.0, 1e-3, 24, 120
 LEVELS = ("a", "b", "c")
 
 Floats = npt.NDArray[np.float64]
@@ -196,9 +195,9 @@ def _no_noise(shape: Any, sigma: int, **_: Any) -> npt.NDArray[np.int64]:
     return np.zeros(shape, np.int64)
 
 
-def measure(name: str) -> _results.Row:
+def measure(name: str, n_models: int) -> _results.Row:
     """Return what is printed and what was measured."""
-    report, synth = distinguish(name, FEWER.get(name, N_MODELS))
+    report, synth = distinguish(name, n_models)
     attack = report.targets[0].strongest
     assert synth.privacy_ledger_ is not None
     return {
@@ -210,31 +209,33 @@ def measure(name: str) -> _results.Row:
         "most": report.epsilon_ceiling,
         "auc": [attack.auc.value, attack.auc.low, attack.auc.high],
         "attack": attack.adversary,
-        "models": report.n_models,
+        "models": n_models,
         "seconds": report.seconds,
     }
 
 
 def show() -> None:
     """Print one line per mechanism."""
-    print(f"{'':<26}{'epsilon':>9}{'bound':>8}{'most':>7}  AUC                  by")
+    print(f"{'':<26}{'epsilon':>9}{'bound':>8}{'most':>7}{'models':>8}  AUC                  by")
     for row in _results.rows("distinguishing"):
         value, low, high = row["auc"]
         auc = f"{value:.2f} ({low:.2f} to {high:.2f})"
         print(
             f"{row['mechanism']:<26}{row['epsilon']:>9.2f}{row['bound']:>8.2f}{row['most']:>7.2f}"
-            f"  {auc:<20} {row['attack']}"
+            f"{row['models']:>8}  {auc:<20} {row['attack']}"
         )
 
 
 def main() -> None:
     """Measure or show."""
-    arguments = _commands.parser(__doc__, "run", "show", mechanisms=MECHANISMS).parse_args()
+    parser = _commands.parser(__doc__, "run", "show", mechanisms=MECHANISMS)
+    parser.add_argument("--models", type=int, default=N_MODELS, help="of either table")
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     for name in arguments.mechanisms if arguments.action == "run" else ():
         if not _results.rows("distinguishing", mechanism=name):
-            _results.put("distinguishing", measure(name))
+            _results.put("distinguishing", measure(name, arguments.models))
     show()
 
 
