@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import chi2_contingency, ks_2samp
 
 from vflsynth.exceptions import (
     DuplicateKeyError,
@@ -465,6 +464,8 @@ def who_is_lost(
 
 def _compared(column: pd.Series[Any], matched: npt.NDArray[np.bool_]) -> tuple[float, float]:
     """Distance and p-value of one column."""
+    from scipy.stats import chi2_contingency, ks_2samp
+
     kind = getattr(column.dtype, "kind", "O")
     if kind in "iufmM" and column.nunique() > _MOST_LABELS:
         known = np.asarray(column.notna())

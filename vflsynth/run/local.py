@@ -280,7 +280,7 @@ class LocalRun(ServerRun):
             private=self.method.is_private,
             trains_unmatched=self.method.trains_unmatched,
         )
-        check_memory(
+        self._memory = check_memory(
             self.method,
             [party.party for party in self.parties.values()],
             self.settings,
@@ -294,8 +294,15 @@ class LocalRun(ServerRun):
 
     def train(self, done: int, widths: dict[str, int]) -> None:
         """Train; warn if Ctrl-C stopped it."""
-        if self.duration.n_epochs:
-            logger.info("training %d model(s) on %s", len(self.secrets), self.device)
+        if n_epochs := self.duration.n_epochs:
+            logger.info(
+                "training %s on %s: %s epochs of %s steps, about %.2f GiB of memory",
+                "a model" if len(self.secrets) == 1 else f"{len(self.secrets)} models",
+                self.device,
+                f"{n_epochs:,}",
+                f"{self.duration.steps_per_epoch:,}",
+                self._memory / 2**30,
+            )
         try:
             super().train(done, widths)
         finally:

@@ -11,7 +11,7 @@ from vflsynth import (
 )
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, ProtocolError
-from vflsynth.federation.wire import MAX_BYTES
+from vflsynth.federation.limits import MAX_BYTES
 from vflsynth.learning import masked
 from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.methods.gan.settings import Settings
