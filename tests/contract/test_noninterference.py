@@ -2,16 +2,23 @@
 and that it finds what it is there for."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import ClassVar
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from tests.contract.test_combinations import MECHANISMS, SYNTHESIZERS, make
 from tests.contract.test_exact_releases import PROTECTING
 from vflsynth import IndependentSynthesizer, registry
+from vflsynth.exceptions import ParameterError, ProtocolError
+from vflsynth.learning import Learning, Releasing
 from vflsynth.mechanisms import Asked, Discriminators, HistogramMechanism, Plan
 from vflsynth.mechanisms.planning import histogram_event, ledger_of, split_budget
 from vflsynth.methods.marginals.method import IndependentMethod
+from vflsynth.methods.marginals.party import MarginalParty
+from vflsynth.methods.marginals.sampler import MarginalSampler
 from vflsynth.methods.pairwise.method import PairwiseMethod
 from vflsynth.methods.pairwise.party import affordable_states
 from vflsynth.privacy import NeighbouringRelation
@@ -20,7 +27,13 @@ from vflsynth.privacy.events import Sampler
 from vflsynth.privacy.ledger import LedgerEntry
 from vflsynth.testing import mechanism_checks
 from vflsynth.testing.mechanisms import nothing_but_releases_shows
-from vflsynth.testing.noninterference import what_tells_numbers_apart, what_tells_records_apart
+from vflsynth.testing.noninterference import (
+    ready,
+    tables_within,
+    what_tells_numbers_apart,
+    what_tells_records_apart,
+)
+from vflsynth.testing.tables import KEY, private_tables
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -102,24 +115,106 @@ class OpenSynthesizer(IndependentSynthesizer):
     methods: ClassVar = {None: IndependentMethod, HistogramsAlone: IndependentMethod}
 
 
+class Smuggling(Learning):
+    """Makes a half of quantiles, and asks for them as if they were released."""
+
+    def learn(self, records):
+        self.marginals = records.release("quantiles")
+
+    def samplers(self):
+        return [MarginalSampler(self.marginals, None, width=self.transformer.width_)]
+
+
+class SmugglingParty(MarginalParty):
+    def build(self, schedule, n_blocks):
+        pass
+
+    def quantiles(self):
+        return np.quantile(self.encode(), np.linspace(0.0, 1.0, 77), axis=0)
+
+
+class SmugglingMethod(IndependentMethod):
+    party: ClassVar = SmugglingParty
+
+    def learning(self, name, transformer, settings, streams, shared):
+        return Smuggling(name, transformer)
+
+
+class Around(Smuggling):
+    """Takes them from a place that both objects know."""
+
+    def learn(self, records):
+        pass
+
+    @property
+    def marginals(self):
+        return self.kept[self.name].marginals
+
+
+class AroundMethod(SmugglingMethod):
+    party = MarginalParty
+
+    def learning(self, name, transformer, settings, streams, shared):
+        made = Around(name, transformer)
+        made.kept = self.kept
+        return made
+
+    def build(self, party, settings, schedule, streams):
+        super().build(party, settings, schedule, streams)
+        self.kept[party.name] = SimpleNamespace(marginals=party.marginals)
+
+
 @pytest.fixture
-def open_synthesizer(monkeypatch):
-    """Registered for a test, as an installed package would have it."""
+def carried_to(monkeypatch):
+    """Carry the mechanism to a method, registered as an installed package would have it."""
+
+    def carry(method, **budget):
+        monkeypatch.setattr(OpenSynthesizer, "methods", {None: method, HistogramsAlone: method})
+        return OpenSynthesizer(privacy=HistogramsAlone(**budget, delta=1e-6))
+
     for group, kind in {"mechanisms": HistogramsAlone, "synthesizers": OpenSynthesizer}.items():
         registry.Members(group).get("any")  # loads the group's own
         monkeypatch.setitem(registry._classes[group], registry.full_name(kind), kind)
-    return OpenSynthesizer(privacy=HistogramsAlone(epsilon=50.0, delta=1e-6))
+    monkeypatch.setattr(AroundMethod, "kept", {}, raising=False)
+    return carry
 
 
-def test_a_half_that_holds_quantiles_of_records_is_refused(open_synthesizer):
-    found = what_tells_records_apart(open_synthesizer)
+def the_law(mechanism):
+    checks = mechanism_checks(mechanism, lambda own: own.plan(COLUMNS, ASKED))
+    return next(check for check in checks if check.law is nothing_but_releases_shows)
+
+
+def test_a_half_of_records_cannot_be_made_under_a_mechanism(carried_to):
+    """With a ledger of histograms at ε .01, the half held 77 quantiles of the encoded records."""
+    tables, schema = private_tables(100)
+    synth = carried_to(IndependentMethod, epsilon=0.01)
+    synth.privacy.set_params(public_schema=schema)
+    with pytest.raises(ParameterError, match="IndependentMethod makes its halves of records"):
+        synth.fit(tables, KEY)
+    with pytest.raises(AssertionError, match="to IndependentMethod, which makes halves of records"):
+        the_law(synth.privacy)()
+
+
+def test_records_pass_as_releases_and_weights_of_networks_alone(carried_to):
+    synth = ready(carried_to(SmugglingMethod, epsilon=0.01))
+    with pytest.raises(ProtocolError, match=r"SmugglingParty.quantiles gives a .*Grid\.release"):
+        synth.fit(private_tables(100)[0], KEY)
+    party = SmugglingParty("a", pd.DataFrame({"x": [1.0]}), None)
+    with pytest.raises(ProtocolError, match="no networks that are trained"):
+        Releasing(party).weights()
+
+
+def test_quantiles_that_come_another_way_are_found_by_the_law(carried_to):
+    synth = carried_to(AroundMethod, noise_multiplier=0.01)
+    found = what_tells_records_apart(synth)
     assert "without the last record: 'file model/parties/a/" in found[0]
-    (mechanism,) = [
-        check
-        for check in mechanism_checks(
-            open_synthesizer.privacy, lambda own: own.plan(COLUMNS, ASKED)
-        )
-        if check.law is nothing_but_releases_shows
-    ]
     with pytest.raises(AssertionError, match="table without the last record"):
-        mechanism()
+        the_law(synth.privacy)()
+
+
+def test_what_makes_a_half_reaches_no_table():
+    tables, _ = private_tables(5)
+    learning = Smuggling("a", None)
+    assert tables_within(learning) == []
+    learning.somewhere = {"deep": [lambda: None, {"party": SmugglingParty("a", tables["a"], KEY)}]}
+    assert any("DataFrame of 5 rows" in found for found in tables_within(learning))

@@ -18,6 +18,7 @@ from vflsynth.columns import PublicSchema, TableTransformer, check_public
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import KeyMinter, learn_key_minters, public_key_minters
 from vflsynth.learning.party import Encoder, FromPublicKnowledge, FromRecords, Party
+from vflsynth.learning.private import Learning
 from vflsynth.mechanisms import Asked, Discriminators, Mechanism, Plan
 from vflsynth.models import PartyModel, RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
@@ -385,15 +386,47 @@ class Method(ABC):
 
     # -- when training is over --------------------------------------------------------------------
 
+    def learning(
+        self,
+        name: str,
+        transformer: TableTransformer,
+        settings: Any,
+        streams: RandomStreams,
+        shared: RandomStreams,
+    ) -> Learning:
+        """Return what makes a party's half of a private run, without records.
+
+        Parameters
+        ----------
+        name : str
+            The party's.
+        transformer : TableTransformer
+            Of published histograms.
+        settings : as `settings` returns
+        streams, shared : RandomStreams
+            The party's own, and what all parties draw alike.
+
+        Raises
+        ------
+        ProtocolError
+            If the method makes halves of records only: it has no private mode.
+        """
+        raise ProtocolError(f"{type(self).__name__} makes halves of records only")
+
+    @classmethod
+    def learns_of_releases(cls) -> bool:
+        """Whether halves can be made of releases alone, as private runs make them."""
+        return cls.learning is not Method.learning
+
     def finish(self, party: Any) -> None:  # noqa: B027 (most methods have nothing to do)
-        """Do what a party does before its half is taken."""
+        """Do what a party does before its half is taken, in runs that are not private."""
 
     def samplers(self, party: Any, settings: Any) -> Sequence[RowSampler]:
-        """Return what draws a party's columns, one per replica."""
+        """Return what draws a party's columns, one per replica, in runs that are not private."""
         raise ProtocolError(f"{type(self).__name__} draws no columns")
 
     def halves(self, party: Any, settings: Any, on: Hashable, minter: KeyMinter) -> list[Any]:
-        """Return a party's half of the model, one per replica: it is saved and loaded alone."""
+        """Return a party's half of a model that is not private, one per replica."""
         self.finish(party)
         return [
             PartyModel(party.name, party.transformer, sampler, on=on, minter=minter)

@@ -14,11 +14,14 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth._validation import Number, check_parameters
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import KeyMinter
 from vflsynth.learning.base import Duration, Method
+from vflsynth.learning.private import Learning, Releasing
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.mechanisms.lengths import Length
+from vflsynth.models import RowSampler
 from vflsynth.parameters import to_json
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Channel, Message, Schedule
@@ -30,7 +33,7 @@ from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
 from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.messages import AllBottomOutputs, BottomOutputs, HeldOutOutputs
-from vflsynth.splitdefense.model import BottomModel
+from vflsynth.splitdefense.model import BottomModel, one_replica
 from vflsynth.splitdefense.objectives import CrossEntropy, Objective, Surroundings, Task
 from vflsynth.splitdefense.passive import SplitParty
 from vflsynth.splitdefense.protections import Protection
@@ -432,6 +435,17 @@ class SplitMethod(Method):
         dims = [max(found), *settings.bottom_hidden, settings.intermediate_dim]
         return settings.batch_size * max(a * b for a, b in pairwise(dims))
 
+    def learning(
+        self,
+        name: str,
+        transformer: TableTransformer,
+        settings: SplitSettings,
+        streams: RandomStreams,
+        shared: RandomStreams,
+    ) -> BottomLearning:
+        """Return what keeps a party's bottom model."""
+        return BottomLearning(name, transformer, settings)
+
     def halves(
         self, party: SplitParty, settings: SplitSettings, on: Hashable, minter: KeyMinter
     ) -> list[Any]:
@@ -454,6 +468,35 @@ class SplitMethod(Method):
             "class_weight": to_json([c.class_weight for c in self.classifiers]),
             "patience": self.parameters.patience,
         }
+
+
+class BottomLearning(Learning):
+    """A party of a private split estimator without its records.
+
+    Parameters
+    ----------
+    name, transformer
+        See `Learning`.
+    settings : SplitSettings
+        Of public numbers: weights must fit them.
+    """
+
+    def __init__(self, name: str, transformer: TableTransformer, settings: SplitSettings) -> None:
+        super().__init__(name, transformer)
+        self._settings = settings
+
+    def conclude(self, records: Releasing) -> None:
+        """Take the bottom model that noisy gradients trained."""
+        self._weights = records.weights()
+
+    def samplers(self) -> list[RowSampler]:
+        """Return nothing: no column is drawn."""
+        return []
+
+    def halves(self, on: Hashable, minter: KeyMinter) -> list[Any]:
+        """Return the party's bottom model, which is trained alone."""
+        weights = one_replica(self._weights, 0)
+        return [BottomModel(self.name, self.transformer, self._settings, weights)]
 
 
 _ONLY_WITH_PRIVACY: Mapping[str, tuple[tuple[Any, ...], str]] = {

@@ -14,6 +14,7 @@ takes the same value at all numbers that are tried.
 
 from __future__ import annotations
 
+import gc
 import json
 import tempfile
 import threading
@@ -21,6 +22,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -153,6 +155,11 @@ def observe(estimator: Any, tables: Tables, on: Any, tape: Tape) -> tuple[Seen, 
         ledger excepts.
     model : BaseSynthesizer or None
         None after an error.
+
+    Raises
+    ------
+    AssertionError
+        If what makes a half can reach a table: see `tables_within`.
     """
     model, spoken = clone(estimator).set_params(random_state=0), Transcript(keep_messages=True)
     seen: Seen = {"how it ends": "well"}
@@ -172,6 +179,9 @@ def observe(estimator: Any, tables: Tables, on: Any, tape: Tape) -> tuple[Seen, 
     seen["number of releases"] = len(tape.releases)
     if fitted is None:
         return seen, None
+    for name, node in run.parties.items():
+        within = tables_within(node.learning)
+        require(not within, f"what makes the half of {name!r} reaches {within}")
     with tempfile.TemporaryDirectory() as path:
         fitted.save(Path(path) / "model")
         for file in sorted(Path(path).rglob("*")):
@@ -183,6 +193,21 @@ def observe(estimator: Any, tables: Tables, on: Any, tape: Tape) -> tuple[Seen, 
             place = f"{type(message).__name__} of {message.sender!r} to {message.receiver!r}"
             seen.setdefault(f"message {place}, step {message.step}", []).extend(_contents(message))
     return seen, fitted
+
+
+def tables_within(learning: object) -> list[str]:
+    """Return tables with rows that an object can reach by its attributes, or theirs."""
+    found, seen, left = [], set(), [learning]
+    while left:
+        at = left.pop()
+        if id(at) in seen or isinstance(at, type | ModuleType | FunctionType):
+            continue
+        seen.add(id(at))
+        if isinstance(at, pd.DataFrame | pd.Series) and len(at):
+            found.append(f"a {type(at).__name__} of {len(at)} rows")
+        elif not isinstance(at, np.ndarray | torch.Tensor):
+            left += gc.get_referents(at)
+    return found
 
 
 def _follows_from_releases(message: Message, covers: Mapping[str, Any]) -> bool:
@@ -309,10 +334,25 @@ def ready(estimator: Any) -> Any:
 
 
 def carriers(mechanism: Any) -> list[Any]:
-    """Return the registered synthesizers that can have a mechanism, as small as can be."""
+    """Return the registered synthesizers that can have a mechanism, as small as can be.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+
+    Raises
+    ------
+    AssertionError
+        If one carries it to a method that makes halves of records.
+    """
     found = []
     for kind in Members("synthesizers").values():
-        if type(mechanism) in getattr(kind, "methods", {}):
+        method = getattr(kind, "methods", {}).get(type(mechanism))
+        if method is not None:
+            require(
+                method.learns_of_releases() or not mechanism.protects_synthetic_data,
+                f"{kind.__name__} carries it to {method.__name__}, which makes halves of records",
+            )
             known = kind().get_params(deep=False)
             small = {name: value for name, value in _SMALL.items() if name in known}
             made = kind(**small, privacy=clone(mechanism))

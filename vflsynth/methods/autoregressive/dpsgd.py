@@ -7,7 +7,7 @@ dimension, and no noise that is exact on a public grid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,17 +16,23 @@ from torch import Tensor
 
 from vflsynth._keys import HiddenStreams
 from vflsynth._random import RandomStreams
+from vflsynth.columns import TableTransformer
 from vflsynth.learning.base import Duration
+from vflsynth.learning.private import Learning, Releasing
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.mechanisms.lengths import default_epochs, power_of_two
 from vflsynth.mechanisms.noisy_descent import NoisyDescent
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork
 from vflsynth.methods.autoregressive.conditional_traces import likelihood_traces, per_parameter
+from vflsynth.methods.autoregressive.contexts import FixedFeatures
+from vflsynth.methods.autoregressive.layout import Layout
 from vflsynth.methods.autoregressive.messages import LikelihoodReport
 from vflsynth.methods.autoregressive.method import AutoregressiveMethod, RelayFeatures
 from vflsynth.methods.autoregressive.party import AutoregressiveParty
+from vflsynth.methods.autoregressive.sampler import AutoregressiveSampler
 from vflsynth.methods.autoregressive.server import ContextServer
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
+from vflsynth.models.samplers import RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel, PlacedPoissonSchedule, answers
 
@@ -107,10 +113,62 @@ class PrivateAutoregressiveParty(AutoregressiveParty):
             self.optimizer.set_gradient(per_parameter(network, means))
             self.step()
 
-    def finish(self) -> None:
-        """Keep the last averaged weights: choosing and calibrating would read records."""
-        if self.network is not None:
-            self.selected = self.average.clone()
+    def trained(self) -> Mapping[str, Tensor]:
+        """Return the last averaged weights: choosing and calibrating would read records."""
+        if self.network is None:
+            return {}
+        self.selected = self.average.clone()
+        own = [self.weights(replica) for replica in range(len(self.codes))]
+        return {name: torch.cat([weights[name] for weights in own]) for name in own[0]}
+
+
+class PrivateAutoregressiveLearning(Learning):
+    """A party that has its network, and neither records nor the features of others' records.
+
+    Parameters
+    ----------
+    name, transformer
+        See `Learning`.
+    features : FixedFeatures
+        Which nobody trains: what the party passes on of synthetic records.
+    senders, receivers : sequence of str
+        Parties before and after it.
+    n_replicas : int
+    """
+
+    def __init__(
+        self,
+        name: str,
+        transformer: TableTransformer,
+        features: FixedFeatures,
+        senders: Sequence[str],
+        receivers: Sequence[str],
+        n_replicas: int,
+    ) -> None:
+        super().__init__(name, transformer)
+        self._features, self._n_replicas = features, n_replicas
+        self._senders, self._receivers = senders, receivers
+
+    def conclude(self, records: Releasing) -> None:
+        """Take the network that noisy gradients trained."""
+        self._weights = records.weights()
+
+    def samplers(self) -> list[RowSampler]:
+        """Return the densities, and what is passed on to later parties."""
+        return [
+            AutoregressiveSampler.of_replica(
+                self.transformer.spans_,
+                {name: own[k : k + 1] for name, own in self._weights.items()},
+                k,
+                features=self._features,
+                sender=None,
+                senders=self._senders,
+                receivers=self._receivers,
+                noise_std=0.0,
+                passes_features=True,
+            )
+            for k in range(self._n_replicas)
+        ]
 
 
 class PrivateRelay(RelayFeatures):
@@ -197,6 +255,25 @@ class PrivateAutoregressiveMethod(AutoregressiveMethod):
         """Make a party's network, with its noise."""
         party.build(settings, schedule, streams)
         party.noisy = NoisyDescent(self.descent_plan, settings.batch_size, self.noise)
+
+    def learning(
+        self,
+        name: str,
+        transformer: TableTransformer,
+        settings: AutoregressiveSettings,
+        streams: RandomStreams,
+        shared: RandomStreams,
+    ) -> PrivateAutoregressiveLearning:
+        """Return what keeps a party's network."""
+        layout = Layout(transformer.spans_)
+        return PrivateAutoregressiveLearning(
+            name,
+            transformer,
+            FixedFeatures(layout, settings.n_features, streams.child("features")),
+            settings.senders(name),
+            settings.receivers(name),
+            len(streams.secrets),
+        )
 
     def algorithm(
         self, channel: Channel, settings: AutoregressiveSettings, streams: RandomStreams

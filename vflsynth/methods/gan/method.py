@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
+from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import TooFewRecordsError
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.masked import gather_masked, n_masked_blocks
@@ -19,7 +20,7 @@ from vflsynth.mechanisms import Asked, Length, Mechanism
 from vflsynth.mechanisms.base import Reports
 from vflsynth.mechanisms.lengths import DEFAULT_STEPS, default_epochs, power_of_two
 from vflsynth.methods.gan.memory import estimate_memory
-from vflsynth.methods.gan.party import GANParty
+from vflsynth.methods.gan.party import GANParty, GeneratorLearning
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.server import GANServer
 from vflsynth.methods.gan.settings import Settings
@@ -328,11 +329,11 @@ class GANMethod(Method):
         return estimate_memory(party, settings, n_records, replicas, own_rows=own_rows)
 
     def samplers(self, party: GANParty, settings: Settings) -> Sequence[GeneratorSampler]:
-        """Return the generators that were kept, calibrated if that reads no private records."""
+        """Return the generators that were kept, calibrated on the records if that was asked for."""
         kept = GeneratorSampler.of_replicas(
             settings.generator, party.transformer.spans_, party.selected
         )
-        if self.is_private or not self.parameters.calibrate_marginals:
+        if not self.parameters.calibrate_marginals:
             return kept
         streams = party.streams
         return [
@@ -342,6 +343,17 @@ class GANMethod(Method):
             )
             for replica, sampler in enumerate(kept)
         ]
+
+    def learning(
+        self,
+        name: str,
+        transformer: TableTransformer,
+        settings: Settings,
+        streams: RandomStreams,
+        shared: RandomStreams,
+    ) -> GeneratorLearning:
+        """Return what keeps a party's generator."""
+        return GeneratorLearning(name, transformer, settings.generator)
 
     def reported(self, settings: Settings, duration: Duration) -> dict[str, Any]:
         """Return what becomes ``settings_``."""

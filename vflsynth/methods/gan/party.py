@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -11,9 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
+from vflsynth.columns import TableTransformer
 from vflsynth.learning.masked import MaskedBlocks
 from vflsynth.learning.messages import MaskedFake, MaskedReal
 from vflsynth.learning.party import TrainableParty
+from vflsynth.learning.private import Learning, Releasing
 from vflsynth.learning.training import (
     RunningLosses,
     floats,
@@ -24,6 +26,7 @@ from vflsynth.learning.training import (
     section,
 )
 from vflsynth.methods.gan.generator import Generator, sample_encoded
+from vflsynth.methods.gan.sampler import GeneratorSampler, GeneratorSpec
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
@@ -134,6 +137,10 @@ class GANParty(TrainableParty):
         """Report the mean Wasserstein estimate and penalty since the last report."""
         return TrainingReport(self.name, SERVER, step, *self.losses.pop())
 
+    def trained(self) -> Mapping[str, Tensor]:
+        """Return the weights of the generators that are kept."""
+        return self.selected
+
     # -- state -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:
@@ -150,6 +157,30 @@ class GANParty(TrainableParty):
         self.selected = section(state, "selected")
         if self.averaged is not None:
             self.averaged.load_state_dict(section(state, "averaged"))
+
+
+class GeneratorLearning(Learning):
+    """A party of a private GAN without its records and its discriminator.
+
+    Parameters
+    ----------
+    name, transformer
+        See `Learning`.
+    spec : GeneratorSpec
+        Of public numbers: weights must fit it.
+    """
+
+    def __init__(self, name: str, transformer: TableTransformer, spec: GeneratorSpec) -> None:
+        super().__init__(name, transformer)
+        self._spec = spec
+
+    def conclude(self, records: Releasing) -> None:
+        """Take the generators that noisy gradients trained."""
+        self._weights = records.weights()
+
+    def samplers(self) -> Sequence[GeneratorSampler]:
+        """Return the generators."""
+        return GeneratorSampler.of_replicas(self._spec, self.transformer.spans_, self._weights)
 
 
 def _with_constant(records: Tensor) -> Tensor:

@@ -12,17 +12,15 @@ from torch import Tensor
 
 from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
+from vflsynth.columns import TableTransformer
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.products import ASKED, ProductTerms, noisy_products
-from vflsynth.methods.latent_tree.method import encoded_bins
-from vflsynth.methods.latent_tree.sampler import LatentTreeSampler
 from vflsynth.methods.pairwise.column_codes import CODE_NORM
 from vflsynth.methods.pairwise.mechanism import PairwisePlan
 from vflsynth.methods.pairwise.messages import ColumnTables, StateCodes
-from vflsynth.methods.pairwise.party import PairwiseParty
+from vflsynth.methods.pairwise.party import PairwiseLearning, PairwiseParty
 from vflsynth.methods.pairwise.product_mixtures import N_SEARCHES
 from vflsynth.methods.pairwise.server import PairwiseServer
-from vflsynth.models.samplers import RowSampler
 from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import SERVER, Channel, Schedule
@@ -143,17 +141,27 @@ class PairwiseMethod(Method):
         schedule: Schedule,
         streams: RandomStreams,
     ) -> None:
-        """Count and mask a party's records."""
-        party.share(
+        """Let a party prepare what it contributes to."""
+        party.share(self.terms, schedule.keys.key(Purpose.MASKS), self.noise)
+
+    def learning(
+        self,
+        name: str,
+        transformer: TableTransformer,
+        settings: PairwiseSettings,
+        streams: RandomStreams,
+        shared: RandomStreams,
+    ) -> PairwiseLearning:
+        """Return what says what codes are, and draws a party's columns."""
+        return PairwiseLearning(
+            name,
+            transformer,
             self.parameters.n_states,
             self.n_fine,
             self.parameters.n_labels,
             self.n_columns,
             self.n_components,
             self.grid,
-            self.terms,
-            schedule.keys.key(Purpose.MASKS),
-            self.noise,
         )
 
     def algorithm(
@@ -173,20 +181,6 @@ class PairwiseMethod(Method):
         """Return those of a step of the fit."""
         side = self.width * sum(self.n_columns.values())
         return float(self.n_components * side**2)
-
-    def samplers(self, party: PairwiseParty, settings: PairwiseSettings) -> list[RowSampler]:
-        """Put together what a party was sent and what it keeps: a tree of one latent attribute."""
-        assert party.mixture is not None, "the mixture was scattered to all parties"
-        histograms = list(party.transformer.histograms_.values())
-        sampler = LatentTreeSampler(
-            [-1],
-            [party.mixture.weights],
-            party.columns(),
-            [0] * len(histograms),
-            [encoded_bins(histogram) for histogram in histograms],
-            [histogram.has_missing for histogram in histograms],
-        )
-        return [sampler]
 
     def reported(self, settings: Any, duration: Duration) -> dict[str, Any]:
         """Return nothing: the mixture is in every party's half."""
