@@ -31,8 +31,8 @@ from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.snapshots import book, told_report
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import MatchOn, check_party_frames, party_keys, read_table
-from vflsynth.frames.key_forms import warn_of_keys
-from vflsynth.frames.lost import Difference
+from vflsynth.frames.alignment import Difference
+from vflsynth.frames.keys import warn_of_keys
 from vflsynth.frames.party_frames import lost_of
 from vflsynth.learning.base import Method
 from vflsynth.privacy import OpenAccount
