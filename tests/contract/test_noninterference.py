@@ -9,10 +9,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.contract.test_combinations import MECHANISMS, SYNTHESIZERS, make
+from tests.contract.test_combinations import (
+    MECHANISMS,
+    NOISE,
+    OF_MECHANISM,
+    SYNTHESIZERS,
+    make,
+    parameters,
+)
 from tests.contract.test_exact_releases import PROTECTING
+from tests.unit.federation.trial import Trial
 from vflsynth import IndependentSynthesizer, registry
 from vflsynth.exceptions import ParameterError, ProtocolError
+from vflsynth.federation.job import Job
+from vflsynth.federation.site import Budget
 from vflsynth.learning import Learning, Releasing
 from vflsynth.mechanisms import Asked, Discriminators, HistogramMechanism, Plan
 from vflsynth.mechanisms.planning import histogram_event, ledger_of, split_budget
@@ -28,6 +38,8 @@ from vflsynth.privacy.ledger import LedgerEntry
 from vflsynth.testing import mechanism_checks
 from vflsynth.testing.mechanisms import nothing_but_releases_shows
 from vflsynth.testing.noninterference import (
+    Tape,
+    difference,
     ready,
     tables_within,
     what_tells_numbers_apart,
@@ -69,6 +81,56 @@ def test_no_step_in_the_number_of_records_shows(synthesizer, mechanism):
         **{name: None for name in ("batch_size", "latent_dim") if name in case_parameters}
     )
     assert what_tells_numbers_apart(case, [2**k for k in range(15)]) == []
+
+
+# -- across processes ------------------------------------------------------------------------------
+
+
+def job_of(synthesizer, mechanism, on=KEY):
+    pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
+    given = parameters(synthesizer, mechanism)
+    values = {name: own for name, own in given.items() if name not in ("device", "verbose")}
+    of_mechanism = {"mechanism": mechanism, **NOISE, **OF_MECHANISM.get(mechanism, {})}
+    content = {"name": "trial", "parties": ["a", "b"], "method": synthesizer, "on": on}
+    return Job.from_dict(content | {"parameters": values | {"privacy": of_mechanism}})
+
+
+def seen_at_sites(folder, job, tables, tape):
+    """Run with every node in a thread; return what each ends with, and all of its half."""
+    folder.mkdir()
+    trial = Trial(folder, tables, job, root=bytes(32))
+    _, schema = private_tables(1)
+    for name in job.parties:
+        trial.change(name, budget=Budget(1e3, 1e-3), schema=schema)
+    with tape.running():
+        trial.run()
+    seen = {f"how {name} ends": repr(error) for name, error in trial.outcome.items()}
+    for name in job.parties:
+        half = folder / name / "trial" / "half"
+        for file in sorted(half.rglob("*")):
+            if file.is_file():
+                seen[f"file {name}/{file.relative_to(half).as_posix()}"] = file.read_bytes()
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("synthesizer", "mechanism"),
+    [
+        ("DPLTSynthesizer", "latent_tree"),
+        pytest.param("MixtureSynthesizer", "pairwise_tables", marks=pytest.mark.slow),
+        pytest.param("VFLGANSynthesizer", "kernel_mean_embedding", marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_but_releases_shows_at_sites(synthesizer, mechanism, tmp_path):
+    job, tables = job_of(synthesizer, mechanism), private_tables(40)[0]
+    one = seen_at_sites(tmp_path / "one", job, tables, tape := Tape())
+    assert set(one) > {"how a ends", "how server ends", "file a/party.json"}
+    assert {one[f"how {name} ends"] for name in ("a", "b", "server")} == {"None"}
+    fewer = {name: table.iloc[:-1] for name, table in tables.items()}
+    many = private_tables(300)[0]
+    for number, other in enumerate((fewer, many)):
+        found = seen_at_sites(tmp_path / str(number), job, other, Tape(tape))
+        assert difference(one, found) == ""
 
 
 # -- the law finds what broke ----------------------------------------------------------------------

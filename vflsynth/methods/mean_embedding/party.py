@@ -17,7 +17,7 @@ from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import SumShares
-from vflsynth.learning.party import Party
+from vflsynth.learning.party import TrainableParty
 from vflsynth.learning.private import Learning
 from vflsynth.methods.gan.generator import sample_encoded
 from vflsynth.methods.gan.sampler import GeneratorSampler
@@ -43,7 +43,7 @@ from vflsynth.secure import RotationParty, angles_of
 _ROWS = 4096  # records that are encoded and projected at a time
 
 
-class MeanEmbeddingParty(Party):
+class MeanEmbeddingParty(TrainableParty):
     """A party that has records: they are read twice, for two noisy releases, and not again.
 
     Parameters
@@ -139,6 +139,13 @@ class MeanEmbeddingParty(Party):
             encoded = self.transformer.transform(matched.iloc[start : start + _ROWS])
             parts.append(angles_of(project_records(torch.tensor(encoded), self.frequencies)))
         return np.concatenate(parts)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return nothing: the server has what is learned."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore nothing."""
 
 
 class MeanEmbeddingLearning(Learning):
