@@ -61,7 +61,10 @@ def made(synthesizer, mechanism, relation):
     return found
 
 
-@pytest.mark.parametrize(("synthesizer", "mechanism"), PROTECTING)
+@pytest.mark.parametrize(
+    ("synthesizer", "mechanism"),
+    [pytest.param(*case, marks=pytest.mark.slow if case in HIDING else ()) for case in PROTECTING],
+)
 def test_nothing_but_releases_shows_of_a_record(synthesizer, mechanism):
     assert what_tells_records_apart(made(synthesizer, mechanism, REPLACE)) == []
 
@@ -69,7 +72,7 @@ def test_nothing_but_releases_shows_of_a_record(synthesizer, mechanism):
 @pytest.mark.parametrize(("synthesizer", "mechanism"), HIDING)
 def test_nothing_but_releases_shows_of_the_number_of_records(synthesizer, mechanism):
     case = made(synthesizer, mechanism, ADD)
-    assert what_tells_records_apart(case) + what_tells_numbers_apart(case, (1, 300)) == []
+    assert what_tells_records_apart(case) + what_tells_numbers_apart(case, (300,)) == []
 
 
 @pytest.mark.slow
