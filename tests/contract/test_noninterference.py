@@ -201,8 +201,7 @@ class SmugglingParty(MarginalParty):
 class SmugglingMethod(IndependentMethod):
     party: ClassVar = SmugglingParty
 
-    def learning(self, name, transformer, settings, streams, shared):
-        return Smuggling(name, transformer)
+    learner = Smuggling
 
 
 class Around(Smuggling):
@@ -219,8 +218,8 @@ class Around(Smuggling):
 class AroundMethod(SmugglingMethod):
     party = MarginalParty
 
-    def learning(self, name, transformer, settings, streams, shared):
-        made = Around(name, transformer)
+    def learning(self, known):
+        made = Around(known)
         made.kept = self.kept
         return made
 
@@ -279,7 +278,7 @@ def test_quantiles_that_come_another_way_are_found_by_the_law(carried_to):
 
 def test_what_makes_a_half_reaches_no_table():
     tables, _ = private_tables(5)
-    learning = Smuggling("a", None)
+    learning = Smuggling(SimpleNamespace(name="a", transformer=None))
     assert tables_within(learning) == []
     learning.somewhere = {"deep": [lambda: None, {"party": SmugglingParty("a", tables["a"], KEY)}]}
     assert any("DataFrame of 5 rows" in found for found in tables_within(learning))

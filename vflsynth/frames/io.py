@@ -120,7 +120,8 @@ def read_table(
         if said.file is None:
             frame = read_query(said.database, said.query, party, driver=said.driver, **stated)
         else:
-            frame = read_table(said.file, party, **stated, **said.options)
+            options: Any = said.options
+            frame = read_table(said.file, party, **stated, **options)
         return said.summarised(frame, party)
     try:
         if suffix == ".parquet":

@@ -5,12 +5,13 @@ The methods themselves are in `vflsynth.methods`, a folder each; `vflsynth.run` 
 
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.party import FromRecords, Party, TrainableParty
-from vflsynth.learning.private import Learning, Releasing
+from vflsynth.learning.private import Known, Learning, Releasing
 
 __all__ = [
     "Algorithm",
     "Duration",
     "FromRecords",
+    "Known",
     "Learning",
     "Method",
     "Party",

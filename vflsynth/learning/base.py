@@ -18,7 +18,7 @@ from vflsynth.columns import PublicSchema, TableTransformer, check_public
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import KeyMinter, learn_key_minters, public_key_minters
 from vflsynth.learning.party import Encoder, FromPublicKnowledge, FromRecords, Party
-from vflsynth.learning.private import Learning
+from vflsynth.learning.private import Known, Learning
 from vflsynth.mechanisms import Asked, Discriminators, Mechanism, Plan
 from vflsynth.models import PartyModel, RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
@@ -153,6 +153,9 @@ class Method(ABC):
 
     party: ClassVar[type[Party]] = Party
     """What owns one party's table."""
+
+    learner: ClassVar[type[Learning] | None] = None
+    """What makes a party's half of a private run; methods that tell it more override `learning`."""
 
     owners: ClassVar[Discriminators] = Discriminators.PRIVATE
     """Who owns discriminators, for mechanisms that perturb their gradients."""
@@ -386,37 +389,22 @@ class Method(ABC):
 
     # -- when training is over --------------------------------------------------------------------
 
-    def learning(
-        self,
-        name: str,
-        transformer: TableTransformer,
-        settings: Any,
-        streams: RandomStreams,
-        shared: RandomStreams,
-    ) -> Learning:
+    def learning(self, known: Known) -> Learning:
         """Return what makes a party's half of a private run, without records.
-
-        Parameters
-        ----------
-        name : str
-            The party's.
-        transformer : TableTransformer
-            Of published histograms.
-        settings : as `settings` returns
-        streams, shared : RandomStreams
-            The party's own, and what all parties draw alike.
 
         Raises
         ------
         ProtocolError
             If the method makes halves of records only: it has no private mode.
         """
-        raise ProtocolError(f"{type(self).__name__} makes halves of records only")
+        if self.learner is None:
+            raise ProtocolError(f"{type(self).__name__} makes halves of records only")
+        return self.learner(known)
 
     @classmethod
     def learns_of_releases(cls) -> bool:
         """Whether halves can be made of releases alone, as private runs make them."""
-        return cls.learning is not Method.learning
+        return cls.learner is not None or cls.learning is not Method.learning
 
     def finish(self, party: Any) -> None:  # noqa: B027 (most methods have nothing to do)
         """Do what a party does before its half is taken, in runs that are not private."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
+from vflsynth._random import RandomStreams
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import KeyMinter
@@ -72,18 +74,38 @@ class Releasing:
         return {name: own.detach().clone() for name, own in self.__party.trained().items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a party of a private run knows besides its records.
+
+    Parameters
+    ----------
+    name : str
+        The party's.
+    transformer : TableTransformer
+        Of published histograms.
+    settings : as the method's `settings` returns
+    streams, shared : RandomStreams
+        The party's own, and what all parties draw alike.
+    """
+
+    name: str
+    transformer: TableTransformer
+    settings: Any
+    streams: RandomStreams
+    shared: RandomStreams
+
+
 class Learning(Participant, ABC):
     """A party of a private run without its records.
 
     Parameters
     ----------
-    name : str
-    transformer : TableTransformer
-        Of published histograms.
+    known : Known
     """
 
-    def __init__(self, name: str, transformer: TableTransformer) -> None:
-        self.name, self.transformer = name, transformer
+    def __init__(self, known: Known) -> None:
+        self.name, self.transformer = known.name, known.transformer
 
     def learn(self, records: Releasing) -> None:
         """Have published, once, what does not wait for other parties; `records` is not kept."""

@@ -101,7 +101,7 @@ def reason_against(
             "privacy",
             type(privacy).__name__,
             f"of another synthesizer than {name}: {method.__name__} makes its halves of records, "
-            "and those of a private run are made of releases alone. Fix: a method with `learning`",
+            "and those of a private run are made of releases alone. Fix: a method with a `learner`",
         )
     return (
         _without_effect(estimator)

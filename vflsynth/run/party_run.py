@@ -15,7 +15,7 @@ from vflsynth._version import __version__
 from vflsynth.exceptions import ProtocolError, TooFewRecordsError
 from vflsynth.frames import party_keys
 from vflsynth.learning.base import Duration, Method
-from vflsynth.learning.private import Learning, Releasing
+from vflsynth.learning.private import Known, Learning, Releasing
 from vflsynth.privacy.discovery import count_columns
 from vflsynth.protocol import (
     SERVER,
@@ -213,10 +213,8 @@ class PartyRun(Participant):
             return
         streams = RandomStreams(self.seat.own, self.seat.device)
         if method.is_private:
-            shared = self.schedule.streams
-            self.learning = method.learning(
-                self.name, self.party.transformer, self.settings, streams, shared
-            )
+            known = self.name, self.party.transformer, self.settings
+            self.learning = method.learning(Known(*known, streams, self.schedule.streams))
         method.build(self.party, self.settings, self.schedule, streams)
         if self.learning is not None:
             self.learning.learn(Releasing(self.party))

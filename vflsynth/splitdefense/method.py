@@ -14,11 +14,10 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth._validation import Number, check_parameters
-from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import KeyMinter
 from vflsynth.learning.base import Duration, Method
-from vflsynth.learning.private import Learning, Releasing
+from vflsynth.learning.private import Known, Learning, Releasing
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.mechanisms.lengths import Length
 from vflsynth.models import RowSampler
@@ -50,6 +49,33 @@ from vflsynth.splitdefense.targets import (
 _MOST_PARTIES_FOR_HEADS = 4
 
 
+class BottomLearning(Learning):
+    """A party of a private split estimator without its records.
+
+    Parameters
+    ----------
+    known : Known
+        Weights must fit the settings, which are public numbers.
+    """
+
+    def __init__(self, known: Known) -> None:
+        super().__init__(known)
+        self._settings = known.settings
+
+    def conclude(self, records: Releasing) -> None:
+        """Take the bottom model that noisy gradients trained."""
+        self._weights = records.weights()
+
+    def samplers(self) -> list[RowSampler]:
+        """Return nothing: no column is drawn."""
+        return []
+
+    def halves(self, on: Hashable, minter: KeyMinter) -> list[Any]:
+        """Return the party's bottom model, which is trained alone."""
+        weights = one_replica(self._weights, 0)
+        return [BottomModel(self.name, self.transformer, self._settings, weights)]
+
+
 class SplitMethod(Method):
     """Bottom models at the parties; labels and top model at the active party, which is the server.
 
@@ -70,6 +96,7 @@ class SplitMethod(Method):
     """
 
     party = SplitParty
+    learner = BottomLearning
     owners = Discriminators.SPLIT
     asks: ClassVar[frozenset[type[Message]]] = frozenset(
         {BottomOutputs, HeldOutOutputs, AllBottomOutputs}
@@ -433,17 +460,6 @@ class SplitMethod(Method):
         dims = [max(found), *settings.bottom_hidden, settings.intermediate_dim]
         return settings.batch_size * max(a * b for a, b in pairwise(dims))
 
-    def learning(
-        self,
-        name: str,
-        transformer: TableTransformer,
-        settings: SplitSettings,
-        streams: RandomStreams,
-        shared: RandomStreams,
-    ) -> BottomLearning:
-        """Return what keeps a party's bottom model."""
-        return BottomLearning(name, transformer, settings)
-
     def halves(
         self, party: SplitParty, settings: SplitSettings, on: Hashable, minter: KeyMinter
     ) -> list[Any]:
@@ -466,35 +482,6 @@ class SplitMethod(Method):
             "class_weight": to_json([c.class_weight for c in self.classifiers]),
             "patience": self.parameters.patience,
         }
-
-
-class BottomLearning(Learning):
-    """A party of a private split estimator without its records.
-
-    Parameters
-    ----------
-    name, transformer
-        See `Learning`.
-    settings : SplitSettings
-        Of public numbers: weights must fit them.
-    """
-
-    def __init__(self, name: str, transformer: TableTransformer, settings: SplitSettings) -> None:
-        super().__init__(name, transformer)
-        self._settings = settings
-
-    def conclude(self, records: Releasing) -> None:
-        """Take the bottom model that noisy gradients trained."""
-        self._weights = records.weights()
-
-    def samplers(self) -> list[RowSampler]:
-        """Return nothing: no column is drawn."""
-        return []
-
-    def halves(self, on: Hashable, minter: KeyMinter) -> list[Any]:
-        """Return the party's bottom model, which is trained alone."""
-        weights = one_replica(self._weights, 0)
-        return [BottomModel(self.name, self.transformer, self._settings, weights)]
 
 
 _ONLY_WITH_PRIVACY: Mapping[str, tuple[tuple[Any, ...], str]] = {

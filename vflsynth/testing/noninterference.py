@@ -31,6 +31,7 @@ import pandas as pd
 import torch
 from sklearn.base import clone
 
+from vflsynth.frames.typed import family_of
 from vflsynth.methods.combinations import reason_against
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.noise import discrete_gaussian
@@ -295,30 +296,30 @@ def _replaced(tables: Tables, on: Any) -> dict[str, Tables]:
         return changed
 
     return {
-        "whose values are far away": other(_far),
+        "whose values are far away": other(lambda column: _FAR[family_of(column.dtype)]),
         "whose values are missing": other(lambda column: None),
-        "whose values are of other types": other(lambda column: _OTHER[_family(column)]),
+        "whose values are of other types": other(lambda column: _OTHER[family_of(column.dtype)]),
     }
 
 
-def _family(column: pd.Series[Any]) -> str:
-    if pd.api.types.is_bool_dtype(column.dtype):
-        return "truth value"
-    if pd.api.types.is_numeric_dtype(column.dtype):
-        return "number"
-    return "time" if pd.api.types.is_datetime64_any_dtype(column.dtype) else "label"
+_OTHER = {
+    "truth value": "perhaps",
+    "whole number": "12 or so",
+    "number": "12 or so",
+    "time": "yesterday",
+    "text": 7.5,
+    "label": 7.5,
+}
+"""Values that are not of the types of such columns."""
 
-
-_OTHER = {"truth value": "perhaps", "number": "12 or so", "time": "yesterday", "label": 7.5}
-"""Values that no type of such a column has."""
-
-
-def _far(column: pd.Series[Any]) -> Any:
-    family = _family(column)
-    if family == "number":
-        return 10**6 if pd.api.types.is_integer_dtype(column.dtype) else 1e9
-    known = {"truth value": True, "time": pd.Timestamp("1800-01-01"), "label": "nowhere"}
-    return known[family]
+_FAR = {
+    "truth value": True,
+    "whole number": 10**6,
+    "number": 1e9,
+    "time": pd.Timestamp("1800-01-01"),
+    "text": "nowhere",
+    "label": "nowhere",
+}
 
 
 # -- the law ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ dimension, and no noise that is exact on a public grid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +16,8 @@ from torch import Tensor
 
 from vflsynth._keys import HiddenStreams
 from vflsynth._random import RandomStreams
-from vflsynth.columns import TableTransformer
 from vflsynth.learning.base import Duration
-from vflsynth.learning.private import Learning, Releasing
+from vflsynth.learning.private import Known, Learning, Releasing
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.mechanisms.lengths import default_epochs, power_of_two
 from vflsynth.mechanisms.noisy_descent import NoisyDescent
@@ -127,27 +126,16 @@ class PrivateAutoregressiveLearning(Learning):
 
     Parameters
     ----------
-    name, transformer
-        See `Learning`.
-    features : FixedFeatures
-        Which nobody trains: what the party passes on of synthetic records.
-    senders, receivers : sequence of str
-        Parties before and after it.
-    n_replicas : int
+    known : Known
     """
 
-    def __init__(
-        self,
-        name: str,
-        transformer: TableTransformer,
-        features: FixedFeatures,
-        senders: Sequence[str],
-        receivers: Sequence[str],
-        n_replicas: int,
-    ) -> None:
-        super().__init__(name, transformer)
-        self._features, self._n_replicas = features, n_replicas
-        self._senders, self._receivers = senders, receivers
+    def __init__(self, known: Known) -> None:
+        super().__init__(known)
+        settings, layout = known.settings, Layout(known.transformer.spans_)
+        # Nobody trains them: they are what the party passes on of synthetic records.
+        self._features = FixedFeatures(layout, settings.n_features, known.streams.child("features"))
+        self._senders, self._receivers = settings.senders(self.name), settings.receivers(self.name)
+        self._n_replicas = len(known.streams.secrets)
 
     def conclude(self, records: Releasing) -> None:
         """Take the network that noisy gradients trained."""
@@ -188,6 +176,7 @@ class PrivateAutoregressiveMethod(AutoregressiveMethod):
     """Split autoregressive model with DP-SGD at every party, given features of earlier parties."""
 
     party = PrivateAutoregressiveParty
+    learner = PrivateAutoregressiveLearning
     owners = Discriminators.DENSITIES
 
     def _asked(
@@ -255,25 +244,6 @@ class PrivateAutoregressiveMethod(AutoregressiveMethod):
         """Make a party's network, with its noise."""
         party.build(settings, schedule, streams)
         party.noisy = NoisyDescent(self.descent_plan, settings.batch_size, self.noise)
-
-    def learning(
-        self,
-        name: str,
-        transformer: TableTransformer,
-        settings: AutoregressiveSettings,
-        streams: RandomStreams,
-        shared: RandomStreams,
-    ) -> PrivateAutoregressiveLearning:
-        """Return what keeps a party's network."""
-        layout = Layout(transformer.spans_)
-        return PrivateAutoregressiveLearning(
-            name,
-            transformer,
-            FixedFeatures(layout, settings.n_features, streams.child("features")),
-            settings.senders(name),
-            settings.receivers(name),
-            len(streams.secrets),
-        )
 
     def algorithm(
         self, channel: Channel, settings: AutoregressiveSettings, streams: RandomStreams

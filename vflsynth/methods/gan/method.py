@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import TooFewRecordsError
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.masked import gather_masked, n_masked_blocks
@@ -162,6 +161,8 @@ class GANMethod(Method):
 
     To carry a mechanism to a method is to add it here.
     """
+
+    learner = GeneratorLearning
 
     default_steps: ClassVar[int] = DEFAULT_STEPS
     """Discriminator steps, if nobody says how many epochs."""
@@ -343,17 +344,6 @@ class GANMethod(Method):
             )
             for replica, sampler in enumerate(kept)
         ]
-
-    def learning(
-        self,
-        name: str,
-        transformer: TableTransformer,
-        settings: Settings,
-        streams: RandomStreams,
-        shared: RandomStreams,
-    ) -> GeneratorLearning:
-        """Return what keeps a party's generator."""
-        return GeneratorLearning(name, transformer, settings.generator)
 
     def reported(self, settings: Settings, duration: Duration) -> dict[str, Any]:
         """Return what becomes ``settings_``."""

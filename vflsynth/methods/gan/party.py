@@ -11,11 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
-from vflsynth.columns import TableTransformer
 from vflsynth.learning.masked import MaskedBlocks
 from vflsynth.learning.messages import MaskedFake, MaskedReal
 from vflsynth.learning.party import TrainableParty
-from vflsynth.learning.private import Learning, Releasing
+from vflsynth.learning.private import Known, Learning, Releasing
 from vflsynth.learning.training import (
     RunningLosses,
     floats,
@@ -26,7 +25,7 @@ from vflsynth.learning.training import (
     section,
 )
 from vflsynth.methods.gan.generator import Generator, sample_encoded
-from vflsynth.methods.gan.sampler import GeneratorSampler, GeneratorSpec
+from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
@@ -164,15 +163,13 @@ class GeneratorLearning(Learning):
 
     Parameters
     ----------
-    name, transformer
-        See `Learning`.
-    spec : GeneratorSpec
-        Of public numbers: weights must fit it.
+    known : Known
+        Weights must fit the settings, which are public numbers.
     """
 
-    def __init__(self, name: str, transformer: TableTransformer, spec: GeneratorSpec) -> None:
-        super().__init__(name, transformer)
-        self._spec = spec
+    def __init__(self, known: Known) -> None:
+        super().__init__(known)
+        self._spec = known.settings.generator
 
     def conclude(self, records: Releasing) -> None:
         """Take the generators that noisy gradients trained."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
-from vflsynth.columns import TableTransformer
 from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.private import Known
 from vflsynth.learning.products import ASKED, ProductTerms, noisy_products, one_hot_codes
 from vflsynth.mechanisms import Asked
 from vflsynth.methods.latent_tree.mechanism import LatentTreePlan
@@ -125,24 +125,16 @@ class LatentTreeMethod(Method):
         """Let a party prepare what it releases and masks."""
         party.share(self.tree, self.terms, schedule.keys.key(Purpose.MASKS), self.noise)
 
-    def learning(
-        self,
-        name: str,
-        transformer: TableTransformer,
-        settings: TreeSettings,
-        streams: RandomStreams,
-        shared: RandomStreams,
-    ) -> LatentTreeLearning:
+    def learning(self, known: Known) -> LatentTreeLearning:
         """Return what makes latent attributes of published tables, and draws a party's columns."""
         return LatentTreeLearning(
-            name,
-            transformer,
-            self._sizes(len(transformer.transformers_)),
+            known,
+            self._sizes(len(known.transformer.transformers_)),
             self.n_groups,
             self.width,
             self.parameters.n_states,
             self.parameters.n_latent_states,
-            streams.numpy_generators("latent attributes")[0],
+            known.streams.numpy_generators("latent attributes")[0],
         )
 
     def algorithm(

@@ -15,10 +15,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsynth.columns import Bounds, NoisyHistogram, TableTransformer
+from vflsynth.columns import Bounds, NoisyHistogram
 from vflsynth.columns.bins import cell_codes
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.private import Learning, Releasing
+from vflsynth.learning.private import Known, Learning, Releasing
 from vflsynth.learning.products import ProductsParty, ProductTerms, one_hot_codes
 from vflsynth.learning.received import check_distributions
 from vflsynth.methods.latent_tree.mechanism import LatentTreePlan
@@ -208,8 +208,7 @@ class LatentTreeLearning(Learning):
 
     Parameters
     ----------
-    name, transformer
-        See `Learning`.
+    known : Known
     group_sizes : list of int
         Of the party's groups of columns.
     n_groups : mapping of party name to int
@@ -234,8 +233,7 @@ class LatentTreeLearning(Learning):
 
     def __init__(
         self,
-        name: str,
-        transformer: TableTransformer,
+        known: Known,
         group_sizes: list[int],
         n_groups: Mapping[str, int],
         width: int,
@@ -243,7 +241,7 @@ class LatentTreeLearning(Learning):
         n_latent_states: int,
         rng: np.random.Generator,
     ) -> None:
-        super().__init__(name, transformer)
+        super().__init__(known)
         self._group_sizes, self._n_groups, self._width = group_sizes, n_groups, width
         self._n_states, self._n_latent_states, self._rng = n_states, n_latent_states, rng
 

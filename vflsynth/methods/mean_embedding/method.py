@@ -11,7 +11,6 @@ from torch import Tensor
 
 from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
-from vflsynth.columns import TableTransformer
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.messages import SumShares
 from vflsynth.mechanisms import Discriminators, Mechanism
@@ -109,6 +108,7 @@ class MeanEmbeddingMethod(Method):
     """
 
     party = MeanEmbeddingParty
+    learner = MeanEmbeddingLearning
     owners = Discriminators.PRIVATE
     asks = frozenset({NoisyHistograms, MaskedPoints, SumShares, Presence})
 
@@ -187,17 +187,6 @@ class MeanEmbeddingMethod(Method):
             self.noise,
             self.n_dummies(party, schedule),
         )
-
-    def learning(
-        self,
-        name: str,
-        transformer: TableTransformer,
-        settings: Settings,
-        streams: RandomStreams,
-        shared: RandomStreams,
-    ) -> MeanEmbeddingLearning:
-        """Return what publishes histograms, and keeps the generator that the server sends."""
-        return MeanEmbeddingLearning(name, transformer, settings, streams, shared)
 
     def algorithm(
         self, channel: Channel, settings: Settings, streams: RandomStreams

@@ -14,14 +14,12 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams, derive
-from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import SumShares
 from vflsynth.learning.party import TrainableParty
-from vflsynth.learning.private import Learning
+from vflsynth.learning.private import Known, Learning
 from vflsynth.methods.gan.generator import sample_encoded
 from vflsynth.methods.gan.sampler import GeneratorSampler
-from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.mean_embedding.embedding import project_records
 from vflsynth.methods.mean_embedding.messages import (
     GeneratorWeights,
@@ -153,13 +151,7 @@ class MeanEmbeddingLearning(Learning):
 
     Parameters
     ----------
-    name, transformer
-        See `Learning`.
-    settings : Settings
-    streams : RandomStreams
-        The party's own.
-    shared : RandomStreams
-        What the parties draw alike.
+    known : Known
 
     Notes
     -----
@@ -168,16 +160,9 @@ class MeanEmbeddingLearning(Learning):
 
     _weights: Mapping[str, Tensor]
 
-    def __init__(
-        self,
-        name: str,
-        transformer: TableTransformer,
-        settings: Settings,
-        streams: RandomStreams,
-        shared: RandomStreams,
-    ) -> None:
-        super().__init__(name, transformer)
-        self.settings, self.streams, self._shared = settings, streams, shared
+    def __init__(self, known: Known) -> None:
+        super().__init__(known)
+        self.settings, self.streams, self._shared = known.settings, known.streams, known.shared
 
     @answers(NoisyHistograms)
     def noisy_histograms(self, step: int) -> NoisyHistograms:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
-from vflsynth.columns import TableTransformer
 from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.private import Known
 from vflsynth.learning.products import ASKED, ProductTerms, noisy_products
 from vflsynth.methods.pairwise.column_codes import CODE_NORM
 from vflsynth.methods.pairwise.mechanism import PairwisePlan
@@ -144,18 +144,10 @@ class PairwiseMethod(Method):
         """Let a party prepare what it contributes to."""
         party.share(self.terms, schedule.keys.key(Purpose.MASKS), self.noise)
 
-    def learning(
-        self,
-        name: str,
-        transformer: TableTransformer,
-        settings: PairwiseSettings,
-        streams: RandomStreams,
-        shared: RandomStreams,
-    ) -> PairwiseLearning:
+    def learning(self, known: Known) -> PairwiseLearning:
         """Return what says what codes are, and draws a party's columns."""
         return PairwiseLearning(
-            name,
-            transformer,
+            known,
             self.parameters.n_states,
             self.n_fine,
             self.parameters.n_labels,

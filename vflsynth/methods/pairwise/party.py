@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsynth.columns import NoisyHistogram, TableTransformer
+from vflsynth.columns import NoisyHistogram
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.private import Learning, Releasing
+from vflsynth.learning.private import Known, Learning, Releasing
 from vflsynth.learning.products import ProductsParty, ProductTerms
 from vflsynth.learning.received import check_distributions
 from vflsynth.methods.latent_tree.model import Codes, Floats
@@ -129,8 +129,7 @@ class PairwiseLearning(Learning):
 
     Parameters
     ----------
-    name, transformer
-        See `Learning`.
+    known : Known
     n_states, n_fine, n_labels : int
         Most states of a column of numbers, of one where noise is little, and of one of categories,
         missing values not included.
@@ -152,8 +151,7 @@ class PairwiseLearning(Learning):
 
     def __init__(
         self,
-        name: str,
-        transformer: TableTransformer,
+        known: Known,
         n_states: int,
         n_fine: int,
         n_labels: int,
@@ -161,8 +159,8 @@ class PairwiseLearning(Learning):
         n_components: int,
         grid: Grid | None,
     ) -> None:
-        super().__init__(name, transformer)
-        histograms = list(transformer.histograms_.values())
+        super().__init__(known)
+        histograms = list(known.transformer.histograms_.values())
         self._n_records = estimate_n_records(h.counts for h in histograms)
         detail = detail_of(grid, self._n_records)
         most = n_states
