@@ -424,3 +424,22 @@ class Method(ABC):
     def reported(self, settings: Any, duration: Duration) -> dict[str, Any]:
         """Return what becomes ``settings_``: sizes and rates after defaults were filled in."""
         return {}
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """Settings of a method that trains nothing step by step; the number of records is not there."""
+
+    batch_size: int = 1
+
+
+class OneRound(Method):
+    """A method that trains nothing step by step."""
+
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> AtOnce:
+        """Say that there are no batches."""
+        return AtOnce()
+
+    def duration(self, n_records: int, settings: AtOnce) -> Duration:
+        """No training step."""
+        return Duration(0, 0)

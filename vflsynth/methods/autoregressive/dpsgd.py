@@ -194,6 +194,10 @@ class PrivateAutoregressiveMethod(AutoregressiveMethod):
             holder=holder,
         )
 
+    def learning(self, known: Known) -> Learning:
+        """Return what keeps a party's network, without telling it how many records there are."""
+        return super().learning(replace(known, settings=replace(known.settings, n_featured=0)))
+
     @property
     def descent_plan(self) -> DPSGDPlan:
         """The plan of the descents."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
-from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.base import Algorithm, AtOnce, OneRound
 from vflsynth.learning.private import Known
 from vflsynth.learning.products import ASKED, ProductTerms, noisy_products, one_hot_codes
 from vflsynth.mechanisms import Asked
@@ -54,14 +52,7 @@ class PublishTree(Algorithm):
         self.channel.scatter(self.server.publish(tables, counts, rng))
 
 
-@dataclass(frozen=True, slots=True)
-class TreeSettings:
-    """Nothing is trained step by step: all records are one batch."""
-
-    batch_size: int
-
-
-class LatentTreeMethod(Method):
+class LatentTreeMethod(OneRound):
     """Differentially private latent tree (DPLT)."""
 
     party = LatentTreeParty
@@ -103,22 +94,14 @@ class LatentTreeMethod(Method):
         """How tables across parties are computed."""
         return ProductTerms.of(self.n_records, self.n_groups, self.width, self.grid, 1)
 
-    def n_blocks(self, settings: TreeSettings) -> int:
+    def n_blocks(self, settings: AtOnce) -> int:
         """Return how many blocks of records there are masked states of."""
         return len(self.terms.blocks) if len(self.n_groups) > 1 else 0
-
-    def settings(self, n_records: int, widths: Mapping[str, int]) -> TreeSettings:
-        """Say that all records are one batch."""
-        return TreeSettings(n_records)
-
-    def duration(self, n_records: int, settings: TreeSettings) -> Duration:
-        """No training step."""
-        return Duration(0, 0)
 
     def build(
         self,
         party: LatentTreeParty,
-        settings: TreeSettings,
+        settings: AtOnce,
         schedule: Schedule,
         streams: RandomStreams,
     ) -> None:
@@ -137,13 +120,7 @@ class LatentTreeMethod(Method):
             known.streams.numpy_generators("latent attributes")[0],
         )
 
-    def algorithm(
-        self, channel: Channel, settings: TreeSettings, streams: RandomStreams
-    ) -> PublishTree:
+    def algorithm(self, channel: Channel, settings: AtOnce, streams: RandomStreams) -> PublishTree:
         """Make the exchange, and the server that puts tables together."""
         server = LatentTreeServer(self.n_groups, self.width, self.n_records, self.grid)
         return PublishTree(channel, server, self.terms, streams)
-
-    def reported(self, settings: Any, duration: Duration) -> dict[str, Any]:
-        """Return nothing: the tree is in every party's half."""
-        return {}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +10,7 @@ from torch import Tensor
 
 from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
-from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.base import Algorithm, AtOnce, OneRound
 from vflsynth.learning.private import Known
 from vflsynth.learning.products import ASKED, ProductTerms, noisy_products
 from vflsynth.methods.pairwise.column_codes import CODE_NORM
@@ -68,14 +66,7 @@ class PublishPairs(Algorithm):
         return self._streams.normal(name, 0, shape)[0].float().cpu()
 
 
-@dataclass(frozen=True, slots=True)
-class PairwiseSettings:
-    """Nothing is trained step by step: all records are one batch."""
-
-    batch_size: int
-
-
-class PairwiseMethod(Method):
+class PairwiseMethod(OneRound):
     """Mixture of products, of noisy sums."""
 
     party = PairwiseParty
@@ -122,22 +113,14 @@ class PairwiseMethod(Method):
             return None
         return ProductTerms.of(self.n_records, n_columns, self.width, grid, CODE_NORM**2)
 
-    def n_blocks(self, settings: PairwiseSettings) -> int:
+    def n_blocks(self, settings: AtOnce) -> int:
         """Return how many blocks of records there are masked states of."""
         return len(self.terms.blocks) if self.terms is not None else 0
-
-    def settings(self, n_records: int, widths: Mapping[str, int]) -> PairwiseSettings:
-        """Say that all records are one batch."""
-        return PairwiseSettings(n_records)
-
-    def duration(self, n_records: int, settings: PairwiseSettings) -> Duration:
-        """No training step."""
-        return Duration(0, 0)
 
     def build(
         self,
         party: PairwiseParty,
-        settings: PairwiseSettings,
+        settings: AtOnce,
         schedule: Schedule,
         streams: RandomStreams,
     ) -> None:
@@ -156,9 +139,7 @@ class PairwiseMethod(Method):
             self.grid,
         )
 
-    def algorithm(
-        self, channel: Channel, settings: PairwiseSettings, streams: RandomStreams
-    ) -> PublishPairs:
+    def algorithm(self, channel: Channel, settings: AtOnce, streams: RandomStreams) -> PublishPairs:
         """Make the exchange, and the server that fits the mixture."""
         server = PairwiseServer(
             self.n_columns,
@@ -169,14 +150,10 @@ class PairwiseMethod(Method):
         )
         return PublishPairs(channel, server, self.terms, streams)
 
-    def multiply_adds(self, settings: PairwiseSettings, widths: Mapping[str, int]) -> float:
+    def multiply_adds(self, settings: AtOnce, widths: Mapping[str, int]) -> float:
         """Return those of a step of the fit."""
         side = self.width * sum(self.n_columns.values())
         return float(self.n_components * side**2)
-
-    def reported(self, settings: Any, duration: Duration) -> dict[str, Any]:
-        """Return nothing: the mixture is in every party's half."""
-        return {}
 
 
 def _codes_for(book: Codebook) -> dict[str, StateCodes]:
