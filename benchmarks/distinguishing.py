@@ -4,14 +4,14 @@
     python -m benchmarks.distinguishing show
 
 Two parties of one column of three categories each have 24 records of two of them, and one more of
-the third at both, or in its place one that is as others are. 400 models of either table (of GS-WGAN
-80) are fitted, with noise of their own, and saved. The attacker has both tables and all numbers of a saved
-model, and knows where the record moves them: by the difference of two models without noise (the
-known direction), and by the means of models that the attacker fits. Either is divided by the
-variances among those. Half of the models teach direction and threshold, the others are counted. The
-bound is that of Clopper and Pearson, with 95 % confidence, of the direction that was better in
-teaching; "most" is the bound if that were always right. It can show that an epsilon is too small,
-never that it is right.
+the third at both, or in its place one that is as others are. 400 models of either table (of GS-
+WGAN 80) are fitted, with noise of their own, and saved. The attacker has both tables and all
+numbers of a saved model, and knows where the record moves them: by the difference of two models
+without noise (the known direction), and by the means of models that the attacker fits. Either is
+divided by the variances among those. Half of the models teach direction and threshold, the others
+are counted. The bound is that of Clopper and Pearson, with 95 % confidence, of the direction that
+was better in teaching; "most" is the bound if that were always right. It can show that an epsilon
+is too small, never that it is right.
 """
 
 from __future__ import annotations
