@@ -46,8 +46,8 @@ from vflsynth.testing.tables import KEY, private_tables
 Tables = Mapping[str, pd.DataFrame]
 Seen = dict[str, Any]
 
-SIZES = (1, 2, 3, 300)
-"""Numbers of records that a quick search tries, besides `USUAL`."""
+SIZES = (20, 40, 300)
+"""Numbers of records that a quick search tries."""
 
 USUAL = 40
 
@@ -261,26 +261,29 @@ def _short(value: Any) -> str:
 # -- neighbouring tables ---------------------------------------------------------------------------
 
 
-def neighbours(tables: Tables, on: Any, relation: NeighbouringRelation) -> dict[str, Tables]:
-    """Return tables that differ in the last record, which is as far from others as can be.
+def neighbours(n_records: int, relation: NeighbouringRelation) -> dict[str, Tables]:
+    """Return neighbours of `private_tables`, whose last record is as far from others as can be.
 
     Parameters
     ----------
-    tables : mapping of party to DataFrame
-    on : key column
+    n_records : int
     relation : NeighbouringRelation
+        Under "add_or_remove_one" neighbours have one record more: what is released of the larger
+        table may be more than the smaller one can have, by a chance of 10^-88.
     """
-    removed = {name: table.iloc[:-1] for name, table in tables.items()}
-    if relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
-        first = next(iter(tables))
-        return {
-            "without the last record": removed,
-            f"where {first!r} lacks the last record": {**tables, first: removed[first]},
-        } | {f"with another last record, {how}": own for how, own in _replaced(tables, on).items()}
-    return _replaced(tables, on)
+    tables, _ = private_tables(n_records)
+    if relation is NeighbouringRelation.REPLACE_ONE:
+        return _replaced(tables)
+    more, _ = private_tables(n_records + 1)
+    first = next(iter(tables))
+    one_more = {"": more, f"at {first!r} alone": {**tables, first: more[first]}}
+    return {
+        f"with one record more {how}".strip(): own
+        for how, own in (one_more | _replaced(more)).items()
+    }
 
 
-def _replaced(tables: Tables, on: Any) -> dict[str, Tables]:
+def _replaced(tables: Tables) -> dict[str, Tables]:
     """Return tables whose last record has extreme, missing or impossible values."""
 
     def other(value: Callable[[pd.Series[Any]], Any]) -> Tables:
@@ -289,9 +292,9 @@ def _replaced(tables: Tables, on: Any) -> dict[str, Tables]:
             columns = {}
             for label, column in table.items():
                 values = column.astype(object)
-                if label != on:
+                if label != KEY:
                     values.iloc[-1] = value(column)
-                columns[label] = values if label != on else column
+                columns[label] = values if label != KEY else column
             changed[name] = pd.DataFrame(columns, index=table.index)
         return changed
 
@@ -376,11 +379,10 @@ def what_tells_records_apart(estimator: Any) -> list[str]:
         One for each neighbour that differs, with the first place where it does.
     """
     relation, estimator = estimator.privacy.relation, ready(estimator)
-    tables, _ = private_tables(USUAL)
-    one, model = observe(estimator, tables, KEY, tape := Tape())
+    one, model = observe(estimator, private_tables(USUAL)[0], KEY, tape := Tape())
     require(model is not None, f"the law needs a fit that ends well: {one['how it ends']}")
     found = []
-    for how, changed in neighbours(tables, KEY, relation).items():
+    for how, changed in neighbours(USUAL, relation).items():
         other, _ = observe(estimator, changed, KEY, Tape(tape))
         if said := difference(one, other):
             found.append(f"a table {how}: {said}")
@@ -395,15 +397,15 @@ def what_tells_numbers_apart(estimator: Any, sizes: Sequence[int] = SIZES) -> li
     estimator : BaseSynthesizer
         With a mechanism for which the number of records is private.
     sizes : sequence of int
-        Numbers of records to try.
+        Numbers of records to try. Releases are those of the smallest, as of `neighbours`.
 
     Returns
     -------
     list of str
         With the two numbers, one apart, of every step that was found by halving.
     """
-    estimator = ready(estimator)
-    base, model = observe(estimator, private_tables(USUAL)[0], KEY, tape := Tape())
+    estimator, (least, *others) = ready(estimator), sorted(sizes)
+    base, model = observe(estimator, private_tables(least)[0], KEY, tape := Tape())
     require(model is not None, f"the law needs a fit that ends well: {base['how it ends']}")
 
     def told(n_records: int) -> str:
@@ -411,10 +413,10 @@ def what_tells_numbers_apart(estimator: Any, sizes: Sequence[int] = SIZES) -> li
         return difference(base, seen)
 
     found = []
-    for size in sizes:
+    for size in others:
         if not (said := told(size)):
             continue
-        same, differs = USUAL, size
+        same, differs = least, size
         while abs(same - differs) > 1:
             middle = (same + differs) // 2
             if says := told(middle):
