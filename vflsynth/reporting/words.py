@@ -17,6 +17,7 @@ def progress_bar(**options: Any) -> Any:
     """
     with warnings.catch_warnings(action="ignore"):  # there may be no ipywidgets
         from tqdm.auto import tqdm
+    options.setdefault("mininterval", 0.1 if somebody_is_watching() else 10.0)
     return tqdm(**options)
 
 
