@@ -233,8 +233,10 @@ def readings() -> str:
     """Return of how many records each role reads the education."""
     shown = (
         ("a receiver", "its own columns alone", "B: own columns alone", 400),
-        ("", "8 bits of context (default)", "B: bounded, 8 bits", 400),
-        ("", "32 bits of context", "B: bounded, 32 bits", 400),
+        ("", "4 bits of context", "B: bounded, 4 bits", 400),
+        ("", "8 bits (default)", "B: bounded, 8 bits", 400),
+        ("", "16 bits", "B: bounded, 16 bits", 400),
+        ("", "32 bits", "B: bounded, 32 bits", 400),
         ("", '`"trained"`, all steps', "B: trained", 400),
         ("", '`"one_message"`', "B: one message", 400),
         ("the server, knowing 40", "features", "server: features of A", 40),

@@ -42,9 +42,9 @@ class Steps(Tape):
         super().__init__(played)
         self.step, self.of_step, self.counted = None, [], defaultdict(int)
 
-    def release(self, grid, total, *, rng=None):
+    def _release(self, grid, total, rng):
         self.of_step.append(self.step)
-        return super().release(grid, total, rng=rng)
+        return super()._release(grid, total, rng)
 
     def watch(self, patch):
         honest, taken = NoisyDescent.means, defaultdict(int)
@@ -62,7 +62,8 @@ class Steps(Tape):
     def moved(self, other):
         """Squared distance in units of noise: of what is published once, and step by step."""
         found = defaultdict(float)
-        for step, a, b, release in zip(self.of_step, self.totals, other.totals, self.releases):
+        made = self.of_step, self.totals, other.totals, self.releases
+        for step, a, b, release in zip(*made, strict=True):
             assert a.shape == b.shape
             found[step] += float(np.square((a - b) / release.grid.sigma).sum())
         return found.pop(None, 0.0), found
