@@ -27,10 +27,8 @@ from vflsynth.contract.proposing import Proposal, propose, propose_rules
 from vflsynth.contract.publishing import (
     all_rules,
     index_columns,
-    preparation,
-    preparations,
-    with_contract,
-    with_defaults,
+    prepared_parties,
+    prepared_party,
     with_public,
 )
 from vflsynth.contract.releasing import CLAUSES, ReleaseTerms
@@ -64,14 +62,12 @@ __all__ = [
     "index_columns",
     "judged",
     "own_contract",
-    "preparation",
-    "preparations",
+    "prepared_parties",
+    "prepared_party",
     "propose",
     "propose_rules",
     "read_contract",
     "rows_for_all",
-    "with_contract",
-    "with_defaults",
     "with_public",
     "write_contract",
 ]

@@ -38,8 +38,8 @@ _RELATIVE, _ABSOLUTE = 1e-9, 1e-12
 errors."""
 
 
-def _days(count: Any) -> np.timedelta64:
-    return np.timedelta64(round(float(count) * 86_400_000_000), "us")
+def _days(count: Any) -> Any:
+    return np.rint(np.asarray(count, np.float64) * 86_400_000_000).astype("m8[us]")[()]
 
 
 def _year(times: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,39 +15,122 @@ from vflsynth.columns.recognising import is_index
 from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.rules import Rule, as_rules
+from vflsynth.contract.structure import structure_of, with_structure
 from vflsynth.exceptions import ContractError
 from vflsynth.frames import check_no_empty_column, key_of
 
 
-def preparations(
-    contract: Contract, frames: Mapping[str, pd.DataFrame], on: Any, *, private: bool
-) -> dict[str, Preparation]:
-    """Check a contract against the parties' tables, and say how each party prepares its own.
+def prepared_parties(
+    contract: Contract | None,
+    frames: Mapping[str, pd.DataFrame],
+    on: Any,
+    templates: Mapping[str, TableTransformer],
+    *,
+    private: bool,
+    exact: bool = False,
+) -> tuple[dict[str, Preparation], dict[str, TableTransformer]]:
+    """Say how all parties prepare and encode their tables, by a contract and by what is exact.
 
     Parameters
     ----------
-    contract : Contract
+    contract : Contract or None
     frames : mapping of party name to DataFrame
         Of the others, a party's preparation depends on nothing but the labels.
     on : column label or None
-    private : bool
-        Whether nothing may be read off the records.
+    templates : mapping of party name to TableTransformer
+        With what was declared elsewhere.
+    private, exact : bool
+        As of `prepared_party`.
+
+    Returns
+    -------
+    preparations : dict of party name to Preparation
+        Of those that have one.
+    templates : dict of party name to TableTransformer
 
     Raises
     ------
     ContractError
         Naming party, column or rule.
     """
-    labels = {
-        name: [c for c in frame.columns if c != key_of(on, name)] for name, frame in frames.items()
-    }
-    contract.check(labels)
-    made = {
-        name: preparation(contract, name, frame, key_of(on, name), private=private)
-        for name, frame in frames.items()
-    }
+    keys = {name: key_of(on, name) for name in frames}
+    if contract is not None:
+        contract.check({n: [c for c in f.columns if c != keys[n]] for n, f in frames.items()})
+    made, encoded = {}, {}
+    for name, frame in frames.items():
+        own, encoded[name] = prepared_party(
+            contract, name, frame, keys[name], templates[name], private=private, exact=exact
+        )
+        if own is not None:
+            made[name] = own
     selects = any(own.selects for own in made.values())
-    return {name: replace(own, selects=selects) for name, own in made.items()}
+    if selects:  # then all parties have a contract
+        made = {name: replace(own, selects=True) for name, own in made.items()}
+    return made, encoded
+
+
+def prepared_party(
+    contract: Contract | None,
+    party: str,
+    frame: pd.DataFrame,
+    on: Hashable,
+    template: TableTransformer,
+    *,
+    private: bool,
+    exact: bool = False,
+) -> tuple[Preparation | None, TableTransformer]:
+    """Say how one party prepares and encodes its own table.
+
+    Parameters
+    ----------
+    contract : Contract or None
+    party : str
+    frame : DataFrame
+    on : column label or None
+    template : TableTransformer
+        With what was declared elsewhere.
+    private : bool
+        Whether nothing may be read off the records.
+    exact : bool, default=False
+        Whether relations that are exact in the records are kept, where the contract says nothing of
+        a column. Under privacy they are not looked for.
+
+    Returns
+    -------
+    preparation : Preparation or None
+        None if the table is modelled as it is.
+    template : TableTransformer
+
+    Raises
+    ------
+    ContractError
+    """
+    made = None
+    if contract is not None:
+        made = preparation(contract, party, frame, on, private=private)
+        template = with_contract(template, contract, party, frame, made, private=private)
+    elif not private:
+        template = with_defaults(template)
+    if private or not exact:
+        return made, template
+    said = {on} if made is None else {on, *_spoken_of(made, contract, party)}
+    free = frame[[label for label in frame.columns if label not in said]]
+    declared = {*(template.encoders or {}), *(template.overrides or {})}
+    steps = structure_of(free, template.rare_records or 0, declared)
+    template = with_structure(template, free, steps)
+    if steps:
+        everything = tuple(label for label in frame.columns if label != on)
+        made = replace(made or Preparation(everything), steps=steps)
+    return made, template
+
+
+def _spoken_of(
+    made: Preparation, contract: Contract | None, party: str
+) -> Collection[Hashable]:
+    """Columns that a contract says something of, or a rule."""
+    said = {} if contract is None else contract.of(party).columns
+    ruled = (label for rule in (*made.rules, *made.across) for label in rule.columns)
+    return {*(k for k, own in said.items() if own != ColumnContract()), *ruled, *made.left_out}
 
 
 def preparation(

@@ -149,8 +149,11 @@ class Check(Rule):
                 values = np.rint(values)
             elif isinstance(kind, np.dtype) and kind.kind == "f":
                 values = _tidy(np.asarray(values, dtype=np.float64))
+            made = pd.Series(np.broadcast_to(values, len(known)))
+            if isinstance(dtype, pd.DatetimeTZDtype):
+                made = made.dt.tz_localize("UTC")  # what expressions compute with
             column = table[label].copy()
-            column.iloc[known] = pd.Series(np.broadcast_to(values, len(known))).astype(dtype).array
+            column.iloc[known] = made.astype(dtype).array
         except (TypeError, ValueError, OverflowError):
             raise ContractError(
                 f"what {self.title!r} computes is no value of column {label!r}, of type {dtype}. "
