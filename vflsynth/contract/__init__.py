@@ -11,6 +11,7 @@ from vflsynth.contract.contract import (
     Contract,
     PartyContract,
 )
+from vflsynth.contract.discovering import Finding, codes_among, discover
 from vflsynth.contract.enforcing import Cost, attempts, enforce, judged
 from vflsynth.contract.expressions import Expression
 from vflsynth.contract.files import (
@@ -23,7 +24,7 @@ from vflsynth.contract.files import (
 )
 from vflsynth.contract.joining import SharedRows, rows_for_all
 from vflsynth.contract.preparing import Preparation
-from vflsynth.contract.proposing import Proposal, propose, propose_rules
+from vflsynth.contract.proposing import propose
 from vflsynth.contract.publishing import (
     all_rules,
     index_columns,
@@ -44,20 +45,22 @@ __all__ = [
     "Cost",
     "Determines",
     "Expression",
+    "Finding",
     "FixedCombinations",
     "Function",
     "PartyContract",
     "Preparation",
-    "Proposal",
     "ReleaseTerms",
     "Rule",
     "SharedRows",
     "all_rules",
     "as_rules",
     "attempts",
+    "codes_among",
     "contract_from_content",
     "contract_from_toml",
     "contract_to_toml",
+    "discover",
     "enforce",
     "index_columns",
     "judged",
@@ -65,7 +68,6 @@ __all__ = [
     "prepared_parties",
     "prepared_party",
     "propose",
-    "propose_rules",
     "read_contract",
     "rows_for_all",
     "with_public",

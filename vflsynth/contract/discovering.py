@@ -172,7 +172,7 @@ class _Table:
         columns = self.frame.columns
         self.labels = [
             label
-            for label in columns
+            for label in list(columns)
             if isinstance(label, str | int | np.integer) and (columns == label).sum() == 1
         ][:_MOST_COLUMNS]
         self._codes: dict[Hashable, tuple[Codes, list[Any]]] = {}
@@ -186,13 +186,14 @@ class _Table:
         return len(self.frame)
 
     def rows(self, count: int) -> npt.NDArray[np.intp]:
-        """Records spread over the table."""
-        return np.unique(np.linspace(0, self.n - 1, min(count, self.n)).astype(np.intp))
+        """Return the places of records that are spread over the table."""
+        last = max(0, self.n - 1)
+        return np.unique(np.linspace(0, last, min(count, self.n)).astype(np.intp))
 
     @cached_property
     def kinds(self) -> dict[Hashable, str]:
         """Columns of numbers and times with more than two values, and which of them compare."""
-        found = {}
+        found: dict[Hashable, str] = {}
         for label in self.frame.columns:
             dtype = self.frame.dtypes.iloc[self.frame.columns.get_loc(label)]
             if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(dtype):
@@ -222,7 +223,7 @@ class _Table:
         return days
 
     def codes(self, label: Hashable) -> tuple[Codes, list[Any]]:
-        """Number of each record's value, the last for what is missing; and the values."""
+        """Return each record's value by number, the last for what is missing; and the values."""
         if label not in self._codes:
             try:
                 codes, values = pd.factorize(self.frame[label])
@@ -267,7 +268,7 @@ def _equalities(table: _Table) -> Iterator[Finding]:
 
 
 def _one_hot(table: _Table) -> Iterator[Finding]:
-    """Groups of flags of which exactly one is set."""
+    """Find groups of flags of which exactly one is set."""
     flags: dict[Hashable, Any] = {}
     for label in table.labels:
         column = table.frame[label]
@@ -421,16 +422,15 @@ def _confirmed(
     strange = np.abs(np.roll(own[known], 1 + n // 3) - scaled) > slack + 1e-9 * np.abs(scaled)
     if (surprise := float(strange.sum())) < LEAST_SURPRISE:
         return None
-    best: tuple[float, Rule] | None = None
     rounded = "" if places is None else f"round({text}, {places})"
+    best = 0.0, Check(f"{name_of(computed)} == {text}")
     for expression in (text, rounded) if rounded else (text,):
-        rule = Check(f"{name_of(computed)} == {expression}")
-        share = _kept(table, rule)
-        if best is None or share > best[0]:
-            best = share, rule
-        if share == 1.0:
+        tried = Check(f"{name_of(computed)} == {expression}")
+        kept = _kept(table, tried)
+        if kept > best[0]:
+            best = kept, tried
+        if kept == 1.0:
             break
-    assert best is not None
     share, rule = best
     if share < 1.0 and not (nearly and share >= NEARLY):
         return None
@@ -445,14 +445,12 @@ def _scaled(made: Floats, factor: str) -> Floats:
 
 
 def _dates(table: _Table, nearly: bool) -> Iterator[Finding]:
-    """Times that lie as many days behind others as a column says, and days that are counted so."""
+    """Find times that lie as many days behind others as a column says, and days counted so."""
     times: dict[str, list[Hashable]] = {}
     for label in table.labels:
         if table.kinds.get(label, "number") != "number" and numpy_kind(table.frame[label]) == "M":
             times.setdefault(table.kinds[label], []).append(label)
-    counts = [
-        k for k in table.labels if k in table.numbers or numpy_kind(table.frame[k]) == "m"
-    ]
+    counts = [k for k in table.labels if k in table.numbers or numpy_kind(table.frame[k]) == "m"]
     rows = table.rows(_SCREENED)
     for alike in times.values():
         for early, late in permutations(alike, 2):
@@ -626,7 +624,7 @@ def _is_function(by: Codes, column: Codes) -> bool:
     n_column = int(column.max()) + 1
     joint = by * n_column + column
     if int(joint.max()) < 4 * len(by) + 1000:
-        return np.count_nonzero(np.bincount(joint)) == np.count_nonzero(np.bincount(by))
+        return bool(np.count_nonzero(np.bincount(joint)) == np.count_nonzero(np.bincount(by)))
     return len(np.unique(joint)) == len(np.unique(by))
 
 
@@ -677,7 +675,7 @@ def _levels(table: _Table, known: Sequence[Finding]) -> Iterator[Finding]:
             (by, level, column, value)
         ):
             continue
-        own, values = codes[by]
+        own = codes[by][0]
         cells = [
             None if k == len(codes[c][1]) else _plain(codes[c][1][k])
             for c, k in ((by, level), (column, value))
@@ -698,7 +696,7 @@ def _levels(table: _Table, known: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def _candidates(table: _Table, label: Hashable, shares: Floats) -> list[int]:
-    """Levels that may fix something: of labels all frequent ones, of numbers those that stand out."""
+    """Return levels that may fix something: frequent labels, and numbers that stand out."""
     values = table.codes(label)[1]
     many = label in table.kinds and len(values) > 10
     if len(values) > _MOST_LEVELS and not many:
@@ -746,10 +744,8 @@ def codes_among(frame: pd.DataFrame) -> dict[Hashable, float]:
     variance between codes, and ``strange`` is at least `_STRANGE` of ``between``. Labels count as
     one column of zeros and ones per value, summed up.
     """
-    n = min(len(frame), 20_000)
-    rows = np.unique(np.linspace(0, len(frame) - 1, n).astype(np.intp)) if n else []
-    table = _Table(frame.iloc[rows].reset_index(drop=True))
-    found = {}
+    table = _Table(frame.iloc[_Table(frame).rows(20_000)].reset_index(drop=True))
+    found: dict[Hashable, float] = {}
     targets: dict[Hashable, Floats] = {}
     for label in table.labels:
         targets[label] = _target(table, label)
@@ -776,16 +772,17 @@ _STRANGE, _TELLING = 0.4, 0.3
 
 
 def _target(table: _Table, label: Hashable) -> Floats:
-    """What another column is compared by, (column, record): ranks, or zeros and ones."""
+    """Return what another column is compared by, (column, record): ranks, or zeros and ones."""
     if label in table.kinds and len(table.codes(label)[1]) > 10:
-        values = pd.Series(table.values(label)).rank().to_numpy()
-        return np.where(np.isfinite(values), values, np.nanmean(values))[None]
+        ranks: Floats = pd.Series(table.values(label)).rank().to_numpy()
+        return np.where(np.isfinite(ranks), ranks, np.nanmean(ranks))[None]
     codes, values = table.codes(label)
     if len(values) > _MOST_LEVELS:
         return np.empty((0, table.n))
     counts = np.bincount(codes)
     common = np.argsort(-counts, kind="stable")[:20]
-    return (codes == common[counts[common] > 0][:, None]).astype(np.float64)
+    shown: Floats = (codes == common[counts[common] > 0][:, None]).astype(np.float64)
+    return shown
 
 
 def _strangeness(codes: Codes, n_codes: int, columns: Floats) -> float:

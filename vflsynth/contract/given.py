@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -77,8 +77,10 @@ def modelled_wanted(
             labels = composite.labels
             found[composite.label] = Wanted(tuple(labels[k] for k in np.flatnonzero(fits)))
     for step in preparation.steps:
-        if isinstance(step, Lookup) and step.column in wanted and (own := _wanted_by(step, wanted)):
-            found.setdefault(step.by[0], own)
+        if _is_by_labels(step) and step.column in wanted:
+            determining = _wanted_by(step, wanted)
+            if determining is not None:
+                found.setdefault(step.by[0], determining)
     for label in set(preparation.rounded) & set(found):
         own = found.pop(label)
         if not own.missing:
@@ -86,10 +88,13 @@ def modelled_wanted(
     return found
 
 
+def _is_by_labels(step: Step) -> TypeGuard[Lookup]:
+    """Whether a column is not modelled, and one column of labels says what it is."""
+    return isinstance(step, Lookup) and not step.of_numbers and step.is_left_out
+
+
 def _wanted_by(step: Lookup, wanted: Mapping[Any, Wanted]) -> Wanted | None:
     """Return what a column of labels has to be for the one that it determines to be as wanted."""
-    if step.of_numbers or not step.is_left_out:
-        return None
     fits = wanted[step.column].satisfied(pd.Series(array_of([*step.values], step.dtype)))
     values = [key[0] for key, fit in zip(step.keys, fits) if fit and key[0] is not None]
     return Wanted(tuple(values)) if values else None
@@ -121,8 +126,8 @@ def modelled_rows(
         if not isinstance(step, Fixed):
             rows = rows.drop(columns=[step.column])
         elif not missing_is_value:
-            there = rows[step.on].notna() & ~step.fixes(rows[step.on]) if step.on in rows else False
-            rows[step.column] = rows[step.column].where(there)
+            other = known.get(step.on, pd.Series(None, known.index, dtype=object))
+            rows[step.column] = rows[step.column].where(other.notna() & ~step.fixes(other))
     for difference in preparation.all_differences:
         if difference.high not in rows:
             continue
@@ -135,9 +140,8 @@ def modelled_rows(
         rows[difference.high] = excess[difference.high].reindex(rows.index)
     among: Among = {}
     for step in preparation.steps:
-        if isinstance(step, Lookup) and step.column in known and step.by[0] not in known:
-            if not step.of_numbers and step.is_left_out:
-                among[step.by[0]] = _determining(step, known[step.column])
+        if _is_by_labels(step) and step.column in known and step.by[0] not in known:
+            among[step.by[0]] = _determining(step, known[step.column])
     for composite in preparation.composites:
         given = [label for label in composite.columns if label in rows]
         if given:
@@ -152,10 +156,11 @@ def is_implied(preparation: Preparation, known: pd.DataFrame) -> bool:
     A larger column needs the one that it is modelled above, and a computed one all that it is
     computed of, unless they are labels that it is looked up by.
     """
-    needed = {d.high: (d.low,) for d in preparation.all_differences}
+    needed: dict[Hashable, tuple[Hashable, ...]] = {
+        d.high: (d.low,) for d in preparation.all_differences
+    }
     for step in preparation.steps:
-        by_labels = isinstance(step, Lookup) and not step.of_numbers and step.is_left_out
-        if not (by_labels and step.by[0] not in known):
+        if not _is_by_labels(step) or step.by[0] in known:
             needed[step.column] = step.by
     return not any(
         column in known

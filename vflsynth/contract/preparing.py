@@ -185,15 +185,29 @@ class Preparation:
         return frame
 
     @property
-    def recodes(self) -> bool:
-        """Whether a contract has published columns modelled as something else."""
-        return bool(self.composites or self.differences or self.replacements)
-
-    @property
     def all_differences(self) -> tuple[Difference, ...]:
         """Those of a contract, and those that keep orders which were found."""
         own = (step.difference for step in self.steps if isinstance(step, Above))
         return (*self.differences, *own)
+
+    def settled(self, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+        """Restore what others tell, after cells of a published table were given values.
+
+        Parameters
+        ----------
+        table : DataFrame, shape (record, column)
+        known : DataFrame, shape (record, column)
+            What was given, which stays.
+        """
+        columns: dict[Hashable, pd.Series[Any]] = {k: table[k] for k in table.columns}
+        for step in self.steps:
+            made = step.settled(columns, table.index)
+            if step.column in known:
+                given = known[step.column].notna().to_numpy()
+                made = made.mask(given, columns[step.column])
+            columns[step.column] = made
+        made_of = pd.DataFrame({k: columns[c].array for k, c in enumerate(columns)}, table.index)
+        return made_of.set_axis(table.columns, axis=1)
 
     def schema(self, schema: PublicSchema | None) -> PublicSchema | None:
         """Return what is public about the table that is modelled."""

@@ -15,7 +15,7 @@ from vflsynth.columns.recognising import is_index
 from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.rules import Rule, as_rules
-from vflsynth.contract.structure import structure_of, with_structure
+from vflsynth.contract.structure import Structure
 from vflsynth.exceptions import ContractError
 from vflsynth.frames import check_no_empty_column, key_of
 
@@ -116,17 +116,15 @@ def prepared_party(
     said = {on} if made is None else {on, *_spoken_of(made, contract, party)}
     free = frame[[label for label in frame.columns if label not in said]]
     declared = {*(template.encoders or {}), *(template.overrides or {})}
-    steps = structure_of(free, template.rare_records or 0, declared)
-    template = with_structure(template, free, steps)
-    if steps:
+    found = Structure.of(free, template.rare_records or 0, declared)
+    if found.steps or found.groups:
         everything = tuple(label for label in frame.columns if label != on)
-        made = replace(made or Preparation(everything), steps=steps)
-    return made, template
+        made = made or Preparation(everything)
+        made = replace(made, steps=found.steps, composites=(*made.composites, *found.groups))
+    return made, found.encoded(template)
 
 
-def _spoken_of(
-    made: Preparation, contract: Contract | None, party: str
-) -> Collection[Hashable]:
+def _spoken_of(made: Preparation, contract: Contract | None, party: str) -> Collection[Hashable]:
     """Columns that a contract says something of, or a rule."""
     said = {} if contract is None else contract.of(party).columns
     ruled = (label for rule in (*made.rules, *made.across) for label in rule.columns)

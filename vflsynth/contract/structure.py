@@ -21,7 +21,7 @@ from sklearn.base import clone
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.codec import array_of
 from vflsynth.contract.discovering import Finding, Level, codes_among, discover
-from vflsynth.contract.recoding import Difference, kind_of_values
+from vflsynth.contract.recoding import Composite, Difference, composite_of, kind_of_values
 from vflsynth.contract.rules import (
     Check,
     Combination,
@@ -64,6 +64,10 @@ class Step(ABC):
     @abstractmethod
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Return the published column, of all that are there already."""
+
+    def settled(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
+        """Return the published column anew, once others were given other values."""
+        return self.restore(columns, index)
 
 
 @register
@@ -308,63 +312,88 @@ class Above(Step):
         """Add the lower column."""
         return self.difference.restore(columns[self.difference.low], columns[self.column])
 
-
-def structure_of(
-    frame: pd.DataFrame, least: int, as_they_are: Collection[Hashable] = ()
-) -> tuple[Step, ...]:
-    """Find what is exact in a party's table, and say how to keep it.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns that nothing else is said of.
-    least : int
-        Fewest records of anything that is kept of the table.
-    as_they_are : collection of column labels
-        Columns whose encoding was declared: they are modelled as they are.
-
-    Returns
-    -------
-    tuple of Step
-        In the order in which columns are restored. Where two relations would write one column,
-        computed columns come first, then those that others determine, values that are fixed both
-        ways, orders, and values that are fixed one way.
-    """
-    found = [f for f in discover(frame) if f.is_exact]
-    steps: dict[Hashable, Step] = {}
-    for finding in sorted(found, key=_rank):
-        step = _step(frame, finding, max(1, least), steps)
-        if step is None or step.column in steps:
-            continue
-        if step.column in as_they_are and (step.is_left_out or isinstance(step, Above)):
-            continue
-        if not _reaches(steps, step.by, step.column):
-            steps[step.column] = step
-    order = graphlib.TopologicalSorter({k: set(s.by) & set(steps) for k, s in steps.items()})
-    return tuple(steps[column] for column in order.static_order())
+    def settled(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
+        """Return the larger of both."""
+        low, high = columns[self.difference.low], columns[self.column]
+        below = (high < low).fillna(False).astype("bool")
+        return high.mask(below, low).astype(self.dtype)
 
 
-def with_structure(
-    template: TableTransformer, frame: pd.DataFrame, steps: Sequence[Step]
-) -> TableTransformer:
-    """Return a transformer for what is modelled: without columns that are left out, codes as codes.
+@dataclass(frozen=True)
+class Structure:
+    """What is exact in a party's table, and how it is kept.
 
     Parameters
     ----------
-    template : TableTransformer
-    frame : DataFrame
-        Of columns that nothing else is said of.
-    steps : sequence of Step
+    steps : tuple of Step
+        In the order in which columns are restored.
+    groups : tuple of Composite
+        Flags of which exactly one is set, as one column of labels.
+    codes : tuple of column label
+        Whole numbers whose order means nothing.
     """
-    gone = {step.column for step in steps if step.is_left_out}
-    changed = {step.column for step in steps if isinstance(step, Above)}
-    said = {name: dict(getattr(template, name) or {}) for name in ("kinds", "encoders", "overrides")}
-    codes = set(codes_among(frame)) - set(said["encoders"]) - changed
-    said["kinds"] = {**dict.fromkeys(sorted(codes, key=str), "categorical"), **said["kinds"]}
-    made: TableTransformer = clone(template).set_params(
-        **{name: {k: v for k, v in own.items() if k not in gone} or None for name, own in said.items()}
-    )
-    return made
+
+    steps: tuple[Step, ...]
+    groups: tuple[Composite, ...]
+    codes: tuple[Hashable, ...]
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, least: int, as_they_are: Collection[Hashable] = ()) -> Self:
+        """Find it.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Columns that nothing else is said of.
+        least : int
+            Fewest records of anything that is kept of the table.
+        as_they_are : collection of column labels
+            Columns whose encoding was declared: they are modelled as they are.
+
+        Notes
+        -----
+        Where two relations would write one column, computed columns come first, then those that
+        others determine, values that are fixed both ways, orders, and values that are fixed one
+        way.
+        """
+        found, least = [f for f in discover(frame) if f.is_exact], max(1, least)
+        groups = []
+        for finding in found:
+            rule = finding.rule
+            if finding.kind == "flags" and not set(rule.columns) & set(as_they_are):
+                allowed = rule.learned(frame, least).combinations  # type: ignore[attr-defined]
+                groups.append(composite_of(frame, rule.columns, allowed))
+        taken = {label for group in groups for label in group.columns}
+        steps: dict[Hashable, Step] = {}
+        for finding in sorted(found, key=_rank):
+            if set(finding.rule.columns) & taken:
+                continue
+            step = _step(frame, finding, least, steps)
+            if step is None or step.column in steps:
+                continue
+            if step.column in as_they_are and (step.is_left_out or isinstance(step, Above)):
+                continue
+            if not _reaches(steps, step.by, step.column):
+                steps[step.column] = step
+        order = graphlib.TopologicalSorter({k: set(s.by) & set(steps) for k, s in steps.items()})
+        above = {step.column for step in steps.values() if isinstance(step, Above)}
+        codes = tuple(k for k in codes_among(frame) if k not in {*as_they_are, *taken, *above})
+        return cls(tuple(steps[column] for column in order.static_order()), tuple(groups), codes)
+
+    def encoded(self, template: TableTransformer) -> TableTransformer:
+        """Return a transformer for what is modelled."""
+        gone = {step.column for step in self.steps if step.is_left_out}
+        gone |= {label for group in self.groups for label in group.columns}
+        said: dict[str, dict[Hashable, Any]] = {}
+        for name in ("kinds", "encoders", "overrides"):
+            said[name] = dict(getattr(template, name) or {})
+        said["kinds"] = {**dict.fromkeys(self.codes, "categorical"), **said["kinds"]}
+        said["kinds"] |= {group.label: "categorical" for group in self.groups}
+        kept = {n: {k: v for k, v in own.items() if k not in gone} for n, own in said.items()}
+        made: TableTransformer = clone(template).set_params(
+            **{n: v or None for n, v in kept.items()}
+        )
+        return made
 
 
 _RANKS = ("equality", "dates", "sum", "product", "ratio", "dependency", "exactly", "order", "level")
@@ -399,7 +428,9 @@ def _step(
         return None if difference is None else Above(difference)
     if isinstance(rule, Check) and (column := rule.repaired_column) is not None:
         missing = frame[[k for k in rule.columns if k != column]].isna().any(axis=1)
-        return Computed(column, frame[column].dtype, rule, bool((missing == frame[column].isna()).all()))
+        return Computed(
+            column, frame[column].dtype, rule, bool((missing == frame[column].isna()).all())
+        )
     return None
 
 
@@ -416,15 +447,13 @@ def _reaches(steps: dict[Hashable, Step], by: Sequence[Hashable], column: Hashab
     return False
 
 
-def _runs(
-    by: pd.Series[Any], column: pd.Series[Any], least: int
-) -> tuple[list[float], list[Any]]:
+def _runs(by: pd.Series[Any], column: pd.Series[Any], least: int) -> tuple[list[float], list[Any]]:
     """Return where runs of numbers with one value begin, and the values, of enough records each."""
     order = np.argsort(by.to_numpy(np.float64), kind="stable")
     numbers, (codes, values) = by.to_numpy(np.float64)[order], pd.factorize(column.iloc[order])
     begins = np.flatnonzero(np.r_[True, np.diff(codes) != 0])
     ends = np.r_[begins[1:], len(codes)]
-    kept = [(b, e) for b, e in zip(begins, ends) if e - b >= least]
+    kept = [(int(b), int(e)) for b, e in zip(begins, ends) if e - b >= least]
     merged: list[tuple[int, int]] = []
     for begin, end in kept:
         if merged and codes[merged[-1][0]] == codes[begin]:

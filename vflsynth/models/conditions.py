@@ -154,7 +154,11 @@ def complete_rows(
             rows=lost[:5].tolist(),
         )
     _warn_of_few(sizes)
-    return _with_attrs(filled(tables, known), effective_sample_size=sizes.tolist()), demands.cost
+    tables = {
+        name: table if (own := halves[name].preparation) is None else own.settled(table, known)
+        for name, table in filled(tables, known).items()
+    }
+    return _with_attrs(tables, effective_sample_size=sizes.tolist()), demands.cost
 
 
 def _typed(halves: Mapping[str, PartyModel], known: pd.DataFrame) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from vflsynth._random import RandomState
 from vflsynth._validation import Number, Rule
@@ -37,7 +37,7 @@ class DPLTSynthesizer(BaseSynthesizer):
         categories share one.
     n_latent_states : int, default=8
         States of a latent attribute.
-    {column_kinds, contract, structure, transformer}
+    {column_kinds, contract, transformer}
     random_state : int, numpy Generator, RandomState or None, default=None
         Seeds the samples and the starts of expectation maximisation; never the noise.
 
@@ -103,7 +103,6 @@ class DPLTSynthesizer(BaseSynthesizer):
         n_latent_states: int = 8,
         column_kinds: Mapping[Any, str] | None = None,
         contract: Contract | None = None,
-        structure: Literal["exact", "ignore"] = "exact",
         transformer: TableTransformer | None = None,
         random_state: RandomState = None,
     ) -> None:
@@ -113,6 +112,5 @@ class DPLTSynthesizer(BaseSynthesizer):
         self.n_latent_states = n_latent_states
         self.column_kinds = column_kinds
         self.contract = contract
-        self.structure = structure
         self.transformer = transformer
         self.random_state = random_state

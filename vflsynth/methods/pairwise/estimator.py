@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from vflsynth._random import RandomState
 from vflsynth._validation import Number, Rule
@@ -40,7 +40,7 @@ class MixtureSynthesizer(BaseSynthesizer):
         categories: rules may be about single ones.
     n_components : int, default=128
         Of each of the four mixtures, searched from different starts, whose mean is the model.
-    {column_kinds, contract, structure, transformer}
+    {column_kinds, contract, transformer}
     random_state : int, numpy Generator, RandomState or None, default=None
         Seeds the samples and the start of the fit; never the noise.
 
@@ -104,7 +104,6 @@ class MixtureSynthesizer(BaseSynthesizer):
         n_components: int = 128,
         column_kinds: Mapping[Any, str] | None = None,
         contract: Contract | None = None,
-        structure: Literal["exact", "ignore"] = "exact",
         transformer: TableTransformer | None = None,
         random_state: RandomState = None,
     ) -> None:
@@ -114,6 +113,5 @@ class MixtureSynthesizer(BaseSynthesizer):
         self.n_components = n_components
         self.column_kinds = column_kinds
         self.contract = contract
-        self.structure = structure
         self.transformer = transformer
         self.random_state = random_state
