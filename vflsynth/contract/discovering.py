@@ -36,7 +36,7 @@ _MOST_LEVELS = 256
 _SPIKE = 0.05
 """Share of the records that a value of a column of numbers needs to count as a level."""
 
-_CROSSING = 0.05
+_CROSSING = 0.02
 """Share of independent pairs that have to be out of order: the ranges of two columns overlap."""
 
 _MOST_DECIMALS = 6
@@ -124,7 +124,11 @@ def discover(frame: pd.DataFrame, *, nearly: bool = False) -> list[Finding]:
     """
     if len(frame) < LEAST_SURPRISE:
         return []
-    table = _Table(frame)
+    with np.errstate(all="ignore"):  # infinite and huge numbers
+        return _discovered(_Table(frame), nearly)
+
+
+def _discovered(table: _Table, nearly: bool) -> list[Finding]:
     equal = list(_equalities(table))
     table.drop({finding.rule.columns[0] for finding in equal})
     flags = list(_one_hot(table))
@@ -169,12 +173,9 @@ class _Table:
     labels: list[Hashable] = field(init=False)
 
     def __post_init__(self) -> None:
-        columns = self.frame.columns
-        self.labels = [
-            label
-            for label in list(columns)
-            if isinstance(label, str | int | np.integer) and (columns == label).sum() == 1
-        ][:_MOST_COLUMNS]
+        every: list[Any] = list(self.frame.columns)
+        named = [label for label in every if isinstance(label, str | int | np.integer)]
+        self.labels = [*named[:_MOST_COLUMNS]]
         self._codes: dict[Hashable, tuple[Codes, list[Any]]] = {}
 
     def drop(self, labels: set[Hashable]) -> None:
@@ -195,7 +196,7 @@ class _Table:
         """Columns of numbers and times with more than two values, and which of them compare."""
         found: dict[Hashable, str] = {}
         for label in self.frame.columns:
-            dtype = self.frame.dtypes.iloc[self.frame.columns.get_loc(label)]
+            dtype = self.frame[label].dtype
             if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(dtype):
                 continue
             kind = numpy_dtype(dtype).kind
@@ -342,6 +343,7 @@ def _arithmetic(table: _Table, nearly: bool) -> Iterator[Finding]:
     places = [_decimals(row[np.isfinite(row)]) for row in values]
     slack = np.array([1e-9 if d is None else 0.5 * 10.0**-d for d in places])
     done: set[frozenset[Hashable]] = set()
+    multiples: set[Hashable] = set()  # with these, whatever is a product is one more
     for form in _FORMS:
         for a, one in enumerate(values):
             others = np.arange(a, len(labels)) if form.symmetric else np.arange(len(labels))
@@ -349,12 +351,13 @@ def _arithmetic(table: _Table, nearly: bool) -> Iterator[Finding]:
             for k, c, factor in _screened(values, made, slack, form, len(rows)):
                 used = (a, int(others[k])) if form.two else (a,)
                 group = frozenset(labels[i] for i in (*used, c))
-                if c in used or group in done:
+                if c in used or group in done or (form.kind != "sum" and group & multiples):
                     continue
                 parts = [labels[i] for i in used]
                 finding = _confirmed(table, form, labels[c], parts, factor, places[c], nearly)
                 if finding is not None:
                     done.add(group)
+                    multiples |= set() if form.two else {labels[c]}
                     yield finding
 
 
@@ -527,6 +530,8 @@ def _orders(table: _Table, computed: Sequence[Finding], nearly: bool) -> Iterato
     rows = table.rows(_SCREENED)
     some = {k: table.values(k, rows) for k in table.labels if k in table.kinds}
     together = [set(f.rule.columns) for f in computed if f.is_exact]
+    pairs = [group for group in together if len(group) == 2]
+    together += [one | other for one, other in combinations(pairs, 2) if one & other]
     found: dict[tuple[Hashable, Hashable], Finding] = {}
     for low, high in permutations(some, 2):
         if table.kinds[low] != table.kinds[high] or any({low, high} <= g for g in together):
@@ -744,7 +749,11 @@ def codes_among(frame: pd.DataFrame) -> dict[Hashable, float]:
     variance between codes, and ``strange`` is at least `_STRANGE` of ``between``. Labels count as
     one column of zeros and ones per value, summed up.
     """
-    table = _Table(frame.iloc[_Table(frame).rows(20_000)].reset_index(drop=True))
+    with np.errstate(all="ignore"):
+        return _codes(_Table(frame.iloc[_Table(frame).rows(20_000)].reset_index(drop=True)))
+
+
+def _codes(table: _Table) -> dict[Hashable, float]:
     found: dict[Hashable, float] = {}
     targets: dict[Hashable, Floats] = {}
     for label in table.labels:
@@ -774,7 +783,7 @@ _STRANGE, _TELLING = 0.4, 0.3
 def _target(table: _Table, label: Hashable) -> Floats:
     """Return what another column is compared by, (column, record): ranks, or zeros and ones."""
     if label in table.kinds and len(table.codes(label)[1]) > 10:
-        ranks: Floats = pd.Series(table.values(label)).rank().to_numpy()
+        ranks = pd.Series(table.values(label)).rank().to_numpy(np.float64)
         return np.where(np.isfinite(ranks), ranks, np.nanmean(ranks))[None]
     codes, values = table.codes(label)
     if len(values) > _MOST_LEVELS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import graphlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,6 +27,7 @@ from vflsynth.contract.rules import (
     Combination,
     Determines,
     FixedCombinations,
+    Rule,
     combinations_of,
 )
 from vflsynth.registry import register
@@ -199,6 +200,8 @@ class Fixed(Step):
         records count as having a value of others, drawn at random.
     otherwise : object
         What stands in place of the value elsewhere.
+    bound : {"below", "above"}, optional
+        Whether it is nowhere larger, or smaller, than the other column.
     """
 
     column: Hashable
@@ -208,6 +211,7 @@ class Fixed(Step):
     value: Any
     exactly: bool
     otherwise: Any = None
+    bound: str | None = None
 
     @classmethod
     def of(cls, frame: pd.DataFrame, found: Level, least: int) -> Self | None:
@@ -224,10 +228,10 @@ class Fixed(Step):
         counts = elsewhere.value_counts()
         usual = _plain(counts.index[0])
         if counts.iloc[0] < least:
-            if kind_of_values(made.dtype) not in "iuf":
+            if kind_of_values(made.dtype) not in "iufM":
                 return None
-            usual = _plain(elsewhere.median())
-            usual = round(usual) if kind_of_values(made.dtype) in "iu" else usual
+            usual = elsewhere.median()
+            usual = round(usual) if kind_of_values(made.dtype) in "iu" else _plain(usual)
             if usual == found.value:
                 return None
         return cls(made.column, made.dtype, made.on, made.when, made.value, True, usual)
@@ -272,6 +276,9 @@ class Fixed(Step):
                 elsewhere &= other.notna().to_numpy()
             column[elsewhere] = self.otherwise
         column[there] = self.value
+        if self.bound is not None:
+            beyond = column > other if self.bound == "below" else column < other
+            column = column.mask(beyond.fillna(False).astype("bool"), other)
         return column.astype(self.dtype)
 
 
@@ -293,7 +300,7 @@ class Above(Step):
         return self.difference.high
 
     @property
-    def dtype(self) -> Any:  # type: ignore[override]
+    def dtype(self) -> Any:
         """Of the larger column."""
         return self.difference.dtype
 
@@ -368,6 +375,9 @@ class Structure:
         for finding in sorted(found, key=_rank):
             if set(finding.rule.columns) & taken:
                 continue
+            if (bounded := _bounded(finding.rule, steps)) is not None:
+                steps[bounded.column] = bounded
+                continue
             step = _step(frame, finding, least, steps)
             if step is None or step.column in steps:
                 continue
@@ -406,6 +416,18 @@ def _rank(finding: Finding) -> tuple[int, int, float]:
         kind = "exactly"
     place = _RANKS.index(kind) if kind in _RANKS else len(_RANKS)
     return place, len(finding.rule.columns), -finding.n_surprising
+
+
+def _bounded(rule: Rule, steps: dict[Hashable, Step]) -> Fixed | None:
+    """Return a step that fixes one of two columns by the other, with their order as well."""
+    pair = rule.ordered if isinstance(rule, Check) else None
+    for column, bound in zip(pair or (), ("below", "above")):
+        step = steps.get(column)
+        if not isinstance(step, Fixed) or not step.exactly or step.on not in (pair or ()):
+            continue
+        if step.when == step.value:  # else one could take a value of the other that is fixed
+            return replace(step, bound=bound)
+    return None
 
 
 def _step(
