@@ -174,7 +174,12 @@ class _Table:
 
     def __post_init__(self) -> None:
         every: list[Any] = list(self.frame.columns)
-        named = [label for label in every if isinstance(label, str | int | np.integer)]
+        named = [
+            label
+            for label in every
+            if isinstance(label, str | int | np.integer)
+            and (self.frame[label].dtype != object or self.frame[label].map(_is_plain).all())
+        ]
         self.labels = [*named[:_MOST_COLUMNS]]
         self._codes: dict[Hashable, tuple[Codes, list[Any]]] = {}
 
@@ -226,14 +231,16 @@ class _Table:
     def codes(self, label: Hashable) -> tuple[Codes, list[Any]]:
         """Return each record's value by number, the last for what is missing; and the values."""
         if label not in self._codes:
-            try:
-                codes, values = pd.factorize(self.frame[label])
-            except TypeError:  # lists and the like
-                codes, values = np.zeros(self.n, np.int64), pd.Index([None])
+            codes, values = pd.factorize(self.frame[label])
             found = codes.astype(np.int64)
             found[found < 0] = len(values)
             self._codes[label] = found, list(values)
         return self._codes[label]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is neither a list nor the like."""
+    return isinstance(value, Hashable)
 
 
 def name_of(label: Hashable) -> str:
@@ -254,11 +261,8 @@ def _equalities(table: _Table) -> Iterator[Finding]:
         if column.nunique() < 2:
             continue
         some = column.iloc[rows].astype(object)
-        try:
-            key = (table.kinds.get(label, "labels"), *some.where(some.notna(), None))
-            like = first.setdefault(key, label)
-        except TypeError:
-            continue
+        key = (table.kinds.get(label, "labels"), *some.where(some.notna(), None))
+        like = first.setdefault(key, label)
         if like == label:
             continue
         rule = Check(f"{name_of(label)} == {name_of(like)}")

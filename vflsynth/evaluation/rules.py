@@ -13,6 +13,7 @@ from vflsynth.contract import Rule, as_rules, discover, judged
 from vflsynth.contract.rules import in_order
 from vflsynth.evaluation.columns import TableEncoder
 from vflsynth.evaluation.field import column_shapes, pair_trends
+from vflsynth.evaluation.intervals import wilson
 from vflsynth.evaluation.metric import Metric, MetricResult
 from vflsynth.evaluation.tables import Compared, TableMetric, Tables
 from vflsynth.exceptions import ContractError
@@ -94,12 +95,14 @@ def structure_kept(tables: Tables) -> MetricResult:
     shuffled = real.apply(lambda column: column.array.take(rng.permutation(len(real))))
     halves = tables.halves("exact structure") or (real, real)
     table = pd.DataFrame(parts).sort_values("value", kind="stable", ignore_index=True)
+    value = float(table["value"].iloc[0])
     return MetricResult(
         STRUCTURE,
-        float(table["value"].iloc[0]),
+        value,
+        interval=wilson(round(value * len(synthetic)), len(synthetic)),
         baseline=_worst(_exact_rules(halves[0][names]), halves[1][names]),
         naive=_worst(rules, shuffled),
-        interval_method="none: a count",
+        interval_method="95 %, Wilson over synthetic rows",
         parts=table,
         notes=tuple(notes),
     )
