@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from vflsynth import _artefacts as artefacts
-from vflsynth.cli.console import say, share, size, table
+from vflsynth.cli.console import say, share, table
 from vflsynth.cli.fit import training_sentence, training_summary
 from vflsynth.cli.models import open_model
 from vflsynth.cli.options import file, flag
@@ -22,27 +22,37 @@ from vflsynth.cli.tables import (
     PartyFile,
     add_key,
     by_party,
+    label,
     match_on,
     on_of,
     read_party_frames,
 )
 from vflsynth.cli.targets import check_file
 from vflsynth.columns import TableTransformer
-from vflsynth.contract import Contract, propose, write_contract
+from vflsynth.contract import (
+    Contract,
+    prepared_parties,
+    propose,
+    read_contract,
+    relations_of,
+    write_contract,
+)
+from vflsynth.contract.checking import hold
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.frames import align_party_frames, key_of
 from vflsynth.models import PartyModel, number_sources
+from vflsynth.reporting import size_text
 
 logger = logging.getLogger("vflsynth")
 
-SUMMARY = "show what is in a model, or how tables would be read"
 DESCRIPTION = """\
 Show what is in a saved model: parties, columns and how they are encoded, sizes, how it was trained,
 what crossed each party's boundary if it was fitted with --transcript, and the privacy ledger if
 there is one.
 
 Of tables: rows, kinds of columns as they would be inferred, distinct and missing values, width of
-the encoding, and every column that could not be used as it is. With --on, what could be matched.
+the encoding, every column that could not be used as it is, and relations of up to three columns
+that hold in all records or nearly all. With --on, what could be matched.
 """
 EPILOG = """\
 examples:
@@ -75,6 +85,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "of tables: propose a contract, with rules that hold in all records, for a person to "
         "correct; see 'vflsynth fit --contract'",
     )
+    file(
+        parser,
+        "--contract",
+        "FILE",
+        "of tables: how many rows of each party keep the rules of a contract; what cannot be "
+        "computed, or no row keeps, is an error",
+    )
     flag(parser, "--json", "the same as JSON")
 
 
@@ -87,6 +104,8 @@ def run(options: argparse.Namespace) -> int:
     if is_model:
         if options.write_contract is not None:
             raise ParameterError(f"--write-contract is for tables, and {path} is no table")
+        if options.contract is not None:
+            raise ParameterError(f"--contract is for tables, and {path} is no table")
         if options.on is not None:
             raise ParameterError(f"--on is for tables, and {path} is no table")
         description = describe_model(path)
@@ -105,6 +124,9 @@ def run(options: argparse.Namespace) -> int:
         if options.write_contract is not None:
             _propose(frames, on, options.write_contract)
         description = describe_tables(frames, on)
+        if options.contract is not None:
+            contract = read_contract(options.contract, lambda text: label(frames.values(), text))
+            description["rules"] = _held(contract, frames, on)
         text = tables_text
     if options.json:
         say(json.dumps(description, indent=1, allow_nan=False, ensure_ascii=False))
@@ -125,6 +147,17 @@ def _propose(frames: Mapping[str, pd.DataFrame], on: Any, path: Path) -> None:
         lines += ["", f"party {party!r}", *(f"  {reason}" for reason in said)]
     write_contract(contract, path, "\n".join(lines))
     logger.info("%s: a proposed contract; read and correct it", path)
+
+
+def _held(contract: Contract, frames: Mapping[str, pd.DataFrame], on: Any) -> list[str]:
+    """Say how each party's own rows keep the rules, and refuse rules that cannot hold."""
+    plain = {party: TableTransformer() for party in frames}
+    made, _ = prepared_parties(contract, frames, on, plain, private=False)
+    return [
+        f"{party}: {held}"
+        for party, own in made.items()
+        for held in hold(own.rules, frames[party], f"party {party!r}")
+    ]
 
 
 # models
@@ -162,7 +195,7 @@ def describe_model(path: Path) -> dict[str, Any]:
 
 def model_text(model: Mapping[str, Any]) -> str:
     """Lay out `describe_model` for people."""
-    lines = [f"{model['class']}, {size(model['bytes'])}: {model['path']}"]
+    lines = [f"{model['class']}, {size_text(model['bytes'])}: {model['path']}"]
     if "version" in model:
         lines[0] += f" (saved by vflsynth {model['version']})"
         matched = model["alignment"]
@@ -190,7 +223,7 @@ def model_text(model: Mapping[str, Any]) -> str:
                 "from": row["sender"],
                 "to": row["receiver"],
                 "messages": row["messages"],
-                "size": size(row["bytes"]),
+                "size": size_text(row["bytes"]),
                 "contents": row["contents"],
             }
             for row in model["transcript"]
@@ -246,6 +279,9 @@ def describe_tables(frames: Mapping[str, pd.DataFrame], on: Any) -> dict[str, An
                 "columns": [
                     _describe_column(frame, label, key_of(on, party)) for label in frame.columns
                 ],
+                "relations": relations_of(
+                    frame[[label for label in frame.columns if label != key_of(on, party)]]
+                ),
             }
             for party, frame in frames.items()
         ]
@@ -281,9 +317,13 @@ def tables_text(tables: Mapping[str, Any]) -> str:
             f"{own['party']}: {own['rows']:,} rows, {len(columns)} columns, {encoded} encoded",
             table(columns),
             *(f"  Fix of {', '.join(map(repr, labels))}: {fix}" for fix, labels in fixes.items()),
+            *(f"  {relation}" for relation in own["relations"]),
             "",
         ]
-    return "\n".join([*lines, tables["alignment"]] if "alignment" in tables else lines[:-1])
+    for title in ("alignment", "rules"):
+        said = tables.get(title, [])
+        lines += [said] if isinstance(said, str) else said and ["", "rules:", *said]
+    return "\n".join(lines).rstrip("\n")
 
 
 def _describe_column(frame: pd.DataFrame, label: Any, key: Any) -> dict[str, Any]:

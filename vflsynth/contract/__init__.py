@@ -24,7 +24,7 @@ from vflsynth.contract.files import (
 )
 from vflsynth.contract.joining import SharedRows, rows_for_all
 from vflsynth.contract.preparing import Preparation
-from vflsynth.contract.proposing import propose
+from vflsynth.contract.proposing import propose, relations_of
 from vflsynth.contract.publishing import (
     all_rules,
     index_columns,
@@ -69,6 +69,7 @@ __all__ = [
     "prepared_party",
     "propose",
     "read_contract",
+    "relations_of",
     "rows_for_all",
     "with_public",
     "write_contract",

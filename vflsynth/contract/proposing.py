@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from vflsynth.columns import infer_kind
-from vflsynth.columns.recognising import is_index, recognise
+from vflsynth.columns.recognising import is_index, is_known_to_others, recognise
 from vflsynth.contract.contract import ColumnContract, Contract, PartyContract
 from vflsynth.contract.discovering import (
     LEAST_SURPRISE,
     Finding,
-    Level,
     codes_among,
     compatible,
     discover,
@@ -61,19 +61,19 @@ def propose(
         said = []
         for label in own.columns:
             columns[label], reason = propose_column(own[label])
+            if columns[label].is_modelled and is_known_to_others(label):
+                columns[label] = replace(columns[label], role="quasi-identifier")
+                reason = f"{reason}; others may know it of a person".removeprefix("; ")
             said += [f"column {str(label)!r}: {reason}"] if reason else []
         modelled = own[[label for label, column in columns.items() if column.is_modelled]]
         for label in codes_among(modelled):
             if columns[label].kind == "integer":
-                columns[label] = ColumnContract(kind="categorical")
-                said.append(
-                    f"column {str(label)!r}: whole numbers that are codes: records of neighbouring "
-                    "numbers are not alike"
-                )
+                columns[label] = replace(columns[label], kind="categorical")
         found = discover(modelled, nearly=True)
-        proposed = rules_to_propose(found)
-        said += [str(finding) for finding in proposed]
-        said += [f"no rule: {finding}" for finding in found if not finding.is_exact]
+        proposed = compatible(
+            [finding for finding in found if finding.is_exact and _is_open(finding)]
+        )
+        said += _in_words(modelled, found)
         parts[name] = PartyContract(columns, [finding.rule for finding in proposed])
         reasons[name] = said
     return Contract(parts), reasons
@@ -115,19 +115,26 @@ def propose_column(column: pd.Series[Any]) -> tuple[ColumnContract, str]:
     return ColumnContract(kind=kind), ""
 
 
-def rules_to_propose(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the relations that a contract can hold all of, and that name no value of a record.
+def relations_of(frame: pd.DataFrame) -> list[str]:
+    """Say in words what is exact in a table or nearly so, without any value but zero.
 
     Parameters
     ----------
-    findings : sequence of Finding
-        Those that not all records keep are left out, and so are values that fix others, but for
-        zero and what is missing.
+    frame : DataFrame
+        Without key column.
     """
-    exact = [f for f in findings if f.is_exact and (f.level is None or _is_plain(f.level))]
-    return compatible(exact)
+    return _in_words(frame, discover(frame, nearly=True))
 
 
-def _is_plain(level: Level) -> bool:
-    """Whether what is said of a level says no value but zero."""
-    return all(value is None or value == 0 for value in (level.when, level.value))
+def _in_words(frame: pd.DataFrame, found: Sequence[Finding]) -> list[str]:
+    codes = [
+        f"column {str(label)!r}: codes, as records of neighbouring numbers are not alike"
+        for label in codes_among(frame)
+    ]
+    return [*codes, *(str(finding) for finding in found if _is_open(finding))]
+
+
+def _is_open(finding: Finding) -> bool:
+    """Whether a relation names no value of a record, but for zero and what is missing."""
+    level = finding.level
+    return level is None or all(value is None or value == 0 for value in (level.when, level.value))

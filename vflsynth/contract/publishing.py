@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from sklearn.base import clone
 from vflsynth.columns import PublicSchema, TableTransformer, infer_kind
 from vflsynth.columns.base import naming
 from vflsynth.columns.recognising import is_index
+from vflsynth.contract.checking import check_rules, check_units
 from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.rules import Rule, as_rules
@@ -56,6 +57,8 @@ def prepared_parties(
     keys = {name: key_of(on, name) for name in frames}
     if contract is not None:
         contract.check({n: [c for c in f.columns if c != keys[n]] for n, f in frames.items()})
+        types = {label: dtype for frame in frames.values() for label, dtype in frame.dtypes.items()}
+        check_units(as_rules(contract.rules), types)
     made, encoded = {}, {}
     for name, frame in frames.items():
         own, encoded[name] = prepared_party(
@@ -124,11 +127,16 @@ def prepared_party(
     return made, found.encoded(template)
 
 
-def _spoken_of(made: Preparation, contract: Contract | None, party: str) -> Collection[Hashable]:
-    """Columns that a contract says something of, or a rule."""
-    said = {} if contract is None else contract.of(party).columns
+def _spoken_of(made: Preparation, contract: Contract | None, party: str) -> set[Hashable]:
+    """Columns of rules, and those of which a contract says what comes out."""
+    columns = {} if contract is None else contract.of(party).columns
     ruled = (label for rule in (*made.rules, *made.across) for label in rule.columns)
-    return {*(k for k, own in said.items() if own != ColumnContract()), *ruled, *made.left_out}
+    said = (
+        label
+        for label, own in columns.items()
+        if (own.bounds, own.categories, own.decimals) != (None, None, None)
+    )
+    return {*said, *ruled, *made.left_out}
 
 
 def preparation(
@@ -166,10 +174,12 @@ def preparation(
         )
     known = set(labels)
     shared = [rule for rule in as_rules(contract.rules) if known & set(rule.columns)]
+    own = [*as_rules(part.rules), *(rule for rule in shared if known >= set(rule.columns))]
+    check_rules(own, frame, party, private=private)
     return Preparation.of(
         frame,
         part,
-        [*as_rules(part.rules), *(rule for rule in shared if known >= set(rule.columns))],
+        own,
         contract.rare_records,
         on=on,
         across=[rule for rule in shared if not known >= set(rule.columns)],

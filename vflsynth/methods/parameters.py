@@ -137,7 +137,7 @@ PARAMETERS = {
         '{"exact", "ignore"}',
         '"exact" keeps relations that hold in all of a party\'s records in every sampled row: '
         "columns that others compute or determine, orders, values that fix others; whole numbers "
-        "that are codes count as labels. What the contract speaks of is the contract's. See "
+        "that are codes count as labels. Columns of the contract's rules are left to these. See "
         "`vflsynth.contract.discover`. With `privacy` nothing is looked for: declare rules in the "
         "contract.",
         Choice(("exact", "ignore")),
