@@ -191,7 +191,7 @@ def make_structured_frames(
         raise ParameterError(f"n_records must be at least 1, got {n_records}")
     rng, n = np.random.default_rng(random_state), n_records
     u = rng.standard_normal(n)
-    admission = np.datetime64("2022-01-01", "s") + rng.integers(0, 700, n).astype("m8[D]")
+    admission = np.datetime64("2022-01-01", "us") + rng.integers(0, 700, n).astype("m8[D]")
     stay = rng.poisson(np.exp(1 + 0.5 * u))
     height, weight = rng.normal(1.72, 0.1, n).round(2), rng.normal(75, 12, n).round(1)
     place, codes = rng.integers(0, 40, n), 101 + rng.permutation(900)[:40]
@@ -217,7 +217,7 @@ def make_structured_frames(
         "systolic": systolic,
         "diastolic": systolic - rng.gamma(3, 8, n).round(),
         "outcome": outcome,
-        "reason": reason,
+        "reason": pd.Series(reason, dtype="str"),
         "fee": fee,
     }
     insurer = {
