@@ -258,6 +258,16 @@ def _describe_half(half: PartyModel) -> dict[str, Any]:
                 "encoded": column.width_,
             }
             for label, column in transformer.transformers_.items()
+        ]
+        + [
+            {
+                "column": str(step.column),
+                "dtype": str(step.dtype),
+                "kind": f"from {', '.join(map(str, step.by))}",
+                "encoded": 0,
+            }
+            for step in (() if half.preparation is None else half.preparation.steps)
+            if step.is_left_out
         ],
     }
 

@@ -19,9 +19,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.contract.expressions import plain_values
-from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, in_order
+from vflsynth.contract.recoding import decimals_of, kind_of_values
+from vflsynth.contract.rules import (
+    Check,
+    Determines,
+    FixedCombinations,
+    Rule,
+    in_order,
+    plain_value,
+)
 from vflsynth.exceptions import ContractError
 
 LEAST_SURPRISE = 20.0
@@ -38,8 +45,6 @@ _SPIKE = 0.05
 
 _CROSSING = 0.02
 """Share of independent pairs that have to be out of order: the ranges of two columns overlap."""
-
-_MOST_DECIMALS = 6
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -202,9 +207,7 @@ class _Table:
         found: dict[Hashable, str] = {}
         for label in self.frame.columns:
             dtype = self.frame[label].dtype
-            if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(dtype):
-                continue
-            kind = numpy_dtype(dtype).kind
+            kind = kind_of_values(dtype)
             if kind in "iufmM" and self.frame[label].nunique() > 2:
                 found[label] = "number" if kind in "iuf" else str(dtype)
         return found
@@ -344,7 +347,7 @@ def _arithmetic(table: _Table, nearly: bool) -> Iterator[Finding]:
     rows = table.rows(_SCREENED)
     values = np.stack([table.values(label, rows) for label in labels])
     values[~np.isfinite(values)] = np.nan
-    places = [_decimals(row[np.isfinite(row)]) for row in values]
+    places = [decimals_of(row[np.isfinite(row)]) for row in values]
     slack = np.array([1e-9 if d is None else 0.5 * 10.0**-d for d in places])
     done: set[frozenset[Hashable]] = set()
     multiples: set[Hashable] = set()  # with these, whatever is a product is one more
@@ -455,9 +458,14 @@ def _dates(table: _Table, nearly: bool) -> Iterator[Finding]:
     """Find times that lie as many days behind others as a column says, and days counted so."""
     times: dict[str, list[Hashable]] = {}
     for label in table.labels:
-        if table.kinds.get(label, "number") != "number" and numpy_kind(table.frame[label]) == "M":
+        if (
+            table.kinds.get(label, "number") != "number"
+            and kind_of_values(table.frame[label].dtype) == "M"
+        ):
             times.setdefault(table.kinds[label], []).append(label)
-    counts = [k for k in table.labels if k in table.numbers or numpy_kind(table.frame[k]) == "m"]
+    counts = [
+        k for k in table.labels if k in table.numbers or kind_of_values(table.frame[k].dtype) == "m"
+    ]
     rows = table.rows(_SCREENED)
     for alike in times.values():
         for early, late in permutations(alike, 2):
@@ -481,7 +489,7 @@ def _date_rule(
 ) -> Finding | None:
     one, two, three = name_of(early), name_of(late), name_of(days)
     text = f"{two} == {one} + days({three})"
-    if numpy_kind(table.frame[days]) == "m":
+    if kind_of_values(table.frame[days].dtype) == "m":
         text = f"{two} == {one} + {three}"
     elif whole:
         text = f"{three} == ({two} - {one}) // days(1)"
@@ -498,14 +506,6 @@ def _date_rule(
     return Finding(rule, "dates", n, surprise, share)
 
 
-def numpy_kind(column: pd.Series[Any]) -> str:
-    """Return NumPy's letter for a column's type, "O" for labels."""
-    dtype = column.dtype
-    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(dtype):
-        return "O"
-    return numpy_dtype(dtype).kind
-
-
 def _kept(table: _Table, rule: Rule) -> float:
     """Share of the records with values that keep a rule; 0 if it cannot be computed."""
     rows = table.frame[list(rule.columns)]
@@ -516,14 +516,6 @@ def _kept(table: _Table, rule: Rule) -> float:
         return float(np.asarray(rule.keeps(rows[known]), np.bool_).mean())
     except ContractError:
         return 0.0
-
-
-def _decimals(values: Floats) -> int | None:
-    """Decimal places that some numbers have; None if they may lie anywhere."""
-    for decimals in range(_MOST_DECIMALS + 1):
-        if np.allclose(np.round(values, decimals), values, rtol=1e-12, atol=1e-12):
-            return decimals
-    return None
 
 
 # orders
@@ -686,7 +678,7 @@ def _levels(table: _Table, known: Sequence[Finding]) -> Iterator[Finding]:
             continue
         own = codes[by][0]
         cells = [
-            None if k == len(codes[c][1]) else _plain(codes[c][1][k])
+            None if k == len(codes[c][1]) else plain_value(codes[c][1][k])
             for c, k in ((by, level), (column, value))
         ]
         exactly = back in found
@@ -713,10 +705,6 @@ def _candidates(table: _Table, label: Hashable, shares: Floats) -> list[int]:
     least = _SPIKE if many else LEAST_SURPRISE / table.n
     found = np.flatnonzero(shares >= max(least, LEAST_SURPRISE / table.n))
     return [int(k) for k in found if shares[k] < 1.0]
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.bool_ | np.number) else value
 
 
 def _says(label: Hashable, value: Any) -> str | None:

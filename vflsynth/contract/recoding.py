@@ -109,7 +109,7 @@ class Difference:
         if not known.any() or not (other >= one)[known].all():
             return None
         ordered = other[known].sort_values()
-        decimals = _decimals(ordered.to_numpy(np.float64)) if kinds[1] == "f" else None
+        decimals = decimals_of(ordered.to_numpy(np.float64)) if kinds[1] == "f" else None
         k = min(least, len(ordered) // 2)
         ends = (ordered.iloc[k - 1], ordered.iloc[-k]) if k > 1 else None
         return cls(low, high, other.dtype, decimals, ends)
@@ -141,8 +141,8 @@ class Difference:
             found = found.round(self.decimals)
         if self.ends is not None:
             for end, beyond in zip(self.ends, (found < self.ends[0], found > self.ends[1])):
-                found = found.mask(_true(beyond), end - (found - end))  # mirrored: none piles up
-            found = found.mask(_true(found < low), low)
+                found = found.mask(is_true(beyond), end - (found - end))  # mirrored: none piles up
+            found = found.mask(is_true(found < low), low)
         return found.astype(self.dtype)
 
 
@@ -216,12 +216,13 @@ def kind_of_values(dtype: Any) -> str:
     return "O" if pd.api.types.is_string_dtype(dtype) else numpy_dtype(dtype).kind
 
 
-def _true(found: pd.Series[Any]) -> pd.Series[Any]:
+def is_true(found: pd.Series[Any]) -> pd.Series[Any]:
     """Return where something is known to be so."""
     return found.fillna(False).astype("bool")
 
 
-def _decimals(values: Any) -> int | None:
+def decimals_of(values: Any) -> int | None:
+    """Return the decimal places that all of some numbers have; None if they may lie anywhere."""
     for decimals in range(_MOST_DECIMALS + 1):
         if np.array_equal(np.round(values, decimals), values):
             return decimals

@@ -412,11 +412,12 @@ def combinations_of(table: pd.DataFrame, columns: Sequence[Hashable]) -> list[Co
     parts = []
     for label in columns:
         values = table[label].astype(object)
-        parts.append([None if pd.isna(v) else _plain(v) for v in values])
+        parts.append([None if pd.isna(v) else plain_value(v) for v in values])
     return list(zip(*parts)) if parts else []
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """Return a value of NumPy as one of Python, others as they are."""
     return value.item() if isinstance(value, np.bool_ | np.number) else value
 
 

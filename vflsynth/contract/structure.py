@@ -21,7 +21,13 @@ from sklearn.base import clone
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.codec import array_of
 from vflsynth.contract.discovering import Finding, Level, codes_among, discover
-from vflsynth.contract.recoding import Composite, Difference, composite_of, kind_of_values
+from vflsynth.contract.recoding import (
+    Composite,
+    Difference,
+    composite_of,
+    is_true,
+    kind_of_values,
+)
 from vflsynth.contract.rules import (
     Check,
     Combination,
@@ -29,6 +35,7 @@ from vflsynth.contract.rules import (
     FixedCombinations,
     Rule,
     combinations_of,
+    plain_value,
 )
 from vflsynth.registry import register
 
@@ -146,7 +153,7 @@ class Lookup(Step):
         never draws them; of numbers, they count as their neighbours.
         """
         dtype, left_out = frame[column].dtype, len(by) == 1
-        usual = _plain(frame[column].mode().iloc[0])
+        usual = plain_value(frame[column].mode().iloc[0])
         numbers = left_out and kind_of_values(frame[by[0]].dtype) in "iuf"
         if numbers:
             cuts, values = _runs(frame[by[0]], frame[column], least)
@@ -226,12 +233,12 @@ class Fixed(Step):
         if len(elsewhere) < max(1, least):
             return None
         counts = elsewhere.value_counts()
-        usual = _plain(counts.index[0])
+        usual = plain_value(counts.index[0])
         if counts.iloc[0] < least:
             if kind_of_values(made.dtype) not in "iufM":
                 return None
             usual = elsewhere.median()
-            usual = round(usual) if kind_of_values(made.dtype) in "iu" else _plain(usual)
+            usual = round(usual) if kind_of_values(made.dtype) in "iu" else plain_value(usual)
             if usual == found.value:
                 return None
         return cls(made.column, made.dtype, made.on, made.when, made.value, True, usual)
@@ -278,7 +285,7 @@ class Fixed(Step):
         column[there] = self.value
         if self.bound is not None:
             beyond = column > other if self.bound == "below" else column < other
-            column = column.mask(beyond.fillna(False).astype("bool"), other)
+            column = column.mask(is_true(beyond), other)
         return column.astype(self.dtype)
 
 
@@ -322,8 +329,7 @@ class Above(Step):
     def settled(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Return the larger of both."""
         low, high = columns[self.difference.low], columns[self.column]
-        below = (high < low).fillna(False).astype("bool")
-        return high.mask(below, low).astype(self.dtype)
+        return high.mask(is_true(high < low), low).astype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -489,7 +495,7 @@ def _runs(by: pd.Series[Any], column: pd.Series[Any], least: int) -> tuple[list[
     lowest = float(np.finfo(np.float64).min)
     return (
         [lowest if cut == -np.inf else cut for cut in cuts],
-        [_plain(values[codes[begin]]) for begin, _ in merged],
+        [plain_value(values[codes[begin]]) for begin, _ in merged],
     )
 
 
@@ -501,10 +507,6 @@ def _is(column: pd.Series[Any], value: Any) -> npt.NDArray[np.bool_]:
     found = np.zeros(len(column), np.bool_)
     found[~missing] = np.asarray(column[~missing] == value, np.bool_)
     return found
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.bool_ | np.number) else value
 
 
 def _empty(dtype: Any, index: pd.Index[Any]) -> pd.Series[Any]:
