@@ -11,9 +11,13 @@ from vflsynth import (
     AutoregressiveSynthesizer,
     ColumnContract,
     Contract,
+    DPLTSynthesizer,
     GaussianCopulaSynthesizer,
     IndependentSynthesizer,
+    LatentTree,
     MeanEmbedding,
+    MixtureSynthesizer,
+    PairwiseTables,
     PartyContract,
     Range,
     TableTransformer,
@@ -26,8 +30,10 @@ from vflsynth.contract import codes_among, discover, propose, structure
 from vflsynth.datasets import make_party_frames, make_structured_frames
 from vflsynth.evaluation import detection_auc, exact_structure
 from vflsynth.exceptions import ParameterError
+from vflsynth.mechanisms import DPSGD
 from vflsynth.privacy import PublicSchema
 from vflsynth.release import release_gate
+from vflsynth.run import Options
 
 SMALL = {"epochs": 1, "batch_size": 64, "verbose": 0}
 PLAIN = [
@@ -324,7 +330,8 @@ def test_records_are_as_probable_as_what_is_modelled_of_them():
 # -- privacy ---------------------------------------------------------------------------------------
 
 
-def test_under_privacy_nobody_looks_for_it(monkeypatch):
+@pytest.mark.parametrize("mechanism", [MeanEmbedding, DPSGD, PairwiseTables, LatentTree])
+def test_under_privacy_nobody_looks_for_it(mechanism, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("the records were searched")
 
@@ -336,9 +343,11 @@ def test_under_privacy_nobody_looks_for_it(monkeypatch):
     }
     frames = {k: f.set_axis([f"k{i}" for i in range(200)], axis=0) for k, f in frames.items()}
     schema = PublicSchema(bounds={"a": (0, 9), "b": (0, 9), "c": (0, 5)}, dtypes="given")
-    privacy = MeanEmbedding(epsilon=1.0, delta=1e-5, public_schema=schema)
-    model = VFLGANSynthesizer(epochs=1, verbose=0, privacy=privacy, random_state=0).fit(frames)
-    assert model.parties_["one"].preparation is None
+    privacy = mechanism(epsilon=1.0, delta=1e-5, public_schema=schema)
+    kinds = {PairwiseTables: MixtureSynthesizer, LatentTree: DPLTSynthesizer}
+    model = kinds.get(mechanism, VFLGANSynthesizer)(privacy=privacy, random_state=0)
+    run = model._local_run(model.method(), frames, None, Options(), [bytes(32)])  # all are seated
+    assert not run.preparations
     with pytest.raises(AssertionError, match="searched"):
         IndependentSynthesizer().fit(frames)
 
