@@ -100,6 +100,7 @@ def preset(name: str, method: str = "vflgan") -> dict[str, Any]:
         "batch_norm_eps": 0.8,
         "generator_average": 0.0,
         "calibrate_marginals": False,
+        "structure": "ignore",
         "transformer": TableTransformer(
             continuous="standard",
             rare_threshold=0.0,

@@ -29,7 +29,14 @@ from vflsynth.cli.tables import (
 )
 from vflsynth.cli.targets import check_file
 from vflsynth.columns import TableTransformer
-from vflsynth.contract import Contract, preparations, propose, read_contract, write_contract
+from vflsynth.contract import (
+    Contract,
+    prepared_parties,
+    propose,
+    read_contract,
+    relations_of,
+    write_contract,
+)
 from vflsynth.contract.checking import hold
 from vflsynth.contract.proposing import proposal_text
 from vflsynth.exceptions import ParameterError, PartyDataError
@@ -45,7 +52,8 @@ what crossed each party's boundary if it was fitted with --transcript, and the p
 there is one.
 
 Of tables: rows, kinds of columns as they would be inferred, distinct and missing values, width of
-the encoding, and every column that could not be used as it is. With --on, what could be matched.
+the encoding, every column that could not be used as it is, and relations of up to three columns
+that hold in all records or nearly all. With --on, what could be matched.
 """
 EPILOG = """\
 examples:
@@ -137,7 +145,8 @@ def _propose(frames: Mapping[str, pd.DataFrame], on: Any, path: Path) -> None:
 
 def _held(contract: Contract, frames: Mapping[str, pd.DataFrame], on: Any) -> list[str]:
     """Say how each party's own rows keep the rules, and refuse rules that cannot hold."""
-    made = preparations(contract, frames, on, private=False)
+    plain = {party: TableTransformer() for party in frames}
+    made, _ = prepared_parties(contract, frames, on, plain, private=False)
     return [
         f"{party}: {held}"
         for party, own in made.items()
@@ -243,6 +252,16 @@ def _describe_half(half: PartyModel) -> dict[str, Any]:
                 "encoded": column.width_,
             }
             for label, column in transformer.transformers_.items()
+        ]
+        + [
+            {
+                "column": str(step.column),
+                "dtype": str(step.dtype),
+                "kind": f"from {', '.join(map(str, step.by))}",
+                "encoded": 0,
+            }
+            for step in (() if half.preparation is None else half.preparation.steps)
+            if step.is_left_out
         ],
     }
 
@@ -264,6 +283,9 @@ def describe_tables(frames: Mapping[str, pd.DataFrame], on: Any) -> dict[str, An
                 "columns": [
                     _describe_column(frame, label, key_of(on, party)) for label in frame.columns
                 ],
+                "relations": relations_of(
+                    frame[[label for label in frame.columns if label != key_of(on, party)]]
+                ),
             }
             for party, frame in frames.items()
         ]
@@ -299,6 +321,7 @@ def tables_text(tables: Mapping[str, Any]) -> str:
             f"{own['party']}: {own['rows']:,} rows, {len(columns)} columns, {encoded} encoded",
             table(columns),
             *(f"  Fix of {', '.join(map(repr, labels))}: {fix}" for fix, labels in fixes.items()),
+            *(f"  {relation}" for relation in own["relations"]),
             "",
         ]
     for title in ("alignment", "rules"):

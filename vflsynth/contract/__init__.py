@@ -11,6 +11,7 @@ from vflsynth.contract.contract import (
     Contract,
     PartyContract,
 )
+from vflsynth.contract.discovering import Finding, codes_among, discover
 from vflsynth.contract.enforcing import Cost, attempts, enforce, judged
 from vflsynth.contract.expressions import Expression
 from vflsynth.contract.files import (
@@ -23,14 +24,12 @@ from vflsynth.contract.files import (
 )
 from vflsynth.contract.joining import SharedRows, rows_for_all
 from vflsynth.contract.preparing import Preparation
-from vflsynth.contract.proposing import Proposal, propose, propose_rules
+from vflsynth.contract.proposing import propose, relations_of
 from vflsynth.contract.publishing import (
     all_rules,
     index_columns,
-    preparation,
-    preparations,
-    with_contract,
-    with_defaults,
+    prepared_parties,
+    prepared_party,
     with_public,
 )
 from vflsynth.contract.releasing import CLAUSES, ReleaseTerms
@@ -46,32 +45,32 @@ __all__ = [
     "Cost",
     "Determines",
     "Expression",
+    "Finding",
     "FixedCombinations",
     "Function",
     "PartyContract",
     "Preparation",
-    "Proposal",
     "ReleaseTerms",
     "Rule",
     "SharedRows",
     "all_rules",
     "as_rules",
     "attempts",
+    "codes_among",
     "contract_from_content",
     "contract_from_toml",
     "contract_to_toml",
+    "discover",
     "enforce",
     "index_columns",
     "judged",
     "own_contract",
-    "preparation",
-    "preparations",
+    "prepared_parties",
+    "prepared_party",
     "propose",
-    "propose_rules",
     "read_contract",
+    "relations_of",
     "rows_for_all",
-    "with_contract",
-    "with_defaults",
     "with_public",
     "write_contract",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -20,8 +20,9 @@ from vflsynth.columns.wanted import Domain, Wanted
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.recoding import Composite, kind_of_values
 from vflsynth.contract.rules import combinations_of
+from vflsynth.contract.structure import Above, Fixed, Lookup, Step
 
-Labels = tuple[str, ...]
+Labels = tuple[Any, ...]
 Among = dict[Hashable, list[Labels]]
 """By column of labels: those that each record may have."""
 
@@ -38,7 +39,22 @@ def domains(preparation: Preparation | None, table: TableTransformer) -> dict[Ha
             found[label] = Domain(dtype, None if ordered else tuple(values))
     for difference in preparation.differences:
         found[difference.high] = Domain(difference.dtype)
+    for step in preparation.steps:
+        found[step.column] = _domain(step, found)
     return {label: found[label] for label in preparation.columns if label in found}
+
+
+def _domain(step: Step, found: Mapping[Hashable, Domain]) -> Domain:
+    """Return what can be asked of a column that a step restores."""
+    if kind_of_values(step.dtype) in "iufmM":
+        return Domain(step.dtype)
+    if isinstance(step, Lookup):
+        labels = (*step.values, step.usual)
+    elif isinstance(step, Fixed):
+        labels = (*(found[step.column].labels or ()), step.value)
+    else:
+        labels = next((found[k].labels or () for k in step.by if k in found), ())
+    return Domain(step.dtype, tuple(dict.fromkeys(v for v in labels if v is not None)))
 
 
 def modelled_wanted(
@@ -49,6 +65,7 @@ def modelled_wanted(
     What the model has in place of `computed` columns, those that rules compute, does not matter.
     """
     recoded = {d.high for d in preparation.differences} | set(computed)
+    recoded |= {step.column for step in preparation.steps}
     found = {label: own for label, own in wanted.items() if label not in recoded}
     for composite in preparation.composites:
         asked = {k: found.pop(c) for k, c in enumerate(composite.columns) if c in found}
@@ -59,6 +76,11 @@ def modelled_wanted(
         if asked and fits.any():  # where none fits, looking at decoded rows says so
             labels = composite.labels
             found[composite.label] = Wanted(tuple(labels[k] for k in np.flatnonzero(fits)))
+    for step in preparation.steps:
+        if _is_by_labels(step) and step.column in wanted:
+            determining = _wanted_by(step, wanted)
+            if determining is not None:
+                found.setdefault(step.by[0], determining)
     for label in set(preparation.rounded) & set(found):
         own = found.pop(label)
         if not own.missing:
@@ -66,13 +88,31 @@ def modelled_wanted(
     return found
 
 
+def _is_by_labels(step: Step) -> TypeGuard[Lookup]:
+    """Whether a column is not modelled, and one column of labels says what it is."""
+    return isinstance(step, Lookup) and not step.of_numbers and step.is_left_out
+
+
+def _wanted_by(step: Lookup, wanted: Mapping[Any, Wanted]) -> Wanted | None:
+    """Return what a column of labels has to be for the one that it determines to be as wanted."""
+    fits = wanted[step.column].satisfied(pd.Series(array_of([*step.values], step.dtype)))
+    values = [key[0] for key, fit in zip(step.keys, fits) if fit and key[0] is not None]
+    return Wanted(tuple(values)) if values else None
+
+
 def modelled_rows(
-    preparation: Preparation, known: pd.DataFrame, computed: Collection[Hashable], party: str
+    preparation: Preparation,
+    known: pd.DataFrame,
+    computed: Collection[Hashable],
+    party: str,
+    *,
+    missing_is_value: bool = False,
 ) -> tuple[pd.DataFrame, Among]:
     """Return what partly filled rows say of the modelled columns.
 
-    A missing cell of `known` is not known; `computed` is as in `modelled_wanted`. Of combinations,
-    the second result lists those that each record may have.
+    A missing cell of `known` is not known, or is a value; `computed` is as in `modelled_wanted`. Of
+    combinations, and of labels that determine others, the second result lists those that each
+    record may have. What `is_implied` says no to has no part in it.
 
     Raises
     ------
@@ -80,7 +120,15 @@ def modelled_rows(
         If a larger column holds values of another type.
     """
     rows = known.drop(columns=[label for label in known if label in computed])
-    for difference in preparation.differences:
+    for step in preparation.steps:
+        if step.column not in rows or isinstance(step, Above):
+            continue
+        if not isinstance(step, Fixed):
+            rows = rows.drop(columns=[step.column])
+        elif not missing_is_value:
+            other = known.get(step.on, pd.Series(None, known.index, dtype=object))
+            rows[step.column] = rows[step.column].where(other.notna() & ~step.fixes(other))
+    for difference in preparation.all_differences:
         if difference.high not in rows:
             continue
         pair = known[[difference.low, difference.high]].dropna()
@@ -91,6 +139,9 @@ def modelled_rows(
                 raise not_held(difference.dtype) from None
         rows[difference.high] = excess[difference.high].reindex(rows.index)
     among: Among = {}
+    for step in preparation.steps:
+        if _is_by_labels(step) and step.column in known and step.by[0] not in known:
+            among[step.by[0]] = _determining(step, known[step.column])
     for composite in preparation.composites:
         given = [label for label in composite.columns if label in rows]
         if given:
@@ -99,13 +150,36 @@ def modelled_rows(
     return rows, among
 
 
-def needs_lower(preparation: Preparation, known: pd.DataFrame) -> bool:
-    """Whether a larger column is known where the one that it is modelled above is not."""
-    return any(
-        d.high in known
-        and (d.low not in known or bool((known[d.high].notna() & known[d.low].isna()).any()))
-        for d in preparation.differences
+def is_implied(preparation: Preparation, known: pd.DataFrame) -> bool:
+    """Whether what is known can be said of the modelled columns, record by record.
+
+    A larger column needs the one that it is modelled above, and a computed one all that it is
+    computed of, unless they are labels that it is looked up by.
+    """
+    needed: dict[Hashable, tuple[Hashable, ...]] = {
+        d.high: (d.low,) for d in preparation.all_differences
+    }
+    for step in preparation.steps:
+        if not _is_by_labels(step) or step.by[0] in known:
+            needed[step.column] = step.by
+    return not any(
+        column in known
+        and (
+            not {*by} <= {*known}
+            or bool((known[column].notna() & known[[*by]].isna().any(axis=1)).any())
+        )
+        for column, by in needed.items()
     )
+
+
+def _determining(step: Lookup, cells: pd.Series[Any]) -> list[Labels]:
+    """Labels that go with each cell of the column that they determine."""
+    every = tuple(key[0] for key in step.keys)
+    found: dict[Any, Labels] = {}
+    for (key,), value in zip(step.keys, step.values):
+        found[value] = (*found.get(value, ()), key)
+    plain = combinations_of(cells.to_frame(), (step.column,))
+    return [every if value is None else found.get(value, ()) for (value,) in plain]
 
 
 def _fitting(composite: Composite, rows: pd.DataFrame) -> list[Labels]:

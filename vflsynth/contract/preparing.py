@@ -28,6 +28,7 @@ from vflsynth.contract.recoding import (
     kind_of_values,
 )
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, in_order
+from vflsynth.contract.structure import Above, Step
 from vflsynth.contract.surrogates import (
     Pseudonym,
     Surrogate,
@@ -64,6 +65,9 @@ class Preparation:
         About columns of several parties: looked at when synthetic rows are put together.
     left_out : tuple of column label
         Neither modelled nor published as they are.
+    steps : tuple of Step
+        What keeps relations that were found in the records, in the order of restoring; all of
+        columns that nothing above is about.
     selects : bool
         Whether any party leaves out rows after drawing, so that rows drawn apart are not yet those
         of the sample.
@@ -80,6 +84,7 @@ class Preparation:
     certain: tuple[str, ...] = ()
     across: tuple[Rule, ...] = ()
     left_out: tuple[Hashable, ...] = ()
+    steps: tuple[Step, ...] = ()
     selects: bool = False
 
     @classmethod
@@ -174,12 +179,35 @@ class Preparation:
             frame = difference.apply(frame)
         for composite in self.composites:
             frame = composite.apply(frame)
+        published = frame
+        for step in self.steps:
+            frame = step.apply(published, frame)
         return frame
 
     @property
-    def recodes(self) -> bool:
-        """Whether columns that are published are modelled as something else."""
-        return bool(self.composites or self.differences or self.replacements)
+    def all_differences(self) -> tuple[Difference, ...]:
+        """Those of a contract, and those that keep orders which were found."""
+        own = (step.difference for step in self.steps if isinstance(step, Above))
+        return (*self.differences, *own)
+
+    def settled(self, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+        """Restore what others tell, after cells of a published table were given values.
+
+        Parameters
+        ----------
+        table : DataFrame, shape (record, column)
+        known : DataFrame, shape (record, column)
+            What was given, which stays.
+        """
+        columns: dict[Hashable, pd.Series[Any]] = {k: table[k] for k in table.columns}
+        for step in self.steps:
+            made = step.settled(columns, table.index)
+            if step.column in known:
+                given = known[step.column].notna().to_numpy()
+                made = made.mask(given, columns[step.column])
+            columns[step.column] = made
+        made_of = pd.DataFrame({k: columns[c].array for k, c in enumerate(columns)}, table.index)
+        return made_of.set_axis(table.columns, axis=1)
 
     def schema(self, schema: PublicSchema | None) -> PublicSchema | None:
         """Return what is public about the table that is modelled."""
@@ -218,6 +246,8 @@ class Preparation:
             columns[difference.high] = difference.restore(
                 columns[difference.low], columns[difference.high]
             )
+        for step in self.steps:
+            columns[step.column] = step.restore(columns, table.index)
         streams = RandomStreams([derive(secret, f"surrogates of {party}")])
         rng = streams.numpy_generators("values", 0)[0]
         pseudonyms = derive(secret, "pseudonyms")

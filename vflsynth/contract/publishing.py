@@ -16,41 +16,127 @@ from vflsynth.contract.checking import check_rules, check_units
 from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.rules import Rule, as_rules
+from vflsynth.contract.structure import Structure
 from vflsynth.exceptions import ContractError
 from vflsynth.frames import check_no_empty_column, key_of
 
 
-def preparations(
-    contract: Contract, frames: Mapping[str, pd.DataFrame], on: Any, *, private: bool
-) -> dict[str, Preparation]:
-    """Check a contract against the parties' tables, and say how each party prepares its own.
+def prepared_parties(
+    contract: Contract | None,
+    frames: Mapping[str, pd.DataFrame],
+    on: Any,
+    templates: Mapping[str, TableTransformer],
+    *,
+    private: bool,
+    exact: bool = False,
+) -> tuple[dict[str, Preparation], dict[str, TableTransformer]]:
+    """Say how all parties prepare and encode their tables, by a contract and by what is exact.
 
     Parameters
     ----------
-    contract : Contract
+    contract : Contract or None
     frames : mapping of party name to DataFrame
         Of the others, a party's preparation depends on nothing but the labels.
     on : column label or None
-    private : bool
-        Whether nothing may be read off the records.
+    templates : mapping of party name to TableTransformer
+        With what was declared elsewhere.
+    private, exact : bool
+        As of `prepared_party`.
+
+    Returns
+    -------
+    preparations : dict of party name to Preparation
+        Of those that have one.
+    templates : dict of party name to TableTransformer
 
     Raises
     ------
     ContractError
         Naming party, column or rule.
     """
-    labels = {
-        name: [c for c in frame.columns if c != key_of(on, name)] for name, frame in frames.items()
-    }
-    contract.check(labels)
-    types = {label: dtype for frame in frames.values() for label, dtype in frame.dtypes.items()}
-    check_units(as_rules(contract.rules), types)
-    made = {
-        name: preparation(contract, name, frame, key_of(on, name), private=private)
-        for name, frame in frames.items()
-    }
+    keys = {name: key_of(on, name) for name in frames}
+    if contract is not None:
+        contract.check({n: [c for c in f.columns if c != keys[n]] for n, f in frames.items()})
+        types = {label: dtype for frame in frames.values() for label, dtype in frame.dtypes.items()}
+        check_units(as_rules(contract.rules), types)
+    made, encoded = {}, {}
+    for name, frame in frames.items():
+        own, encoded[name] = prepared_party(
+            contract, name, frame, keys[name], templates[name], private=private, exact=exact
+        )
+        if own is not None:
+            made[name] = own
     selects = any(own.selects for own in made.values())
-    return {name: replace(own, selects=selects) for name, own in made.items()}
+    if selects:  # then all parties have a contract
+        made = {name: replace(own, selects=True) for name, own in made.items()}
+    return made, encoded
+
+
+def prepared_party(
+    contract: Contract | None,
+    party: str,
+    frame: pd.DataFrame,
+    on: Hashable,
+    template: TableTransformer,
+    *,
+    private: bool,
+    exact: bool = False,
+) -> tuple[Preparation | None, TableTransformer]:
+    """Say how one party prepares and encodes its own table.
+
+    Parameters
+    ----------
+    contract : Contract or None
+    party : str
+    frame : DataFrame
+    on : column label or None
+    template : TableTransformer
+        With what was declared elsewhere.
+    private : bool
+        Whether nothing may be read off the records.
+    exact : bool, default=False
+        Whether relations that are exact in the records are kept, where the contract says nothing of
+        a column. Under privacy they are not looked for.
+
+    Returns
+    -------
+    preparation : Preparation or None
+        None if the table is modelled as it is.
+    template : TableTransformer
+
+    Raises
+    ------
+    ContractError
+    """
+    made = None
+    if contract is not None:
+        made = preparation(contract, party, frame, on, private=private)
+        template = with_contract(template, contract, party, frame, made, private=private)
+    elif not private:
+        template = with_defaults(template)
+    if private or not exact:
+        return made, template
+    said = {on} if made is None else {on, *_spoken_of(made, contract, party)}
+    free = frame[[label for label in frame.columns if label not in said]]
+    declared = {*(template.encoders or {}), *(template.overrides or {})}
+    found = Structure.of(free, template.rare_records or 0, declared)
+    if found.steps or found.groups:
+        everything = tuple(label for label in frame.columns if label != on)
+        made = made or Preparation(everything)
+        made = replace(made, steps=found.steps, composites=(*made.composites, *found.groups))
+    return made, found.encoded(template)
+
+
+def _spoken_of(made: Preparation, contract: Contract | None, party: str) -> set[Hashable]:
+    """Columns of rules, and those of which a contract says what comes out."""
+    columns = {} if contract is None else contract.of(party).columns
+    ruled = (label for rule in (*made.rules, *made.across) for label in rule.columns)
+    said = (
+        label
+        for label, own in columns.items()
+        if (own.bounds, own.categories, own.decimals) != (None, None, None)
+    )
+    return {*said, *ruled, *made.left_out}
 
 
 def preparation(

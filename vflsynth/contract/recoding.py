@@ -96,23 +96,21 @@ class Difference:
     def of(cls, frame: pd.DataFrame, low: Hashable, high: Hashable, least: int) -> Self | None:
         """Return the difference, if both columns are numbers or both times, and it is never < 0.
 
-        Of `high` nothing comes out that is beyond the values of `least` records at either end.
+        Of `high` nothing comes out that is beyond the values of `least` records at either end. The
+        lower column may miss no value that the other has.
         """
         one, other = frame[low], frame[high]
         kinds = [kind_of_values(column.dtype) for column in (one, other)]
         whole = [kind in "iu" for kind in kinds]
         alike = kinds == ["M", "M"] and one.dtype == other.dtype
-        if (
-            not (alike or kinds == ["f", "f"] or all(whole))
-            or one.isna().any()
-            or other.isna().any()
-        ):
+        known = other.notna()
+        if not (alike or kinds == ["f", "f"] or all(whole)) or one[known].isna().any():
             return None
-        if not (other >= one).all():
+        if not known.any() or not (other >= one)[known].all():
             return None
-        decimals = _decimals(other.to_numpy(np.float64)) if kinds[1] == "f" else None
-        k = min(least, len(other) // 2)
-        ordered = other.sort_values()
+        ordered = other[known].sort_values()
+        decimals = decimals_of(ordered.to_numpy(np.float64)) if kinds[1] == "f" else None
+        k = min(least, len(ordered) // 2)
         ends = (ordered.iloc[k - 1], ordered.iloc[-k]) if k > 1 else None
         return cls(low, high, other.dtype, decimals, ends)
 
@@ -121,8 +119,10 @@ class Difference:
         changed = frame.copy(deep=False)
         one, other = frame[self.low], frame[self.high]
         if kind_of_values(self.dtype) in "iu":
-            one, other = one.astype("int64"), other.astype("int64")
+            one, other = one.astype("Int64"), other.astype("Int64")
         difference = other - one
+        if isinstance(self.dtype, np.dtype) and self.dtype.kind in "iu":
+            difference = difference.astype("int64")
         if self.decimals is not None:
             difference = difference.round(self.decimals)
         changed[self.high] = difference
@@ -134,15 +134,15 @@ class Difference:
         above = difference.clip(lower=zero)
         if kind_of_values(self.dtype) in "iu":
             limits = np.iinfo(numpy_dtype(self.dtype))
-            found = (low.astype("int64") + above.astype("int64")).clip(upper=limits.max)
+            found = (low.astype("Int64") + above.astype("Int64")).clip(upper=limits.max)
         else:
             found = low + above
         if self.decimals is not None:
             found = found.round(self.decimals)
         if self.ends is not None:
             for end, beyond in zip(self.ends, (found < self.ends[0], found > self.ends[1])):
-                found = found.where(~beyond, end - (found - end))  # mirrored: nothing piles up
-            found = found.where(found >= low, low)
+                found = found.mask(is_true(beyond), end - (found - end))  # mirrored: none piles up
+            found = found.mask(is_true(found < low), low)
         return found.astype(self.dtype)
 
 
@@ -216,7 +216,13 @@ def kind_of_values(dtype: Any) -> str:
     return "O" if pd.api.types.is_string_dtype(dtype) else numpy_dtype(dtype).kind
 
 
-def _decimals(values: Any) -> int | None:
+def is_true(found: pd.Series[Any]) -> pd.Series[Any]:
+    """Return where something is known to be so."""
+    return found.fillna(False).astype("bool")
+
+
+def decimals_of(values: Any) -> int | None:
+    """Return the decimal places that all of some numbers have; None if they may lie anywhere."""
     for decimals in range(_MOST_DECIMALS + 1):
         if np.array_equal(np.round(values, decimals), values):
             return decimals

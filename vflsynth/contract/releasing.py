@@ -53,6 +53,10 @@ class ReleaseTerms:
     incoherent_rows : float, default=0.05
         Largest share of rows with two common values that real rows hardly ever have together,
         beyond that of real rows. Nobody declared a rule there, so a few may be possible.
+    exact_structure : float, default=0.05
+        Largest share of rows that break one relation of up to three columns which all real rows
+        keep, such as a total and its parts, beyond what one half of them breaks of the other's.
+        Whoever knows the relation sees at once which rows are synthetic; declare it as a rule.
     detection : float, default=0.8
         Largest area under the curve (AUC) of a boosted-tree classifier that tells real from
         synthetic rows; .5 is guessing. Above, single rows are recognised four times out of five.
@@ -92,6 +96,7 @@ class ReleaseTerms:
     identifiers: float = 0.01
     rule_violations: float = 0.0
     incoherent_rows: float = 0.05
+    exact_structure: float = 0.05
     detection: float = 0.8
     utility: float = 0.05
     membership: float = 0.75

@@ -149,8 +149,11 @@ class Check(Rule):
                 values = np.rint(values)
             elif isinstance(kind, np.dtype) and kind.kind == "f":
                 values = _tidy(np.asarray(values, dtype=np.float64))
+            made = pd.Series(np.broadcast_to(values, len(known)))
+            if isinstance(dtype, pd.DatetimeTZDtype):
+                made = made.dt.tz_localize("UTC")  # what expressions compute with
             column = table[label].copy()
-            column.iloc[known] = pd.Series(np.broadcast_to(values, len(known))).astype(dtype).array
+            column.iloc[known] = made.astype(dtype).array
         except (TypeError, ValueError, OverflowError):
             raise ContractError(
                 f"what {self.title!r} computes is no value of column {label!r}, of type {dtype}. "
@@ -409,11 +412,12 @@ def combinations_of(table: pd.DataFrame, columns: Sequence[Hashable]) -> list[Co
     parts = []
     for label in columns:
         values = table[label].astype(object)
-        parts.append([None if pd.isna(v) else _plain(v) for v in values])
+        parts.append([None if pd.isna(v) else plain_value(v) for v in values])
     return list(zip(*parts)) if parts else []
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """Return a value of NumPy as one of Python, others as they are."""
     return value.item() if isinstance(value, np.bool_ | np.number) else value
 
 

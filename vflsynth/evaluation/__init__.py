@@ -20,7 +20,13 @@ from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, NotA
 from vflsynth.evaluation.neighbours import proximity
 from vflsynth.evaluation.page import Report, report
 from vflsynth.evaluation.plots import plot_associations, plot_history, plot_marginals
-from vflsynth.evaluation.rules import RuleCost, RuleViolations, rule_cost, rule_violations
+from vflsynth.evaluation.rules import (
+    RuleCost,
+    RuleViolations,
+    exact_structure,
+    rule_cost,
+    rule_violations,
+)
 from vflsynth.evaluation.sdmetrics import (
     SDMetricsReports,
     sdmetrics_diagnostic,
@@ -49,6 +55,7 @@ __all__ = [
     "detection_auc",
     "detection_score",
     "evaluate",
+    "exact_structure",
     "frechet_distance",
     "incoherent_rows",
     "marginal_distance",

@@ -30,6 +30,7 @@ QUESTIONS = {
     "association_error_within": ("Do columns relate within parties?", "relations within parties"),
     "association_error_across": ("Do columns relate across parties?", "relations across parties"),
     "incoherent_rows": ("Does each row hold together?", "rows that hold together"),
+    "exact_structure": ("Are exact relations kept?", "exact relations"),
     "frechet_distance": ("Is everything right at once?", "all columns at once"),
     "train_synthetic_test_real": ("Can a model be trained on it?", "training a model"),
     "detection_auc": ("Does it pass for real?", "passing for real rows"),

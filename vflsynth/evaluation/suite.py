@@ -18,6 +18,7 @@ from vflsynth.evaluation.frechet import all_columns
 from vflsynth.evaluation.marginals import discrete_columns, single_columns
 from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.evaluation.neighbours import copies_in
+from vflsynth.evaluation.rules import structure_kept
 from vflsynth.evaluation.support import nmi_error, precision_and_recall
 from vflsynth.evaluation.tables import TableMetric, Tables
 from vflsynth.evaluation.train_test import Model, Task, Usefulness, not_applicable
@@ -59,6 +60,13 @@ class WholeRows(_Function):
     """See :func:`incoherent_rows`."""
 
     name, function = "whole_rows", staticmethod(whole_rows)
+
+
+@register
+class ExactStructure(_Function):
+    """See :func:`exact_structure`."""
+
+    name, function = "exact_structure", staticmethod(structure_kept)
 
 
 @register

@@ -23,9 +23,7 @@ from vflsynth.contract import (
     PartyContract,
     Preparation,
     own_contract,
-    preparation,
-    with_contract,
-    with_defaults,
+    prepared_party,
     with_public,
 )
 from vflsynth.contract.rules import as_rules
@@ -52,7 +50,7 @@ class SiteTable:
     contract : Contract
         With the parts of all parties that this site's file speaks of.
     preparation : Preparation or None
-        None if there is no contract here.
+        None if the table is modelled as it is.
     """
 
     frame: pd.DataFrame
@@ -102,30 +100,30 @@ def prepared(
     *,
     private: bool,
 ) -> SiteTable:
-    """Prepare a site's table as its contract says.
+    """Prepare a site's table as its contract says, and as what is exact in it asks for.
 
     Raises
     ------
     ContractError
     """
-    labels = tuple(label for label in frame.columns if label != job.key_of(site))
-    if contract == Contract():
+    key = job.key_of(site)
+    labels = tuple(label for label in frame.columns if label != key)
+    if job.has_labels:
         if not private:
             check_no_empty_column(site.party, frame)
-        if not (private or job.has_labels):
-            template = with_defaults(template)
         return SiteTable(frame, labels, schema, template, contract, None)
-    own = replace(contract, parties={site.party: contract.of(site.party)})
-    made = preparation(own, site.party, frame, job.key_of(site), private=private)
-    template = with_contract(template, own, site.party, frame, made, private=private)
-    return SiteTable(
-        made.apply(frame),
-        labels,
-        made.schema(schema) or PublicSchema(),
-        template,
-        contract,
-        made,
+    own = None
+    if contract != Contract():
+        own = replace(contract, parties={site.party: contract.of(site.party)})
+    elif not private:
+        check_no_empty_column(site.party, frame)
+    exact = job.parameters.get("structure", "exact") == "exact"
+    made, template = prepared_party(
+        own, site.party, frame, key, template, private=private, exact=exact
     )
+    if made is not None:
+        frame, schema = made.apply(frame), made.schema(schema) or PublicSchema()
+    return SiteTable(frame, labels, schema, template, contract, made)
 
 
 def with_own_public(schema: PublicSchema, contract: Contract, party: str) -> PublicSchema:

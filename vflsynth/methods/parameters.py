@@ -133,6 +133,15 @@ PARAMETERS = {
         "What is modelled, what may come out and which rules hold in every sampled row, see "
         "`vflsynth.contract`.",
     ),
+    "structure": Parameter(
+        '{"exact", "ignore"}',
+        '"exact" keeps relations that hold in all of a party\'s records in every sampled row: '
+        "columns that others compute or determine, orders, values that fix others; whole numbers "
+        "that are codes count as labels. Columns of the contract's rules are left to these. See "
+        "`vflsynth.contract.discover`. With `privacy` nothing is looked for: declare rules in the "
+        "contract.",
+        Choice(("exact", "ignore")),
+    ),
     "transformer": Parameter(
         "TableTransformer", "Cloned for every party. Default: ``TableTransformer()``."
     ),

@@ -25,14 +25,11 @@ from vflsynth.columns.types import with_public_types
 from vflsynth.contract import (
     Contract,
     Cost,
-    Preparation,
     Rule,
     all_rules,
     enforce,
     index_columns,
-    preparations,
-    with_contract,
-    with_defaults,
+    prepared_parties,
     with_public,
 )
 from vflsynth.exceptions import (
@@ -88,6 +85,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
 
     column_kinds: Mapping[Any, str] | None
     contract: Contract | None = None
+    structure: str = "exact"
     transformer: TableTransformer | None
     random_state: RandomState
     device: str = "cpu"
@@ -273,20 +271,17 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             self._warn_of_index_columns(frames, on)
         templates = party_templates(self.transformer, self.column_kinds, frames, on)
         schema, private = method.public_schema, method.is_private
-        prepared: dict[str, Preparation] = {}
-        if self.contract is not None:
-            prepared = preparations(self.contract, frames, on, private=private)
-            templates = {
-                name: with_contract(
-                    templates[name], self.contract, name, frames[name], own, private=private
-                )
-                for name, own in prepared.items()
-            }
-            frames = {name: own.apply(frames[name]) for name, own in prepared.items()}
-            for own in prepared.values():
-                schema = own.schema(schema)
-        elif not private:
-            templates = {name: with_defaults(own) for name, own in templates.items()}
+        prepared, templates = prepared_parties(
+            self.contract,
+            frames,
+            on,
+            templates,
+            private=private,
+            exact=self.structure == "exact",
+        )
+        for name, own in prepared.items():
+            frames[name] = own.apply(frames[name])
+            schema = own.schema(schema)
         run = (JoinedRun if self.joins else LocalRun)(
             method,
             frames,

@@ -112,7 +112,13 @@ def weigh_rows(
         among: Among = {}
         part = known[[column for column in known if column in half.domains]].iloc[rows]
         if half.preparation is not None:
-            part, among = modelled_rows(half.preparation, part, computed_by(rules), name)
+            part, among = modelled_rows(
+                half.preparation,
+                part,
+                computed_by(rules),
+                name,
+                missing_is_value=missing_is_value,
+            )
         return evidence_of_rows(
             half.transformer, part, missing_is_value=missing_is_value, among=among
         )
@@ -221,11 +227,20 @@ def check_columns(halves: Mapping[str, PartyModel], columns: Iterable[Hashable])
 def _check_as_modelled(halves: Mapping[str, PartyModel]) -> None:
     """Refuse to say how probable records are under a contract that changes what is drawn."""
     for name, half in halves.items():
-        if half.preparation is not None and (half.preparation.recodes or half.preparation.titles):
+        if half.preparation is not None and (
+            half.preparation.replacements or half.preparation.titles
+        ):
             raise ParameterError(
                 f"party {name!r}: rows that are drawn under a contract with rules or replaced "
                 "columns have no probability that could be computed: rows are left out and columns "
                 "computed after drawing. Fix: fit without the contract"
+            )
+        steps = () if half.preparation is None else half.preparation.steps
+        if unlike := [step.column for step in steps if not step.has_density]:
+            raise ParameterError(
+                f"party {name!r}: column {unlike[0]!r} has a value exactly where another column "
+                "has one, and is modelled without it: records have no probability that could be "
+                "computed. Fix: fit with structure='ignore'"
             )
 
 

@@ -19,7 +19,7 @@ from vflsynth._warnings import warn_user
 from vflsynth.columns.base import naming
 from vflsynth.columns.wanted import Wanted, wanted_of
 from vflsynth.contract import Cost, Rule, all_rules
-from vflsynth.contract.given import needs_lower
+from vflsynth.contract.given import is_implied
 from vflsynth.exceptions import ConditionError, ParameterError, RuleError, UnseenValueError
 from vflsynth.frames.logical import as_frame
 from vflsynth.frames.typed import like_model
@@ -140,7 +140,7 @@ def complete_rows(
     demands, known = Demands(_rules(halves)), known.reset_index(drop=True)
     _check_given(demands.rules, known)
     prepared = (half.preparation for half in halves.values())
-    if has_likelihood(halves) and not any(p and needs_lower(p, known) for p in prepared):
+    if has_likelihood(halves) and all(p is None or is_implied(p, known) for p in prepared):
         drawn = weigh_rows(halves, known, n_draws, secret, missing_is_value=False, demands=demands)
         tables, sizes = drawn.tables, drawn.effective_sample_size
     else:
@@ -154,7 +154,11 @@ def complete_rows(
             rows=lost[:5].tolist(),
         )
     _warn_of_few(sizes)
-    return _with_attrs(filled(tables, known), effective_sample_size=sizes.tolist()), demands.cost
+    tables = {
+        name: table if (own := halves[name].preparation) is None else own.settled(table, known)
+        for name, table in filled(tables, known).items()
+    }
+    return _with_attrs(tables, effective_sample_size=sizes.tolist()), demands.cost
 
 
 def _typed(halves: Mapping[str, PartyModel], known: pd.DataFrame) -> pd.DataFrame:

@@ -33,6 +33,7 @@ TITLES = {
     "identifiers": _Title("Real identifiers that come out", "share"),
     "rule_violations": _Title("Rows that break a rule", "share", reads_records=False),
     "incoherent_rows": _Title("Rows whose values do not go together", "share"),
+    "exact_structure": _Title("Rows that break a relation all real rows keep", "share"),
     "detection": _Title("Detection by boosted trees (AUC)", "number"),
     "utility": _Title("Loss of a model trained on it (TSTR beside TRTR)", "number"),
     "membership": _Title(

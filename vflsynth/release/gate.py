@@ -13,6 +13,7 @@ import pandas as pd
 from vflsynth._version import __version__
 from vflsynth.contract import CLAUSES, Contract, Rule
 from vflsynth.evaluation.metric import MetricResult, MetricResults
+from vflsynth.evaluation.rules import NOTHING_EXACT
 from vflsynth.evaluation.suite import all_metrics, results_of
 from vflsynth.evaluation.tables import Known, TableMetric, Tables
 from vflsynth.evaluation.worst import by_part
@@ -176,6 +177,7 @@ def _likeness(tables: Tables, evaluation: MetricResults) -> Findings:
         "worst_pair": _worst(evaluation["association_error"], "columns"),
         "copied_rows": _copied_rows(evaluation["exact_copies"], tables),
         "incoherent_rows": _incoherent_rows(evaluation["incoherent_rows"]),
+        "exact_structure": _exact_structure(evaluation["exact_structure"]),
         "detection": _detection(evaluation["detection_auc"]),
         "utility": _utility(evaluation["train_synthetic_test_real"]),
     }
@@ -236,6 +238,18 @@ def _incoherent_rows(result: MetricResult) -> Measured | NotMeasured:
         f"have together; of real rows, {usual:.1%} do."
         + (f" Columns {where} are in most of them." if worst["value"].all() else ""),
     )
+
+
+def _exact_structure(result: MetricResult) -> Measured | NotMeasured:
+    if result.value is None:
+        return NotMeasured(str(result.not_applicable))
+    worst, usual = result.parts.iloc[0], 1.0 if result.baseline is None else result.baseline
+    if worst["rule"] == NOTHING_EXACT:
+        return NotMeasured("no relation of up to three columns is exact in the real table", False)
+    says = f"Of {len(result.parts)} relations that all real rows keep, synthetic rows keep all."
+    if result.value < 1.0:
+        says = f"{1.0 - result.value:.2%} of the rows break {worst['rule']!r}, as no real row does."
+    return Measured(max(0.0, usual - result.value), says)
 
 
 def _detection(result: MetricResult) -> Measured | NotMeasured:

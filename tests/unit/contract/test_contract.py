@@ -17,9 +17,9 @@ from vflsynth.contract import (
     Function,
     contract_from_toml,
     contract_to_toml,
+    discover,
     enforce,
     propose,
-    propose_rules,
     write_contract,
 )
 from vflsynth.evaluation import rule_cost, rule_violations
@@ -128,6 +128,7 @@ def test_no_sampled_row_breaks_a_rule(fitted):
     assert slow_violations(table, family()) == 0
     without = IndependentSynthesizer(
         random_state=0,
+        structure="ignore",
         contract=Contract({"one": PartyContract({"mail": ColumnContract(role="identifier")})}),
     ).fit(family(), on="id")
     assert slow_violations(without.sample(500), family()) > 450  # the check can fail
@@ -464,7 +465,7 @@ def test_under_privacy_rules_say_their_values():
 
 def test_rules_of_a_table_are_proposed_and_chance_is_not():
     frames = family()
-    titles = {p.rule.title for p in propose_rules(frames["one"].drop(columns=["id", "mail"]))}
+    titles = {p.rule.title for p in discover(frames["one"].drop(columns=["id", "mail"]))}
     assert titles == {
         "low <= middle",
         "middle <= high",
@@ -472,11 +473,11 @@ def test_rules_of_a_table_are_proposed_and_chance_is_not():
         "fixed combinations of is_0, is_1, is_2",
         "fixed combinations of education, number",
     }
-    found = {p.rule.title for p in propose_rules(frames["other"].drop(columns="id"))}
+    found = {p.rule.title for p in discover(frames["other"].drop(columns="id"))}
     assert {"total == net + tax", "zip determines town"} <= found
     rng = np.random.default_rng(1)
     noise = pd.DataFrame(rng.integers(0, 9, (400, 6)), columns=list("abcdef"))
-    assert propose_rules(noise) == []
+    assert discover(noise) == []
 
 
 def test_a_proposal_can_be_fitted_and_holds_no_value():

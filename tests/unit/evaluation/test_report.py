@@ -32,6 +32,7 @@ EXPECTED = {
     "association_error_within",
     "association_error_across",
     "incoherent_rows",
+    "exact_structure",
     "frechet_distance",
     "average_variation_distance",
     "train_synthetic_test_real",

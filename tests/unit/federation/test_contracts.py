@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.unit.federation.trial import Trial
+from tests.unit.federation.trial import Trial, assert_same
 from vflsynth import ColumnContract, Contract, IndependentSynthesizer, PartyContract
 from vflsynth._random import derive, secret_from
 from vflsynth.cli import main
 from vflsynth.configuration import make_estimator
 from vflsynth.contract import FixedCombinations, contract_to_toml, write_contract
+from vflsynth.datasets import make_structured_frames
 from vflsynth.exceptions import (
     ColumnMismatchError,
     ContractError,
@@ -232,6 +233,22 @@ def test_other_methods_too(tmp_path, method, parameters):
     expected = pd.concat(list(synth._drawn(30, secret).values()), axis=1)
     pd.testing.assert_frame_equal(join_parts(parts)[0], expected)
     assert broken(expected) == 0
+
+
+def test_what_is_exact_is_kept_across_processes_too(tmp_path):
+    frames = make_structured_frames(200, random_state=0)
+    said = {"name": "trial", "parties": list(frames), "on": "record_id"}
+    for structure, n_steps in (("exact", 5), ("ignore", 0)):
+        job = {**said, "method": "IndependentSynthesizer", "parameters": {"structure": structure}}
+        folder = tmp_path / structure
+        folder.mkdir()
+        trial = Trial(folder, frames, Job.from_dict(job), secret_from(0)).run()
+        assert set(trial.outcome.values()) == {None}
+        synth = IndependentSynthesizer(structure=structure, random_state=0)
+        assert_same(trial, synth.fit(frames, on="record_id"))
+        half = PartyModel.load(folder / "insurer" / "trial" / "half")
+        steps = () if half.preparation is None else half.preparation.steps
+        assert len(steps) == n_steps + (structure == "exact")
 
 
 # -- agreement -------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     weight_average : float, default=0.998
         Decay per step of an exponential average of the weights, which is what is looked at and
         kept. 0 uses the weights themselves.
-    {column_kinds, contract}
+    {column_kinds, contract, structure}
     transformer : TableTransformer, optional
         Cloned for every party. Default: numbers by ranks (`vflsynth.columns.Ranks`); values
         of at least 300 records and one in a hundred, and all values of columns that have at most
@@ -174,6 +174,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         weight_average: float = 0.998,
         column_kinds: Mapping[Any, str] | None = None,
         contract: Contract | None = None,
+        structure: Literal["exact", "ignore"] = "exact",
         transformer: TableTransformer | None = None,
         device: str = "auto",
         random_state: RandomState = None,
@@ -194,6 +195,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         self.weight_average = weight_average
         self.column_kinds = column_kinds
         self.contract = contract
+        self.structure = structure
         self.transformer = transformer
         self.device = device
         self.random_state = random_state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from vflsynth._random import RandomState
 from vflsynth.columns import TableTransformer
@@ -23,7 +23,7 @@ class IndependentSynthesizer(BaseSynthesizer):
 
     Parameters
     ----------
-    {column_kinds, contract, transformer}
+    {column_kinds, contract, structure, transformer}
     random_state : int, numpy Generator, RandomState or None, default=None
         Seeds the samples; fitting draws nothing.
     privacy : None
@@ -69,12 +69,14 @@ class IndependentSynthesizer(BaseSynthesizer):
         *,
         column_kinds: Mapping[Any, str] | None = None,
         contract: Contract | None = None,
+        structure: Literal["exact", "ignore"] = "exact",
         transformer: TableTransformer | None = None,
         random_state: RandomState = None,
         privacy: Mechanism | None = None,
     ) -> None:
         self.column_kinds = column_kinds
         self.contract = contract
+        self.structure = structure
         self.transformer = transformer
         self.random_state = random_state
         self.privacy = privacy

@@ -34,7 +34,8 @@ class VertiGANSynthesizer(GANSynthesizer):
     discriminator_steps : int, default=5
         How often discriminators move per step of the generators (T_d); it needs no exchange.
     {batch_size, epochs, learning_rate, betas, generator_average, model_selection}
-    {evaluate_every, calibrate_marginals, wire_precision, column_kinds, contract, transformer}
+    {evaluate_every, calibrate_marginals, wire_precision, column_kinds, contract, structure}
+    {transformer}
     {memory_limit, device, random_state, verbose}
     privacy : Mechanism, optional
         Differential privacy (Notes): `DPSGD` or `FirstLayer`. `MeanEmbedding` has no discriminators
@@ -107,6 +108,7 @@ class VertiGANSynthesizer(GANSynthesizer):
         wire_precision: Precision = "float32",
         column_kinds: Mapping[Any, str] | None = None,
         contract: Contract | None = None,
+        structure: Literal["exact", "ignore"] = "exact",
         transformer: TableTransformer | None = None,
         memory_limit: float | None = None,
         device: str = "auto",
@@ -133,6 +135,7 @@ class VertiGANSynthesizer(GANSynthesizer):
         self.wire_precision = wire_precision
         self.column_kinds = column_kinds
         self.contract = contract
+        self.structure = structure
         self.transformer = transformer
         self.memory_limit = memory_limit
         self.device = device

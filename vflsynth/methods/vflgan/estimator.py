@@ -60,7 +60,8 @@ class VFLGANSynthesizer(GANSynthesizer):
         has an exchange more per step of the generators. With more, discriminators repeat steps on
         the exchanged batch, with gradients of the others' part from before the first of them, and
         generators move by the same exchange: far fewer messages, for parties that are far apart.
-    {wire_precision, column_kinds, contract, transformer, memory_limit, device, random_state}
+    {wire_precision, column_kinds, contract, structure, transformer, memory_limit, device}
+    {random_state}
     {verbose}
     privacy : Mechanism, optional
         Differential privacy (Notes): `MeanEmbedding`, `DPSGD` or `FirstLayer`. `MeanEmbedding`
@@ -141,6 +142,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         wire_precision: Precision = "float32",
         column_kinds: Mapping[Any, str] | None = None,
         contract: Contract | None = None,
+        structure: Literal["exact", "ignore"] = "exact",
         transformer: TableTransformer | None = None,
         memory_limit: float | None = None,
         device: str = "auto",
@@ -172,6 +174,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         self.wire_precision = wire_precision
         self.column_kinds = column_kinds
         self.contract = contract
+        self.structure = structure
         self.transformer = transformer
         self.memory_limit = memory_limit
         self.device = device

@@ -1,0 +1,421 @@
+"""What is exact in a table: found, kept by every synthesizer, never looked for under privacy."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vflsynth import (
+    AutoregressiveSynthesizer,
+    ColumnContract,
+    Contract,
+    DPLTSynthesizer,
+    GaussianCopulaSynthesizer,
+    IndependentSynthesizer,
+    LatentTree,
+    MeanEmbedding,
+    MixtureSynthesizer,
+    PairwiseTables,
+    PartyContract,
+    Range,
+    TableTransformer,
+    VertiGANSynthesizer,
+    VFLGANSynthesizer,
+    WGANGPSynthesizer,
+    load,
+)
+from vflsynth.contract import codes_among, discover, propose, structure
+from vflsynth.datasets import make_party_frames, make_structured_frames
+from vflsynth.evaluation import detection_auc, exact_structure
+from vflsynth.exceptions import ParameterError
+from vflsynth.mechanisms import DPSGD
+from vflsynth.privacy import PublicSchema
+from vflsynth.release import release_gate
+from vflsynth.run import Options
+
+SMALL = {"epochs": 1, "batch_size": 64, "verbose": 0}
+PLAIN = [
+    IndependentSynthesizer(),
+    GaussianCopulaSynthesizer(),
+    VFLGANSynthesizer(**SMALL),
+    VertiGANSynthesizer(**SMALL),
+    WGANGPSynthesizer(**SMALL),
+    AutoregressiveSynthesizer(**SMALL, protocol="trained"),
+]
+WITHIN = {
+    "hospital": {
+        "discharge == admission + days(stay)",
+        "bmi == round(weight / (height * height), 1)",
+        "diastolic <= systolic",
+        "(outcome == 'home') == (missing(reason))",
+    },
+    "insurer": {
+        "total == net + tax",
+        "paid == rate * periods",
+        "paid <= billed",
+        "visits <= minutes",
+        "fixed combinations of grade, points",
+        "grade determines class",
+        "points determines class",
+        "(minutes == 0) == (visits == 0)",
+    },
+}
+FRAMES = make_structured_frames(600, random_state=0)
+
+
+def titles(frame):
+    return {finding.rule.title for finding in discover(frame)}
+
+
+def own(party, frames=FRAMES):
+    return frames[party].drop(columns="record_id")
+
+
+def rules_within():
+    return [
+        finding.rule.learned(own(party), 1) for party in FRAMES for finding in discover(own(party))
+    ]
+
+
+def fitted(frame, **parameters):
+    """The simplest model of one table, beside another party's."""
+    frames = {"one": frame, "other": pd.DataFrame({"z": np.arange(len(frame)) % 7.0 + 0.5})}
+    keys = pd.Index([f"k{i}" for i in range(len(frame))])
+    frames = {name: own.set_axis(keys, axis=0) for name, own in frames.items()}
+    return IndependentSynthesizer(random_state=0, **parameters).fit(frames)
+
+
+# -- discovery -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("party", WITHIN)
+def test_every_kind_of_relation_is_found_and_no_other(party):
+    assert titles(own(party)) == WITHIN[party]
+
+
+def test_relations_across_parties_are_found_in_the_joined_table():
+    joined = FRAMES["hospital"].merge(FRAMES["insurer"], on="record_id").drop(columns="record_id")
+    assert titles(joined) == set().union(*WITHIN.values()) - {"paid <= billed"} | {
+        "billed == fee + paid"
+    }
+
+
+def test_further_forms():
+    rng = np.random.default_rng(0)
+    day = np.datetime64("2020-01-01", "s") + rng.integers(0, 10**8, 500).astype("m8[s]")
+    later = day + rng.integers(0, 10**7, 500).astype("m8[s]")
+    frame = pd.DataFrame({"day": day, "later": later})
+    frame["whole"] = (frame["later"] - frame["day"]).dt.days
+    frame["net"] = rng.gamma(3, 30, 500).round(2)
+    frame["vat"] = (0.19 * frame["net"]).round(2)
+    frame["monthly"] = (frame["net"] / 12).round(2)
+    frame["part"] = rng.integers(1, 50, 500)
+    frame["percent"] = (frame["part"] / frame["net"] * 100).round(1)
+    a, b = rng.integers(0, 4, (2, 500))
+    frame["a"], frame["b"] = np.array(list("wxyz"))[a], np.array(list("klmn"))[b]
+    frame["both"] = np.array(list("01234567"))[(a * 3 + b * 5) % 8]
+    frame["again"] = frame["a"]
+    assert titles(frame) == {
+        "whole == (later - day) // days(1)",
+        "vat == round(net * 0.19, 2)",
+        "monthly == round(net / 12, 2)",
+        "part == round(net * percent * 0.01, 0)",  # as well as percent == 100 * part / net
+        "a, b determine both",
+        "a, both determine b",
+        "b, both determine a",
+        "again == a",
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_found_by_chance(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.choice([60, 300, 2000]))
+    u = rng.normal(size=n)
+    numbers = {f"x{i}": u + rng.normal(size=n) for i in range(6)}
+    counts = {f"n{i}": rng.poisson(np.exp(1 + u / 2)) for i in range(6)}
+    flags = {f"f{i}": (u + rng.normal(size=n) > 1).astype(int) for i in range(4)}
+    labels = {f"c{i}": rng.choice(list("abcde"), n, p=[0.6, 0.2, 0.1, 0.06, 0.04]) for i in "12"}
+    mostly = {"zero": np.where(rng.random(n) < 0.8, 0.0, rng.gamma(2, 10, n).round(2))}
+    frame = pd.DataFrame(numbers | counts | flags | labels | mostly)
+    assert discover(frame) == []
+    assert codes_among(frame) == {}
+    for party in make_party_frames(400, 2, random_state=seed).values():
+        assert discover(party.drop(columns="record_id")) == []
+
+
+def test_what_nearly_all_records_keep_is_told_with_its_share():
+    frame = own("insurer").copy()
+    frame.loc[frame.index[:3], "total"] += 1.0
+    assert "total == net + tax" not in titles(frame)
+    found = {f.rule.title: f for f in discover(frame, nearly=True)}["total == net + tax"]
+    assert found.share == pytest.approx(597 / 600)
+    assert "99.50% of the 600" in str(found)
+
+
+def test_codes_are_told_from_numbers_by_their_neighbours():
+    rng = np.random.default_rng(0)
+    n = 3000
+    place = rng.integers(0, 70, n)
+    x, y = place % 10 + rng.random(n), place // 10 + rng.random(n)
+    age = rng.integers(18, 88, n)
+    frame = pd.DataFrame(
+        {
+            "scattered": rng.permutation(900)[:70][place],
+            "by row": place + 5,  # in order, but its end lies at the other side of the area
+            "x": x,
+            "y": y,
+            "age": age,
+            "wealth": age * 10 + rng.normal(size=n),
+            "group": np.array(["young", "middle", "old"])[np.digitize(age, [40, 65])],
+        }
+    )
+    assert set(codes_among(frame)) == {"scattered", "by row"}
+    assert "age determines group" in titles(frame)
+
+
+@pytest.mark.slow
+def test_real_tables_have_the_relations_that_they_are_known_for():
+    folder = os.environ.get("VFLSYNTH_DATA")
+    if not folder:
+        pytest.skip("VFLSYNTH_DATA is not set. Fix: set it to the folder of the benchmark tables")
+    red = pd.read_csv(Path(folder) / "winequality-red.csv", sep=None, engine="python")
+    white = pd.read_csv(Path(folder) / "winequality-white.csv", sep=None, engine="python")
+    assert titles(red) == {"col('free sulfur dioxide') <= col('total sulfur dioxide')"}
+    assert titles(white) == set()
+    adult = pd.read_parquet(Path(folder) / "adult.parquet")
+    assert titles(adult) == {
+        "fixed combinations of education, education-num",
+        "workclass == '?' => occupation == '?'",
+        "occupation == 'Priv-house-serv' => workclass == 'Private'",
+    }
+    houses = pd.read_parquet(Path(folder) / "california-housing.parquet")
+    assert titles(houses) == {"total_bedrooms <= total_rooms"}
+    assert codes_among(red) == codes_among(white) == codes_among(houses) == {}
+
+
+# -- modelling -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("synthesizer", PLAIN, ids=lambda s: type(s).__name__)
+def test_every_sampled_row_keeps_what_is_exact_within_a_party(synthesizer, tmp_path):
+    model = synthesizer.set_params(random_state=0).fit(FRAMES, on="record_id")
+    model.save(tmp_path / "model")
+    table = load(tmp_path / "model").sample(400)
+    for rule in rules_within():
+        assert rule.keeps(table).all(), rule.title
+    for party in FRAMES:
+        assert table[own(party).columns].dtypes.equals(own(party).dtypes)
+    assert model.parties_["hospital"].transformer.kinds_["ward"] == "categorical"
+    assert not {"total", "points", "class", "paid"} & set(
+        model.parties_["insurer"].transformer.kinds_
+    )
+
+
+def test_without_it_rows_break_everything():
+    model = IndependentSynthesizer(random_state=0, structure="ignore").fit(FRAMES, on="record_id")
+    table = model.sample(400)
+    assert all(rule.keeps(table).mean() < 0.99 for rule in rules_within())
+    assert model.parties_["hospital"].preparation is None
+    with pytest.raises(ParameterError, match="structure"):
+        IndependentSynthesizer(structure="some").fit(FRAMES, on="record_id")
+
+
+def test_missing_values_stay_where_they_belong():
+    rng = np.random.default_rng(0)
+    low = rng.normal(0, 10, 800).round(1)
+    frame = pd.DataFrame({"low": low, "high": low + rng.gamma(2, 5, 800).round(1)})
+    frame["net"], frame["tax"] = rng.integers(1, 99, (2, 800)).astype("float")
+    frame["total"] = frame["net"] + frame["tax"]
+    frame.loc[rng.random(800) < 0.3, "high"] = np.nan
+    frame.loc[rng.random(800) < 0.2, ["tax", "total"]] = np.nan
+    frame.loc[rng.random(800) < 0.1, "total"] = np.nan
+    open_ = rng.random(800) < 0.4
+    closed = pd.Series(np.datetime64("2020-01-01") + rng.integers(0, 900, 800).astype("m8[D]"))
+    frame["state"], frame["closed"] = np.where(open_, "open", "shut"), closed.mask(open_)
+    table = fitted(frame).sample(2000)
+    known = table.dropna(subset=["low", "high"])
+    assert (known["high"] >= known["low"]).all()
+    assert table["high"].isna().mean() == pytest.approx(0.3, abs=0.05)
+    sums = table.dropna(subset=["net", "tax", "total"])
+    assert np.allclose(sums["total"], sums["net"] + sums["tax"])
+    assert 0.2 < table["total"].isna().mean() < 0.5
+    assert ((table["state"] == "open") == table["closed"].isna()).all()
+
+
+def test_no_level_of_few_records_is_kept_in_the_table_of_a_dependency(tmp_path):
+    rng = np.random.default_rng(0)
+    town = rng.integers(0, 12, 900)
+    town[:3] = 40
+    frame = pd.DataFrame({"town": [f"town {t}" for t in town]})
+    frame["region"] = [f"region {t % 4}" if t < 40 else "region of three" for t in town]
+    model = fitted(frame)
+    (step,) = model.parties_["one"].preparation.steps
+    assert step.column == "region"
+    assert len(step.keys) == 12
+    model.save(tmp_path / "model")
+    text = "".join(p.read_text() for p in (tmp_path / "model").rglob("*.json"))
+    assert "region 3" in text
+    assert "region of three" not in text
+    assert set(model.sample(3000)["region"]) == {f"region {k}" for k in range(4)}
+
+
+def test_numbers_that_were_never_seen_belong_to_the_run_around_them():
+    age = np.repeat(np.arange(20, 80, 3), 30)
+    group = np.array(["young", "middle", "old"])[np.digitize(age, [40, 60])]
+    (step,) = structure.Structure.of(pd.DataFrame({"age": age, "group": group}), 5).steps
+    asked = pd.Series([10, 37, 42, 57, 63, 99])
+    made = step.restore({"age": asked}, asked.index).tolist()
+    assert made == ["young", "young", "middle", "middle", "old", "old"]
+
+
+def test_a_step_undoes_what_another_did():
+    frame = own("insurer")
+    steps = structure.Structure.of(frame, 5).steps
+    modelled = frame
+    for step in steps:
+        modelled = step.apply(frame, modelled)
+    columns = {label: modelled[label] for label in modelled}
+    for step in steps:
+        columns[step.column] = step.restore(columns, frame.index)
+    back = pd.DataFrame(columns)[frame.columns]
+    high = frame["billed"].between(*np.sort(frame["billed"])[[4, -5]])  # the ends are averaged
+    pd.testing.assert_frame_equal(back[high], frame[high])
+
+
+def test_what_a_contract_speaks_of_is_the_contracts():
+    contract = Contract({"one": PartyContract({"net": ColumnContract(decimals=0)})})
+    rng = np.random.default_rng(0)
+    net, tax = rng.integers(1, 99, (2, 300))
+    frame = pd.DataFrame({"net": net, "tax": tax, "total": net + tax, "copy": tax})
+    model = fitted(frame, contract=contract)
+    steps = model.parties_["one"].preparation.steps
+    assert [type(step).__name__ for step in steps] == ["Computed", "Above"]  # tax <= total is left
+    encoded = TableTransformer(encoders={"total": "standard"})
+    model = fitted(frame, transformer=encoded)
+    assert "total" in model.parties_["one"].transformer.kinds_
+
+
+def test_conditions_and_given_cells_go_through_it():
+    model = AutoregressiveSynthesizer(**SMALL, protocol="trained", random_state=0)
+    model.fit(FRAMES, on="record_id")
+    table = model.sample(50, conditions={"points": 60, "total": Range(250, None)})
+    assert set(table["grade"]) == {"grade d"}
+    assert (table["total"] >= 250).all()
+    given = pd.DataFrame({"class": ["low", "high"], "systolic": [120.0, 130.0]})
+    done = model.complete(given)
+    assert done["class"].tolist() == ["low", "high"]
+    assert done["grade"].str[-1].tolist() <= ["c", "i"]
+    for rule in rules_within():
+        assert rule.keeps(done).all(), rule.title
+    with pytest.raises(ParameterError, match="structure='ignore'"):
+        model.log_prob(own("insurer"))
+
+
+def test_records_are_as_probable_as_what_is_modelled_of_them():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 3, (2, 600))
+    frame = pd.DataFrame({"a": np.array(list("xyz"))[a], "same": a + 5, "b": b})
+    keys = pd.Index([f"k{i}" for i in range(600)])
+    frames = {"one": frame.set_axis(keys, axis=0), "two": pd.DataFrame({"c": b}, keys)}
+    model = AutoregressiveSynthesizer(**SMALL, protocol="trained", random_state=0)
+    model.fit(frames)
+    assert "same" not in model.parties_["one"].transformer.kinds_
+    some = frame.head(20).assign(c=b[:20])
+    assert np.allclose(model.log_prob(some), model.log_prob(some.drop(columns="same")))
+
+
+# -- privacy ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", [MeanEmbedding, DPSGD, PairwiseTables, LatentTree])
+def test_under_privacy_nobody_looks_for_it(mechanism, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("the records were searched")
+
+    for name in ("discover", "codes_among"):
+        monkeypatch.setattr(structure, name, refuse)
+    frames = {
+        "one": pd.DataFrame({"a": np.arange(200.0) % 9, "b": np.arange(200.0) % 9}),
+        "two": pd.DataFrame({"c": np.arange(200.0) % 5}),
+    }
+    frames = {k: f.set_axis([f"k{i}" for i in range(200)], axis=0) for k, f in frames.items()}
+    schema = PublicSchema(bounds={"a": (0, 9), "b": (0, 9), "c": (0, 5)}, dtypes="given")
+    privacy = mechanism(epsilon=1.0, delta=1e-5, public_schema=schema)
+    kinds = {PairwiseTables: MixtureSynthesizer, LatentTree: DPLTSynthesizer}
+    model = kinds.get(mechanism, VFLGANSynthesizer)(privacy=privacy, random_state=0)
+    run = model._local_run(model.method(), frames, None, Options(), [bytes(32)])  # all are seated
+    assert not run.preparations
+    with pytest.raises(AssertionError, match="searched"):
+        IndependentSynthesizer().fit(frames)
+
+
+# -- contracts that inspect writes -----------------------------------------------------------------
+
+
+def test_a_proposed_contract_computes_every_column_once_and_can_be_fitted():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 9, (2, 500))
+    first = pd.DataFrame({"a": a, "b": 2 * b + 1, "sum": a + 2 * b + 1})
+    first["scaled"] = 3 * first["sum"]
+    first["third"] = np.array(list("pqrstuvwxyz")[:9])[a]
+    first["region"] = np.array(list("klm"))[a // 3]  # two columns determine it
+    first.insert(0, "id", np.arange(500))
+    second = pd.DataFrame({"id": np.arange(500), "z": rng.normal(size=500)})
+    contract, reasons = propose({"one": first, "two": second}, "id")
+    rules = contract.parties["one"].rules
+    computed = [r.repaired_column for r in rules if r.repaired_column is not None]
+    assert len(computed) == len(set(computed)) >= 3
+    assert any("sum == a + b" in said for said in reasons["one"])
+    model = IndependentSynthesizer(contract=contract, random_state=0)
+    table = model.fit({"one": first, "two": second}, on="id").sample(100)
+    assert (table["sum"] == table["a"] + table["b"]).all()
+
+
+# -- the metric and the clause ---------------------------------------------------------------------
+
+
+def test_the_metric_names_the_relation_that_fewest_rows_keep():
+    real = own("insurer")
+    synthetic = real.sample(400, random_state=0, ignore_index=True)
+    synthetic.loc[:99, "total"] += 0.5
+    synthetic.loc[:19, "points"] = 30
+    result = exact_structure(real, synthetic)
+    assert result.value == pytest.approx(0.75)
+    assert result.parts["rule"].iloc[0] == "total == net + tax"
+    assert result.parts["value"].is_monotonic_increasing
+    assert set(result.parts["rule"]) == WITHIN["insurer"]
+    assert result.baseline == 1.0
+    assert result.naive < 0.2
+    plain = own("hospital")[["height", "fee"]]
+    nothing = exact_structure(plain, plain)
+    assert nothing.value == 1.0
+    assert nothing.notes
+
+
+def test_the_gate_fails_rows_that_break_what_all_real_rows_keep():
+    real = own("insurer")[["net", "tax", "total"]]
+    bad = real.sample(300, random_state=0, ignore_index=True)
+    bad.loc[:29, "total"] += 0.5
+    clause = release_gate(real, bad)["exact_structure"]
+    assert clause.verdict == "failed"
+    assert clause.value == pytest.approx(0.1)
+    assert "10.00% of the rows break 'total == net + tax'" in clause.says
+    plain = real[["net", "tax"]]
+    assert release_gate(plain, plain)["exact_structure"].verdict == "not applicable"
+
+
+@pytest.mark.slow
+def test_boosted_trees_hardly_tell_rows_of_the_default_model_from_real_ones():
+    frames = make_structured_frames(6000, random_state=1)
+    model = AutoregressiveSynthesizer(random_state=0, verbose=0).fit(frames, on="record_id")
+    fresh = make_structured_frames(6000, random_state=2)
+    real, other = (
+        f["hospital"].merge(f["insurer"], on="record_id").drop(columns=["record_id", "billed"])
+        for f in (frames, fresh)
+    )
+    table = model.sample(6000)[list(real.columns)]
+    chance = detection_auc(real, other).value
+    assert detection_auc(real, table).value <= chance + 0.03

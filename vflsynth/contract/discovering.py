@@ -1,0 +1,807 @@
+"""Relations that are exact in one table: computed columns, orders, dependencies, codes.
+
+Columns are looked at up to three at a time: first in a few hundred records spread over the table,
+where most candidates fail, and what is left in all records. A relation counts if at least
+`LEAST_SURPRISE` records would break it were its columns independent. Whatever is found was read off
+the records and is paid for by nobody: it is not for private fits.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations, permutations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from vflsynth.contract.expressions import plain_values
+from vflsynth.contract.recoding import decimals_of, kind_of_values
+from vflsynth.contract.rules import (
+    Check,
+    Determines,
+    FixedCombinations,
+    Rule,
+    in_order,
+    plain_value,
+)
+from vflsynth.exceptions import ContractError
+
+LEAST_SURPRISE = 20.0
+"""Records that would break a relation if its columns were independent, at least."""
+
+NEARLY = 0.99
+"""A relation that so many of the records keep, if not all, is worth a word to people."""
+
+_SCREENED, _SCREENED_AGAIN = 400, 4000
+_MOST_COLUMNS, _MOST_NUMBERS = 100, 60
+_MOST_LEVELS = 256
+_SPIKE = 0.05
+"""Share of the records that a value of a column of numbers needs to count as a level."""
+
+_CROSSING = 0.02
+"""Share of independent pairs that have to be out of order: the ranges of two columns overlap."""
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A relation, and how well the records support it.
+
+    Parameters
+    ----------
+    rule : Rule
+    kind : str
+        "equality", "sum", "product", "ratio", "dates", "order", "flags", "dependency" or "level".
+    n_records : int
+        Records that it can be looked at in.
+    n_surprising : float
+        How many of them would break it if the columns were independent.
+    share : float, default=1.0
+        Of the records that keep it.
+    level : Level, optional
+        What a relation of the kind "level" says, in values.
+    """
+
+    rule: Rule
+    kind: str
+    n_records: int
+    n_surprising: float
+    share: float = 1.0
+    level: Level | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all records keep it."""
+        return self.share == 1.0
+
+    def __str__(self) -> str:
+        of = f"{self.n_records:,} records that have values"
+        how = f"all {of}" if self.is_exact else f"{self.share:.2%} of the {of}"
+        return (
+            f"{self.rule.title}: holds in {how}; if the columns were independent "
+            f"{self.n_surprising:,.0f} would break it"
+        )
+
+
+@dataclass(frozen=True)
+class Level:
+    """One value of a column fixes another column's.
+
+    Parameters
+    ----------
+    by, column : column label
+    when, value : object
+        ``by == when`` fixes ``column == value``; None for a missing value.
+    exactly : bool
+        Whether the column has the value nowhere else.
+    """
+
+    by: Hashable
+    when: Any
+    column: Hashable
+    value: Any
+    exactly: bool
+
+
+def discover(frame: pd.DataFrame, *, nearly: bool = False) -> list[Finding]:
+    """Find relations that hold in all records of a table and would not hold by chance.
+
+    Parameters
+    ----------
+    frame : DataFrame, shape (record, column)
+    nearly : bool, default=False
+        Whether to return arithmetic and orders that 99 % of the records keep as well.
+
+    Returns
+    -------
+    list of Finding
+        Equal columns; sums, products and ratios, as they are rounded; differences of dates in days;
+        orders, without those that follow from others; groups of flags of which one is set; columns
+        that one or two others determine; values of a column that fix another. Columns whose labels
+        are neither text nor whole numbers are not looked at.
+    """
+    if len(frame) < LEAST_SURPRISE:
+        return []
+    with np.errstate(all="ignore"):  # infinite and huge numbers
+        return _discovered(_Table(frame), nearly)
+
+
+def _discovered(table: _Table, nearly: bool) -> list[Finding]:
+    equal = list(_equalities(table))
+    table.drop({finding.rule.columns[0] for finding in equal})
+    flags = list(_one_hot(table))
+    table.drop({label for finding in flags for label in finding.rule.columns})
+    computed = [*_dates(table, nearly), *_arithmetic(table, nearly)]
+    ordered = list(_orders(table, computed, nearly))
+    dependent = list(_dependencies(table, [*equal, *computed]))
+    levels = list(_levels(table, [*computed, *dependent]))
+    return [*equal, *computed, *ordered, *flags, *dependent, *levels]
+
+
+def compatible(findings: Sequence[Finding], given: Sequence[Rule] = ()) -> list[Finding]:
+    """Leave out relations that compute a column which another computes, or in a circle.
+
+    Parameters
+    ----------
+    findings : sequence of Finding
+        The first ones stay.
+    given : sequence of Rule
+        What holds anyway.
+    """
+    kept: list[Finding] = []
+    rules = list(given)
+    for finding in findings:
+        computed = finding.rule.repaired_column
+        if computed is not None and any(rule.repaired_column == computed for rule in rules):
+            continue
+        try:
+            in_order([*rules, finding.rule])
+        except ContractError:
+            continue
+        rules.append(finding.rule)
+        kept.append(finding)
+    return kept
+
+
+@dataclass
+class _Table:
+    """A table's columns as numbers and as codes, each computed once."""
+
+    frame: pd.DataFrame
+    labels: list[Hashable] = field(init=False)
+
+    def __post_init__(self) -> None:
+        every: list[Any] = list(self.frame.columns)
+        named = [
+            label
+            for label in every
+            if isinstance(label, str | int | np.integer)
+            and (self.frame[label].dtype != object or self.frame[label].map(_is_plain).all())
+        ]
+        self.labels = [*named[:_MOST_COLUMNS]]
+        self._codes: dict[Hashable, tuple[Codes, list[Any]]] = {}
+
+    def drop(self, labels: set[Hashable]) -> None:
+        """Look at some columns no more."""
+        self.labels = [label for label in self.labels if label not in labels]
+
+    @property
+    def n(self) -> int:
+        return len(self.frame)
+
+    def rows(self, count: int) -> npt.NDArray[np.intp]:
+        """Return the places of records that are spread over the table."""
+        last = max(0, self.n - 1)
+        return np.unique(np.linspace(0, last, min(count, self.n)).astype(np.intp))
+
+    @cached_property
+    def kinds(self) -> dict[Hashable, str]:
+        """Columns of numbers and times with more than two values, and which of them compare."""
+        found: dict[Hashable, str] = {}
+        for label in self.frame.columns:
+            dtype = self.frame[label].dtype
+            kind = kind_of_values(dtype)
+            if kind in "iufmM" and self.frame[label].nunique() > 2:
+                found[label] = "number" if kind in "iuf" else str(dtype)
+        return found
+
+    @property
+    def numbers(self) -> list[Hashable]:
+        """Columns of numbers."""
+        return [k for k in self.labels if self.kinds.get(k) == "number"][:_MOST_NUMBERS]
+
+    def values(self, label: Hashable, rows: Any = slice(None)) -> Floats:
+        """Numbers; days of times; NaN for what is missing."""
+        column = self.frame[label].iloc[rows]
+        kind = self.kinds[label]
+        if kind == "number":
+            found: Floats = column.to_numpy(np.float64, na_value=np.nan)
+            return found
+        days = np.full(len(column), np.nan)
+        known = column.notna().to_numpy()
+        times = plain_values(column[known])
+        unit = np.dtype("m8[us]" if times.dtype.kind == "m" else "M8[us]")
+        days[known] = times.astype(unit).astype(np.int64) / 86_400_000_000
+        return days
+
+    def codes(self, label: Hashable) -> tuple[Codes, list[Any]]:
+        """Return each record's value by number, the last for what is missing; and the values."""
+        if label not in self._codes:
+            codes, values = pd.factorize(self.frame[label])
+            found = codes.astype(np.int64)
+            found[found < 0] = len(values)
+            self._codes[label] = found, list(values)
+        return self._codes[label]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is neither a list nor the like."""
+    return isinstance(value, Hashable)
+
+
+def name_of(label: Hashable) -> str:
+    """Write a column as an expression does."""
+    text = str(label)
+    plain = isinstance(label, str) and text.isidentifier() and not keyword.iskeyword(text)
+    return text if plain else f"col({label if isinstance(label, str) else int(str(label))!r})"
+
+
+# equal columns and flags
+
+
+def _equalities(table: _Table) -> Iterator[Finding]:
+    rows = table.rows(_SCREENED)
+    first: dict[Any, Hashable] = {}
+    for label in table.labels:
+        column = table.frame[label]
+        if column.nunique() < 2:
+            continue
+        some = column.iloc[rows].astype(object)
+        key = (table.kinds.get(label, "labels"), *some.where(some.notna(), None))
+        like = first.setdefault(key, label)
+        if like == label:
+            continue
+        rule = Check(f"{name_of(label)} == {name_of(like)}")
+        codes = np.bincount(table.codes(label)[0])
+        surprise = table.n * (1.0 - float(codes.max()) / table.n)
+        if surprise >= LEAST_SURPRISE and _kept(table, rule) == 1.0:
+            yield Finding(rule, "equality", int(column.notna().sum()), surprise)
+
+
+def _one_hot(table: _Table) -> Iterator[Finding]:
+    """Find groups of flags of which exactly one is set."""
+    flags: dict[Hashable, Any] = {}
+    for label in table.labels:
+        column = table.frame[label]
+        numeric = pd.api.types.is_bool_dtype(column.dtype) or pd.api.types.is_numeric_dtype(column)
+        if (
+            numeric
+            and not column.isna().any()
+            and column.isin([0, 1]).all()
+            and column.nunique() > 1
+        ):
+            flags[label] = column.to_numpy(dtype=np.int64)
+    free = list(flags)
+    while free:
+        group = [free.pop(0)]
+        total = flags[group[0]].copy()
+        for label in list(free):
+            if not (total & flags[label]).any():
+                group.append(label)
+                total += flags[label]
+        if len(group) > 2 and (total == 1).all():
+            free = [label for label in free if label not in group]
+            shares = np.array([flags[label].mean() for label in group])
+            odds = shares / (1 - shares)
+            by_chance = float(np.prod(1 - shares) * odds.sum())  # exactly one of independent flags
+            surprise = table.n * (1 - by_chance)
+            yield Finding(FixedCombinations(tuple(group)), "flags", table.n, surprise)
+
+
+# arithmetic
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How a column may follow from one or two others."""
+
+    kind: str
+    text: str
+    scaled: bool = True
+    two: bool = True
+    symmetric: bool = False
+
+    def of(self, one: Floats, others: Floats) -> Floats:
+        """Compute it for one column and many others, (other, record)."""
+        if self.text == "{a} + {b}":
+            return one + others
+        if self.text == "{a} * {b}":
+            return one * others
+        if not self.two:
+            return np.broadcast_to(one, (1, len(one)))
+        below = np.where(others == 0.0, np.nan, others)
+        return one / below if self.text == "{a} / {b}" else one / below**2
+
+
+_FORMS = (
+    _Form("product", "{a}", two=False),
+    _Form("sum", "{a} + {b}", scaled=False, symmetric=True),
+    _Form("product", "{a} * {b}", symmetric=True),
+    _Form("ratio", "{a} / {b}"),
+    _Form("ratio", "{a} / ({b} * {b})"),
+)
+
+
+def _arithmetic(table: _Table, nearly: bool) -> Iterator[Finding]:
+    """Columns that follow from one or two others, as they are rounded."""
+    labels = table.numbers
+    if len(labels) < 2:
+        return
+    rows = table.rows(_SCREENED)
+    values = np.stack([table.values(label, rows) for label in labels])
+    values[~np.isfinite(values)] = np.nan
+    places = [decimals_of(row[np.isfinite(row)]) for row in values]
+    slack = np.array([1e-9 if d is None else 0.5 * 10.0**-d for d in places])
+    done: set[frozenset[Hashable]] = set()
+    multiples: set[Hashable] = set()  # with these, whatever is a product is one more
+    for form in _FORMS:
+        for a, one in enumerate(values):
+            others = np.arange(a, len(labels)) if form.symmetric else np.arange(len(labels))
+            made = form.of(one, values[others] if form.two else values[:1])
+            for k, c, factor in _screened(values, made, slack, form, len(rows)):
+                used = (a, int(others[k])) if form.two else (a,)
+                group = frozenset(labels[i] for i in (*used, c))
+                if c in used or group in done or (form.kind != "sum" and group & multiples):
+                    continue
+                parts = [labels[i] for i in used]
+                finding = _confirmed(table, form, labels[c], parts, factor, places[c], nearly)
+                if finding is not None:
+                    done.add(group)
+                    multiples |= set() if form.two else {labels[c]}
+                    yield finding
+
+
+def _screened(
+    values: Floats, made: Floats, slack: Floats, form: _Form, n: int
+) -> Iterator[tuple[int, int, str]]:
+    """Yield which computed rows are which column, and by which factor."""
+    known_made, known = np.isfinite(made), np.isfinite(values)
+    filled, full = np.where(known_made, made, 0.0), np.where(known, values, 0.0)
+    both = known_made.astype(float) @ known.T.astype(float)
+    factors = np.ones(both.shape)
+    if form.scaled:
+        squares = (filled**2) @ known.T
+        factors = (filled @ full.T) / np.where(squares == 0.0, np.nan, squares)
+    least = min(LEAST_SURPRISE, n)
+    for k, c in zip(*np.nonzero((both >= least) & np.isfinite(factors) & (factors != 0.0))):
+        factor, text = _nice(float(factors[k, c])) if form.scaled else (1.0, "")
+        if factor is None or (not form.two and factor == 1.0):
+            continue
+        off = np.abs(made[k] * factor - values[c])
+        tolerance = slack[c] * (1.0 + 1e-9) + 1e-9 * np.abs(values[c])
+        wrong = np.count_nonzero(off > tolerance)
+        if wrong <= (1.0 - NEARLY) * 2.0 * both[k, c]:
+            yield int(k), int(c), text
+
+
+def _nice(factor: float) -> tuple[float | None, str]:
+    """Return a factor of at most three digits, or the inverse of one, and how it is written."""
+    for text, value in ((" * ", factor), (" / ", 1.0 / factor)):
+        digits = float(f"{value:.3g}")
+        if abs(digits / value - 1.0) < 1e-3:
+            if digits == 1.0:
+                return 1.0, ""
+            written = repr(int(digits)) if digits.is_integer() else repr(digits)
+            if digits == float(f"{value:.2g}") or abs(digits / value - 1.0) < 1e-5:
+                return (digits if text == " * " else 1.0 / digits), text + written
+    return None, ""
+
+
+def _confirmed(
+    table: _Table,
+    form: _Form,
+    computed: Hashable,
+    parts: Sequence[Hashable],
+    factor: str,
+    places: int | None,
+    nearly: bool,
+) -> Finding | None:
+    """Look at all records, as the rule says it."""
+    text = form.text.format(a=name_of(parts[0]), b=name_of(parts[-1])) + factor
+    own = table.values(computed)
+    used = [table.values(label) for label in parts]
+    known = np.isfinite(own) & np.all([np.isfinite(v) for v in used], axis=0)
+    n = int(known.sum())
+    plain = {0.0} if form.kind == "sum" else {0.0, 1.0, -1.0}
+    telling = [np.count_nonzero(~np.isin(v[known], list(plain))) for v in used]
+    if n < LEAST_SURPRISE or min(telling) < LEAST_SURPRISE:
+        return None
+    if form.kind == "ratio" and (used[-1][known] == 0.0).any():
+        return None
+    with np.errstate(all="ignore"):
+        made = form.of(used[0][known], used[-1][known][None])[0]
+        scaled = _scaled(made, factor)
+    slack = 1e-9 if places is None else 0.5 * 10.0**-places
+    strange = np.abs(np.roll(own[known], 1 + n // 3) - scaled) > slack + 1e-9 * np.abs(scaled)
+    if (surprise := float(strange.sum())) < LEAST_SURPRISE:
+        return None
+    rounded = "" if places is None else f"round({text}, {places})"
+    best = 0.0, Check(f"{name_of(computed)} == {text}")
+    for expression in (text, rounded) if rounded else (text,):
+        tried = Check(f"{name_of(computed)} == {expression}")
+        kept = _kept(table, tried)
+        if kept > best[0]:
+            best = kept, tried
+        if kept == 1.0:
+            break
+    share, rule = best
+    if share < 1.0 and not (nearly and share >= NEARLY):
+        return None
+    return Finding(rule, form.kind, n, surprise, share)
+
+
+def _scaled(made: Floats, factor: str) -> Floats:
+    if not factor:
+        return made
+    number = float(factor[3:])
+    return made * number if factor[1] == "*" else made / number
+
+
+def _dates(table: _Table, nearly: bool) -> Iterator[Finding]:
+    """Find times that lie as many days behind others as a column says, and days counted so."""
+    times: dict[str, list[Hashable]] = {}
+    for label in table.labels:
+        if (
+            table.kinds.get(label, "number") != "number"
+            and kind_of_values(table.frame[label].dtype) == "M"
+        ):
+            times.setdefault(table.kinds[label], []).append(label)
+    counts = [
+        k for k in table.labels if k in table.numbers or kind_of_values(table.frame[k].dtype) == "m"
+    ]
+    rows = table.rows(_SCREENED)
+    for alike in times.values():
+        for early, late in permutations(alike, 2):
+            passed = table.values(late, rows) - table.values(early, rows)
+            for label in counts:
+                days = table.values(label, rows)
+                known = np.isfinite(passed) & np.isfinite(days)
+                for whole in (False, True):
+                    made = np.floor(passed + 1e-9) if whole else passed
+                    wrong = np.count_nonzero(np.abs(made - days)[known] > 1e-6)
+                    if known.sum() < LEAST_SURPRISE or wrong > 2 * (1 - NEARLY) * known.sum():
+                        continue
+                    finding = _date_rule(table, early, late, label, whole, nearly)
+                    if finding is not None:
+                        yield finding
+                        break
+
+
+def _date_rule(
+    table: _Table, early: Hashable, late: Hashable, days: Hashable, whole: bool, nearly: bool
+) -> Finding | None:
+    one, two, three = name_of(early), name_of(late), name_of(days)
+    text = f"{two} == {one} + days({three})"
+    if kind_of_values(table.frame[days].dtype) == "m":
+        text = f"{two} == {one} + {three}"
+    elif whole:
+        text = f"{three} == ({two} - {one}) // days(1)"
+    rule = Check(text)
+    known = table.frame[[early, late, days]].notna().all(axis=1).to_numpy()
+    counted = table.values(days)[known]
+    n = len(counted)
+    surprise = float(np.count_nonzero(np.roll(counted, 1 + n // 3) != counted)) if n else 0.0
+    if surprise < LEAST_SURPRISE:
+        return None
+    share = _kept(table, rule)
+    if share < 1.0 and not (nearly and share >= NEARLY):
+        return None
+    return Finding(rule, "dates", n, surprise, share)
+
+
+def _kept(table: _Table, rule: Rule) -> float:
+    """Share of the records with values that keep a rule; 0 if it cannot be computed."""
+    rows = table.frame[list(rule.columns)]
+    known = rows.notna().all(axis=1).to_numpy()
+    if not known.any():
+        return 0.0
+    try:
+        return float(np.asarray(rule.keeps(rows[known]), np.bool_).mean())
+    except ContractError:
+        return 0.0
+
+
+# orders
+
+
+def _orders(table: _Table, computed: Sequence[Finding], nearly: bool) -> Iterator[Finding]:
+    """Pairs of which one is never larger, without those that follow from others."""
+    rows = table.rows(_SCREENED)
+    some = {k: table.values(k, rows) for k in table.labels if k in table.kinds}
+    together = [set(f.rule.columns) for f in computed if f.is_exact]
+    pairs = [group for group in together if len(group) == 2]
+    together += [one | other for one, other in combinations(pairs, 2) if one & other]
+    found: dict[tuple[Hashable, Hashable], Finding] = {}
+    for low, high in permutations(some, 2):
+        if table.kinds[low] != table.kinds[high] or any({low, high} <= g for g in together):
+            continue
+        known = np.isfinite(some[low]) & np.isfinite(some[high])
+        wrong = np.count_nonzero((some[low] > some[high])[known])
+        if known.sum() < LEAST_SURPRISE or wrong > (1 - NEARLY) * 2 * known.sum():
+            continue
+        one, other = table.values(low), table.values(high)
+        both = np.isfinite(one) & np.isfinite(other)
+        share = 1.0 - float((one > other)[both].mean())
+        if (one == other)[both].all() or (share < 1.0 and not (nearly and share >= NEARLY)):
+            continue
+        crossing = np.searchsorted(np.sort(some[high][known]), some[low][known], side="left")
+        surprise = both.sum() * float(crossing.mean()) / known.sum()
+        if surprise >= max(LEAST_SURPRISE, _CROSSING * both.sum()):
+            rule = Check(f"{name_of(low)} <= {name_of(high)}")
+            found[low, high] = Finding(rule, "order", int(both.sum()), surprise, share)
+    for (low, high), finding in found.items():
+        if not any((low, m) in found and (m, high) in found for m in some):
+            yield finding
+
+
+# dependencies
+
+
+def _dependencies(table: _Table, known: Sequence[Finding]) -> Iterator[Finding]:
+    """Columns that one or two others determine; both ways at once are fixed combinations."""
+    together = [set(f.rule.columns) for f in known if f.is_exact]
+    limit = table.n / 5
+    codes: dict[Hashable, Codes] = {}
+    for label in table.labels:
+        found, values = table.codes(label)
+        if 1 < len(values) <= limit and found.max() < len(values):
+            codes[label] = found
+    determining = [label for label, own in codes.items() if own.max() >= 2]
+    screens = [table.rows(_SCREENED), table.rows(_SCREENED_AGAIN)]
+    determines: dict[tuple[Hashable, Hashable], float] = {}
+    for by in determining:
+        for column in codes:
+            if column == by or any({by, column} <= group for group in together):
+                continue
+            if all(_is_function(codes[by][s], codes[column][s]) for s in screens):
+                surprise = _surprise(codes[by], codes[column])
+                if surprise >= LEAST_SURPRISE:
+                    determines[by, column] = surprise
+    for (by, column), surprise in determines.items():
+        if (column, by) not in determines:
+            yield Finding(Determines((by,), column), "dependency", table.n, surprise)
+        elif table.labels.index(by) < table.labels.index(column):
+            yield Finding(FixedCombinations((by, column)), "dependency", table.n, surprise)
+    few = [k for k in codes if codes[k].max() < min(_MOST_LEVELS, table.n / 20)]
+    yield from _pairs(table, {k: codes[k] for k in few}, determines, together)
+
+
+def _pairs(
+    table: _Table,
+    codes: dict[Hashable, Codes],
+    single: dict[tuple[Hashable, Hashable], float],
+    together: Sequence[set[Hashable]],
+) -> Iterator[Finding]:
+    """Columns that two others determine, of which neither does."""
+    if len(codes) < 3:
+        return
+    labels = list(codes)
+    matrix = np.stack([codes[k] for k in labels], axis=1)
+    sizes = matrix.max(axis=0) + 1
+    some = matrix[table.rows(_SCREENED_AGAIN)]
+    for i, j in combinations(range(len(labels)), 2):
+        if sizes[i] * sizes[j] > table.n / 5:
+            continue
+        if (labels[i], labels[j]) in single or (labels[j], labels[i]) in single:
+            continue
+        both = some[:, i] * sizes[j] + some[:, j]
+        order = np.argsort(both, kind="stable")
+        same = np.diff(both[order]) == 0
+        changes = (np.diff(some[order], axis=0) != 0) & same[:, None]
+        for k in np.flatnonzero(~changes.any(axis=0)):
+            one, other, column = labels[i], labels[j], labels[k]
+            if k in (i, j) or (one, column) in single or (other, column) in single:
+                continue
+            if any({one, other, column} <= group for group in together):
+                continue
+            pair = matrix[:, i] * sizes[j] + matrix[:, j]
+            if not _is_function(pair, matrix[:, k]):
+                continue
+            surprise = min(_unexplained(matrix[:, by], matrix[:, k]) for by in (i, j))
+            if surprise >= LEAST_SURPRISE:
+                rule = Determines((one, other), column)
+                yield Finding(rule, "dependency", table.n, surprise)
+
+
+def _is_function(by: Codes, column: Codes) -> bool:
+    """Whether each value of one has one value of the other."""
+    n_column = int(column.max()) + 1
+    joint = by * n_column + column
+    if int(joint.max()) < 4 * len(by) + 1000:
+        return bool(np.count_nonzero(np.bincount(joint)) == np.count_nonzero(np.bincount(by)))
+    return len(np.unique(joint)) == len(np.unique(by))
+
+
+def _surprise(by: Codes, column: Codes) -> float:
+    """Count records that would break a dependency by chance; 0 if one of them does break it."""
+    if not _is_function(by, column):
+        return 0.0
+    repeated = len(by) - len(np.unique(by))  # the first record of each value can break nothing
+    shares = np.bincount(column) / len(column)
+    return float(repeated * (1 - shares.max()))
+
+
+def _unexplained(by: Codes, column: Codes) -> float:
+    """Count records that have another value than most with the same value of `by`."""
+    n_column = int(column.max()) + 1
+    counts = np.bincount(by * n_column + column, minlength=(int(by.max()) + 1) * n_column)
+    return float(len(by) - counts.reshape(-1, n_column).max(axis=1).sum())
+
+
+# levels
+
+
+def _levels(table: _Table, known: Sequence[Finding]) -> Iterator[Finding]:
+    """Values that fix another column, such as "zero exactly where"."""
+    together = [set(f.rule.columns) for f in known if f.is_exact]
+    rows = table.rows(_SCREENED_AGAIN)
+    codes = {k: table.codes(k) for k in table.labels}
+    shares = {k: np.bincount(own) / table.n for k, (own, _) in codes.items()}
+    found: dict[tuple[Hashable, int, Hashable, int], float] = {}
+    for by in table.labels:
+        levels = _candidates(table, by, shares[by])
+        own = codes[by][0]
+        for level in levels:
+            there, some = own == level, own[rows] == level
+            for column in table.labels:
+                if column == by or any({by, column} <= group for group in together):
+                    continue
+                theirs = codes[column][0]
+                part = theirs[rows][some]
+                if not len(part) or (part != part[0]).any() or (theirs[there] != part[0]).any():
+                    continue
+                surprise = float(there.sum() * (1.0 - shares[column][part[0]]))
+                if surprise >= LEAST_SURPRISE:
+                    found[by, level, column, int(part[0])] = surprise
+    for (by, level, column, value), surprise in found.items():
+        back = (column, value, by, level)
+        if back in found and list(found).index(back) < list(found).index(
+            (by, level, column, value)
+        ):
+            continue
+        own = codes[by][0]
+        cells = [
+            None if k == len(codes[c][1]) else plain_value(codes[c][1][k])
+            for c, k in ((by, level), (column, value))
+        ]
+        exactly = back in found
+        texts = [_says(c, cell) for c, cell in zip((by, column), cells)]
+        if None in texts:
+            continue
+        text = f"({texts[0]}) == ({texts[1]})" if exactly else f"{texts[0]} => {texts[1]}"
+        try:
+            rule = Check(text)
+            keeps = np.asarray(rule.keeps(table.frame), np.bool_).all()
+        except ContractError:
+            continue
+        if keeps:
+            saying = Level(by, cells[0], column, cells[1], exactly)
+            yield Finding(rule, "level", int((own == level).sum()), surprise, level=saying)
+
+
+def _candidates(table: _Table, label: Hashable, shares: Floats) -> list[int]:
+    """Return levels that may fix something: frequent labels, and numbers that stand out."""
+    values = table.codes(label)[1]
+    many = label in table.kinds and len(values) > 10
+    if len(values) > _MOST_LEVELS and not many:
+        return []
+    least = _SPIKE if many else LEAST_SURPRISE / table.n
+    found = np.flatnonzero(shares >= max(least, LEAST_SURPRISE / table.n))
+    return [int(k) for k in found if shares[k] < 1.0]
+
+
+def _says(label: Hashable, value: Any) -> str | None:
+    """Write that a column has a value; None if it cannot be written."""
+    if value is None:
+        return f"missing({name_of(label)})"
+    if not isinstance(value, bool | int | float | str):
+        return None
+    return f"{name_of(label)} == {value!r}"
+
+
+# codes
+
+
+def codes_among(frame: pd.DataFrame) -> dict[Hashable, float]:
+    """Find whole numbers that are codes: whose order means nothing.
+
+    Parameters
+    ----------
+    frame : DataFrame
+
+    Returns
+    -------
+    dict of column label to float
+        How badly neighbours tell what a code's own records are like, from `_STRANGE` up.
+
+    Notes
+    -----
+    Of a number, records of the next smaller and the next larger value together are like its own; of
+    a code, they are not. For every other column, let ``between`` be the variance of its means by
+    code, and ``strange`` the mean square by which a code's mean differs from the mean of its two
+    neighbours' means, both less what sampling noise adds. A column of 3 to 256 whole numbers with
+    at least ten records on average is a code if some other column has at least `_TELLING` of its
+    variance between codes, and ``strange`` is at least `_STRANGE` of ``between``. Labels count as
+    one column of zeros and ones per value, summed up.
+    """
+    with np.errstate(all="ignore"):
+        return _codes(_Table(frame.iloc[_Table(frame).rows(20_000)].reset_index(drop=True)))
+
+
+def _codes(table: _Table) -> dict[Hashable, float]:
+    found: dict[Hashable, float] = {}
+    targets: dict[Hashable, Floats] = {}
+    for label in table.labels:
+        targets[label] = _target(table, label)
+    for label in table.numbers:
+        values = table.values(label)
+        known = np.isfinite(values)
+        if not known.any() or (values[known] % 1 != 0).any():
+            continue
+        levels, codes = np.unique(values[known], return_inverse=True)
+        if not 3 <= len(levels) <= _MOST_LEVELS or known.sum() < 10 * len(levels):
+            continue
+        scores = [
+            _strangeness(codes, len(levels), columns[:, known])
+            for other, columns in targets.items()
+            if other != label and len(columns)
+        ]
+        worst = max(scores, default=0.0)
+        if worst >= _STRANGE:
+            found[label] = worst
+    return found
+
+
+_STRANGE, _TELLING = 0.4, 0.3
+
+
+def _target(table: _Table, label: Hashable) -> Floats:
+    """Return what another column is compared by, (column, record): ranks, or zeros and ones."""
+    if label in table.kinds and len(table.codes(label)[1]) > 10:
+        ranks = pd.Series(table.values(label)).rank().to_numpy(np.float64)
+        return np.where(np.isfinite(ranks), ranks, np.nanmean(ranks))[None]
+    codes, values = table.codes(label)
+    if len(values) > _MOST_LEVELS:
+        return np.empty((0, table.n))
+    counts = np.bincount(codes)
+    common = np.argsort(-counts, kind="stable")[:20]
+    shown: Floats = (codes == common[counts[common] > 0][:, None]).astype(np.float64)
+    return shown
+
+
+def _strangeness(codes: Codes, n_codes: int, columns: Floats) -> float:
+    """Compare means by code with their neighbours'; 0 where codes tell little."""
+    counts = np.bincount(codes, minlength=n_codes).astype(np.float64)
+    between = strange = total = 0.0
+    for column in columns:
+        means = np.bincount(codes, column, minlength=n_codes) / counts
+        inner = np.bincount(codes, (column - means[codes]) ** 2, minlength=n_codes)
+        noise = inner.sum() / max(1.0, len(column) - n_codes)
+        total += float(np.var(column)) * len(column)
+        own = float((counts * (means - column.mean()) ** 2).sum())
+        between += own - noise * (n_codes - 1)
+        middle = (means[:-2] + means[2:]) / 2.0
+        spread = 1 / counts[1:-1] + (1 / counts[:-2] + 1 / counts[2:]) / 4.0
+        off = (means[1:-1] - middle) ** 2 - noise * spread
+        # A code that is unlike both neighbours is 1.5 times as far from their mean as from all.
+        strange += float((counts[1:-1] * off).sum()) / 1.5
+    if total <= 0.0 or between < _TELLING * total:
+        return 0.0
+    return strange / between
