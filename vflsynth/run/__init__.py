@@ -5,6 +5,7 @@ from vflsynth.run.callbacks import Callback, EarlyStopping, EpochState, Progress
 from vflsynth.run.history import History, history_from_json, history_to_json
 from vflsynth.run.joined import JOINED, JoinedRun
 from vflsynth.run.local import LocalRun, Options, match_records
+from vflsynth.run.memory import check_memory
 from vflsynth.run.party_run import PartyRun
 from vflsynth.run.seat import Account, Checkpoints, NoCheckpoints, Seat, party_templates
 from vflsynth.run.server_run import ServerRun
@@ -27,6 +28,7 @@ __all__ = [
     "Seat",
     "ServerRun",
     "accounts_of",
+    "check_memory",
     "fact",
     "history_from_json",
     "history_to_json",

@@ -42,6 +42,7 @@ _NOT_REPORTED = {
     "n_held_out",
     "n_featured",
     "dropout",
+    "hidden_of_many",
     "context_dim",
     "sender_hidden",
     "bits_per_record",
@@ -71,6 +72,9 @@ class PrivateAutoregressiveParty(AutoregressiveParty):
 
     noisy: NoisyDescent
     schedule: PlacedPoissonSchedule  # type: ignore[assignment]
+
+    def seen_columns(self, codes: Tensor, values: Tensor) -> None:
+        """Let every column see all before it: nothing pays for a choice made of the records."""
 
     def start(self, network: ConditionalNetwork) -> None:
         """Start from the columns' published histograms."""
