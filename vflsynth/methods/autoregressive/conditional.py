@@ -109,15 +109,16 @@ class ConditionalNetwork(nn.Module):
             before = torch.tensor(owners).unsqueeze(1) < torch.arange(n_columns)
             mask = before.repeat_interleave(hidden, 1).float().to(device)
             self.register_buffer("mask", mask, persistent=False)
-            shapes = (in_dim, n_columns * hidden), (1, n_columns * hidden)
+            shape: tuple[int, ...] = (in_dim, n_columns * hidden)
+            bias_shape: tuple[int, ...] = (1, n_columns * hidden)
         else:
             places = self._places_of(sees, context_dim)
             self.register_buffer("places", places.to(device), persistent=False)
             in_dim = places.shape[1]
-            shapes = (n_columns, in_dim, hidden), (n_columns, 1, hidden)
+            shape, bias_shape = (n_columns, in_dim, hidden), (n_columns, 1, hidden)
         self.n_outputs = n_outputs_of(layout)
-        self.first = nn.Parameter(streams.normal("first", 0, shapes[0]) / math.sqrt(in_dim))
-        self.first_bias = nn.Parameter(torch.zeros(replicas, *shapes[1], device=device))
+        self.first = nn.Parameter(streams.normal("first", 0, shape) / math.sqrt(in_dim))
+        self.first_bias = nn.Parameter(torch.zeros(replicas, *bias_shape, device=device))
         self.second = nn.Parameter(
             streams.normal("second", 0, (n_columns, hidden, hidden)) / math.sqrt(hidden)
         )
@@ -454,10 +455,12 @@ class ConditionalNetwork(nn.Module):
         shown = turned.detach().requires_grad_()
         at_inputs = torch.zeros_like(shown)
         total = codes.new_zeros(codes.shape[:2], dtype=values.dtype)
+        of = {name: p.grad for name, p in self.named_parameters() if p.grad is not None}
         for some in self._some_columns():
             stored = self._parameters_of(some)
             own = [parameter.detach().requires_grad_() for parameter in stored]
-            within = [self.within[str(i)] for i in self.parts if some.start <= i < some.stop]
+            parts = [i for i in self.parts if some.start <= i < some.stop]
+            within = [self.within[str(i)] for i in parts]
             found = self._log_likelihood_of(some, shown, own, codes, values, keep).sum(1)
             loss = -(found * shares).sum()
             at_shown, *gradients = torch.autograd.grad(loss, [shown, *own, *within])
@@ -465,14 +468,14 @@ class ConditionalNetwork(nn.Module):
             total += found.detach()
             places = ["first", "first_bias", "second", "second_bias", "last", "last_bias"]
             for name, gradient in zip(places, gradients):
-                self.get_parameter(name).grad[:, some] = gradient
-            for parameter, gradient in zip(within, gradients[len(places) :]):
-                parameter.grad.copy_(gradient)
+                of[name][:, some] = gradient
+            for i, gradient in zip(parts, gradients[len(places) :]):
+                of[f"within.{i}"].copy_(gradient)
         wanted = [*self.tables.values(), *([context] if context.requires_grad else [])]
-        gradients = torch.autograd.grad(turned, wanted, at_inputs)
-        for table, gradient in zip(self.tables.values(), gradients):
-            table.grad.copy_(gradient)
-        return total, gradients[-1] if context.requires_grad else None
+        last = torch.autograd.grad(turned, wanted, at_inputs)
+        for width, gradient in zip(self.tables, last):
+            of[f"tables.{width}"].copy_(gradient)
+        return total, last[-1] if context.requires_grad else None
 
     def _of_group(self, column: int, groups: Tensor) -> Tensor:
         """Look up what a place's logits have in each record's group, (replica, batch, code)."""
@@ -518,8 +521,9 @@ class ConditionalNetwork(nn.Module):
             and shares is None
             and n_records > _DRAWN_AT_ONCE
         ):
-            some = [part.split(_DRAWN_AT_ONCE, 1) for part in (context, uniforms)]
-            drawn = map(self.draw, *some, normals.split(_DRAWN_AT_ONCE))
+            n = _DRAWN_AT_ONCE
+            some = [torch.split(part, n, 1) for part in (context, uniforms)]
+            drawn = map(self.draw, *some, torch.split(normals, n))
             codes, values, log_weights = (torch.cat(own) for own in zip(*drawn))
             return codes, values, log_weights
         codes = torch.zeros(1, n_records, n_columns, dtype=torch.long, device=context.device)
