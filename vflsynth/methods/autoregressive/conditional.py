@@ -21,9 +21,9 @@ from vflsynth.methods.autoregressive.layout import VALUE_FEATURES, Layout, value
 from vflsynth.methods.autoregressive.mixtures import (
     IMPOSSIBLE,
     N_COMPONENTS,
+    draw_number,
     known_number,
     mixture_log_density,
-    mixture_parameters,
     restrict,
 )
 from vflsynth.models.known import Known, pick
@@ -291,7 +291,7 @@ class ConditionalNetwork(nn.Module):
         return logits, mixture
 
     def column_outputs(self, inputs: Tensor, column: int) -> tuple[Tensor, Tensor]:
-        """Compute `outputs` of one column alone, (replica, batch, ...), of one replica if many.
+        """Compute `outputs` of one column alone, of the codes that it has, (replica, batch, ...).
 
         Parameters
         ----------
@@ -305,9 +305,15 @@ class ConditionalNetwork(nn.Module):
         else:
             shown = inputs.index_select(0, self.places[column])
             hidden = (self.first[:, column].mT @ shown).mT + self.first_bias[:, column]
-        outputs = self._upper(hidden.relu().unsqueeze(1), self._upper_of(slice(column, column + 1)))
-        logits, mixture = outputs[:, 0, :, : self.n_codes], outputs[:, 0, :, self.n_codes :]
-        return logits + self.padding[column], mixture
+        second, second_bias, last, last_bias = self._upper_of(slice(column, column + 1))
+        n = self.layout.columns[column].n_codes
+        if column not in self.layout.numeric:
+            last, last_bias = last[..., :n], last_bias[..., :n]
+        elif n < self.n_codes:
+            own = [*range(n), *range(self.n_codes, self.n_outputs)]
+            last, last_bias = last[..., own], last_bias[..., own]
+        outputs = self._upper(hidden.relu().unsqueeze(1), (second, second_bias, last, last_bias))
+        return outputs[:, 0, :, :n], outputs[:, 0, :, n:]
 
     def _upper_of(self, columns: slice) -> tuple[Tensor, ...]:
         """Return weights and biases of the second and the last layer of some columns."""
@@ -539,18 +545,19 @@ class ConditionalNetwork(nn.Module):
         for column in range(n_columns):
             logits, mixture = self.column_outputs(inputs, column)
             if column in self.parts:
-                logits = logits + self._of_group(column, codes[:, :, column - 1])
+                of_group = self._of_group(column, codes[:, :, column - 1])
+                logits = logits + of_group[..., : logits.shape[-1]]
             if shares is not None and column in self.parts:
                 groups, biases = codes[0, :, column - 1], self.within[str(column)][0]
                 for group in torch.unique(groups).tolist():
                     rows = groups == group
                     shift = _shift_to(logits[0, rows], shares[column][group])
                     logits[0, rows] += shift
-                    biases[group] += shift
+                    biases[group, : len(shift)] += shift
             elif shares is not None:
                 shift = _shift_to(logits[0], shares[column])
                 logits = logits + shift
-                self.last_bias[0, column, 0, : self.n_codes] += shift
+                self.last_bias[0, column, 0, : len(shift)] += shift
             k, own = places.get(column), logits[0]
             if known is not None:
                 own, log_mass = restrict(known, column, k, own, None if k is None else mixture[0])
@@ -558,9 +565,7 @@ class ConditionalNetwork(nn.Module):
                 own = torch.where((log_mass > -torch.inf).unsqueeze(1), own, logits[0].double())
             codes[0, :, column] = pick(softmax(own), uniforms[0, :, column])
             if k is not None:
-                weights, means, deviations = mixture_parameters(mixture[0])
-                chosen = pick(weights.exp(), uniforms[1, :, column]).unsqueeze(1)
-                value = means.gather(1, chosen) + deviations.gather(1, chosen) * normals[:, [k]]
+                value = draw_number(mixture[0], uniforms[1, :, column], normals[:, [k]])
                 values[0, :, k] = value[:, 0]
                 if known is not None:
                     inside = uniforms[1, :, column], torch.special.ndtr(normals[:, k])

@@ -22,6 +22,7 @@ from vflsynth.mechanisms.lengths import default_epochs, power_of_two
 from vflsynth.mechanisms.noisy_descent import NoisyDescent
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork
 from vflsynth.methods.autoregressive.conditional_traces import likelihood_traces, per_parameter
+from vflsynth.methods.autoregressive.layout import at_rows
 from vflsynth.methods.autoregressive.messages import LikelihoodReport
 from vflsynth.methods.autoregressive.method import AutoregressiveMethod, RelayFeatures
 from vflsynth.methods.autoregressive.party import AutoregressiveParty
@@ -103,7 +104,7 @@ class PrivateAutoregressiveParty(AutoregressiveParty):
         rows, n_real = self.schedule.rows(step), self.schedule.n_real(step)
         counted = torch.arange(rows.shape[1], device=rows.device) < n_real.unsqueeze(1)
         codes, values, contexts = (
-            self._batch(own, rows) for own in (self.codes, self.values, self.contexts)
+            at_rows(own, rows) for own in (self.codes, self.values, self.contexts)
         )
         traces = likelihood_traces(network, codes.long(), values, contexts)
         means = self.noisy.means([traces], counted)

@@ -17,7 +17,7 @@ from vflsynth.learning.party import ENCODED_AT_ONCE, TrainableParty
 from vflsynth.learning.training import RunningMeans, labelled, section
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of, pair_counts
 from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender
-from vflsynth.methods.autoregressive.layout import Layout
+from vflsynth.methods.autoregressive.layout import Layout, at_rows
 from vflsynth.methods.autoregressive.messages import (
     BatchContexts,
     BatchRows,
@@ -239,7 +239,7 @@ class AutoregressiveParty(TrainableParty):
         if alone and self.network is not None:
             per_epoch = self.schedule.steps_per_epoch
             for k in range((step - 1) * per_epoch, step * per_epoch):
-                self.descend(k, self._batch(self.contexts, self.schedule.rows(k)))
+                self.descend(k, at_rows(self.contexts, self.schedule.rows(k)))
         found = self.losses.pop().get("log_likelihood", torch.zeros_like(self.best))
         held_out = self.held_out_likelihood()
         improved = held_out > self.best + _SMALLEST_IMPROVEMENT
@@ -256,7 +256,7 @@ class AutoregressiveParty(TrainableParty):
         assert self.network is not None
         rows, dropout = self.schedule.rows(step), self.settings.dropout
         contexts = contexts.detach().requires_grad_(self.settings.protocol == "trained")
-        codes, values = self._batch(self.codes, rows), self._batch(self.values, rows)
+        codes, values = at_rows(self.codes, rows), at_rows(self.values, rows)
         codes, values, shown = self._beside_others(step, codes, values, contexts)
         keep = None
         if dropout:
@@ -314,7 +314,7 @@ class AutoregressiveParty(TrainableParty):
         ]
         rows = torch.cat(drawn, 1)[:, places - first * n_others]
         nothing = contexts.new_zeros(len(codes), n, self.context_dim)
-        own_codes, own_values = (self._batch(own, rows) for own in self.others)
+        own_codes, own_values = (at_rows(own, rows) for own in self.others)
         return (
             torch.cat([codes, own_codes], 1),
             torch.cat([values, own_values], 1),
@@ -367,11 +367,6 @@ class AutoregressiveParty(TrainableParty):
             self.selected = torch.where(
                 chosen[self.optimizer.replica_of], self.average, self.selected
             )
-
-    @staticmethod
-    def _batch(values: Tensor, rows: Tensor) -> Tensor:
-        """Look up records, (replica, batch, ...), at places of shape (replica, batch)."""
-        return values.gather(1, rows.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
 
     # -- training with a server that learns to make contexts ---------------------------------------
 
