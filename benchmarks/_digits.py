@@ -31,7 +31,7 @@ from benchmarks._data import load_mnist_halves
 from benchmarks._runs import known
 from vflsynth._moments import frechet_distance_of_moments
 from vflsynth.columns import Standardizer, TableTransformer
-from vflsynth.columns.axes import IntegerAxis
+from vflsynth.columns.arrays import IntegerAxis
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.numeric import IntegerTransformer
 from vflsynth.exceptions import NoPrivacyWarning

@@ -37,6 +37,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "audit_table3": ("data", "records", "epochs"),
     "context_bits": ("data", "parties", "bits", "seed"),
     "defaults": ("data", "method", "seed"),
+    "distinguishing": ("mechanism",),
     "dp": ("data", "method", "epsilon", "seed"),
     "engine": (),
     "ladder": ("data", "method", "seed"),

@@ -53,11 +53,14 @@ OWN_SIZES: dict[str, tuple[str, dict[str, Any]]] = {
     "hcv": ("red-wine", {"bias": True, "epochs": 175}),
 }
 
-SETTINGS = ("paper", "ours", "default")
-"""The reference code's; the same with `OURS`; what each class does when it is given nothing."""
+SETTINGS = ("paper", "ours", "end_to_end", "default")
+"""The reference code's; the same with `OURS`; and with `END_TO_END`; what each class does alone."""
 
 OURS = {"batch_norm_eps": 1e-5, "generator_average": 0.999}
 """What we change of the paper's settings, keeping sizes and schedule."""
+
+END_TO_END = {**OURS, "gradient_penalty_weight": 10.0}
+"""With one weight for all methods, and for VFLGAN the penalty that bounds the shared critic."""
 
 
 class RememberingForest(RandomForestClassifier):
@@ -96,7 +99,7 @@ def plain_transformer() -> TableTransformer:
 
 
 def parameters(data: str, method: str, settings: str) -> dict[str, Any]:
-    """Return a method's parameters for a table; `settings` is "paper", "ours" or "default"."""
+    """Return a method's parameters for a table; `settings` is one of `SETTINGS`."""
     if settings == "default":
         plain: dict[str, Any] = {
             "transformer": plain_transformer(),
@@ -104,7 +107,11 @@ def parameters(data: str, method: str, settings: str) -> dict[str, Any]:
         }
         return plain | ({"private_heads": False} if method == "vflgan-base" else {})
     base, changes = OWN_SIZES.get(data, (data, {}))
-    return preset(base, method) | changes | (OURS if settings == "ours" else {})
+    chosen = preset(base, method) | changes
+    if settings == "end_to_end":
+        own = {"gradient_penalty": "end_to_end"} if method.startswith("vflgan") else {}
+        return chosen | END_TO_END | own
+    return chosen | (OURS if settings == "ours" else {})
 
 
 def make(

@@ -7,9 +7,9 @@ organisation's rows stay where they are.
 Names are imported when they are first used: ``import vflsynth`` itself takes no time.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from vflsynth._lazy import lazily
 from vflsynth._version import __version__
 
 if TYPE_CHECKING:
@@ -36,33 +36,8 @@ if TYPE_CHECKING:
     from vflsynth.models import PartyModel
     from vflsynth.presets import preset
     from vflsynth.run import EarlyStopping
-
-_HOMES = {
-    "columns": ("Range", "TableTransformer"),
-    "contract": ("ColumnContract", "Contract", "PartyContract"),
-    "frames": ("MatchOn",),
-    "loading": ("load",),
-    "mechanisms": ("DPSGD", "FirstLayer"),
-    "methods": (
-        "AutoregressiveSynthesizer",
-        "DPLTSynthesizer",
-        "DPSGDGAN",
-        "GSWGAN",
-        "GaussianCopulaSynthesizer",
-        "IndependentSynthesizer",
-        "LatentTree",
-        "MeanEmbedding",
-        "MixtureSynthesizer",
-        "PairwiseTables",
-        "VFLGANSynthesizer",
-        "VertiGANSynthesizer",
-        "WGANGPSynthesizer",
-    ),
-    "models": ("PartyModel",),
-    "presets": ("preset",),
-    "run": ("EarlyStopping",),
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+else:
+    __getattr__ = lazily(__name__)
 
 __all__ = [
     "DPSGD",
@@ -92,12 +67,6 @@ __all__ = [
     "load",
     "preset",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'vflsynth' has no attribute {name!r}")
-    return getattr(import_module(f"vflsynth.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:

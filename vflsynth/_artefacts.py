@@ -14,16 +14,15 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as dump_tensors
-from torch import Tensor
 
 from vflsynth.exceptions import ArtefactError, ArtefactVersionError, VFLSynthError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 3
@@ -370,14 +369,19 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors as safetensors."""
+    from safetensors.torch import save
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(dump_tensors({k: v.detach().cpu().contiguous() for k, v in tensors.items()}))
+    path.write_bytes(save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}))
 
 
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
     """Read safetensors, or raise ArtefactError."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
     try:
-        found = load_tensors(path.read_bytes())
+        found = load(path.read_bytes())
         # Cloned: products round by where memory starts, and these start anywhere in the file.
         return {k: v.clone().to(device) for k, v in found.items()}
     except (OSError, SafetensorError, ValueError) as error:

@@ -6,7 +6,8 @@ generator, AES-256 in counter mode, which tells nothing of its key whatever is s
 batches and latents hide nothing and are `vflsynth._random`'s.
 
 In one process nothing crosses a boundary: there, a run without a guarantee draws also this of its
-``random_state``, and two runs are equal to the last bit.
+``random_state``, and two runs are equal to the last bit. What a guarantee is about, such as
+randomised labels, comes from the operating system everywhere.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Purpose(StrEnum):
     MATCHING = "matching"
     DUMMIES = "dummies"
     TAGS = "tags"
+    GRADIENTS = "noise of gradients"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,10 @@ class HiddenStreams:
     def uniform(self, name: str, index: int, shape: Sequence[int]) -> list[npt.NDArray[np.float64]]:
         """Draw uniformly between 0 and 1, an array for each replica."""
         return [hidden_uniform(key, shape) for key in self._keys(name, index)]
+
+    def normal(self, name: str, index: int, shape: Sequence[int]) -> list[npt.NDArray[np.float64]]:
+        """Draw standard normal numbers, an array for each replica."""
+        return [hidden_normal(key, shape) for key in self._keys(name, index)]
 
     def subset(self, name: str, index: int, n: int, size: int) -> list[npt.NDArray[np.int64]]:
         """Draw subsets of ``range(n)``, in an order that is drawn as well; one for each replica."""

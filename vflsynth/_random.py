@@ -16,14 +16,16 @@ import hmac
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from vflsynth.exceptions import ParameterError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 RandomState: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 
@@ -84,6 +86,8 @@ class RandomStreams:
     """
 
     def __init__(self, secrets: Sequence[bytes], device: torch.device | str = "cpu") -> None:
+        import torch
+
         self.secrets = tuple(secrets)
         self.device = torch.device(device)
         self._blocks: dict[str, tuple[int, Tensor]] = {}
@@ -145,7 +149,7 @@ class RandomStreams:
             fine = np.take_along_axis(fine, coarse, axis=2)
             cells = (coarse * slices + fine).reshape(n_dimensions, _LATIN_POINTS).T
             drawn.append(((cells + rng.random(cells.shape)) / _LATIN_POINTS)[:n])
-        return torch.tensor(np.stack(drawn)).to(self.device)
+        return self._moved(np.stack(drawn))
 
     def permutation(self, name: str, index: int, n: int) -> Tensor:
         """Draw permutations of ``range(n)``, int64, shape (replica, n)."""
@@ -154,7 +158,7 @@ class RandomStreams:
             drawn = np.stack([rng.permutation(n) for rng in self.numpy_generators(name, index)])
             if len(self._permutations) >= 2:  # a batch spans at most two consecutive ones
                 self._permutations.pop(next(iter(self._permutations)))
-            self._permutations[key] = torch.tensor(drawn).to(self.device)
+            self._permutations[key] = self._moved(drawn)
         return self._permutations[key]
 
     def _draw(
@@ -171,9 +175,15 @@ class RandomStreams:
             drawn = np.stack(
                 [draw(rng, (per_block, *shape)) for rng in self.numpy_generators(name, block)], 1
             )
-            cached = (block, torch.tensor(drawn).to(self.device))
+            cached = (block, self._moved(drawn))
             self._blocks[name] = cached
         return cached[1][position]
+
+    def _moved(self, drawn: npt.NDArray[np.generic]) -> Tensor:
+        """Put what was drawn on the host where it is used."""
+        import torch
+
+        return torch.tensor(drawn).to(self.device)
 
 
 def _gumbel(rng: np.random.Generator, size: tuple[int, ...]) -> _FloatArray:

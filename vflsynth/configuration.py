@@ -7,15 +7,18 @@ import tomllib
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vflsynth.columns import PublicSchema, TableTransformer
-from vflsynth.contract import Contract, contract_from_content, own_contract, read_contract
+from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.frames import infers_types
-from vflsynth.mechanisms import HistogramMechanism, Mechanism
-from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.registry import Members
+
+if TYPE_CHECKING:
+    from vflsynth.columns import TableTransformer
+    from vflsynth.contract import Contract
+    from vflsynth.mechanisms import Mechanism
+    from vflsynth.methods.synthesizer import BaseSynthesizer
 
 METHODS = ("synthesizers", "classifiers", "regressors")
 """Groups of the registry whose members a job may name as its method."""
@@ -127,6 +130,8 @@ class Configuration:
         ParameterError
             If what is public about columns is malformed or has no effect.
         """
+        from vflsynth.mechanisms import HistogramMechanism
+
         content, public = self._content, self._content.get("privacy", {})
         synth: BaseSynthesizer = make_estimator(
             self.method, content.get("parameters", {}), where=self.where, refused=_ELSEWHERE
@@ -154,6 +159,8 @@ class Configuration:
 
     def _contract(self, said: Any, label: Callable[[str], Hashable]) -> Contract:
         """Read one contract; or what all share, as in a job, and what every party wrote."""
+        from vflsynth.contract import Contract, contract_from_content, own_contract, read_contract
+
         if isinstance(said, str):
             return read_contract(said, label)
         files = {name: file for name, file in said.items() if isinstance(file, str)}
@@ -319,6 +326,8 @@ def make_transformer(content: Any, where: str) -> TableTransformer:
     ParameterError
         If the name of a parameter or of an encoder is unknown.
     """
+    from vflsynth.columns import TableTransformer
+
     given = dict(_table(content, where))
     if "continuous" in given:
         given["continuous"] = _object(given["continuous"], ("encoders",), f"{where}.continuous")

@@ -39,12 +39,7 @@ OWN_MODULES = {
     "metrics": ("vflsynth.evaluation",),
     "statistics": ("vflsynth.adversary",),
     "adversaries": ("vflsynth.adversary",),
-    "parameters": (
-        "vflsynth.columns",
-        "vflsynth.contract",
-        "vflsynth.privacy",
-        "vflsynth.splitdefense",
-    ),
+    "parameters": ("vflsynth.columns", "vflsynth.contract", "vflsynth.splitdefense"),
 }
 """The groups, and where this package's own members are registered. As text: nothing is imported
 before it is asked for. "parameters" are other objects that a parameter may hold."""
@@ -197,8 +192,10 @@ def _load(group: str) -> dict[str, type[Any]]:
     """Import what a group's members are registered by, once; return them by full name."""
     if group not in _loaded:
         _loaded.add(group)
-        for module in OWN_MODULES[group]:
-            importlib.import_module(module)
+        for name in OWN_MODULES[group]:
+            module = importlib.import_module(name)
+            for each in module.__all__:
+                getattr(module, each)  # which imports it, where packages put that off
         for entry in importlib.metadata.entry_points(group=f"vflsynth.{group}"):
             try:
                 register(entry.load())

@@ -62,9 +62,9 @@ class Tape:
         return self.release(self.grid, total).steps
 
 
-def fitted(synthesizer, mechanism, tables, relation, tape, folder, schema=None):
+def fitted(synthesizer, mechanism, tables, relation, tape, folder, schema=None, **parameters):
     """Fit with given releases and given batches; return all that anybody sees, by where it is."""
-    synth = make(synthesizer, mechanism)
+    synth = make(synthesizer, mechanism).set_params(**parameters)
     synth.privacy.set_params(neighbouring_relation=str(relation))
     if schema is not None:
         synth.privacy.set_params(public_schema=schema)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
-from vflsynth.methods.gan.losses import critic_upstream
+from vflsynth.methods.gan.discriminator import critic_upstream
 
 
 class WideStreams(RandomStreams):

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from vflsynth._keys import HiddenStreams
 from vflsynth._random import RandomStreams
 from vflsynth.splitdefense import DIMIP, CrossEntropy, DistanceCorrelation
 from vflsynth.splitdefense.objectives import Batch, Surroundings
@@ -39,7 +40,9 @@ def task_and_batch(member, passive=("b", "c")):
     generator = torch.Generator().manual_seed(0)
     features = {p: torch.randn(1, 20, 3, generator=generator).requires_grad_() for p in parties}
     labels = torch.randint(0, 3, (1, 20), generator=generator)
-    return member.make([member], around), Batch(features, labels, {}, Draws(streams, 0))
+    return member.make([member], around), Batch(
+        features, labels, {}, Draws(HiddenStreams(streams.secrets), 0)
+    )
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
@@ -90,7 +93,7 @@ def test_predictor_ascends_the_likelihood():
 def test_random_labels_are_those_of_the_training_set():
     streams = RandomStreams([b"x"])
     labels = torch.zeros(1, 100_000, dtype=torch.long)
-    drawn = sample_labels(SHARES, Batch({}, labels, {}, Draws(streams, 0)))
+    drawn = sample_labels(SHARES, Batch({}, labels, {}, Draws(HiddenStreams(streams.secrets), 0)))
     shares = torch.bincount(drawn[0], minlength=3) / drawn.numel()
     assert shares.numpy() == pytest.approx(SHARES[0].numpy(), abs=0.01)
 

@@ -14,8 +14,8 @@ from vflsynth.methods.gan.discriminator import (
     JointSlope,
     LocalDiscriminator,
     SharedDiscriminator,
+    steepest,
 )
-from vflsynth.methods.gan.losses import steepest
 from vflsynth.networks import MLP
 from vflsynth.networks.adam import FlatAdam
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from vflsynth._keys import HiddenStreams
 from vflsynth._random import RandomStreams
 from vflsynth.splitdefense import GAFM
 from vflsynth.splitdefense.objectives import Batch, Surroundings
@@ -39,7 +40,9 @@ def task_and_batch(parties=("a", "b"), members=TWO, seed=0):
     shape = (len(members), SETTINGS.batch_size)
     features = {p: torch.rand(*shape, 1, generator=generator).requires_grad_() for p in parties}
     labels = (torch.rand(shape, generator=generator) < 0.4).long()
-    return members[0].make(members, around), Batch(features, labels, {}, Draws(streams, 0))
+    return members[0].make(members, around), Batch(
+        features, labels, {}, Draws(HiddenStreams(streams.secrets), 0)
+    )
 
 
 def unit(gradients):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, minimize
 from scipy.stats import norm
 
-from vflsynth._random import RandomStreams
+from vflsynth._keys import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.splitdefense import Marvell
 from vflsynth.splitdefense.leakage.scores import auc, guess_auc
@@ -200,7 +200,7 @@ def test_bound_and_gaussian_estimate():
 
 
 def protect(gradients, labels, power_scale=4.0, step=0, memory=None):
-    streams = RandomStreams([b"marvell"] * len(gradients))
+    streams = HiddenStreams([b"marvell"] * len(gradients))
     context = Context(labels, 2, Draws(streams, step), {} if memory is None else memory)
     return Marvell(power_scale).protect(gradients, context), context
 

@@ -1,9 +1,9 @@
-"""`vflsynth.networks.softmax` is torch's, value and gradient, however short the rows are."""
+"""`vflsynth.networks.layers` is torch's, value and gradient, however short the rows are."""
 
 import pytest
 import torch
 
-from vflsynth.networks.softmax import log_softmax, softmax
+from vflsynth.networks.layers import log_softmax, softmax
 
 
 @pytest.mark.parametrize(

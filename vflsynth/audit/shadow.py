@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import joblib
 import numpy as np
 import torch
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from vflsynth._device import available_memory
 from vflsynth.adversary.encoding import Floats

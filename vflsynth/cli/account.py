@@ -14,7 +14,6 @@ from vflsynth.privacy import Attempt, Budget, PrivacyAccount
 from vflsynth.privacy.events import Composition
 from vflsynth.privacy.ledger import conditional, epsilon_of
 
-SUMMARY = "show, make or limit a privacy account"
 DESCRIPTION = """\
 Show what was released about some records, what it cost and what is left.
 

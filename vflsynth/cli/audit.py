@@ -41,7 +41,6 @@ from vflsynth.methods.synthesizer import BaseSynthesizer
 
 logger = logging.getLogger("vflsynth")
 
-SUMMARY = "measure what a model's synthetic data tell about single records"
 DESCRIPTION = """\
 Train many models like a saved one, or as the options of 'vflsynth fit' say, with and without a
 record, and let attackers learn to tell the two kinds of synthetic tables apart (the VFLGAN paper's

@@ -21,7 +21,6 @@ from vflsynth.models import PartyModel
 
 logger = logging.getLogger("vflsynth")
 
-SUMMARY = "draw what a table lacks: columns, and missing cells"
 DESCRIPTION = """\
 Draw what a table lacks from a saved model: columns of any party, and missing cells.
 

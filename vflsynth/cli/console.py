@@ -90,17 +90,3 @@ def share(part: float) -> str:
     ('12.5%', '')
     """
     return f"{part:.3g}%" if (part := 100 * part) else ""
-
-
-def size(n_bytes: int) -> str:
-    """Write a number of bytes for people.
-
-    Examples
-    --------
-    >>> size(900), size(12_345), size(3_000_000)
-    ('900 B', '12.3 kB', '3 MB')
-    """
-    value, units = float(n_bytes), ["B", "kB", "MB", "GB", "TB"]
-    while value >= 1000 and len(units) > 1:
-        value, units = value / 1000, units[1:]
-    return f"{value:.3g} {units[0]}"

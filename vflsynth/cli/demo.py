@@ -19,7 +19,6 @@ from vflsynth.release import Dossier
 
 logger = logging.getLogger("vflsynth")
 
-SUMMARY = "two parties' real tables -> one synthetic table and a report"
 DESCRIPTION = """\
 The main job from beginning to end, in about a minute.
 

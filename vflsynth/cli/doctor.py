@@ -14,10 +14,10 @@ import torch
 
 from vflsynth import __version__
 from vflsynth._device import available_memory
-from vflsynth.cli.console import say, size, table
+from vflsynth.cli.console import say, table
 from vflsynth.cli.options import flag
+from vflsynth.reporting import size_text
 
-SUMMARY = "say what this machine has, and what is missing for what"
 DESCRIPTION = """\
 Say which versions are installed, which devices PyTorch finds, and what each extra brings or lacks.
 Nothing is imported that is not installed, and nothing leaves the machine.
@@ -131,7 +131,7 @@ def _text(found: dict[str, Any]) -> str:
     lines.append("")
     for device in found["devices"]:
         free = device["free_memory"]
-        memory = "" if free is None else f", {size(free)} free"
+        memory = "" if free is None else f", {size_text(free)} free"
         threads = f", {device['threads']} threads" if "threads" in device else ""
         lines.append(f"{device['device']}: {device['name']}{threads}{memory}")
     if len(found["devices"]) == 1:

@@ -25,7 +25,6 @@ from vflsynth.release import Dossier, release_gate
 
 logger = logging.getLogger("vflsynth")
 
-SUMMARY = "compare a synthetic table with the real ones"
 DESCRIPTION = """\
 Measure how close a synthetic table is to the real ones, and what it is good for.
 

@@ -31,7 +31,6 @@ from vflsynth.run.checkpoints import KIND as CHECKPOINT
 
 logger = logging.getLogger("vflsynth")
 
-SUMMARY = "learn a model from the tables of two or more parties"
 DESCRIPTION = """\
 Match the parties' records, train a synthesizer, and save the model.
 

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from vflsynth import _artefacts as artefacts
-from vflsynth.cli.console import say, share, size, table
+from vflsynth.cli.console import say, share, table
 from vflsynth.cli.fit import training_sentence, training_summary
 from vflsynth.cli.models import open_model
 from vflsynth.cli.options import file, flag
@@ -22,20 +22,22 @@ from vflsynth.cli.tables import (
     PartyFile,
     add_key,
     by_party,
+    label,
     match_on,
     on_of,
     read_party_frames,
 )
 from vflsynth.cli.targets import check_file
 from vflsynth.columns import TableTransformer
-from vflsynth.contract import Contract, propose, write_contract
+from vflsynth.contract import Contract, preparations, propose, read_contract, write_contract
+from vflsynth.contract.checking import hold
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.frames import align_party_frames, key_of
 from vflsynth.models import PartyModel, number_sources
+from vflsynth.reporting import size_text
 
 logger = logging.getLogger("vflsynth")
 
-SUMMARY = "show what is in a model, or how tables would be read"
 DESCRIPTION = """\
 Show what is in a saved model: parties, columns and how they are encoded, sizes, how it was trained,
 what crossed each party's boundary if it was fitted with --transcript, and the privacy ledger if
@@ -75,6 +77,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "of tables: propose a contract, with rules that hold in all records, for a person to "
         "correct; see 'vflsynth fit --contract'",
     )
+    file(
+        parser,
+        "--contract",
+        "FILE",
+        "of tables: how many rows of each party keep the rules of a contract; what cannot be "
+        "computed, or no row keeps, is an error",
+    )
     flag(parser, "--json", "the same as JSON")
 
 
@@ -87,6 +96,8 @@ def run(options: argparse.Namespace) -> int:
     if is_model:
         if options.write_contract is not None:
             raise ParameterError(f"--write-contract is for tables, and {path} is no table")
+        if options.contract is not None:
+            raise ParameterError(f"--contract is for tables, and {path} is no table")
         if options.on is not None:
             raise ParameterError(f"--on is for tables, and {path} is no table")
         description = describe_model(path)
@@ -105,6 +116,9 @@ def run(options: argparse.Namespace) -> int:
         if options.write_contract is not None:
             _propose(frames, on, options.write_contract)
         description = describe_tables(frames, on)
+        if options.contract is not None:
+            contract = read_contract(options.contract, lambda text: label(frames.values(), text))
+            description["rules"] = _held(contract, frames, on)
         text = tables_text
     if options.json:
         say(json.dumps(description, indent=1, allow_nan=False, ensure_ascii=False))
@@ -125,6 +139,16 @@ def _propose(frames: Mapping[str, pd.DataFrame], on: Any, path: Path) -> None:
         lines += ["", f"party {party!r}", *(f"  {reason}" for reason in said)]
     write_contract(contract, path, "\n".join(lines))
     logger.info("%s: a proposed contract; read and correct it", path)
+
+
+def _held(contract: Contract, frames: Mapping[str, pd.DataFrame], on: Any) -> list[str]:
+    """Say how each party's own rows keep the rules, and refuse rules that cannot hold."""
+    made = preparations(contract, frames, on, private=False)
+    return [
+        f"{party}: {held}"
+        for party, own in made.items()
+        for held in hold(own.rules, frames[party], f"party {party!r}")
+    ]
 
 
 # models
@@ -162,7 +186,7 @@ def describe_model(path: Path) -> dict[str, Any]:
 
 def model_text(model: Mapping[str, Any]) -> str:
     """Lay out `describe_model` for people."""
-    lines = [f"{model['class']}, {size(model['bytes'])}: {model['path']}"]
+    lines = [f"{model['class']}, {size_text(model['bytes'])}: {model['path']}"]
     if "version" in model:
         lines[0] += f" (saved by vflsynth {model['version']})"
         matched = model["alignment"]
@@ -190,7 +214,7 @@ def model_text(model: Mapping[str, Any]) -> str:
                 "from": row["sender"],
                 "to": row["receiver"],
                 "messages": row["messages"],
-                "size": size(row["bytes"]),
+                "size": size_text(row["bytes"]),
                 "contents": row["contents"],
             }
             for row in model["transcript"]
@@ -283,7 +307,10 @@ def tables_text(tables: Mapping[str, Any]) -> str:
             *(f"  Fix of {', '.join(map(repr, labels))}: {fix}" for fix, labels in fixes.items()),
             "",
         ]
-    return "\n".join([*lines, tables["alignment"]] if "alignment" in tables else lines[:-1])
+    for title in ("alignment", "rules"):
+        said = tables.get(title, [])
+        lines += [said] if isinstance(said, str) else said and ["", "rules:", *said]
+    return "\n".join(lines).rstrip("\n")
 
 
 def _describe_column(frame: pd.DataFrame, label: Any, key: Any) -> dict[str, Any]:

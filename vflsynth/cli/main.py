@@ -11,32 +11,21 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from importlib import import_module
 from types import FrameType
 from typing import NoReturn
 
 from vflsynth import __version__
-from vflsynth.cli import (
-    account,
-    audit,
-    complete,
-    demo,
-    doctor,
-    evaluate,
-    fit,
-    inspect,
-    mechanisms,
-    methods,
-    parties,
-    release,
-    sample,
-    verify,
-)
 from vflsynth.cli.console import reporting
 from vflsynth.exceptions import (
     ArtefactError,
+    ContractError,
     MissingExtraError,
     ParameterError,
     PartyDataError,
+    PrivacyBudgetError,
+    ProtocolError,
+    UnsupportedEventError,
     VFLSynthError,
 )
 
@@ -68,41 +57,44 @@ Tables are csv (also .csv.gz) or parquet files; parquet keeps every dtype. Resul
 output, progress and messages to standard error. Nothing is ever left half written.
 
 exit codes:
-  0    done
-  1    failed for a reason that is none of the following, or a release fails a clause
-  2    wrong usage: an option or a parameter is not what it should be, or a package is missing
-  3    the tables cannot be used as they are; the message names party, column and fix
-  4    a saved model or checkpoint is missing, damaged, or in the way
+  0    done; what was judged passes
+  1    what was judged fails: a clause of a release, a check before a run
+  2    wrong usage: an option, a parameter or a budget cannot be this, or a package is missing
+  3    tables, contract or saved files cannot be used as they are; the message names the fix
+  4    another party, or the server, did not do what the protocol asks
+  5    failed for another reason
   130  interrupted with Ctrl-C or SIGTERM; fit saves the epochs that were finished
 """
 
 
-_COMMANDS = (
-    fit,
-    sample,
-    complete,
-    evaluate,
-    audit,
-    release,
-    verify,
-    inspect,
-    account,
-    methods,
-    mechanisms,
-    parties,
-    demo,
-    doctor,
-)
+_COMMANDS = {
+    "fit": "learn a model from the tables of two or more parties",
+    "sample": "draw synthetic records from a model",
+    "complete": "draw what a table lacks: columns, and missing cells",
+    "evaluate": "compare a synthetic table with the real ones",
+    "audit": "measure what a model's synthetic data tell about single records",
+    "release": "decide whether a synthetic table may be published, and write its dossier",
+    "verify": "check a published table, its page and its numbers against a signature",
+    "inspect": "show what is in a model, or how tables would be read",
+    "account": "show, make or limit a privacy account",
+    "methods": "list the synthesizers, classifiers and regressors that there are",
+    "mechanisms": "list the mechanisms of differential privacy that there are",
+    "parties": "train with every party in its own process, in other organisations if need be",
+    "demo": "two parties' real tables -> one synthetic table and a report",
+    "doctor": "say what this machine has, and what is missing for what",
+}
+"""What each command is for. Its module is imported when it is the one that runs."""
 
 
 class ExitCode(IntEnum):
     """What the process returns."""
 
     DONE = 0
-    FAILED = 1
+    FAILS = 1
     USAGE = 2
-    TABLES = 3
-    ARTEFACT = 4
+    DATA = 3
+    PROTOCOL = 4
+    OTHERWISE = 5
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
@@ -125,7 +117,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     SystemExit
         For ``--help`` and ``--version``, and with code 2 for arguments that cannot be parsed.
     """
-    options = command_parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = command_parser(next((a for a in given if not a.startswith("-")), "")).parse_args(
+        given
+    )
     with reporting(quiet=options.quiet), _termination_interrupts():
         try:
             code = options.run(options)
@@ -178,8 +173,14 @@ class _Overview(argparse.RawDescriptionHelpFormatter):
         self._action_max_length = 14
 
 
-def command_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def command_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the whole command line.
+
+    Parameters
+    ----------
+    only : str, optional
+        The command that will run: others are named, and not imported.
+    """
     parser = _Parser(
         prog="vflsynth", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=_Overview
     )
@@ -189,12 +190,15 @@ def command_parser() -> argparse.ArgumentParser:
     group.add_argument("-q", "--quiet", action="store_true", help="only results and errors")
     group.add_argument("--debug", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in _COMMANDS:
-        name = command.__name__.rpartition(".")[2]
+    for name, summary in _COMMANDS.items():
+        if only not in (None, name):
+            commands.add_parser(name, help=summary, add_help=False)
+            continue
+        command = import_module(f"vflsynth.cli.{name}")
         own = commands.add_parser(
             name,
             parents=[everywhere],
-            help=command.SUMMARY,
+            help=summary,
             description=command.DESCRIPTION,
             epilog=command.EPILOG,
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -213,13 +217,15 @@ def _nothing_saved(options: argparse.Namespace) -> str:
 def exit_code(error: Exception) -> ExitCode:
     """Return what the process returns after an error."""
     match error:
-        case ParameterError() | MissingExtraError():
+        case ParameterError() | MissingExtraError() | UnsupportedEventError():
             return ExitCode.USAGE
-        case PartyDataError():
-            return ExitCode.TABLES
-        case ArtefactError():
-            return ExitCode.ARTEFACT
-    return ExitCode.FAILED
+        case PrivacyBudgetError():
+            return ExitCode.USAGE
+        case PartyDataError() | ContractError() | ArtefactError():
+            return ExitCode.DATA
+        case ProtocolError():
+            return ExitCode.PROTOCOL
+    return ExitCode.OTHERWISE
 
 
 def _one_line(error: Exception) -> str:

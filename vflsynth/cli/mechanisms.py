@@ -11,9 +11,8 @@ from vflsynth.cli.console import say
 from vflsynth.cli.methods import GROUPS, add_arguments, block, summary
 from vflsynth.registry import Members, full_name
 
-__all__ = ["DESCRIPTION", "EPILOG", "SUMMARY", "add_arguments", "run"]
+__all__ = ["DESCRIPTION", "EPILOG", "add_arguments", "run"]
 
-SUMMARY = "list the mechanisms of differential privacy that there are"
 DESCRIPTION = """\
 List the mechanisms of differential privacy: what they are, the methods that can have them, and
 their parameters with defaults. What is public about columns is said with --bounds and --categories.

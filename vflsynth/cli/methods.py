@@ -13,7 +13,6 @@ from vflsynth.cli.options import flag
 from vflsynth.methods.combinations import reason_against
 from vflsynth.registry import Members, full_name
 
-SUMMARY = "list the synthesizers, classifiers and regressors that there are"
 DESCRIPTION = """\
 List the methods that can be fitted: what they are, which mechanisms of differential privacy they
 can have, and whether they run with every party in a process of its own ('vflsynth parties').

@@ -8,29 +8,20 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vflsynth._signatures import new_key
 from vflsynth.cli.console import say
 from vflsynth.cli.targets import add_passed
 from vflsynth.exceptions import ParameterError, ProtocolError
-from vflsynth.federation import trail
-from vflsynth.federation.administrator import DONE, abort, submit
-from vflsynth.federation.consent import FILE as APPROVED
-from vflsynth.federation.consent import approve, describe, withdraw
-from vflsynth.federation.console import ADDRESS, console
-from vflsynth.federation.job import Job
-from vflsynth.federation.kit import ONE_THREAD, definitions, node_command, prepare
-from vflsynth.federation.preflight import preflight
-from vflsynth.federation.progress import job_state
-from vflsynth.federation.sampling import draw_part, join_parts
-from vflsynth.federation.simulate import reproducible, simulate
-from vflsynth.federation.site import SITE_FILE, Site
-from vflsynth.frames import read_table, write_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vflsynth.federation.job import Job
+    from vflsynth.federation.site import Site
 
 logger = logging.getLogger("vflsynth")
 
-SUMMARY = "train with every party in its own process, in other organisations if need be"
 DESCRIPTION = """\
 Train with every party in a process of its own, on NVIDIA FLARE (pip install 'vflsynth[flare]').
 
@@ -76,8 +67,23 @@ def run(options: argparse.Namespace) -> int:
     return _ACTIONS[options.action].do(options) or 0
 
 
+def _job(options: argparse.Namespace) -> Job:
+    from vflsynth.federation.job import Job
+
+    return Job.read(options.job)
+
+
+def _site(options: argparse.Namespace) -> Site:
+    from vflsynth.federation.site import Site
+
+    return Site.read(options.site)
+
+
 def _simulate(options: argparse.Namespace) -> int:
-    job = Job.read(options.job)
+    from vflsynth.federation.simulate import reproducible, simulate
+    from vflsynth.federation.site import Site
+
+    job = _job(options)
     beside = options.job.resolve().parent
     folder = options.sites or beside
     sites = {name: Site.read(folder / f"{name}.toml") for name in job.parties}
@@ -108,7 +114,9 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _approve(options: argparse.Namespace) -> None:
-    job, site = Job.read(options.job), Site.read(options.site)
+    from vflsynth.federation.consent import FILE, approve, describe, withdraw
+
+    job, site = _job(options), _site(options)
     if options.withdraw:
         was = "withdrawn" if withdraw(job, site) else "was not approved"
         say(f"{site.party}: job {job.name!r} {was}")
@@ -116,24 +124,31 @@ def _approve(options: argparse.Namespace) -> None:
     say(describe(job))
     if not options.show:
         approve(job, site)
-        say(f"{site.party}: approved; {site.folder / APPROVED}")
+        say(f"{site.party}: approved; {site.folder / FILE}")
 
 
 def _project(options: argparse.Namespace) -> None:
+    from vflsynth.federation.kit import definitions
+
     options.output.mkdir(parents=True, exist_ok=True)
-    files = definitions(Job.read(options.job), options.host, options.port)
+    files = definitions(_job(options), options.host, options.port)
     for name, text in files.items():
         (options.output / name).write_text(text)
     say(f"{options.output}: {', '.join(files)}; see 'vflsynth parties --help' for what comes next")
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    prepare(options.kit, Site.read(options.site))
+    from vflsynth.federation.kit import prepare
+
+    prepare(options.kit, _site(options))
     say(f"{options.kit}: prepared; start it with 'vflsynth parties start {options.kit}'")
 
 
 def _start(options: argparse.Namespace) -> None:
     """Become the node's process, so that signals of a service manager reach it."""
+    from vflsynth.federation.kit import ONE_THREAD, node_command
+    from vflsynth.federation.site import SITE_FILE
+
     kit = options.kit
     command = node_command(kit)
     if not (kit / "local" / SITE_FILE).is_file():
@@ -147,29 +162,35 @@ def _start(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     """Say what was found, good or bad; 1 if something would fail."""
+    from vflsynth.federation.preflight import preflight
+
     all_good = True
-    job, site = Job.read(options.job), Site.read(options.site)
-    for finding in preflight(job, site, options.kit):
+    for finding in preflight(_job(options), _site(options), options.kit):
         say(f"{'ok   ' if finding.good else 'FAILS'} {finding.subject}: {finding.detail}")
         all_good &= finding.good
     return 0 if all_good else 1
 
 
 def _console(options: argparse.Namespace) -> None:
-    site = Site.read(options.site)
-    with console(site, options.port, options.address, options.known_as) as server:
+    from vflsynth.federation.console import console
+
+    with console(_site(options), options.port, options.address, options.known_as) as server:
         host, port = server.server_address[:2]
         say(f"http://{host!s}:{port}/ and /metrics, until Ctrl-C")
         server.serve_forever()
 
 
 def _status(options: argparse.Namespace) -> None:
-    site, job = Site.read(options.site), Job.read(options.job)
+    from vflsynth.federation.progress import job_state
+
+    site, job = _site(options), _job(options)
     say(f"{site.party}: {job_state(site.folder, job.name)}")
 
 
 def _trail(options: argparse.Namespace) -> None:
-    site = Site.read(options.site)
+    from vflsynth.federation import trail
+
+    site = _site(options)
     n, last = trail.verify(site.folder)
     for line in trail.lines(site.folder):
         say(f"{line['time']} {line['event']} {json.dumps(line['details'])}")
@@ -189,27 +210,37 @@ def _logs(options: argparse.Namespace) -> None:
 
 
 def _key(options: argparse.Namespace) -> None:
+    from vflsynth._signatures import new_key
+
     public = new_key(options.output)
     say(f'{options.output}: keep it to yourself. For site files:\n[proposers]\nname = "{public}"')
 
 
 def _abort(options: argparse.Namespace) -> None:
-    job = Job.read(options.job)
+    from vflsynth.federation.administrator import abort
+
+    job = _job(options)
     say(f"{abort(job, options.admin)} runs of job {job.name!r} stopped")
 
 
 def _submit(options: argparse.Namespace) -> int:
-    job, attempts = Job.read(options.job), options.attempts
+    from vflsynth.federation.administrator import DONE, submit
+
+    job, attempts = _job(options), options.attempts
     ended = submit(job, options.admin, options.timeout, attempts=attempts, key=options.key)
     say(
         f"FLARE says {ended}; the folder of every node that began has a report of the run, and the "
         "server's kit a log.txt"
     )
-    return 0 if ended.endswith(DONE) else 1
+    if not ended.endswith(DONE):
+        raise ProtocolError(f"job {job.name!r} did not finish: {ended}")
+    return 0
 
 
 def _sample(options: argparse.Namespace) -> None:
-    site, job = Site.read(options.site), Job.read(options.job)
+    from vflsynth.federation.sampling import draw_part
+
+    site, job = _site(options), _job(options)
     part = draw_part(
         job,
         site,
@@ -223,15 +254,20 @@ def _sample(options: argparse.Namespace) -> None:
 
 
 def _join(options: argparse.Namespace) -> None:
+    from vflsynth.federation.joining import join_parts
+    from vflsynth.frames import read_table
+
     table, cost = join_parts({path.name: read_table(path) for path in options.parts})
     if cost is not None:
         logger.info("%s", cost)
     _write(table, options.output)
 
 
-def _write(table: object, path: Path) -> None:
-    write_table(table, path)  # type: ignore[arg-type]
-    say(f"{path}: {len(table):,} rows")  # type: ignore[arg-type]
+def _write(table: pd.DataFrame, path: Path) -> None:
+    from vflsynth.frames import write_table
+
+    write_table(table, path)
+    say(f"{path}: {len(table):,} rows")
 
 
 class _Action(NamedTuple):
@@ -288,7 +324,7 @@ _APPROVE: dict[str, dict[str, Any]] = {
 _CONSOLE: dict[str, dict[str, Any]] = {
     "--port": {"required": True, "type": int, "help": "where the page will be"},
     "--address": {
-        "default": ADDRESS,
+        "default": "127.0.0.1",
         "help": "there is no log-in: whoever reaches it sees the page (default: %(default)s)",
     },
     "--known-as": {

@@ -31,15 +31,14 @@ from vflsynth.release import Dossier, release_gate, write_release
 
 logger = logging.getLogger("vflsynth")
 
-SUMMARY = "decide whether a synthetic table may be published, and write its dossier"
 DESCRIPTION = """\
 Hold a synthetic table against every clause of its contract: the worst column and pair, traces of
 single records, rules, detection, usefulness, audited attacks, the privacy ledger.
 
 DIR/internal is to keep: it shows real rows. DIR/public is to hand out: the table, a page and its
 JSON twin without any real row, metadata, digests, and a signature. A release that fails has no
-public part, and the exit code is 1. A clause that nobody measured fails, unless the contract waives
-it and says why.
+public part, and the exit code is 1. A clause that nobody measured decides nothing: the table passes
+once it is measured, or the contract waives it and says why.
 
 CAUTION: as 'vflsynth evaluate', this puts the real rows of all parties side by side.
 """

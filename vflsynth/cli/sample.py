@@ -23,7 +23,6 @@ from vflsynth.models import PartyModel, draw_with_files
 
 logger = logging.getLogger("vflsynth")
 
-SUMMARY = "draw synthetic records from a model"
 DESCRIPTION = """\
 Draw synthetic records from a saved model, or from one party's half of it.
 

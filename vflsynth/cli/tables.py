@@ -13,7 +13,7 @@ import pandas as pd
 
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import MatchOn, read_table
-from vflsynth.frames.key_forms import STEPS
+from vflsynth.frames.keys import STEPS
 
 logger = logging.getLogger("vflsynth")
 

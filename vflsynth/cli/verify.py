@@ -10,7 +10,6 @@ from vflsynth.cli.options import file
 from vflsynth.exceptions import ParameterError
 from vflsynth.release import verify_release
 
-SUMMARY = "check a published table, its page and its numbers against a signature"
 DESCRIPTION = """\
 Compare every file of a release with its digest, and check who signed the digests.
 

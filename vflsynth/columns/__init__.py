@@ -4,34 +4,41 @@ Encoded either by what a fit reads off the records (`TableTransformer`), or by p
 published noisy histograms alone (`PublicSchema`, `NoisyHistogram`). Runs inside the party.
 """
 
-from vflsynth.columns.base import ColumnTransformer, OutputSpan
-from vflsynth.columns.categorical import (
-    BooleanTransformer,
-    CategoricalTransformer,
-    OrderedTransformer,
-)
-from vflsynth.columns.encoders.base import Curve, Encoder
-from vflsynth.columns.encoders.log import Log
-from vflsynth.columns.encoders.quantile import NormalScores
-from vflsynth.columns.encoders.ranks import Ranks
-from vflsynth.columns.encoders.standard import Standardizer
-from vflsynth.columns.histograms import NoisyHistogram
-from vflsynth.columns.kinds import (
-    TRANSFORMERS,
-    check_kinds,
-    column_kind,
-    infer_kind,
-    is_categorical,
-)
-from vflsynth.columns.numeric import (
-    ContinuousTransformer,
-    DatetimeTransformer,
-    IntegerTransformer,
-)
-from vflsynth.columns.public import PublicTransformer
-from vflsynth.columns.schema import Bounds, Categories, PublicSchema
-from vflsynth.columns.table import TableTransformer, check_encoders, check_public
-from vflsynth.columns.wanted import Range
+from typing import TYPE_CHECKING
+
+from vflsynth._lazy import lazily
+
+if TYPE_CHECKING:
+    from vflsynth.columns.base import ColumnTransformer, OutputSpan
+    from vflsynth.columns.categorical import (
+        BooleanTransformer,
+        CategoricalTransformer,
+        OrderedTransformer,
+    )
+    from vflsynth.columns.encoders.base import Curve, Encoder
+    from vflsynth.columns.encoders.log import Log
+    from vflsynth.columns.encoders.quantile import NormalScores
+    from vflsynth.columns.encoders.ranks import Ranks
+    from vflsynth.columns.encoders.standard import Standardizer
+    from vflsynth.columns.histograms import NoisyHistogram
+    from vflsynth.columns.kinds import (
+        TRANSFORMERS,
+        check_kinds,
+        column_kind,
+        infer_kind,
+        is_categorical,
+    )
+    from vflsynth.columns.numeric import (
+        ContinuousTransformer,
+        DatetimeTransformer,
+        IntegerTransformer,
+    )
+    from vflsynth.columns.public import PublicTransformer
+    from vflsynth.columns.schema import Bounds, Categories, PublicSchema
+    from vflsynth.columns.table import TableTransformer, check_encoders, check_public
+    from vflsynth.columns.wanted import Range
+else:
+    __getattr__ = lazily(__name__)
 
 __all__ = [
     "TRANSFORMERS",

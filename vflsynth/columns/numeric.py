@@ -21,8 +21,12 @@ import pandas as pd
 
 from vflsynth._validation import Number, check_parameters
 from vflsynth.columns.arrays import (
+    Axis,
     Flags,
+    FloatAxis,
     Floats,
+    IntegerAxis,
+    axis_from_dict,
     changed_dtype,
     nearest_places,
     numpy_dtype,
@@ -32,7 +36,6 @@ from vflsynth.columns.arrays import (
     write_numbers,
     write_times,
 )
-from vflsynth.columns.axes import Axis, FloatAxis, IntegerAxis, axis_from_dict
 from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
@@ -43,8 +46,14 @@ from vflsynth.columns.base import (
 )
 from vflsynth.columns.codec import scalar_to_json
 from vflsynth.columns.encoders.base import Encoder, encoder_of
-from vflsynth.columns.grids import ColumnGrid, decimal_steps, time_steps, whole_steps
-from vflsynth.columns.ranges import NumberRanges, TimeRanges
+from vflsynth.columns.ranges import (
+    ColumnGrid,
+    NumberRanges,
+    TimeRanges,
+    decimal_steps,
+    time_steps,
+    whole_steps,
+)
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import (
     ColumnKindError,

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import numpy_dtype, write_numbers, write_times
-from vflsynth.columns.axes import IntegerAxis
+from vflsynth.columns.arrays import IntegerAxis, numpy_dtype, write_numbers, write_times
 from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, held_as, not_held
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.categorical import can_hold, does_not_hold

@@ -37,6 +37,13 @@ _LABELS: Mapping[str, re.Pattern[str]] = {
     ),
     "social-security numbers": re.compile(r"(.*[ _-])?(ssn|social[ _-]?security.*)", re.IGNORECASE),
 }
+_KNOWN_TO_OTHERS = re.compile(
+    r"(.*[ _.-])?(age|sex|gender|birth\w*|dob|zip\w*|post(al)?[ _-]?codes?|postcodes?|plz|city|"
+    r"town|"
+    r"municipality|county|state|province|region|country|nationality|citizenship|race|ethnicity|"
+    r"marital.*|occupation|profession|job|education.*|degree|household.*|children)([ _.-].*)?",
+    re.IGNORECASE,
+)
 _INDEX = re.compile(r"Unnamed: \d+|level_\d+|index|", re.IGNORECASE)
 
 _WORDS = 5.0
@@ -59,6 +66,11 @@ class Recognised:
 
     what: str
     role: str
+
+
+def is_known_to_others(label: object) -> bool:
+    """Whether a column's name says what neighbours or colleagues know of a person, such as age."""
+    return _KNOWN_TO_OTHERS.fullmatch(str(label)) is not None
 
 
 def recognise(column: pd.Series[Any]) -> Recognised | None:

@@ -12,21 +12,27 @@ from vflsynth.columns.base import naming
 from vflsynth.columns.schema import Categories, PublicSchema
 from vflsynth.exceptions import PartyDataError
 from vflsynth.frames.alignment import only_counts_rows
-from vflsynth.frames.typed import in_order, with_type
+from vflsynth.frames.typed import in_order, readable, with_type
 
 _NULLABLE = {"b": "boolean", "i": "Int64", "u": "UInt64", "f": "float64"}
 
 
 def with_public_types(
-    frame: pd.DataFrame, schema: PublicSchema | None, *, party: str | None = None
+    frame: pd.DataFrame,
+    schema: PublicSchema | None,
+    key: Hashable = None,
+    *,
+    party: str | None = None,
 ) -> pd.DataFrame:
-    """Give a table the types that its public schema states.
+    """Give a table the types that its public schema states; what is not of them is missing.
 
     Parameters
     ----------
     frame : DataFrame
         With its key column, if it has one; not modified.
     schema : PublicSchema, optional
+    key : hashable, optional
+        The key column. A key must be of its type.
     party : str, optional
         For error messages.
 
@@ -39,13 +45,15 @@ def with_public_types(
     PartyDataError
         If nobody stated the type of a column.
     ColumnKindError
-        If a column's values are not of the type that was stated, or cannot have been read so.
+        If a key is not of the type that was stated, or cannot have been read so.
 
     Notes
     -----
     Privacy: types that a program inferred from values are not public, and neither is what became of
     all values because of one (`vflsynth.frames.typed`). What is published has the types of the
-    schema, whatever the table's are; categories without an order are sorted.
+    schema, or those beside them that hold blanks, whatever the table's are; categories without an
+    order are sorted. One value that is not of its column's type must neither end a run nor be
+    counted aloud: it is missing.
     """
     if schema is not None and schema.dtypes == "given":
         typed = frame.copy(deep=False)
@@ -71,7 +79,7 @@ def with_public_types(
         public = schema.get(label)
         labels = public.values if isinstance(public, Categories) else None
         with naming(party, label):
-            typed[label] = with_type(frame[label], dtype, labels)
+            typed[label] = (with_type if label == key else readable)(frame[label], dtype, labels)
     return typed.set_axis(_public_index(frame.index, schema))
 
 

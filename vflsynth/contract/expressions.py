@@ -38,8 +38,9 @@ _RELATIVE, _ABSOLUTE = 1e-9, 1e-12
 errors."""
 
 
-def _days(count: Any) -> np.timedelta64:
-    return np.timedelta64(round(float(count) * 86_400_000_000), "us")
+def _days(count: Any) -> Any:
+    whole = np.rint(np.asarray(count, dtype=np.float64) * 86_400_000_000)
+    return whole.astype("m8[us]")[()]
 
 
 def _year(times: Any) -> Any:
@@ -131,12 +132,16 @@ class Expression:
         ContractError
             If values cannot be compared or added, such as text and numbers.
         """
-        known = table[self._compared].notna().to_numpy().all(axis=1)
+        known = self.known(table)
         rows = table[list(self.columns)].take(np.flatnonzero(known))
         result = np.ones(len(table), dtype=np.bool_)
         if len(rows):
             result[known] = np.broadcast_to(np.asarray(self._value(self.tree, rows)), len(rows))
         return result
+
+    def known(self, table: pd.DataFrame) -> Rows:
+        """Say which rows have values in all columns that are compared."""
+        return np.asarray(table[self._compared].notna().to_numpy().all(axis=1))
 
     def value(self, node: ast.expr, table: pd.DataFrame) -> Any:
         """Compute a part of the expression; errors as of `keeps`."""

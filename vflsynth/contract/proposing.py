@@ -10,7 +10,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 from typing import Any
 
@@ -19,7 +19,7 @@ import pandas as pd
 
 from vflsynth.columns import infer_kind
 from vflsynth.columns.arrays import numpy_dtype
-from vflsynth.columns.recognising import is_index, recognise
+from vflsynth.columns.recognising import is_index, is_known_to_others, recognise
 from vflsynth.contract.contract import ColumnContract, Contract, PartyContract
 from vflsynth.contract.expressions import plain_values
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule
@@ -90,6 +90,9 @@ def propose(
         said = []
         for label in own.columns:
             columns[label], reason = propose_column(own[label])
+            if columns[label].is_modelled and is_known_to_others(label):
+                columns[label] = replace(columns[label], role="quasi-identifier")
+                reason = f"{reason}; others may know it of a person".removeprefix("; ")
             said += [f"column {str(label)!r}: {reason}"] if reason else []
         modelled = [label for label, column in columns.items() if column.is_modelled]
         found = propose_rules(own[modelled])

@@ -12,6 +12,7 @@ from sklearn.base import clone
 from vflsynth.columns import PublicSchema, TableTransformer, infer_kind
 from vflsynth.columns.base import naming
 from vflsynth.columns.recognising import is_index
+from vflsynth.contract.checking import check_rules, check_units
 from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.rules import Rule, as_rules
@@ -42,6 +43,8 @@ def preparations(
         name: [c for c in frame.columns if c != key_of(on, name)] for name, frame in frames.items()
     }
     contract.check(labels)
+    types = {label: dtype for frame in frames.values() for label, dtype in frame.dtypes.items()}
+    check_units(as_rules(contract.rules), types)
     made = {
         name: preparation(contract, name, frame, key_of(on, name), private=private)
         for name, frame in frames.items()
@@ -85,10 +88,12 @@ def preparation(
         )
     known = set(labels)
     shared = [rule for rule in as_rules(contract.rules) if known & set(rule.columns)]
+    own = [*as_rules(part.rules), *(rule for rule in shared if known >= set(rule.columns))]
+    check_rules(own, frame, party, private=private)
     return Preparation.of(
         frame,
         part,
-        [*as_rules(part.rules), *(rule for rule in shared if known >= set(rule.columns))],
+        own,
         contract.rare_records,
         on=on,
         across=[rule for rule in shared if not known >= set(rule.columns)],

@@ -16,8 +16,8 @@ from vflsynth.registry import register
 class ReleaseTerms:
     """Limits of the clauses that a release is judged by; one that is above its limit fails.
 
-    A clause that nobody measured fails, unless `waived` names it and says why. A waiver excuses
-    nothing that was measured: for that there is the limit.
+    With a clause that nobody measured no table passes, unless `waived` names it and says why. A
+    waiver excuses nothing that was measured: for that there is the limit.
 
     Parameters
     ----------

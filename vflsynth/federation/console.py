@@ -18,11 +18,11 @@ from typing import Any
 from vflsynth._version import __version__
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.federation import trail
-from vflsynth.federation.progress import JobState, duration_text, job_state, report_of
+from vflsynth.federation.progress import JobState, job_state, report_of
 from vflsynth.federation.site import Site
 from vflsynth.federation.snapshots import told_bits
 from vflsynth.privacy.ledger import conditional
-from vflsynth.reporting import render, require_packages
+from vflsynth.reporting import duration_text, render, require_packages
 
 ADDRESS = "127.0.0.1"
 METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"

@@ -19,9 +19,8 @@ from vflsynth.contract import (
     contract_to_toml,
 )
 from vflsynth.exceptions import ParameterError
-from vflsynth.federation.limits import Limits
+from vflsynth.federation.limits import MAX_BYTES, Limits
 from vflsynth.federation.site import Site
-from vflsynth.federation.wire import MAX_BYTES
 from vflsynth.frames import MatchOn
 from vflsynth.learning.base import Method
 from vflsynth.mechanisms import HistogramMechanism

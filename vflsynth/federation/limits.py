@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from vflsynth.federation.wire import MAX_BYTES
-from vflsynth.protocol import Message
+if TYPE_CHECKING:
+    from vflsynth.protocol import Message
+
+MAX_BYTES = 1 << 28
+"""Of a frame, unless a job or a site says otherwise."""
 
 GRACE = 5.0
 """Seconds that a party waits longer than the server, so that the server's reason arrives first."""

@@ -31,8 +31,8 @@ from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.snapshots import book, told_report
 from vflsynth.federation.tags import Tags
 from vflsynth.frames import MatchOn, check_party_frames, party_keys, read_table
-from vflsynth.frames.key_forms import warn_of_keys
-from vflsynth.frames.lost import Difference
+from vflsynth.frames.alignment import Difference
+from vflsynth.frames.keys import warn_of_keys
 from vflsynth.frames.party_frames import lost_of
 from vflsynth.learning.base import Method
 from vflsynth.privacy import OpenAccount
@@ -492,10 +492,10 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
         allow_empty_columns=True,
         private=method.is_private,
     )[site.party]
-    if len(job.parties) > 1:
+    if len(job.parties) > 1 and not method.is_private:
         warn_of_keys(party_keys(frame, key), site.party)
     if method.is_private:
-        frame = with_public_types(frame, schema, party=site.party)
+        frame = with_public_types(frame, schema, key, party=site.party)
     columns = tuple(label for label in frame.columns if label != key)
     check_kinds(dict(site.column_kinds), columns, party=site.party)
     return prepared(

@@ -9,33 +9,28 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._locks import is_locked
 from vflsynth.exceptions import ArtefactError
-from vflsynth.learning.base import Duration
-from vflsynth.protocol import Message, Transcript, When
-from vflsynth.protocol.messages import (
-    BlindedKeys,
-    EncodedSize,
-    Hello,
-    MatchProof,
-    Presence,
-    ReblindedKeys,
-)
+from vflsynth.reporting import duration_text
+
+if TYPE_CHECKING:
+    from vflsynth.learning.base import Duration
+    from vflsynth.protocol import Message, Transcript
 
 logger = logging.getLogger("vflsynth")
 
 FILE = "progress.json"
 LOCK = ".lock"
 RUNS_ALREADY = "this job is running in this folder already. Wait for it, or stop it"
-_PHASES: dict[type[Message], str] = {
-    Hello: "joining",
-    BlindedKeys: "matching",
-    ReblindedKeys: "matching",
-    MatchProof: "matching",
-    EncodedSize: "encoding",
+_PHASES = {
+    "Hello": "joining",
+    "BlindedKeys": "matching",
+    "ReblindedKeys": "matching",
+    "MatchProof": "matching",
+    "EncodedSize": "encoding",
 }
 _EVERY, _SPOKEN_EVERY = 1.0, 30.0
 """Seconds between writings, and between lines in the log."""
@@ -64,7 +59,7 @@ class Progress:
 
     def note(self, kind: type[Message], step: int) -> None:
         """Take note of a message that is due."""
-        now, phase = time.monotonic(), _PHASES.get(kind, "training")
+        now, phase = time.monotonic(), _PHASES.get(kind.__name__, "training")
         if phase == self._phase and now - self._written < _EVERY:
             return
         found: dict[str, Any] = {"node": self._node, "pid": os.getpid(), "phase": phase}
@@ -82,10 +77,13 @@ class Progress:
         self._phase, self._written = phase, now
 
     def _of_training(self, kind: type[Message], step: int, now: float) -> dict[str, Any]:
+        from vflsynth.protocol import When
+        from vflsynth.protocol.messages import Presence
+
         duration = self._duration()
         if kind is Presence:  # asked for as an epoch begins
             step = (step - 1) * duration.steps_per_epoch
-        elif kind.declared.when is not When.STEP or kind in _PHASES:
+        elif kind.declared.when is not When.STEP or kind.__name__ in _PHASES:
             return {}
         if not duration.n_steps:
             return {}
@@ -111,15 +109,6 @@ def sentence(found: dict[str, Any]) -> str:
         text += f", about {duration_text(found['seconds_left'])} left"
     megabytes = [found[name] / 1e6 for name in ("sent_bytes", "received_bytes")]
     return f"{text}; {megabytes[0]:.1f} MB sent, {megabytes[1]:.1f} MB received"
-
-
-def duration_text(seconds: float) -> str:
-    """Write seconds as a person would."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 @dataclass(frozen=True, slots=True)

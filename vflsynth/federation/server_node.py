@@ -164,7 +164,7 @@ class ServerNode(ServerRun):
                 f"{having}",
                 fix="bring back the lost checkpoints, or give the job another name to start anew",
             )
-        if self.site.own is None:  # also what protects labels and gradients is drawn of it
+        if self.site.own is None:  # also what protects gradients is drawn of it
             self.own = [kept_secret(self.folder / _OWN, anew=True)]
         return 0
 

@@ -18,7 +18,7 @@ from vflsynth._validation import Choice, Number, Rule, check_parameters
 from vflsynth.columns import PublicSchema
 from vflsynth.configuration import known_keys, public_schema, read_toml
 from vflsynth.exceptions import ArtefactError, ParameterError, PayloadRejectedError
-from vflsynth.federation.wire import MAX_BYTES
+from vflsynth.federation.limits import MAX_BYTES
 from vflsynth.privacy import Budget
 
 SITE_FILE = "vflsynth.toml"

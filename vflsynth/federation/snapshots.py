@@ -13,15 +13,16 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._locks import locked
 from vflsynth.exceptions import ArtefactError, ToldTooMuchError
 from vflsynth.federation import trail
 from vflsynth.federation.site import Site
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 KIND = "vflsynth contexts that were sent"
 TOLD = "told"

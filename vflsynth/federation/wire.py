@@ -29,8 +29,6 @@ from vflsynth.protocol import MESSAGES, Message
 PROTOCOL = 5
 """Version of the frames; nodes that speak another one are refused."""
 
-MAX_BYTES = 1 << 28
-"""Of a frame, unless jobs and sites say otherwise."""
 MAX_HEADER = 1 << 20
 MAX_MESSAGES = 16
 _MAX_TEXT = 4096

@@ -7,8 +7,7 @@ between parties is their column names, the type of their keys, and, in
 
 from vflsynth.frames.alignment import AlignmentReport, align_keys, intersect, positions
 from vflsynth.frames.io import infers_types, read_table, write_table
-from vflsynth.frames.key_forms import MatchOn, key_of
-from vflsynth.frames.keys import KeyMinter, learn_key_minters, public_key_minters
+from vflsynth.frames.keys import KeyMinter, MatchOn, key_of, learn_key_minters, public_key_minters
 from vflsynth.frames.party_frames import (
     align_party_frames,
     check_no_empty_column,

@@ -27,13 +27,14 @@ from vflsynth.exceptions import (
 )
 from vflsynth.frames.alignment import (
     AlignmentReport,
+    Difference,
     align_keys,
     check_key_types,
     positions,
+    who_is_lost,
 )
-from vflsynth.frames.key_forms import MatchOn, in_form, is_text, key_of, warn_of_keys
+from vflsynth.frames.keys import MatchOn, in_form, is_text, key_of, warn_of_keys
 from vflsynth.frames.logical import as_frame
-from vflsynth.frames.lost import Difference, who_is_lost
 
 PartyFrames = Mapping[str, pd.DataFrame]
 
@@ -60,7 +61,7 @@ def check_party_frames(
         must be usable as folder names.
     on : hashable, mapping of str to hashable, or MatchOn, optional
         The column that identifies a record: one name for all tables, or that of each party's; with
-        the form that keys are compared in, see `vflsynth.frames.key_forms`. Default: the index.
+        the form that keys are compared in, see `vflsynth.frames.keys`. Default: the index.
     allow_empty_columns : bool, default=False
         Let columns without any value pass. For private fits: a single record decides whether there
         is a value, and an error would tell it without noise.

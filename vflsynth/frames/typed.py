@@ -93,6 +93,49 @@ def with_type(
         ) from None
 
 
+def readable(
+    column: pd.Series[Any], dtype: Any, labels: Collection[Any] | None = None
+) -> pd.Series[Any]:
+    """Return a column in the type that was stated of it; what is not of the type is missing.
+
+    For private runs, which one record must not end: see `with_type`.
+
+    Parameters
+    ----------
+    column, dtype, labels
+        As of `with_type`.
+
+    Returns
+    -------
+    Series
+        Of this dtype, or the one beside it that holds blanks, whatever the values are.
+    """
+    dtype = with_blanks(dtype)
+    try:
+        return with_type(column, dtype, labels)
+    except ColumnKindError:
+        can: dict[Any, bool] = {}
+        values = [v if _can_be(v, dtype, labels, can) else None for v in column.astype(object)]
+        return with_type(pd.Series(values, column.index, object, column.name), dtype, labels)
+
+
+def _can_be(value: Any, dtype: Any, labels: Collection[Any] | None, known: dict[Any, bool]) -> bool:
+    """Whether a value alone is of a type; `known` has those that were looked at."""
+    place = type(value), value
+    try:
+        hash(place)
+    except TypeError:  # a list, or a number that is none
+        return False
+    if place not in known:
+        try:
+            with_type(pd.Series([value], dtype=object), dtype, labels)
+        except ColumnKindError:
+            known[place] = False
+        else:
+            known[place] = True
+    return known[place]
+
+
 def with_types(
     frame: pd.DataFrame,
     dtypes: Mapping[Hashable, Any],

@@ -7,8 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsynth.protocol.declaration import MadeOf, Message, When, message
-from vflsynth.protocol.tensors import REAL, STEPS, holds
+from vflsynth.protocol.declaration import REAL, STEPS, MadeOf, Message, When, holds, message
 
 
 class MaskedRecords(Message):

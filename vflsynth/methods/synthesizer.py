@@ -228,7 +228,9 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         )
         if method.is_private:
             frames = {
-                party: with_public_types(frame, method.public_schema, party=party)
+                party: with_public_types(
+                    frame, method.public_schema, key_of(on, party), party=party
+                )
                 for party, frame in frames.items()
             }
         if not method.is_private:

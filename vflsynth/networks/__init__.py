@@ -5,6 +5,6 @@ Every network carries a leading replica dimension: inputs are ``(replica, batch,
 Nothing here draws random numbers except from the streams it is given, and nothing does I/O.
 """
 
-from vflsynth.networks.mlp import MLP
+from vflsynth.networks.layers import MLP
 
 __all__ = ["MLP"]

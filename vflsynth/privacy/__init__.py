@@ -4,34 +4,41 @@ Events say what was released, accountants turn them into ε or refuse, calibrati
 noise, the ledger puts it all on one page. Nothing here trains.
 """
 
-from vflsynth.columns.schema import PublicSchema
-from vflsynth.privacy.account import Attempt, Budget, OpenAccount, PrivacyAccount
-from vflsynth.privacy.accountants import (
-    ACCOUNTANTS,
-    Accountant,
-    GaussianDPAccountant,
-    PLDAccountant,
-    RDPAccountant,
-    WangAccountant,
-    valid_accountants,
-)
-from vflsynth.privacy.calibration import (
-    StepBudget,
-    calibrate_noise_multiplier,
-    max_steps,
-    split_gaussian_budget,
-)
-from vflsynth.privacy.events import (
-    Composition,
-    GaussianRelease,
-    NeighbouringRelation,
-    PrivacyEvent,
-    SampledRelease,
-    Sampler,
-    event_from_dict,
-    event_to_dict,
-)
-from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
+from typing import TYPE_CHECKING
+
+from vflsynth._lazy import lazily
+
+if TYPE_CHECKING:
+    from vflsynth.columns.schema import PublicSchema
+    from vflsynth.privacy.account import Attempt, Budget, OpenAccount, PrivacyAccount
+    from vflsynth.privacy.accountants import (
+        ACCOUNTANTS,
+        Accountant,
+        GaussianDPAccountant,
+        PLDAccountant,
+        RDPAccountant,
+        WangAccountant,
+        valid_accountants,
+    )
+    from vflsynth.privacy.calibration import (
+        StepBudget,
+        calibrate_noise_multiplier,
+        max_steps,
+        split_gaussian_budget,
+    )
+    from vflsynth.privacy.events import (
+        Composition,
+        GaussianRelease,
+        NeighbouringRelation,
+        PrivacyEvent,
+        SampledRelease,
+        Sampler,
+        event_from_dict,
+        event_to_dict,
+    )
+    from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
+else:
+    __getattr__ = lazily(__name__)
 
 __all__ = [
     "ACCOUNTANTS",

@@ -28,7 +28,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln, logsumexp
 
 from vflsynth.exceptions import MissingExtraError, PrivacyParameterError, UnsupportedEventError
 from vflsynth.privacy.events import (
@@ -234,6 +233,8 @@ def wang_rdp(noise_multiplier: float, sample_rate: float) -> npt.NDArray[np.floa
     Source: VFLGAN Prop. 4 with ``ε(α) = α / (2 σ²)`` and ε(∞) = ∞, capped by ε(α) as sampling never
     harms. Sums are taken in logarithms: at σ = 0.1 the largest term is exp(5e7).
     """
+    from scipy.special import logsumexp
+
     orders, log_binomials, j = _wang_table()
     base = 1.0 / (2.0 * noise_multiplier**2)  # ε(α) = base * α
     log_q = math.log(sample_rate)
@@ -254,6 +255,8 @@ def _wang_table() -> tuple[
     npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]
 ]:
     """Orders α, log binomials (α, j) with -inf for j > α, and j = 2, 3, …."""
+    from scipy.special import gammaln
+
     sparse = np.unique(np.geomspace(257, 1024, 40).round())
     orders = np.concatenate([np.arange(2.0, 257.0), sparse])
     j = np.arange(2.0, orders[-1] + 1.0)

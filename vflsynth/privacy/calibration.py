@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from scipy.optimize import brentq
-
 from vflsynth.exceptions import PrivacyBudgetError, PrivacyParameterError
 from vflsynth.privacy.accountants import Accountant
 from vflsynth.privacy.events import PrivacyEvent
@@ -119,6 +117,8 @@ def calibrate_noise_multiplier(
                 f"epsilon {epsilon} is met with almost no noise at all: the event releases nothing "
                 "in any step. Fix: check the number of steps."
             )
+    from scipy.optimize import brentq
+
     root = brentq(log_excess, low, high, xtol=relative_tolerance / 4.0, rtol=1e-9)
     margin = relative_tolerance / 2.0
     while log_excess(root) > 0.0:  # found from either side, returned from the safe one

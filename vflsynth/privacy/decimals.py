@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from vflsynth.columns.arrays import numpy_dtype, read_numbers
-from vflsynth.columns.grids import NEARLY_ALL, SPACINGS
+from vflsynth.columns.ranges import NEARLY_ALL, SPACINGS
 from vflsynth.columns.schema import Bounds
 from vflsynth.privacy.releases import Grid
 

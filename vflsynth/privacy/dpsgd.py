@@ -7,7 +7,7 @@ sum: one for norms, one matrix product per layer with the rows of ``d`` scaled.
 
 A record's gradient may also be the sum of several such products: that of its score and, where the
 gradient penalty is taken between real and fake records, that of the penalty, whose double backward
-is an outer product in every layer too (see `vflsynth.networks.mlp`).
+is an outer product in every layer too (see `vflsynth.networks.layers`).
 
 What is published is a sum of whole numbers (`vflsynth.privacy.releases`). A clipped gradient stays
 an outer product when it is rounded: both factors are rounded to whole numbers of so few digits that

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.special import log_ndtr
-
 _BISECTIONS = 200  # more than the number of doubles between any two brackets: exact to the last bit
 
 
@@ -34,6 +32,8 @@ def delta_of_gaussian(epsilon: float, mu: float) -> float:
     Source: Balle and Wang 2018, Theorem 8:
     ``Φ(-ε/mu + mu/2) - exp(ε) Φ(-ε/mu - mu/2)``, in logarithms so that nothing overflows.
     """
+    from scipy.special import log_ndtr
+
     if mu == 0.0:
         return 0.0
     if math.isinf(mu):

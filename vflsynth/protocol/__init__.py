@@ -1,17 +1,18 @@
 """Everything that may cross a party boundary, and how it gets there."""
 
-from vflsynth.protocol.channel import Channel, LocalChannel
+from vflsynth.protocol.channel import Channel, LocalChannel, Participant, answers, takes
 from vflsynth.protocol.declaration import (
     MESSAGES,
     SERVER,
     Declaration,
+    Held,
     MadeOf,
     Message,
     Uses,
     When,
+    holds,
     message,
 )
-from vflsynth.protocol.participant import Participant, answers, takes
 from vflsynth.protocol.precision import PRECISIONS, Precision, pack, unpack, unpack_from
 from vflsynth.protocol.schedule import (
     HeldOutSchedule,
@@ -20,7 +21,6 @@ from vflsynth.protocol.schedule import (
     Schedule,
     SubsetSchedule,
 )
-from vflsynth.protocol.tensors import Held, holds
 from vflsynth.protocol.transcript import Transcript
 
 __all__ = [

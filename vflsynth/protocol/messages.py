@@ -16,8 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsynth.protocol.declaration import MadeOf, Message, When, message
-from vflsynth.protocol.tensors import REAL, holds
+from vflsynth.protocol.declaration import REAL, MadeOf, Message, When, holds, message
 
 # -- joining and matching -------------------------------------------------------------------------
 

@@ -4,10 +4,17 @@
 it is for whoever may see those. What it writes for others holds none of them.
 """
 
-from vflsynth.release.clauses import Clause
-from vflsynth.release.dossier import Dossier
-from vflsynth.release.gate import promised_rules, release_gate
-from vflsynth.release.publishing import opens, schema, verify_release, write_release
+from typing import TYPE_CHECKING
+
+from vflsynth._lazy import lazily
+
+if TYPE_CHECKING:
+    from vflsynth.release.clauses import Clause
+    from vflsynth.release.dossier import Dossier
+    from vflsynth.release.gate import promised_rules, release_gate
+    from vflsynth.release.publishing import opens, schema, verify_release, write_release
+else:
+    __getattr__ = lazily(__name__)
 
 __all__ = [
     "Clause",

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from vflsynth.contract import CLAUSES, ReleaseTerms
 
-Verdict = Literal["passed", "failed", "waived", "not applicable", "withheld"]
+Verdict = Literal["passed", "failed", "not measured", "waived", "not applicable", "withheld"]
 
 
 class _Title(NamedTuple):
@@ -92,7 +92,7 @@ class Clause:
     Parameters
     ----------
     name, title : str
-    verdict : {"passed", "failed", "waived", "not applicable", "withheld"}
+    verdict : {"passed", "failed", "not measured", "waived", "not applicable", "withheld"}
     says : str
     limit : float
     value : float, optional
@@ -132,7 +132,7 @@ class Clause:
         says = f"Not measured: {found.because}."
         if name in terms.waived:
             return cls(name, title, "waived", f"{says} Waived: {terms.waived[name]}", limit)
-        return cls(name, title, "failed", f"{says} The contract does not waive it.", limit)
+        return cls(name, title, "not measured", f"{says} The contract does not waive it.", limit)
 
     @property
     def withheld(self) -> Clause:

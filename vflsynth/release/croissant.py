@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
 
 _CONTEXT: dict[str, Any] = {
@@ -109,12 +107,14 @@ def croissant(table: dict[str, Any], *, name: str, description: str, date: str) 
 
 def data_type(dtype: Any) -> str:
     """Return the schema.org type of a column's values."""
-    if pd.api.types.is_bool_dtype(dtype):
+    from pandas.api import types
+
+    if types.is_bool_dtype(dtype):
         return "sc:Boolean"
-    if pd.api.types.is_integer_dtype(dtype):
+    if types.is_integer_dtype(dtype):
         return "sc:Integer"
-    if pd.api.types.is_float_dtype(dtype):
+    if types.is_float_dtype(dtype):
         return "sc:Float"
-    if pd.api.types.is_datetime64_any_dtype(dtype):
+    if types.is_datetime64_any_dtype(dtype):
         return "sc:DateTime"
     return "sc:Text"

@@ -69,9 +69,14 @@ class Dossier:
         return tuple(clause for clause in self.clauses if clause.verdict == "failed")
 
     @property
+    def undecided(self) -> tuple[Clause, ...]:
+        """Clauses that nobody measured and that the contract does not waive."""
+        return tuple(clause for clause in self.clauses if clause.verdict == "not measured")
+
+    @property
     def passed(self) -> bool:
-        """Whether no clause failed."""
-        return not self.failing
+        """Whether no clause failed, and none is undecided."""
+        return not self.failing and not self.undecided
 
     @property
     def is_private(self) -> bool:
@@ -80,15 +85,23 @@ class Dossier:
 
     @property
     def headline(self) -> str:
-        """The verdict in a sentence that names what failed, and says what was not measured."""
+        """The verdict in a sentence that names what failed, and what was not measured."""
         counts = Counter(clause.verdict for clause in self.clauses)
         rest = _counted(counts["waived"], "waived without a measurement")
+        open_ones = "; ".join(clause.title for clause in self.undecided)
         if self.passed:
             limits = f" with {self._limits}" if self.changes else ""
             return f"Passes{limits}: {_counted(counts['passed'], 'kept')}, {rest}."
+        if not self.failing:
+            kept = _counted(counts["passed"], "kept")
+            return (
+                f"Undecided: {kept}, {len(self.undecided)} not measured ({rest}): {open_ones}. "
+                "Fix: measure them, or waive them in the contract and say why."
+            )
         titles = "; ".join(clause.title for clause in self.failing)
         judged = counts["passed"] + counts["failed"]
-        return f"Fails {len(self.failing)} of {judged} clauses ({rest}): {titles}."
+        said = f"Fails {len(self.failing)} of {judged} clauses ({rest}): {titles}."
+        return f"{said} {len(self.undecided)} not measured: {open_ones}." if open_ones else said
 
     @property
     def public_clauses(self) -> tuple[Clause, ...]:
@@ -198,14 +211,14 @@ class Dossier:
             See `vflsynth.release.publishing`.
         """
         restricted = "public" in self.contract.readers
-        verdict = "withheld" if self.is_private else "passed" if self.passed else "failed"
+        verdict = "passed" if self.passed else "failed" if self.failing else "not measured"
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "date": self.date,
             "version": self.version,
             "random_state": self.random_state,
-            "verdict": verdict,
+            "verdict": "withheld" if self.is_private else verdict,
             "headline": self.public_headline,
             "differential_privacy": None if self.ledger is None else _promise(self.ledger),
             "table": table,

@@ -25,17 +25,18 @@ import stat
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._signatures import is_signed, public_key, sign
-from vflsynth.evaluation.page import HasSection
 from vflsynth.exceptions import ArtefactError
-from vflsynth.frames import read_table
 from vflsynth.release.croissant import croissant, data_type
-from vflsynth.release.dossier import Dossier
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vflsynth.evaluation.page import HasSection
+    from vflsynth.release.dossier import Dossier
 
 KIND = "vflsynth release"
 """What the manifest of a release's folder says."""
@@ -235,6 +236,8 @@ def _write_digests(public: Path, signer: tuple[Path, str] | None) -> None:
 
 def _described(path: Path) -> dict[str, Any]:
     """Return what is said of the published table: nothing that its reader could not see."""
+    from vflsynth.frames import read_table
+
     frame: pd.DataFrame = read_table(path)
     ending = ".csv.gz" if path.name.endswith(".csv.gz") else path.suffix
     return {

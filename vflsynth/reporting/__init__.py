@@ -14,6 +14,7 @@ from vflsynth.reporting.pictures import (
     new_figure,
     style_axes,
 )
+from vflsynth.reporting.words import duration_text, size_text
 
 __all__ = [
     "GRID",
@@ -22,9 +23,11 @@ __all__ = [
     "SYNTHETIC",
     "Page",
     "Picture",
+    "duration_text",
     "encode_svg",
     "new_figure",
     "render",
     "require_packages",
+    "size_text",
     "style_axes",
 ]

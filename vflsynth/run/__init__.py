@@ -1,13 +1,22 @@
 """Runs: match, encode, agree, build, train, keep. In one process or across processes."""
 
-from vflsynth.run.agreed import Agreed, accounts_of, fact, shown_accounts
 from vflsynth.run.callbacks import Callback, EarlyStopping, EpochState, Progress
-from vflsynth.run.history import History, history_from_json, history_to_json
 from vflsynth.run.joined import JOINED, JoinedRun
 from vflsynth.run.local import LocalRun, Options, match_records
+from vflsynth.run.loop import History, history_from_json, history_to_json
 from vflsynth.run.memory import check_memory
 from vflsynth.run.party_run import PartyRun
-from vflsynth.run.seat import Account, Checkpoints, NoCheckpoints, Seat, party_templates
+from vflsynth.run.seat import (
+    Account,
+    Agreed,
+    Checkpoints,
+    NoCheckpoints,
+    Seat,
+    accounts_of,
+    fact,
+    party_templates,
+    shown_accounts,
+)
 from vflsynth.run.server_run import ServerRun
 
 __all__ = [

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth.exceptions import ParameterError
+from vflsynth.reporting import duration_text
+
+logger = logging.getLogger("vflsynth")
+
+_SOONEST, _LATEST, _SHARE = 10.0, 300.0, 0.1
+"""A log gets a line for each tenth of all epochs, at most every 10 and at least every 300 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,7 @@ class EarlyStopping:
 
 
 class Progress:
-    """A progress bar over epochs with rate, ETA and the current Fréchet distance.
+    """How far training is: a bar in terminals and notebooks, elsewhere lines in the log.
 
     Parameters
     ----------
@@ -118,34 +126,56 @@ class Progress:
     phase : str
         What the bar is labelled with.
     enabled : bool
-        False shows nothing. Outside terminals and notebooks nothing is shown either.
+        False shows nothing.
     """
 
     def __init__(self, n_epochs: int, *, done: int, phase: str, enabled: bool) -> None:
+        watched = sys.stderr.isatty() or "ipykernel" in sys.modules
         self._bar = tqdm(
             total=n_epochs,
             initial=done,
             desc=phase,
             unit="epoch",
-            disable=not (enabled and _somebody_is_watching()),
+            disable=not (enabled and watched),
             dynamic_ncols=True,
         )
+        self._logs = enabled and not watched
+        self._first = done
+        self._began = self._spoken = time.monotonic()
+        self._spoken_of = done
 
     def on_epoch_end(self, state: EpochState) -> None:
         """Advance by one epoch."""
-        distance = state.record.get("frechet_distance")
-        likelihood = state.record.get("held_out")
-        if distance is not None:
-            self._bar.set_postfix_str(f"FD {np.mean(distance):.3g}", refresh=False)
-        elif likelihood is not None:
-            self._bar.set_postfix_str(f"{np.mean(likelihood):.2f} nats", refresh=False)
+        reached = _reached(state.record)
+        if self._logs:
+            self._say(state, reached)
+        if reached:
+            self._bar.set_postfix_str(reached, refresh=False)
         self._bar.update(1)
+
+    def _say(self, state: EpochState, reached: str) -> None:
+        """Write a line now and then, and at the end."""
+        now, n = time.monotonic(), state.n_epochs
+        waited, advanced = now - self._spoken, state.epoch - self._spoken_of
+        early = waited < _SOONEST or (waited < _LATEST and advanced < _SHARE * n)
+        if early and state.epoch < n:
+            return
+        left = (now - self._began) / (state.epoch - self._first) * (n - state.epoch)
+        parts = [f"epoch {state.epoch:,} of {n:,}", reached]
+        parts += [f"about {duration_text(left)} left"] if state.epoch < n else ["done"]
+        logger.info("%s", ", ".join(filter(None, parts)))
+        self._spoken, self._spoken_of = now, state.epoch
 
     def close(self) -> None:
         """Leave the bar as it is and release the line."""
         self._bar.close()
 
 
-def _somebody_is_watching() -> bool:
-    """Whether standard error is a terminal, or a notebook shows it."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+def _reached(record: Mapping[str, Any]) -> str:
+    """Say in a few letters what an epoch reached; nothing if it was not evaluated."""
+    if (distance := record.get("frechet_distance")) is not None:
+        return f"FD {np.mean(distance):.3g}"
+    if (likelihood := record.get("held_out")) is not None:
+        return f"{np.mean(likelihood):.2f} nats"
+    loss = next((v for k, v in record.items() if "loss" in k or "wasserstein" in k), None)
+    return "" if loss is None else f"loss {np.mean(loss):.3g}"

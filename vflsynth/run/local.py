@@ -24,18 +24,17 @@ from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Preparation
 from vflsynth.exceptions import ParameterError, PublishingWarning
 from vflsynth.frames import AlignmentReport, MatchOn, align_keys, key_of, with_lost
-from vflsynth.frames.key_forms import how_to_agree
+from vflsynth.frames.keys import how_to_agree
 from vflsynth.learning.base import Method
 from vflsynth.learning.party import Encoder
 from vflsynth.privacy import OpenAccount, PrivacyAccount
 from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
-from vflsynth.run.agreed import Agreed
 from vflsynth.run.callbacks import Callback, Progress, check_callbacks
 from vflsynth.run.checkpoints import CheckpointDirectory
 from vflsynth.run.memory import check_memory
 from vflsynth.run.party_run import PartyRun
-from vflsynth.run.seat import Seat
+from vflsynth.run.seat import Agreed, Seat
 from vflsynth.run.server_run import ServerRun
 
 logger = logging.getLogger("vflsynth")
@@ -281,7 +280,7 @@ class LocalRun(ServerRun):
             private=self.method.is_private,
             trains_unmatched=self.method.trains_unmatched,
         )
-        check_memory(
+        self._memory = check_memory(
             self.method,
             [party.party for party in self.parties.values()],
             self.settings,
@@ -295,8 +294,15 @@ class LocalRun(ServerRun):
 
     def train(self, done: int, widths: dict[str, int]) -> None:
         """Train; warn if Ctrl-C stopped it."""
-        if self.duration.n_epochs:
-            logger.info("training %d model(s) on %s", len(self.secrets), self.device)
+        if n_epochs := self.duration.n_epochs:
+            logger.info(
+                "training %s on %s: %s epochs of %s steps, about %.2f GiB of memory",
+                "a model" if len(self.secrets) == 1 else f"{len(self.secrets)} models",
+                self.device,
+                f"{n_epochs:,}",
+                f"{self.duration.steps_per_epoch:,}",
+                self._memory / 2**30,
+            )
         try:
             super().train(done, widths)
         finally:

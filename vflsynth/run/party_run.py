@@ -34,8 +34,7 @@ from vflsynth.protocol.messages import (
     Hello,
     Terms,
 )
-from vflsynth.run.agreed import Agreed
-from vflsynth.run.seat import Account, Seat
+from vflsynth.run.seat import Account, Agreed, Seat
 
 _NONCE_BYTES = 16
 _ROTATING = "key of rotations"

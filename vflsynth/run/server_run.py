@@ -21,11 +21,9 @@ from vflsynth.privacy import LedgerEntry, SampledRelease
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel
 from vflsynth.protocol.messages import CheckpointNotice, EncodedSize, EncodedSizes, Hello, Terms
-from vflsynth.run.agreed import Agreed
 from vflsynth.run.callbacks import Callback, EpochState
-from vflsynth.run.history import History
-from vflsynth.run.loop import run
-from vflsynth.run.seat import Account, Checkpoints
+from vflsynth.run.loop import History, run
+from vflsynth.run.seat import Account, Agreed, Checkpoints
 
 logger = logging.getLogger("vflsynth")
 

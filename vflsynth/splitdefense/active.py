@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from vflsynth._keys import HiddenStreams, Purpose, repeatable
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
 from vflsynth.learning.training import RunningMeans, labelled, section
@@ -32,7 +34,7 @@ class ActiveParty:
     schedule : Schedule
         Shared with the passive parties.
     streams : RandomStreams
-        Its own: no passive party can redraw the noise.
+        Its own.
     task : Task
         The objective at work.
     own : SplitParty or None
@@ -81,6 +83,9 @@ class ActiveParty:
         records: Mapping[str, LeakageRecord],
     ) -> None:
         self.settings, self.schedule, self.streams, self.task = settings, schedule, streams, task
+        # A step that is taken again after a break sends what it sent.
+        keys = [repeatable(secret).key(Purpose.GRADIENTS) for secret in streams.secrets]
+        self._hiding = HiddenStreams(keys)
         self.own, self.labels, self.truth, self.target = own, labels, truth, target
         self.weights, self.patience = weights, patience
         self.protections, self.joint_protection = protections, joint_protection
@@ -104,9 +109,9 @@ class ActiveParty:
         rows = self.schedule.rows(step)
         labels = self.labels.gather(1, rows)
         features = self._collect(step, received, rows.shape[1])
-        draws = Draws(self.streams, step)
+        draws = self._draws(step)
         weights = None if self.weights is None else self.weights.gather(1, rows)
-        present, drawn = self._present(draws), n_records(self.schedule, step)
+        present, drawn = self._present(step), n_records(self.schedule, step)
         batch = Batch(features, labels, present, draws, weights, drawn)
 
         clean = self.task.gradients(batch)
@@ -140,10 +145,14 @@ class ActiveParty:
                 step=step,
             )
 
-    def _present(self, draws: Draws) -> dict[str, Tensor]:
+    def _draws(self, step: int) -> Draws:
+        return Draws(self._hiding, step, device=self.streams.device)
+
+    def _present(self, step: int) -> dict[str, Tensor]:
         """Party-wise dropout (DIMIP §4.1): whole batches, zeros, no rescaling."""
+        drawn = self.streams.uniform
         return {
-            name: (draws.uniform(f"dropout.{name}", (1, 1)) >= probability.view(-1, 1, 1)).float()
+            name: (drawn(f"dropout.{name}", step, (1, 1)) >= probability.view(-1, 1, 1)).float()
             for name, probability in self.party_dropout.items()
         }
 
@@ -171,8 +180,7 @@ class ActiveParty:
             self._check_shape(name, found, rows.shape[1], epoch)
             features[name] = found
         weights = None if self.weights is None else self.weights.gather(1, rows)
-        draws = Draws(self.streams, epoch)
-        batch = Batch(features, self.labels.gather(1, rows), {}, draws, weights)
+        batch = Batch(features, self.labels.gather(1, rows), {}, self._draws(epoch), weights)
         loss = self.task.held_out_loss(batch)
         better = (loss < self.best) & (self.waited < self.patience)
         self.best = torch.where(better, loss, self.best)
@@ -220,7 +228,7 @@ class ActiveParty:
             context = Context(
                 labels[members],
                 self.target.n_classes,
-                Draws(draws.streams, draws.step, members, draws.prefix),
+                replace(draws, members=members),
                 self._memories.setdefault(f"{name}/{i}", {}),
             )
             sent[members] = protection.protect(gradients[members], context)
@@ -232,9 +240,14 @@ class ActiveParty:
 
     # -- state -----------------------------------------------------------------------------------
 
+    def _responses(self) -> dict[str, Tensor]:
+        around = self.task.around
+        labels = {"labels": self.labels, "shares": around.label_shares}
+        return {} if around.channel is None else labels
+
     def state(self) -> dict[str, Tensor]:
-        """Return everything that a resumed run needs."""
-        state = labelled("task", self.task.state())
+        """Return everything that a resumed run needs; other responses would tell more of labels."""
+        state = labelled("task", self.task.state()) | labelled("responses", self._responses())
         for name, memory in self._memories.items():
             state |= labelled(f"memory/{name}", memory)
         for name, record in self.records.items():
@@ -247,6 +260,8 @@ class ActiveParty:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state`."""
         self.task.load_state(section(state, "task"))
+        for name, own in self._responses().items():
+            own.copy_(state[f"responses/{name}"])
         for name in ["all"] if self.joint_protection else self.passive:
             for i in range(len(self.protections)):
                 self._memories[f"{name}/{i}"] = section(state, f"memory/{name}/{i}")

@@ -24,6 +24,7 @@ from vflsynth._validation import (
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.types import with_public_types
 from vflsynth.exceptions import ParameterError
+from vflsynth.frames import key_of
 from vflsynth.methods.combinations import check_combination
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, Options, party_templates
@@ -491,7 +492,9 @@ class BaseSplitEstimator(FittedSplitEstimator):
         method = SplitMethod(models)
         if method.is_private:
             frames = {
-                party: with_public_types(frame, method.public_schema, party=party)
+                party: with_public_types(
+                    frame, method.public_schema, key_of(on, party), party=party
+                )
                 for party, frame in frames.items()
             }
         templates = party_templates(self.transformer, kinds, frames, on)

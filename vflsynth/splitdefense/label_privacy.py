@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -10,7 +11,8 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from vflsynth._random import RandomStreams
+from vflsynth._keys import hidden_uniform
+from vflsynth._random import derive
 from vflsynth._validation import Number
 from vflsynth.privacy import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.events import LabelRelease
@@ -48,10 +50,9 @@ class RandomizedResponse(Part):
     probabilities of the true classes. When to stop is decided by the same loss on responses that
     are held out. Both are computed from the responses alone, and spend nothing.
 
-    It does not protect columns. A training with other draws is a release of its own, and epsilons
-    add up; one with the same ``random_state`` draws the same responses. The guarantee takes that
-    state to be unknown to those it protects against: a number such as 0 can be guessed, None draws
-    it from the operating system.
+    It does not protect columns. Responses are drawn from the operating system, whatever
+    ``random_state`` is: every training is a release of its own, and epsilons add up. One that goes
+    on from a checkpoint has the responses that it had.
     """
 
     _rules: ClassVar = {"epsilon": Number(0, closed=(False, True))}
@@ -63,25 +64,26 @@ class RandomizedResponse(Part):
         """Return the probability that a label is what it was."""
         return 1.0 / (1.0 + (n_classes - 1) * math.exp(-self.epsilon))
 
-    def transform(self, labels: Tensor, n_classes: int, streams: RandomStreams) -> Tensor:
+    def transform(self, labels: Tensor, n_classes: int, key: bytes | None = None) -> Tensor:
         """Randomise.
 
         Parameters
         ----------
         labels : Tensor of int64, shape (record,)
         n_classes : int
-        streams : RandomStreams
-            The active party's own.
+        key : bytes, optional
+            For tests only: whoever has it can undo the responses. Default: of the operating system.
 
         Returns
         -------
-        Tensor of int64, shape (replica, record)
+        Tensor of int64, shape (record,)
         """
-        n = len(labels)
-        keep = streams.uniform("label_privacy.keep", 0, (n,)) < self.keep_probability(n_classes)
-        other = streams.uniform("label_privacy.other", 0, (n,)) * (n_classes - 1)
-        shift = 1 + other.long().clamp_max(n_classes - 2)
-        return torch.where(keep, labels, (labels + shift) % n_classes)
+        key = os.urandom(32) if key is None else key
+        draws = [hidden_uniform(derive(key, of), (len(labels),)) for of in ("keep", "other")]
+        keep, other = (torch.tensor(drawn, device=labels.device) for drawn in draws)
+        shift = 1 + (other * (n_classes - 1)).long()
+        kept = keep < self.keep_probability(n_classes)
+        return torch.where(kept, labels, (labels + shift) % n_classes)
 
     def ledger(self) -> PrivacyLedger:
         """Return what one training releases of the labels."""
@@ -100,7 +102,7 @@ class RandomizedResponse(Part):
             not_protected_against=("the active party, which has the labels",),
             not_covered=("columns", "which individuals the parties have in common"),
             public=("which classes there are",),
-            noise="drawn from random_state, which nobody protected against may be able to guess",
+            noise="drawn from the operating system's cryptographic generator",
         )
 
     def shares(self, n_classes: int) -> tuple[float, float]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from vflsynth.protocol.declaration import MadeOf, Uses, When, message
+from vflsynth.protocol.declaration import REAL, MadeOf, Uses, When, holds, message
 from vflsynth.protocol.messages import CutGradients, IntermediateFeatures
-from vflsynth.protocol.tensors import REAL, holds
 
 
 @message(

@@ -226,10 +226,8 @@ class SplitMethod(Method):
         truth = torch.tensor(self.target.codes[matched]).to(device)
         labels = torch.stack(
             [
-                truth
-                if c.label_privacy is None
-                else c.label_privacy.transform(truth, n_classes, RandomStreams([secret], device))[0]
-                for c, secret in zip(self.classifiers, streams.secrets)
+                truth if c.label_privacy is None else c.label_privacy.transform(truth, n_classes)
+                for c in self.classifiers
             ]
         )
         schedule = holder.schedule

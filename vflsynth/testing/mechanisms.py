@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import PrivacyLedger
 from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, require, same
+from vflsynth.testing.noninterference import carriers, check_private
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,12 @@ def every_message_is_paid_for_by_an_entry(case: MechanismCase) -> None:
         )
 
 
+def nothing_but_releases_shows(case: MechanismCase) -> None:
+    """Of what any synthesizer that can have it makes of the same releases, see `carriers`."""
+    for synthesizer in carriers(case.value):
+        check_private(synthesizer)
+
+
 LAWS = (
     *PARAMETER_LAWS,
     its_own_parameters_pass_its_check,
@@ -117,6 +124,7 @@ LAWS = (
     the_ledger_survives_json,
     the_ledger_says_what_it_is_about,
     every_message_is_paid_for_by_an_entry,
+    nothing_but_releases_shows,
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflsynth._random import RandomStreams
+from vflsynth._keys import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.splitdefense.protections import Context, Draws, Protection
 from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, require, same
@@ -27,7 +27,7 @@ class ProtectionCase:
     ) -> Tensor:
         """Protect gradients of one replica per seed, of two classes in turn."""
         labels = (torch.arange(gradients.shape[1]) % 2).expand(len(gradients), -1)
-        streams = RandomStreams([bytes([seed]) for seed in seeds[: len(gradients)]])
+        streams = HiddenStreams([bytes([seed]) for seed in seeds[: len(gradients)]])
         return self.value.protect(gradients, Context(labels, 2, Draws(streams, step)))
 
 

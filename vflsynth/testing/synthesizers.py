@@ -25,6 +25,7 @@ from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.models import PartyModel
 from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, require, same
 from vflsynth.testing.laws import same_table as equal
+from vflsynth.testing.noninterference import check_private
 from vflsynth.testing.tables import KEY, small, zoo
 
 
@@ -238,6 +239,11 @@ def no_two_private_fits_are_alike(case: SynthesizerCase) -> None:
     """Whoever knows the random state does not know the noise."""
     one, other = (case.fit_small().sample(20, random_state=1) for _ in "ab")
     require(not one.equals(other), "two private fits of one random state give the same sample")
+
+
+def nothing_but_releases_shows(case: SynthesizerCase) -> None:
+    """What is made of the same releases is the same, whatever the records were."""
+    check_private(case.value)
 
 
 # -- samples ---------------------------------------------------------------------------------------
@@ -522,7 +528,7 @@ REPEATABLE_LAWS = (
     the_order_of_rows_changes_no_value,
     names_of_columns_change_no_value,
 )
-PRIVATE_LAWS = (no_two_private_fits_are_alike,)
+PRIVATE_LAWS = (no_two_private_fits_are_alike, nothing_but_releases_shows)
 
 
 def synthesizer_checks(estimator: BaseSynthesizer) -> list[Check]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vflsynth.columns import PublicSchema
 from vflsynth.datasets import make_party_frames
 
 KEY = "record_id"
@@ -58,3 +59,47 @@ def zoo() -> dict[str, pd.DataFrame]:
         party: pd.DataFrame(columns, index=keys).sample(frac=1, random_state=i)
         for i, (party, columns) in enumerate(frames.items())
     }
+
+
+def private_tables(n_records: int) -> tuple[dict[str, pd.DataFrame], PublicSchema]:
+    """Make tables of two parties, and what is public of them, that a private fit is tried on.
+
+    Parameters
+    ----------
+    n_records : int
+        The first ones of a longer table are those of a shorter one.
+
+    Returns
+    -------
+    tables : dict of str to DataFrame
+        Columns of every kind, with missing values, sorted by `KEY`.
+    schema : PublicSchema
+        Of all columns but one of numbers, whose range is then published with noise.
+    """
+    k = np.arange(n_records)
+    amount = np.where(k % 10 < 8, 0.0, k % 7)
+    days = pd.Series(pd.Timestamp("2020-01-01") + pd.to_timedelta((7 * k) % 300, "D"))
+    numbers = {"amount": amount, "visits": k % 6, "flag": k % 3 == 0}
+    others = {
+        "rate": pd.Series((k % 11) / 10.0).mask(k % 4 == 3),
+        "day": days.dt.as_unit("s").mask(k % 5 == 4),
+        "town": np.where(k % 4 == 1, "north", "south").astype(object),
+    }
+    schema = PublicSchema(
+        {"amount": (0, 10), "visits": (0, 6), "day": ("2020-01-01", "2020-12-31")},
+        {"flag": (False, True), "town": ("north", "south")},
+        dtypes={
+            KEY: "int64",
+            "amount": "float64",
+            "visits": "Int64",
+            "flag": "boolean",
+            "rate": "float64",
+            "day": "datetime64[s]",
+            "town": "str",
+        },
+    )
+    tables = {
+        "a": pd.DataFrame({KEY: k, **numbers}),
+        "b": pd.DataFrame({KEY: k, **others}),
+    }
+    return tables, schema

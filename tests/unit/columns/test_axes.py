@@ -3,7 +3,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from vflsynth.columns.axes import FloatAxis, IntegerAxis, axis_from_dict
+from vflsynth.columns.arrays import FloatAxis, IntegerAxis, axis_from_dict
 
 DOUBLE = np.dtype(np.float64)
 

@@ -19,9 +19,9 @@ from vflsynth.exceptions import (
 )
 from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.kit import prepare
-from vflsynth.federation.limits import Limits
+from vflsynth.federation.limits import MAX_BYTES, Limits
 from vflsynth.federation.site import Site
-from vflsynth.federation.wire import MAX_BYTES, Frame, encode
+from vflsynth.federation.wire import Frame, encode
 from vflsynth.protocol.messages import Hello, KeysToReblind
 
 NODES = ("server", "party_1", "party_2")

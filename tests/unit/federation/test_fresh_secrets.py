@@ -150,7 +150,7 @@ def test_noise_does_not_cancel_in_the_difference_of_contexts(make_trial, drawn):
 
 
 def test_what_protects_labels_is_drawn_anew_if_a_run_begins_anew(make_split_trial):
-    """Responses and noise of gradients follow from the active party's own secret."""
+    """Noise of gradients follows from the active party's own secret."""
     trial = make_split_trial(
         parameters={"label_privacy": {"class": "RandomizedResponse", "epsilon": 1.5}}
     )

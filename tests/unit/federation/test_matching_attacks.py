@@ -39,7 +39,7 @@ from vflsynth.protocol.messages import (
     ReturnedKeys,
     Terms,
 )
-from vflsynth.run.agreed import Agreed
+from vflsynth.run.seat import Agreed
 
 VICTIM, KEY = "party_1", "record_id"
 GUESSES = pd.RangeIndex(99_000, 101_000)

@@ -8,13 +8,14 @@ import pytest
 from tests.unit.federation.trial import Direct
 from vflsynth.cli import main
 from vflsynth.federation import progress
-from vflsynth.federation.progress import Progress, duration_text, job_state, sentence
+from vflsynth.federation.progress import Progress, job_state, sentence
 from vflsynth.federation.simulate import Watch
 from vflsynth.federation.wire import decode
 from vflsynth.learning.base import Duration
 from vflsynth.methods.vflgan.messages import DiscriminatorFeatures
 from vflsynth.protocol import SERVER, Transcript
 from vflsynth.protocol.messages import BlindedKeys, Hello, Presence
+from vflsynth.reporting import duration_text
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from vflsynth.exceptions import (
     SharedColumnError,
 )
 from vflsynth.frames import align_party_frames, check_party_frames
-from vflsynth.frames.key_forms import in_form, warn_of_keys
+from vflsynth.frames.keys import in_form, warn_of_keys
 from vflsynth.parameters import from_json, to_json
 
 

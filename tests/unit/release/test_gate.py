@@ -206,9 +206,13 @@ def test_chance_is_taken_off():
 # what was not measured, and what excuses it
 
 
-def test_what_nobody_measured_fails_unless_waived(judged, synthetic):
+def test_what_nobody_measured_decides_nothing_unless_waived(judged, synthetic):
     dossier = judged(synthetic, make_contract(waived={}))
-    assert {clause.name for clause in dossier.failing} == set(WAIVED)
+    assert not dossier.failing
+    assert not dossier.passed
+    assert {clause.name for clause in dossier.undecided} == set(WAIVED)
+    assert dossier.headline.startswith("Undecided: ")
+    assert f"{len(WAIVED)} not measured" in dossier.headline
     assert "Not measured" in dossier["membership"].says
 
 
@@ -371,7 +375,7 @@ def test_epsilon_is_held_against_the_contract(judged, synthetic):
     strict = make_contract(epsilon=1.0)
     assert judged(synthetic, strict, model=Model())["epsilon"].verdict == "failed"
     uncovered = judged(synthetic, None, model=Model(covers=False))
-    assert uncovered["epsilon"].verdict == "failed"
+    assert uncovered["epsilon"].verdict == "not measured"
 
 
 def test_epsilon_is_that_of_all_that_an_account_has(judged, synthetic, tmp_path):
@@ -446,7 +450,7 @@ def test_limits_that_were_loosened_after_the_fit_are_said_where_it_passes(
     content = changed.public_content({"rows": 600, "columns": [], "file": "", "sha256": ""}, {})
     assert content["contract"]["changes_since_fit"] == list(changed.changes)
     assert content["contract"]["digests"]["judged by"] != CONTRACT.digest
-    if not changed.failing:
+    if changed.passed:
         assert changed.headline.startswith("Passes with changed limits")
     pytest.importorskip("jinja2")
     assert html.escape(said) in changed.public_page(content).html

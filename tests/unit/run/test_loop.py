@@ -126,6 +126,21 @@ def test_a_terminal_shows_phase_rate_and_distance(monkeypatch):
     assert sys.stderr.getvalue() == ""
 
 
+def test_a_log_gets_lines_with_what_is_left(monkeypatch, caplog):
+    """One each ten seconds or tenth, whichever is later, and the last one."""
+    clock = iter(np.arange(0.0, 400.0, 4.0))
+    monkeypatch.setattr("vflsynth.run.callbacks.time.monotonic", lambda: next(clock))
+    with caplog.at_level("INFO", logger="vflsynth"):
+        progress = Progress(20, done=0, phase="training", enabled=True)
+        for epoch in range(1, 21):
+            progress.on_epoch_end(EpochState(epoch, 20, 1, {"wasserstein": [0.5]}))
+        silent = Progress(1, done=0, phase="training", enabled=False)
+        silent.on_epoch_end(EpochState(1, 1, 1, {}))
+    assert caplog.messages[0] == "epoch 3 of 20, loss 0.5, about 68 s left"
+    assert caplog.messages[-1] == "epoch 20 of 20, loss 0.5, done"
+    assert len(caplog.messages) == 7
+
+
 # -- history and selection ----------------------------------------------------------------------
 
 

@@ -7,7 +7,28 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
 
+from vflsynth.splitdefense import RandomizedResponse
 from vflsynth.splitdefense.leakage import attacks, semi_supervised
+
+_HONEST = RandomizedResponse.transform
+
+
+@pytest.fixture(scope="session", autouse=True)
+def same_responses() -> Iterator[None]:
+    """Have every fit draw the same responses, so that tests can repeat it."""
+
+    def transform(self, labels, n_classes, key=b"the same in every fit of these tests"[:32]):
+        return _HONEST(self, labels, n_classes, key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RandomizedResponse, "transform", transform)
+        yield
+
+
+@pytest.fixture
+def fresh_responses(monkeypatch):
+    """Have responses come from the operating system again."""
+    monkeypatch.setattr(RandomizedResponse, "transform", _HONEST)
 
 
 @pytest.fixture(scope="session")

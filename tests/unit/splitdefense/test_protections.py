@@ -10,6 +10,7 @@ import torch
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
+from vflsynth._keys import HiddenStreams
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ParameterError
 from vflsynth.splitdefense import (
@@ -22,13 +23,17 @@ from vflsynth.splitdefense import (
     MaxNorm,
     NoisyGradient,
     RandomizedResponse,
+    SplitNNClassifier,
+    method,
 )
+from vflsynth.splitdefense.active import ActiveParty
 from vflsynth.splitdefense.calibration import Calibration
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.objectives.base import cross_entropy
 from vflsynth.splitdefense.protections import Context, Draws
 from vflsynth.testing import parametrize_with_checks, protection_checks
 
+STOPS = {"active": "bank", "monitor": False, "random_state": 0}
 PROTECTIONS = [
     GradientCompression(0.1),
     DiscreteSGD(2),
@@ -60,7 +65,7 @@ def gradients(n=200, dim=4, replicas=2, seed=0):
 
 def protect(protection, values, step=0, seeds=None):
     labels = (torch.arange(values.shape[1]) % 2).expand(len(values), -1)
-    streams = RandomStreams([bytes([s]) for s in (seeds or range(len(values)))])
+    streams = HiddenStreams([bytes([s]) for s in (seeds or range(len(values)))])
     return protection.protect(values, Context(labels, 2, Draws(streams, step)))
 
 
@@ -152,7 +157,7 @@ def test_chain_is_one_after_the_other():
 def test_randomized_response(n_classes, epsilon):
     labels = torch.arange(60_000) % n_classes
     privacy = RandomizedResponse(epsilon)
-    drawn = privacy.transform(labels, n_classes, RandomStreams([b"a"]))[0]
+    drawn = privacy.transform(labels, n_classes)
     counts = np.zeros((n_classes, n_classes))
     np.add.at(counts, (labels.numpy(), drawn.numpy()), 1)
     rates = counts / counts.sum(1, keepdims=True)
@@ -223,7 +228,7 @@ def test_calibration_is_logistic_regression_and_sees_through_the_response():
         model.intercept_[0] - 2 * model.coef_[0, 0] / spread, rel=1e-3
     )
     privacy = RandomizedResponse(1.0)
-    responses = privacy.transform(torch.from_numpy(truth), 2, RandomStreams([b"a"]))[0].numpy()
+    responses = privacy.transform(torch.from_numpy(truth), 2).numpy()
     channel = LabelChannel.of([privacy], 2, torch.device("cpu"))
     found = Calibration.learn(scores, responses, channel)
     assert (found.slope, found.intercept) == pytest.approx((0.8, -1.0), abs=0.15)
@@ -233,12 +238,76 @@ def test_calibration_is_logistic_regression_and_sees_through_the_response():
 
 
 def test_laplace_noise_is_finite_at_every_uniform_number():
-    class Extremes(Draws):
-        def uniform(self, name, shape):
-            return torch.tensor([[0.0, 2.0**-24, 0.25, 0.5, 0.75, 1.0 - 2.0**-24]])
+    class Extremes(HiddenStreams):
+        def uniform(self, name, index, shape):
+            return [np.array([2.0**-53, 2.0**-24, 0.25, 0.5, 0.75, 1.0 - 2.0**-53])]
 
-    noise = Extremes(RandomStreams([b"any"]), 0).laplace("x", (6,))
+    noise = Draws(Extremes([b"any"]), 0).laplace("x", (6,))
     assert noise.isfinite().all()
     torch.testing.assert_close(noise[0, 2:5], torch.tensor([-np.log(2), 0.0, np.log(2)]).float())
-    assert noise[0, 0] <= noise[0, 1] < -15
-    assert noise[0, 5] > 15
+    assert noise[0, 0] < noise[0, 1] < -15
+    assert noise[0, 5] > 35
+
+
+# -- where draws come from -----------------------------------------------------------------------
+
+
+def test_responses_are_drawn_anew_whatever_the_random_state(tables, fresh_responses):
+    """Of two fits with one random_state: about half of the labels get another response at ε 0.1."""
+    frames, y = tables
+    one, other = (
+        SplitNNClassifier(label_privacy=RandomizedResponse(0.1), epochs=1, **STOPS).fit(
+            frames, y, on="id"
+        )
+        for _ in range(2)
+    )
+    assert not np.array_equal(one.predict_proba(frames), other.predict_proba(frames))
+
+
+def test_a_run_that_goes_on_has_the_responses_that_it_had(tables, fresh_responses, tmp_path):
+    """Others would be a second release, which nobody pays for."""
+    frames, y = tables
+    seen = []
+
+    class Stop:
+        def on_epoch_end(self, state):
+            return state.epoch == 1
+
+    class Noted(ActiveParty):
+        def reply(self, *given):
+            seen[-1] = self.labels.clone(), self.task.around.label_shares.clone()
+            return super().reply(*given)
+
+    def fit(**options):
+        seen.append(None)
+        model = SplitNNClassifier(label_privacy=RandomizedResponse(0.1), epochs=3, **STOPS)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(method, "ActiveParty", Noted)
+            model.fit(frames, y, on="id", **options)
+
+    fit(callbacks=[Stop()], checkpoint=tmp_path / "run", checkpoint_every=1)
+    fit(resume=tmp_path / "run")
+    for before, after in zip(*seen):
+        assert torch.equal(before, after)
+    fit()
+    assert not torch.equal(seen[0][0], seen[2][0])
+
+
+def test_nothing_that_hides_is_drawn_of_philox(tables, monkeypatch):
+    """Noise of gradients: the cryptographic generator, of a key that only the active party has."""
+    frames, y = tables
+    used = []
+    honest = HiddenStreams.normal
+    monkeypatch.setattr(
+        HiddenStreams, "normal", lambda *given: used.append(given[1]) or honest(*given)
+    )
+    philox = RandomStreams.normal
+
+    def drawn(streams, name, *given):
+        assert not any(word in name for word in ("marvell", "isotropic", "shared")), name
+        return philox(streams, name, *given)
+
+    monkeypatch.setattr(RandomStreams, "normal", drawn)
+    chain = Chain([Isotropic(1.0), Marvell()])
+    SplitNNClassifier(protection=chain, epochs=1, **STOPS).fit(frames, y, on="id")
+    assert {name.split(".", 1)[1] for name in used} >= {"0.isotropic", "1.marvell.along"}

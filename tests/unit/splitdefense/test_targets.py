@@ -103,7 +103,7 @@ def prices():
 
 def test_a_regressor_learns_from_both(prices, tmp_path):
     frames, y = prices
-    options = {"active": "bank", "learning_rate": 5e-3, "random_state": 0}
+    options = {"active": "bank", "learning_rate": 5e-3, "patience": 40, "random_state": 0}
     model = SplitNNRegressor(protection=Isotropic(0.1), **options).fit(frames, y, on="id")
     assert model.score(frames, y) > 0.9
     alone = SplitNNRegressor(**options).fit({"bank": frames["bank"]}, y, on="id")

@@ -11,7 +11,7 @@ from vflsynth import (
 )
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, ProtocolError
-from vflsynth.federation.wire import MAX_BYTES
+from vflsynth.federation.limits import MAX_BYTES
 from vflsynth.learning import masked
 from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.methods.gan.settings import Settings
@@ -179,6 +179,13 @@ def test_mechanisms_keep_a_published_penalty_and_refuse_the_other(frames, mechan
     for privacy, penalty, head in ((mechanism, "layerwise", None), (None, "end_to_end", 64)):
         settings = VFLGANSynthesizer(privacy=privacy).method().plain_settings(200, [9, 9])
         assert (settings.gradient_penalty, settings.generator_head) == (penalty, head)
+
+
+@pytest.mark.parametrize(("widest", "head"), [(256, 64), (257, None)])
+def test_wide_tables_are_drawn_at_once_unless_asked_otherwise(widest, head):
+    for asked, expected in ((None, head), ("sequential", 64), ("parallel", None)):
+        method = VFLGANSynthesizer(generator=asked).method()
+        assert method.plain_settings(200, [9, widest]).generator_head == expected
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

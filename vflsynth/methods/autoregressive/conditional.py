@@ -28,7 +28,7 @@ from vflsynth.methods.autoregressive.mixtures import (
 )
 from vflsynth.models.known import Known, pick
 from vflsynth.networks.adam import FlatAdam
-from vflsynth.networks.softmax import log_softmax, softmax
+from vflsynth.networks.layers import log_softmax, softmax
 
 _CALIBRATION_ROUNDS, _LARGEST_SHIFT = 10, 1.0
 _STARTING_STEPS, _STARTING_RATE = 200, 0.05

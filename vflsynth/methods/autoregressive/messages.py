@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflsynth.protocol.declaration import MadeOf, Message, Uses, When, message
+from vflsynth.protocol.declaration import REAL, MadeOf, Message, Uses, When, holds, message
 from vflsynth.protocol.messages import CutGradients, IntermediateFeatures
-from vflsynth.protocol.tensors import REAL, holds
 
 
 @message(

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth.models.known import Known, pick
-from vflsynth.networks.softmax import log_softmax, softmax
+from vflsynth.networks.layers import log_softmax, softmax
 
 N_COMPONENTS = 10
 """Gaussians of a numeric column's mixture."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.columns import OutputSpan
-from vflsynth.networks.softmax import softmax
+from vflsynth.networks.layers import softmax
 
 # Quantiles of a map, each the mean of so many records at least: none of them is one record's value.
 _MOST_KNOTS, _RECORDS_PER_KNOT = 200, 10

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
-from vflsynth.networks.layers import BatchNorm, Linear
-from vflsynth.networks.mlp import NEGATIVE_SLOPE
-from vflsynth.networks.softmax import softmax
+from vflsynth.networks.layers import NEGATIVE_SLOPE, BatchNorm, Linear, softmax
 
 _SMALL_PADDING = 256  # floats per row; one more operation costs more
 

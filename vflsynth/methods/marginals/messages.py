@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from vflsynth.protocol.declaration import MadeOf, Message, When, message
-from vflsynth.protocol.tensors import REAL, holds
+from vflsynth.protocol.declaration import REAL, MadeOf, Message, When, holds, message
 
 
 @message(

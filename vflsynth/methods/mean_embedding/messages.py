@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.learning.messages import UNIFORM
-from vflsynth.protocol.declaration import MadeOf, Message, When, message
-from vflsynth.protocol.tensors import REAL, holds
+from vflsynth.protocol.declaration import REAL, MadeOf, Message, When, holds, message
 
 
 @message(

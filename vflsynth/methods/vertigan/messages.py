@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from vflsynth.protocol.declaration import MadeOf, Message, Uses, When, message
-from vflsynth.protocol.tensors import PACKED, holds
+from vflsynth.protocol.declaration import PACKED, MadeOf, Message, Uses, When, holds, message
 
 
 @message(

@@ -11,7 +11,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import DPSGDPlan
 from vflsynth.mechanisms.noisy_descent import NoisyDescent, layer_traces, layers_of, zero_gradients
-from vflsynth.methods.gan.losses import slope_penalty
+from vflsynth.methods.gan.discriminator import slope_penalty
 from vflsynth.methods.gan.noisy_critics import (
     between_fakes,
     descend_critic,

@@ -33,7 +33,8 @@ class VFLGANSynthesizer(GANSynthesizer):
     generator : {"sequential", "parallel"}, optional
         Whether a party's columns are drawn one after the other, in the order of its table and each
         given those before it, or all at once, as in the paper: then they know of each other by the
-        latent alone. Default: "sequential", and "parallel" with `privacy`.
+        latent alone. Default: "sequential", and "parallel" with `privacy` or if a party's
+        table has more than 256 encoded columns.
     first_part : sequence of int, optional
         Layer sizes of the first part of every local discriminator; the last one is the width of the
         intermediate features that leave the party. Default: one layer, of a size that follows from

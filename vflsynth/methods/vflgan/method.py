@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -27,6 +28,9 @@ from vflsynth.protocol import Channel, Message
 
 _HEAD = 64
 """Hidden units of each column's head, where columns are drawn one after the other."""
+
+_MOST_ONE_BY_ONE = 256
+"""Encoded width of the widest table whose columns are drawn so by default."""
 
 
 class VFLGAN(GANAlgorithm):
@@ -98,11 +102,23 @@ class VFLGANMethod(GANMethod):
         penalty: Penalty | None = self.parameters.gradient_penalty
         return penalty or ("end_to_end" if self.privacy is None else "layerwise")
 
-    @property
-    def draws_one_by_one(self) -> bool:
-        """Whether a row's columns are drawn one after the other: by default without a mechanism."""
-        generator = self.parameters.generator
-        return (generator or ("sequential" if self.privacy is None else "parallel")) == "sequential"
+    def draws_one_by_one(self, widths: Sequence[int]) -> bool:
+        """Whether a row's columns are drawn one after the other.
+
+        By default without a mechanism, and unless a party's table is wide: weights grow with the
+        square of its encoded width, and time with the number of its columns.
+        """
+        if self.parameters.generator is not None:
+            return bool(self.parameters.generator == "sequential")
+        return self.privacy is None and max(widths) <= _MOST_ONE_BY_ONE
+
+    def plain_settings(
+        self, n_records: int, widths: Sequence[int], *, check: bool = True
+    ) -> Settings:
+        """Fill in the defaults that depend on the data, without privacy."""
+        settings = super().plain_settings(n_records, widths, check=check)
+        head = _HEAD if self.draws_one_by_one(widths) else None
+        return replace(settings, generator_head=head)
 
     @classmethod
     def reason_against(cls, parameters: Any, mechanism: Mechanism) -> str | None:
@@ -146,6 +162,5 @@ class VFLGANMethod(GANMethod):
             "shared_hidden": tuple((size, size) if shared_hidden is None else shared_hidden),
             "private_heads": parameters.private_heads,
             "gradient_penalty": self.gradient_penalty,
-            "generator_head": _HEAD if self.draws_one_by_one else None,
             "steps_per_exchange": parameters.steps_per_exchange,
         }

@@ -339,11 +339,6 @@ def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str
             "any attack can tell about a single label beyond what the columns tell; columns are "
             "not protected by it, and a training with other random labels is a release of its own."
         )
-        if isinstance(classifier.random_state, int):
-            sentences.append(
-                f"random_state={classifier.random_state} is a number: whoever knows or guesses it "
-                "can draw the same random responses and undo them. Leave it None where it counts."
-            )
     last = classifier.history_.iloc[-1]
     for party in classifier.evidence_:
         if f"auc_bound_{party}" in last:

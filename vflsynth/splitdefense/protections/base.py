@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth._random import RandomStreams
+from vflsynth._keys import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.registry import register
 from vflsynth.splitdefense.parts import Part
@@ -18,45 +20,48 @@ from vflsynth.splitdefense.parts import Part
 
 @dataclass
 class Draws:
-    """Random draws of one training step, for some of the replicas.
+    """Random draws of one training step, for some of the replicas; nobody else can guess them.
 
     Parameters
     ----------
-    streams : RandomStreams
+    streams : HiddenStreams
         The active party's own. Parties that must get the same noise share a stream.
     step : int
     members : Tensor of int64, shape (member,), or None
         Which replicas; None for all.
     prefix : str, default=""
         In front of every stream's name.
+    device : torch.device, default="cpu"
+        Where the draws are used.
     """
 
-    streams: RandomStreams
+    streams: HiddenStreams
     step: int
     members: Tensor | None = None
     prefix: str = ""
+    device: torch.device | str = "cpu"
 
     def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Draw standard normals, shape (member, *shape)."""
         return self._of(self.streams.normal(self.prefix + name, self.step, shape))
 
     def uniform(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Draw uniforms from [0, 1), shape (member, *shape)."""
+        """Draw uniforms from [0, 1], shape (member, *shape)."""
         return self._of(self.streams.uniform(self.prefix + name, self.step, shape))
 
     def laplace(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Draw Laplace variables of scale 1, shape (member, *shape)."""
-        uniform = self.uniform(name, shape) - 0.5
-        # A uniform number can be exactly zero, once in 2^24 draws; its logarithm is not finite.
-        tail = (1.0 - 2.0 * uniform.abs()).clamp_min(2.0**-24)
-        return -uniform.sign() * tail.log()
+        # Numbers are odd multiples of 2^-53, so that no logarithm is of zero.
+        drawn = self.streams.uniform(self.prefix + name, self.step, shape)
+        return self._of([-np.sign(u - 0.5) * np.log1p(-2.0 * np.abs(u - 0.5)) for u in drawn])
 
     def within(self, label: str) -> Draws:
         """Draws of another purpose: independent of these."""
-        return Draws(self.streams, self.step, self.members, f"{self.prefix}{label}.")
+        return replace(self, prefix=f"{self.prefix}{label}.")
 
-    def _of(self, drawn: Tensor) -> Tensor:
-        return drawn if self.members is None else drawn[self.members]
+    def _of(self, drawn: Sequence[npt.NDArray[np.float64]]) -> Tensor:
+        found = torch.tensor(np.stack(drawn), dtype=torch.float32).to(self.device)
+        return found if self.members is None else found[self.members]
 
 
 @dataclass

@@ -1,0 +1,280 @@
+"""Rules held against a party's own table before anything is learned.
+
+Every part of an expression is a number, a duration, a time, a text or a truth. Mixtures that mean
+nothing are refused, such as an integer beside a duration, and so are rules that no row keeps.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vflsynth.columns.arrays import numpy_dtype
+from vflsynth.contract.expressions import label_of, parse
+from vflsynth.contract.rules import Check, Rule
+from vflsynth.exceptions import ContractError
+
+logger = logging.getLogger("vflsynth")
+
+
+class Unit(StrEnum):
+    """What a part of an expression computes."""
+
+    NUMBER = "a number"
+    DURATION = "a duration"
+    TIME = "a point in time"
+    TEXT = "text"
+    TRUTH = "yes or no"
+    ANYTHING = "anything"
+
+
+_LETTERS = {"i": "NUMBER", "u": "NUMBER", "f": "NUMBER", "m": "DURATION", "M": "TIME", "b": "TRUTH"}
+_COUNTS = {Unit.NUMBER, Unit.TRUTH}  # flags are 0 and 1
+_FIXES = {
+    frozenset({Unit.NUMBER, Unit.DURATION}): "write days(...) around the number of days",
+    frozenset({Unit.NUMBER, Unit.TIME}): "write year(...) around the time, or days(...) around "
+    "the number where it is added",
+    frozenset({Unit.TEXT, Unit.TIME}): "give the column the type of a date",
+    frozenset({Unit.TEXT, Unit.NUMBER}): "leave the quotes out, or give the column another type",
+}
+
+
+@dataclass(frozen=True)
+class Held:
+    """How many rows of a party's own table keep a rule.
+
+    Parameters
+    ----------
+    rule : Rule
+    n_rows : int
+        Rows that have values in the columns that it compares.
+    n_broken : int
+        Those of them that do not keep it.
+    """
+
+    rule: Rule
+    n_rows: int
+    n_broken: int
+
+    def __str__(self) -> str:
+        if not self.n_broken:
+            return f"{self.rule.title}: all {self.n_rows:,} rows keep it"
+        return (
+            f"{self.rule.title}: {self.n_broken:,} of {self.n_rows:,} rows break it "
+            f"({self.n_broken / self.n_rows:.1%})"
+        )
+
+
+def check_units(rules: Iterable[Rule], dtypes: Mapping[Hashable, Any]) -> None:
+    """Refuse expressions that compare or add what has different units.
+
+    Parameters
+    ----------
+    rules : iterable of Rule
+        Others than `Check` have no units.
+    dtypes : mapping of column label to dtype
+        A column that is not there may be anything.
+
+    Raises
+    ------
+    ContractError
+        With both sides, what they are, and how they can be made alike.
+    """
+    for rule in rules:
+        if isinstance(rule, Check):
+            _Units(rule.expression, dtypes).of(parse(rule.expression).tree)
+
+
+def hold(rules: Iterable[Rule], table: pd.DataFrame, whose: str) -> tuple[Held, ...]:
+    """Count the rows that keep each rule.
+
+    Parameters
+    ----------
+    rules : iterable of Rule
+        All about columns of this table, and none of them still to be learned.
+    table : DataFrame, shape (row, column)
+    whose : str
+        What errors begin with.
+
+    Raises
+    ------
+    ContractError
+        If a rule cannot be computed, or no row keeps it.
+    """
+    found = []
+    for rule in rules:
+        rows = table[list(rule.columns)]
+        looked_at = parse(rule.expression).known(rows) if isinstance(rule, Check) else None
+        broken = ~np.asarray(rule.keeps(rows), dtype=np.bool_)
+        n = len(rows) if looked_at is None else int(looked_at.sum())
+        held = Held(rule, n, int(broken.sum()))
+        if n and held.n_broken == n:
+            raise ContractError(
+                f"{whose}: none of {n:,} rows keeps the rule {rule.title!r}. Fix: correct the rule "
+                "or the table, or drop the rule"
+            )
+        found.append(held)
+    return tuple(found)
+
+
+def check_rules(rules: Sequence[Rule], frame: pd.DataFrame, party: str, *, private: bool) -> None:
+    """Check a party's own rules against its table as a fit begins.
+
+    Parameters
+    ----------
+    rules : sequence of Rule
+    frame : DataFrame
+    party : str
+    private : bool
+        Then types are looked at, and no record.
+
+    Raises
+    ------
+    ContractError
+        See `check_units` and `hold`.
+
+    Notes
+    -----
+    The log says how many rows break a rule.
+    """
+    check_units(rules, dict(frame.dtypes))
+    if private:
+        return
+    stated = [rule for rule in rules if not rule.reads_records]
+    for held in hold(stated, frame, f"party {party!r}"):
+        if held.n_broken:
+            logger.warning("party %r: %s; every synthetic row will keep the rule", party, held)
+
+
+@dataclass(frozen=True)
+class _Units:
+    """Units of the parts of one expression."""
+
+    text: str
+    dtypes: Mapping[Hashable, Any]
+
+    def of(self, node: ast.expr) -> Unit:
+        """Return the unit of a part, or refuse it."""
+        label = label_of(node)
+        if label is not None:
+            return unit_of(self.dtypes.get(label))
+        match node:
+            case ast.Constant():
+                kinds = {bool: Unit.TRUTH, str: Unit.TEXT}
+                return kinds.get(type(node.value), Unit.NUMBER)
+            case ast.BoolOp():
+                return self._truths(node.values)
+            case ast.UnaryOp(op=ast.Not()):
+                return self._truths([node.operand])
+            case ast.UnaryOp():
+                return self.of(node.operand)
+            case ast.BinOp():
+                return self._arithmetic(node)
+            case ast.Compare():
+                return self._compared(node)
+            case ast.Call(func=ast.Name(id=name)):
+                return self._called(name, node.args)
+        return Unit.ANYTHING
+
+    def _truths(self, parts: Sequence[ast.expr]) -> Unit:
+        for part in parts:
+            if (unit := self.of(part)) not in (*_COUNTS, Unit.ANYTHING):
+                raise self._refused(f"{ast.unparse(part)} is {unit}, and not true or false")
+        return Unit.TRUTH
+
+    def _arithmetic(self, node: ast.BinOp) -> Unit:
+        left, right = self.of(node.left), self.of(node.right)
+        if Unit.ANYTHING in (left, right):
+            return Unit.ANYTHING
+        left, right = (Unit.NUMBER if unit in _COUNTS else unit for unit in (left, right))
+        pair = (left, right)
+        match node.op:
+            case ast.Add() | ast.Sub() if pair in (
+                (Unit.NUMBER, Unit.NUMBER),
+                (Unit.DURATION, Unit.DURATION),
+                (Unit.TIME, Unit.DURATION),
+            ):
+                return left
+            case ast.Add() if pair == (Unit.DURATION, Unit.TIME):
+                return Unit.TIME
+            case ast.Sub() if pair == (Unit.TIME, Unit.TIME):
+                return Unit.DURATION
+            case ast.Mult() if pair in (
+                (Unit.DURATION, Unit.NUMBER),
+                (Unit.NUMBER, Unit.DURATION),
+            ):
+                return Unit.DURATION
+            case ast.Div() | ast.FloorDiv() | ast.Mod() if left == Unit.DURATION:
+                if right == Unit.NUMBER and not isinstance(node.op, ast.Mod):
+                    return Unit.DURATION
+                if right == Unit.DURATION:
+                    return Unit.DURATION if isinstance(node.op, ast.Mod) else Unit.NUMBER
+        if pair == (Unit.NUMBER, Unit.NUMBER):
+            return Unit.NUMBER
+        raise self._unlike(node.left, left, node.right, right)
+
+    def _compared(self, node: ast.Compare) -> Unit:
+        left = node.left
+        for op, right in zip(node.ops, node.comparators):
+            others = right.elts if isinstance(right, ast.List | ast.Tuple) else [right]
+            for other in others:
+                self._alike(left, other)
+            if not isinstance(op, ast.In | ast.NotIn):
+                left = right
+        return Unit.TRUTH
+
+    def _alike(self, left: ast.expr, right: ast.expr) -> Unit:
+        one, other = self.of(left), self.of(right)
+        both = {one, other}
+        if both == {Unit.TIME, Unit.TEXT}:
+            text = left if one == Unit.TEXT else right
+            if isinstance(text, ast.Constant):  # read as a date
+                return Unit.TIME
+        elif len(both) == 1 or Unit.ANYTHING in both or both <= _COUNTS:
+            return Unit.NUMBER if both == _COUNTS else one
+        raise self._unlike(left, one, right, other)
+
+    def _called(self, name: str, parts: Sequence[ast.expr]) -> Unit:
+        if name == "missing":
+            return Unit.TRUTH
+        if name == "implies":
+            return self._truths(parts)
+        if name in ("min", "max"):
+            return [self._alike(parts[0], other) for other in parts][-1]
+        wanted = {"days": Unit.NUMBER, "year": Unit.TIME, "date": Unit.TEXT, "round": Unit.NUMBER}
+        unit = self.of(parts[0])
+        if name in wanted and unit not in (wanted[name], Unit.ANYTHING):
+            raise self._refused(f"{name}(...) is of {wanted[name]}, and here of {unit}")
+        made = {"days": Unit.DURATION, "year": Unit.NUMBER, "date": Unit.TIME}
+        return made.get(name, unit)
+
+    def _unlike(self, left: ast.expr, one: Unit, right: ast.expr, other: Unit) -> ContractError:
+        return self._refused(
+            f"{ast.unparse(left)} is {one}, and {ast.unparse(right)} is {other}",
+            _FIXES.get(frozenset({one, other}), "compare and add what is of one kind"),
+        )
+
+    def _refused(self, why: str, fix: str = "compare and add what is of one kind") -> ContractError:
+        return ContractError(f"the rule {self.text!r} cannot be computed: {why}. Fix: {fix}")
+
+
+def unit_of(dtype: Any) -> Unit:
+    """Return what the values of a column are, by its type; None may be anything."""
+    if isinstance(dtype, pd.CategoricalDtype):
+        dtype = dtype.categories.dtype
+    if dtype is None or dtype == np.dtype(object):
+        return Unit.ANYTHING
+    if pd.api.types.is_string_dtype(dtype):
+        return Unit.TEXT
+    try:
+        letter = numpy_dtype(dtype).kind
+    except (TypeError, ValueError):
+        return Unit.ANYTHING
+    return Unit[_LETTERS[letter]] if letter in _LETTERS else Unit.ANYTHING

@@ -1,0 +1,406 @@
+"""The law of non-interference: what a private fit shows follows from its releases alone.
+
+Whoever has what a fit released, noise included, must learn nothing more from its files, messages,
+warnings and errors. Two tables are fitted; the second fit is handed the releases of the first, so
+that all that is made of releases is the same. Whatever still differs was read off the records.
+
+Neighbouring tables that differ by the worst record there is say nothing of steps in the *number* of
+records, unless it happens to be at one. But a fit that is handed its releases must be the same for
+any two tables, not for neighbours alone. So numbers of records are tried that double: whatever
+becomes of a step, the two ends of the range are on different sides of it. Where a fit differs, the
+step is then found by halving, and named. What this cannot see is a function of the number that
+takes the same value at all numbers that are tried.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.base import clone
+
+from vflsynth.methods.combinations import reason_against
+from vflsynth.privacy import NeighbouringRelation
+from vflsynth.privacy.noise import discrete_gaussian
+from vflsynth.privacy.releases import Grid, Ints, Release
+from vflsynth.protocol import Message, Transcript
+from vflsynth.registry import Members
+from vflsynth.run import Options, local
+from vflsynth.secure import Arithmetic
+from vflsynth.testing.laws import require
+from vflsynth.testing.tables import KEY, private_tables
+
+Tables = Mapping[str, pd.DataFrame]
+Seen = dict[str, Any]
+
+SIZES = (1, 2, 3, 300)
+"""Numbers of records that a quick search tries, besides `USUAL`."""
+
+USUAL = 40
+
+_SMALL = {
+    "epochs": 1,
+    "batch_size": 8,
+    "latent_dim": 2,
+    "generator_hidden": (4,),
+    "n_components": 4,
+    "hidden": 4,
+    "n_features": 8,
+    "device": "cpu",
+}
+"""What makes a synthesizer fast, of the parameters that it has."""
+
+_SAME_BATCHES = b"the same batches in both fits..."
+
+
+class Tape:
+    """Releases of a fit, with the sums before the noise; played again, another fit makes the same.
+
+    Parameters
+    ----------
+    played : Tape, optional
+        Of the fit whose releases this one makes. Default: noise is drawn.
+
+    Attributes
+    ----------
+    totals : list of int64 array
+        Sums over records, in steps.
+    releases : list of Release
+    """
+
+    def __init__(self, played: Tape | None = None) -> None:
+        self._played = played
+        self._made: dict[str, list[tuple[Ints, Release]]] = {}
+        self._grid: Grid | None = None
+
+    @property
+    def totals(self) -> list[Ints]:
+        """Sums before the noise, of all threads one after the other."""
+        return [total for own in sorted(self._made) for total, _ in self._made[own]]
+
+    @property
+    def releases(self) -> list[Release]:
+        """What was published, in the same order."""
+        return [release for own in sorted(self._made) for _, release in self._made[own]]
+
+    @contextmanager
+    def running(self) -> Iterator[Tape]:
+        """Have all that is released meanwhile go through the tape, and batches drawn alike."""
+        signed = Arithmetic.signed
+        with ExitStack() as stack:
+            for where, name, new in (
+                (Grid, "release", lambda grid, total, *, rng=None: self._release(grid, total, rng)),
+                (Grid, "noise", lambda grid, shape, *, rng=None: self._of_a_party(grid, shape)),
+                (Arithmetic, "signed", lambda own, steps: self._of_all(signed(own, steps))),
+                (local, "_entropy", lambda noise: _SAME_BATCHES),
+            ):
+                stack.enter_context(patch.object(where, name, new))
+            yield self
+
+    def _release(self, grid: Grid, total: Ints, rng: torch.Generator | None) -> Release:
+        own = threading.current_thread().name  # nodes of one process are threads
+        made = self._made.setdefault(own, [])
+        if self._played is None:
+            found = Release(total + discrete_gaussian(total.shape, grid.sigma, rng=rng), grid)
+        else:
+            past = self._played._made.get(own, [])
+            require(len(made) < len(past), f"release {len(made) + 1} of {len(past)}")
+            found = past[len(made)][1]
+            require(
+                (found.grid, found.steps.shape) == (grid, total.shape),
+                f"release {len(made) + 1} has shape {total.shape} and noise {grid.noise_std:g}; "
+                f"that of the other table {found.steps.shape} and {found.grid.noise_std:g}",
+            )
+        made.append((total.copy(), found))
+        return found
+
+    def _of_a_party(self, grid: Grid, shape: Sequence[int]) -> Ints:
+        """Parties of a secure sum add no noise: one draw is added to what comes out."""
+        self._grid = grid
+        return np.zeros(shape, np.int64)
+
+    def _of_all(self, total: Ints) -> Ints:
+        assert self._grid is not None, "parties have added their noise"
+        return self._release(self._grid, total, None).steps
+
+
+def observe(estimator: Any, tables: Tables, on: Any, tape: Tape) -> tuple[Seen, Any]:
+    """Fit, and return all that anybody sees of it, by where it is, and the fitted model.
+
+    Parameters
+    ----------
+    estimator : BaseSynthesizer
+        With a mechanism. Not fitted itself.
+    tables : mapping of party to DataFrame
+    on : key column, as of ``fit``
+    tape : Tape
+
+    Returns
+    -------
+    seen : dict of str to object
+        How the fit ends, its warnings, files of the saved model, and messages that follow from
+        releases. Numbers of records in messages, transcript and alignment report are what the
+        ledger excepts.
+    model : BaseSynthesizer or None
+        None after an error.
+    """
+    model, spoken = clone(estimator).set_params(random_state=0), Transcript(keep_messages=True)
+    seen: Seen = {"how it ends": "well"}
+    fitted = None
+    with (
+        tape.running(),
+        patch.object(local, "Transcript", lambda: spoken),
+        warnings.catch_warnings(record=True) as said,
+    ):
+        warnings.simplefilter("always")
+        try:
+            run = model._fit_models([model], tables, on, Options(transcript=True))
+            fitted = model
+        except Exception as error:
+            seen["how it ends"] = f"{type(error).__name__}: {error}"
+    seen["warnings"] = [f"{own.category.__name__}: {own.message}" for own in said]
+    seen["number of releases"] = len(tape.releases)
+    if fitted is None:
+        return seen, None
+    with tempfile.TemporaryDirectory() as path:
+        fitted.save(Path(path) / "model")
+        for file in sorted(Path(path).rglob("*")):
+            if file.is_file():
+                seen[f"file {file.relative_to(path).as_posix()}"] = file.read_bytes()
+    covers = run.method.private_plan.covers
+    for message in spoken.messages or []:
+        if _follows_from_releases(message, covers):
+            place = f"{type(message).__name__} of {message.sender!r} to {message.receiver!r}"
+            seen.setdefault(f"message {place}, step {message.step}", []).extend(_contents(message))
+    return seen, fitted
+
+
+def _follows_from_releases(message: Message, covers: Mapping[str, Any]) -> bool:
+    cover = covers.get(type(message).__name__)
+    return cover is not None and cover.noised
+
+
+def _contents(message: Message) -> list[tuple[str, Any]]:
+    return [
+        (name, value.cpu().numpy().tobytes() if isinstance(value, torch.Tensor) else repr(value))
+        for name, value in message.contents()
+    ]
+
+
+def difference(one: Seen, other: Seen) -> str:
+    """Say in a line where two fits differ; empty if nobody can tell them apart."""
+    places = [*one, *(place for place in other if place not in one)]
+    for place in sorted(places, key=lambda place: place.endswith("manifest.json")):  # of digests
+        if place not in one or place not in other:
+            return f"{place!r} is there for one table only"
+        a, b = one[place], other[place]
+        if a == b:
+            continue
+        if place.endswith(".json"):
+            where, a, b = next(_leaves(json.loads(a), json.loads(b), place))
+            place = where
+        elif isinstance(a, bytes):
+            a, b = (f"{len(own)} bytes" if len(a) != len(b) else "other bytes" for own in (a, b))
+        return f"{place!r} is {_short(a)} for one table, and {_short(b)} for the other"
+    return ""
+
+
+def _leaves(one: Any, other: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
+    """Find the parts in which two contents of JSON differ."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        for name, own in one.items():
+            yield from _leaves(own, other[name], f"{where}, {name}")
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for own, its in zip(one, other, strict=True):
+            yield from _leaves(own, its, where)
+    elif one != other:
+        yield where, one, other
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+# -- neighbouring tables ---------------------------------------------------------------------------
+
+
+def neighbours(tables: Tables, on: Any, relation: NeighbouringRelation) -> dict[str, Tables]:
+    """Return tables that differ in the last record, which is as far from others as can be.
+
+    Parameters
+    ----------
+    tables : mapping of party to DataFrame
+    on : key column
+    relation : NeighbouringRelation
+    """
+    removed = {name: table.iloc[:-1] for name, table in tables.items()}
+    if relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
+        first = next(iter(tables))
+        return {
+            "without the last record": removed,
+            f"where {first!r} lacks the last record": {**tables, first: removed[first]},
+        } | {f"with another last record, {how}": own for how, own in _replaced(tables, on).items()}
+    return _replaced(tables, on)
+
+
+def _replaced(tables: Tables, on: Any) -> dict[str, Tables]:
+    """Return tables whose last record has extreme, missing or impossible values."""
+
+    def other(value: Callable[[pd.Series[Any]], Any]) -> Tables:
+        changed = {}
+        for name, table in tables.items():
+            columns = {}
+            for label, column in table.items():
+                values = column.astype(object)
+                if label != on:
+                    values.iloc[-1] = value(column)
+                columns[label] = values if label != on else column
+            changed[name] = pd.DataFrame(columns, index=table.index)
+        return changed
+
+    return {
+        "whose values are far away": other(_far),
+        "whose values are missing": other(lambda column: None),
+        "whose values are of other types": other(lambda column: _OTHER[_family(column)]),
+    }
+
+
+def _family(column: pd.Series[Any]) -> str:
+    if pd.api.types.is_bool_dtype(column.dtype):
+        return "truth value"
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        return "number"
+    return "time" if pd.api.types.is_datetime64_any_dtype(column.dtype) else "label"
+
+
+_OTHER = {"truth value": "perhaps", "number": "12 or so", "time": "yesterday", "label": 7.5}
+"""Values that no type of such a column has."""
+
+
+def _far(column: pd.Series[Any]) -> Any:
+    family = _family(column)
+    if family == "number":
+        return 10**6 if pd.api.types.is_integer_dtype(column.dtype) else 1e9
+    known = {"truth value": True, "time": pd.Timestamp("1800-01-01"), "label": "nowhere"}
+    return known[family]
+
+
+# -- the law ---------------------------------------------------------------------------------------
+
+
+def ready(estimator: Any) -> Any:
+    """Return a clone whose mechanism knows what is public of `private_tables`."""
+    made = clone(estimator)
+    given = {"public_schema": private_tables(1)[1], "n_records": USUAL}
+    known = made.privacy.get_params(deep=False)
+    made.privacy.set_params(**{name: value for name, value in given.items() if name in known})
+    return made
+
+
+def carriers(mechanism: Any) -> list[Any]:
+    """Return the registered synthesizers that can have a mechanism, as small as can be."""
+    found = []
+    for kind in Members("synthesizers").values():
+        if type(mechanism) in getattr(kind, "methods", {}):
+            known = kind().get_params(deep=False)
+            small = {name: value for name, value in _SMALL.items() if name in known}
+            made = kind(**small, privacy=clone(mechanism))
+            if reason_against(made) is None:
+                found.append(made)
+    return found
+
+
+def what_tells_records_apart(estimator: Any) -> list[str]:
+    """Return what tells neighbouring tables apart, though their releases are the same.
+
+    Parameters
+    ----------
+    estimator : BaseSynthesizer
+        With a mechanism that protects the synthetic data.
+
+    Returns
+    -------
+    list of str
+        One for each neighbour that differs, with the first place where it does.
+    """
+    relation, estimator = estimator.privacy.relation, ready(estimator)
+    tables, _ = private_tables(USUAL)
+    one, model = observe(estimator, tables, KEY, tape := Tape())
+    require(model is not None, f"the law needs a fit that ends well: {one['how it ends']}")
+    found = []
+    for how, changed in neighbours(tables, KEY, relation).items():
+        other, _ = observe(estimator, changed, KEY, Tape(tape))
+        if said := difference(one, other):
+            found.append(f"a table {how}: {said}")
+    return found
+
+
+def what_tells_numbers_apart(estimator: Any, sizes: Sequence[int] = SIZES) -> list[str]:
+    """Return the steps in the number of records that show, though releases are the same.
+
+    Parameters
+    ----------
+    estimator : BaseSynthesizer
+        With a mechanism for which the number of records is private.
+    sizes : sequence of int
+        Numbers of records to try.
+
+    Returns
+    -------
+    list of str
+        With the two numbers, one apart, of every step that was found by halving.
+    """
+    estimator = ready(estimator)
+    base, model = observe(estimator, private_tables(USUAL)[0], KEY, tape := Tape())
+    require(model is not None, f"the law needs a fit that ends well: {base['how it ends']}")
+
+    def told(n_records: int) -> str:
+        seen, _ = observe(estimator, private_tables(n_records)[0], KEY, Tape(tape))
+        return difference(base, seen)
+
+    found = []
+    for size in sizes:
+        if not (said := told(size)):
+            continue
+        same, differs = USUAL, size
+        while abs(same - differs) > 1:
+            middle = (same + differs) // 2
+            if says := told(middle):
+                differs, said = middle, says
+            else:
+                same = middle
+        found.append(f"{same} and {differs} records, though the releases are the same: {said}")
+    return list(dict.fromkeys(found))
+
+
+def check_private(estimator: Any) -> None:
+    """Check that nothing but its releases shows what records a private fit had, or how many.
+
+    Parameters
+    ----------
+    estimator : BaseSynthesizer
+        With a mechanism; if that does not protect the synthetic data, there is nothing to check.
+
+    Raises
+    ------
+    AssertionError
+        With all that was found.
+    """
+    privacy = estimator.get_params(deep=False).get("privacy")
+    if privacy is None or not privacy.protects_synthetic_data:
+        return
+    found = what_tells_records_apart(estimator)
+    if privacy.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
+        found += what_tells_numbers_apart(estimator)
+    require(not found, "; ".join(found))
