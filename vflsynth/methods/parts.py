@@ -110,7 +110,7 @@ def _identity(secret: bytes, n: int, part_rows: int, keys: bool) -> dict[str, An
 
 
 def _write_saved(kind: type[BaseSynthesizer], saved: Path, *task: Any) -> None:
-    _write(_loaded(kind, saved), *task)
+    _write(_loaded(kind, saved), *task)  # type: ignore[arg-type]  # a class has a hash
 
 
 @cache

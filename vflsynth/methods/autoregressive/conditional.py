@@ -109,15 +109,15 @@ class ConditionalNetwork(nn.Module):
             before = torch.tensor(owners).unsqueeze(1) < torch.arange(n_columns)
             mask = before.repeat_interleave(hidden, 1).float().to(device)
             self.register_buffer("mask", mask, persistent=False)
-            shape: tuple[int, ...] = (in_dim, n_columns * hidden)
+            first_shape: tuple[int, ...] = (in_dim, n_columns * hidden)
             bias_shape: tuple[int, ...] = (1, n_columns * hidden)
         else:
             places = self._places_of(sees, context_dim)
             self.register_buffer("places", places.to(device), persistent=False)
             in_dim = places.shape[1]
-            shape, bias_shape = (n_columns, in_dim, hidden), (n_columns, 1, hidden)
+            first_shape, bias_shape = (n_columns, in_dim, hidden), (n_columns, 1, hidden)
         self.n_outputs = n_outputs_of(layout)
-        self.first = nn.Parameter(streams.normal("first", 0, shape) / math.sqrt(in_dim))
+        self.first = nn.Parameter(streams.normal("first", 0, first_shape) / math.sqrt(in_dim))
         self.first_bias = nn.Parameter(torch.zeros(replicas, *bias_shape, device=device))
         self.second = nn.Parameter(
             streams.normal("second", 0, (n_columns, hidden, hidden)) / math.sqrt(hidden)
@@ -310,8 +310,8 @@ class ConditionalNetwork(nn.Module):
         if column not in self.layout.numeric:
             last, last_bias = last[..., :n], last_bias[..., :n]
         elif n < self.n_codes:
-            own = [*range(n), *range(self.n_codes, self.n_outputs)]
-            last, last_bias = last[..., own], last_bias[..., own]
+            wanted = [*range(n), *range(self.n_codes, self.n_outputs)]
+            last, last_bias = last[..., wanted], last_bias[..., wanted]
         outputs = self._upper(hidden.relu().unsqueeze(1), (second, second_bias, last, last_bias))
         return outputs[:, 0, :, :n], outputs[:, 0, :, n:]
 
