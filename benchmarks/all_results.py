@@ -330,6 +330,14 @@ def _of_adversaries() -> list[str]:
     ]
 
 
+def _of_distinguishing() -> list[str]:
+    runs = [
+        {"mechanisms": shlex.quote(r["mechanism"]), "models": r["models"]}
+        for r in rows("distinguishing")
+    ]
+    return commands("distinguishing run", runs, ["mechanisms"])
+
+
 def _of_split_defences() -> list[str]:
     runs = _recorded("split_defences", "data", "method", "parties", "seeds")
     runs = [run | {"seeds": len(run["seeds"])} for run in runs]
@@ -447,6 +455,11 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             ),
             ("Accounting (ε of GS-WGAN is conditional)", only("accountants"), accountants.show),
             ("AIM's inference", only("rival_inference"), rival_inference),
+            (
+                "What saved models tell of one record (ε of GSWGAN is conditional)",
+                _of_distinguishing,
+                lambda: show("distinguishing", "show"),
+            ),
         ),
     ),
     "attacks": (

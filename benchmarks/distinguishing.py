@@ -4,14 +4,14 @@
     python -m benchmarks.distinguishing show
 
 Two parties of one column of three categories each have 24 records of two of them, and one more of
-the third at both, or in its place one that is as others are. 400 models of either table (of GS-
-WGAN 80) are fitted, with noise of their own, and saved. The attacker has both tables and all
-numbers of a saved model, and knows where the record moves them: by the difference of two models
-without noise (the known direction), and by the means of models that the attacker fits. Either is
-divided by the variances among those. Half of the models teach direction and threshold, the others
-are counted. The bound is that of Clopper and Pearson, with 95 % confidence, of the direction that
-was better in teaching; "most" is the bound if that were always right. It can show that an epsilon
-is too small, never that it is right.
+the third at both, or in its place one that is as others are. As many models of either table are
+fitted, with noise of their own, and saved. The attacker has both tables and all numbers of a saved
+model, and knows where the record moves them: by the difference of two models without noise (the
+known direction), and by the means of models that the attacker fits. Either is divided by the
+variances among those. Half of the models teach direction and threshold, the others are counted. The
+bound is that of Clopper and Pearson, with 95 % confidence, of the direction that was better in
+teaching; "most" is the bound if that were always right. It can show that an epsilon is too small,
+never that it is right.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import math
 import tempfile
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from unittest import mock
@@ -30,6 +31,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 from safetensors.numpy import load_file
+from sklearn.base import clone
 
 from benchmarks import _commands, _results
 from vflsynth import (
@@ -49,11 +51,11 @@ from vflsynth import (
 from vflsynth.adversary import Adversary
 from vflsynth.audit import AuditReport, Claim, audit_mechanism
 from vflsynth.columns import PublicSchema
+from vflsynth.mechanisms import Mechanism
 from vflsynth.methods.synthesizer import BaseSynthesizer
-from vflsynth.privacy import NeighbouringRelation, releases
+from vflsynth.privacy import NeighbouringRelation, PrivacyLedger, releases
 
-EPSILON, DELTA, N_RECORDS, N_MODELS = 4.0, 1e-3, 24, 400
-FEWER = {"WGAN-GP, GSWGAN": 80}
+EPSILON, DELTA, N_RECORDS, N_MODELS = 4.0, 1e-3, 24, 120
 LEVELS = ("a", "b", "c")
 
 Floats = npt.NDArray[np.float64]
@@ -61,29 +63,23 @@ Booleans = npt.NDArray[np.bool_]
 Tables = dict[str, pd.DataFrame]
 
 _BUDGET: dict[str, Any] = {
-    "epsilon": EPSILON,
     "delta": DELTA,
     "public_schema": PublicSchema(categories=dict.fromkeys("xy", LEVELS), dtypes="given"),
 }
 _SMALL: dict[str, Any] = {"epochs": 3, "batch_size": 8, "device": "cpu", "verbose": 0}
 _GAN = _SMALL | {"latent_dim": 2, "generator_hidden": (4,)}
-_STEPS = DPSGD(**_BUDGET, n_records=N_RECORDS)
+_AR = _SMALL | {"protocol": "one_message", "hidden": 4, "n_features": 8}
+_DPSGD = partial(DPSGD, n_records=N_RECORDS)
 
-MECHANISMS: dict[str, Callable[[], BaseSynthesizer]] = {
-    "VFLGAN, MeanEmbedding": lambda: VFLGANSynthesizer(
-        privacy=MeanEmbedding(**_BUDGET, n_features=50), **_GAN
-    ),
-    "VFLGAN, DPSGD": lambda: VFLGANSynthesizer(privacy=_STEPS, **_GAN),
-    "VertiGAN, DPSGD": lambda: VertiGANSynthesizer(privacy=_STEPS, **_GAN),
-    "autoregressive, DPSGD": lambda: AutoregressiveSynthesizer(
-        protocol="one_message", privacy=_STEPS, hidden=4, n_features=8, **_SMALL
-    ),
-    "DPLT, LatentTree": lambda: DPLTSynthesizer(privacy=LatentTree(**_BUDGET)),
-    "mixture, PairwiseTables": lambda: MixtureSynthesizer(
-        n_components=4, privacy=PairwiseTables(**_BUDGET)
-    ),
-    "WGAN-GP, DPSGDGAN": lambda: WGANGPSynthesizer(privacy=DPSGDGAN(**_BUDGET), **_GAN),
-    "WGAN-GP, GSWGAN": lambda: WGANGPSynthesizer(privacy=GSWGAN(**_BUDGET, n_shards=2), **_GAN),
+MECHANISMS: dict[str, tuple[type[BaseSynthesizer], dict[str, Any], Callable[..., Mechanism]]] = {
+    "VFLGAN, MeanEmbedding": (VFLGANSynthesizer, _GAN, partial(MeanEmbedding, n_features=50)),
+    "VFLGAN, DPSGD": (VFLGANSynthesizer, _GAN, _DPSGD),
+    "VertiGAN, DPSGD": (VertiGANSynthesizer, _GAN, _DPSGD),
+    "autoregressive, DPSGD": (AutoregressiveSynthesizer, _AR, _DPSGD),
+    "DPLT, LatentTree": (DPLTSynthesizer, {}, LatentTree),
+    "mixture, PairwiseTables": (MixtureSynthesizer, {"n_components": 4}, PairwiseTables),
+    "WGAN-GP, DPSGDGAN": (WGANGPSynthesizer, _GAN, DPSGDGAN),
+    "WGAN-GP, GSWGAN": (WGANGPSynthesizer, _GAN, partial(GSWGAN, n_shards=2)),
 }
 """Every mechanism that protects what is saved; `FirstLayer` says that it does not."""
 
@@ -122,6 +118,9 @@ def _numbers(place: str, content: Any) -> dict[str, float]:
     return {place: float(content)} if finite else {}
 
 
+_NO_VARIANCE, _BY_ITSELF = 1e-12, 1e9
+
+
 class Direction(Adversary):
     """Scores by a weighted sum of all numbers.
 
@@ -150,10 +149,12 @@ class Direction(Adversary):
     def _learn(self, features: Floats, is_member: Booleans) -> None:
         inside, outside = features[is_member], features[~is_member]
         variance = (inside.var(0) + outside.var(0)) / 2.0
-        moved = inside.mean(0) - outside.mean(0) if self.change is None else self.change
-        varies = variance > 1e-12
-        weights = np.where(varies, moved / np.where(varies, variance, 1.0), 0.0)
-        self._weights = weights
+        differ = inside.mean(0) - outside.mean(0)
+        moved = differ if self.change is None else self.change
+        varies = variance > _NO_VARIANCE
+        # A number that is always one with the record, and another without, says it by itself.
+        alone = np.where(np.abs(differ) > 1e-9, _BY_ITSELF * np.sign(differ), 0.0)
+        weights = self._weights = np.where(varies, moved / np.where(varies, variance, 1.0), alone)
         middle = (inside.mean(0) + outside.mean(0)) / 2.0
         self._shift = float(middle @ weights)
         self._scale = float(np.std(features @ weights)) or 1.0
@@ -164,24 +165,25 @@ class Direction(Adversary):
         return found
 
 
-def distinguish(name: str, n_models: int = N_MODELS) -> tuple[AuditReport, BaseSynthesizer]:
+def distinguish(
+    name: str, n_models: int = N_MODELS, epsilon: float = EPSILON
+) -> tuple[AuditReport, PrivacyLedger]:
     """Fit so many models of either table, and tell them apart."""
-    relation = MECHANISMS[name]().privacy.relation
-    both = {inside: tables(relation, inside) for inside in (True, False)}
-    fitted: list[BaseSynthesizer] = []
-
-    def release(inside: bool) -> Floats:
-        fitted[:] = [MECHANISMS[name]().fit(both[inside])]
-        found = numbers_of(fitted[0])
-        return np.array([found.get(place, 0.0) for place in places])
-
+    kind, parameters, mechanism = MECHANISMS[name]
+    synth = kind(privacy=mechanism(epsilon=epsilon, **_BUDGET), **parameters)
+    assert synth.privacy is not None
+    both = {inside: tables(synth.privacy.relation, inside) for inside in (True, False)}
     with mock.patch.object(releases, "discrete_gaussian", _no_noise):
-        synth = {inside: MECHANISMS[name]().set_params(random_state=0) for inside in both}
-        with_it, without = (numbers_of(synth[inside].fit(both[inside])) for inside in both)
+        fits = (clone(synth).set_params(random_state=0).fit(own) for own in both.values())
+        with_it, without = map(numbers_of, fits)
     places = sorted(with_it.keys() & without.keys())
     change = np.array([with_it[place] - without[place] for place in places])
-    release(True)
-    ledger = fitted[0].privacy_ledger_
+
+    def release(inside: bool) -> Floats:
+        found = numbers_of(synth.fit(both[inside]))
+        return np.array([found.get(place, 0.0) for place in places])
+
+    ledger = synth.fit(both[True]).privacy_ledger_
     assert ledger is not None
     report = audit_mechanism(
         release,
@@ -189,52 +191,53 @@ def distinguish(name: str, n_models: int = N_MODELS) -> tuple[AuditReport, BaseS
         adversaries=[Direction(change), Direction()],
         claim=Claim(ledger.epsilon(), ledger.delta, ledger.relation),
     )
-    return report, fitted[0]
+    return report, ledger
 
 
 def _no_noise(shape: Any, sigma: int, **_: Any) -> npt.NDArray[np.int64]:
     return np.zeros(shape, np.int64)
 
 
-def measure(name: str) -> _results.Row:
+def measure(name: str, n_models: int) -> _results.Row:
     """Return what is printed and what was measured."""
-    report, synth = distinguish(name, FEWER.get(name, N_MODELS))
+    report, ledger = distinguish(name, n_models)
     attack = report.targets[0].strongest
-    assert synth.privacy_ledger_ is not None
     return {
         "mechanism": name,
-        "relation": str(synth.privacy_ledger_.relation),
-        "epsilon": synth.privacy_ledger_.epsilon(),
+        "relation": str(ledger.relation),
+        "epsilon": ledger.epsilon(),
         "delta": DELTA,
         "bound": attack.epsilon,
         "most": report.epsilon_ceiling,
         "auc": [attack.auc.value, attack.auc.low, attack.auc.high],
         "attack": attack.adversary,
-        "models": report.n_models,
+        "models": n_models,
         "seconds": report.seconds,
     }
 
 
 def show() -> None:
     """Print one line per mechanism."""
-    print(f"{'':<26}{'epsilon':>9}{'bound':>8}{'most':>7}  AUC                  by")
+    print(f"{'':<26}{'epsilon':>9}{'bound':>8}{'most':>7}{'models':>8}  AUC                  by")
     for row in _results.rows("distinguishing"):
         value, low, high = row["auc"]
         auc = f"{value:.2f} ({low:.2f} to {high:.2f})"
         print(
             f"{row['mechanism']:<26}{row['epsilon']:>9.2f}{row['bound']:>8.2f}{row['most']:>7.2f}"
-            f"  {auc:<20} {row['attack']}"
+            f"{row['models']:>8}  {auc:<20} {row['attack']}"
         )
 
 
 def main() -> None:
     """Measure or show."""
-    arguments = _commands.parser(__doc__, "run", "show", mechanisms=MECHANISMS).parse_args()
+    parser = _commands.parser(__doc__, "run", "show", mechanisms=MECHANISMS)
+    parser.add_argument("--models", type=int, default=N_MODELS, help="of either table")
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     for name in arguments.mechanisms if arguments.action == "run" else ():
         if not _results.rows("distinguishing", mechanism=name):
-            _results.put("distinguishing", measure(name))
+            _results.put("distinguishing", measure(name, arguments.models))
     show()
 
 

@@ -237,8 +237,6 @@ def readings() -> str:
         ("", "32 bits of context", "B: bounded, 32 bits", 400),
         ("", '`"trained"`, all steps', "B: trained", 400),
         ("", '`"one_message"`', "B: one message", 400),
-        ("**with made-up features**", "8 bits", "B: bounded, 8 bits, made-up features", 400),
-        ("", "1 bit", "B: bounded, 1 bit, made-up features", 400),
         ("the server, knowing 40", "features", "server: features of A", 40),
         ("VFLGAN's server, knowing 40", "intermediate features", "server: VFLGAN's, of A", 40),
     )
@@ -246,6 +244,21 @@ def readings() -> str:
     for who, sees, view, known in shown:
         (row,) = rows("reconstruction", view=view)
         lines.append(f"| {who} | {sees} | {row['read'][str(known)]['education']:.2f} |")
+    return "\n".join(lines)
+
+
+def chosen() -> str:
+    """Return of how many records a receiver reads a column by features that it chose."""
+    columns, contexts = ("education", "occupation"), ("1 context", "3 contexts")
+    heads = [f"{column}, {n}" for column in columns for n in contexts]
+    lines = [f"| bits of a context | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    for bits in (4, 8, 16, 32):
+        reads = [
+            rows("reconstruction", view=f"B: {bits} bits, chosen features, {n}")[0]["read"]["400"]
+            for n in contexts
+        ]
+        shown = [f"{read[column]:.2f}" for column in columns for read in reads]
+        lines.append(f"| {bits} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
 
@@ -260,6 +273,7 @@ MADE: dict[str, Callable[[], str]] = {
     "assd": assd,
     "bits": bits_table,
     "choices": choices,
+    "chosen": chosen,
     "exceptions": exceptions,
     "far-apart": far_apart,
     "labels": labels,

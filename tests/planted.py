@@ -26,6 +26,11 @@ def no_noise(patch):
     in_noise(patch, lambda draw, shape: draw(shape, 0.0))
 
 
+def a_tenth_of_the_noise(patch):
+    """Draw noise of a tenth of the standard deviation."""
+    in_noise(patch, lambda draw, shape: draw(shape, 0.1))
+
+
 def one_scalar(patch):
     """What the reference code's red-wine scripts do."""
     in_noise(patch, lambda draw, shape: draw((1,) * len(shape)))

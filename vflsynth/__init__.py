@@ -13,8 +13,11 @@ from vflsynth._lazy import lazily
 from vflsynth._version import __version__
 
 if TYPE_CHECKING:
+    from vflsynth.audit import audit_intermediate_features, audit_synthetic_data
+    from vflsynth.cli.publish import publish
     from vflsynth.columns import Range, TableTransformer
     from vflsynth.contract import ColumnContract, Contract, PartyContract
+    from vflsynth.evaluation import evaluate
     from vflsynth.frames import MatchOn
     from vflsynth.loading import load
     from vflsynth.mechanisms import DPSGD, FirstLayer
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     )
     from vflsynth.models import PartyModel
     from vflsynth.presets import preset
+    from vflsynth.release import release_gate, verify_release, write_release
     from vflsynth.run import EarlyStopping
 else:
     __getattr__ = lazily(__name__)
@@ -64,8 +68,15 @@ __all__ = [
     "VertiGANSynthesizer",
     "WGANGPSynthesizer",
     "__version__",
+    "audit_intermediate_features",
+    "audit_synthetic_data",
+    "evaluate",
     "load",
     "preset",
+    "publish",
+    "release_gate",
+    "verify_release",
+    "write_release",
 ]
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,6 +118,18 @@ class DeviceName:
 
     def __str__(self) -> str:
         return "'auto' or a torch device as text, such as 'cpu' (str(device) gives it)"
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """Return what somebody may have meant, as the end of a message; nothing if nothing is near.
+
+    Examples
+    --------
+    >>> did_you_mean("epoch", ["epochs", "batch_size"])
+    "; did you mean 'epochs'?"
+    """
+    near = difflib.get_close_matches(str(name), list(map(str, known)), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 Rule = Number | Choice | Sizes | Pair | Optional | DeviceName

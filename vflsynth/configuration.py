@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vflsynth._validation import did_you_mean
 from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.frames import infers_types
@@ -42,6 +43,7 @@ _KEYS: dict[str, type | tuple[type, ...]] = {
     "setup_timeout": (int, float),
     "max_frame_bytes": int,
     "restarts": (int, type(None)),
+    "publish": dict,  # of a study, see `vflsynth.cli.study`
 }
 _WORDS = {str: "text", int: "a whole number", dict: "a table of names and values"}
 _ELSEWHERE = {
@@ -224,7 +226,10 @@ def known_keys(content: Mapping[str, Any], names: Collection[str], where: str) -
     """Refuse what no file of this kind has."""
     for name in content:
         if name not in names:
-            raise ParameterError(f"{where}: unknown {name!r}; there are {', '.join(names)}")
+            raise ParameterError(
+                f"{where}: unknown {name!r}; there are {', '.join(names)}"
+                + did_you_mean(name, names)
+            )
 
 
 def public_schema(
@@ -405,7 +410,10 @@ def _registered(name: Any, groups: Collection[str], where: str) -> type[Any]:
             return members[name]
     nouns = " or ".join(group.replace("_", " ") for group in groups)
     names = ", ".join(name for members in known for name in members)
-    raise ParameterError(f"{where}: there is no {name!r} among the {nouns}; there are {names}")
+    near = did_you_mean(name, (name for members in known for name in members))
+    raise ParameterError(
+        f"{where}: there is no {name!r} among the {nouns}; there are {names}{near}"
+    )
 
 
 def _default_mechanism(kind: type[Any]) -> type[Mechanism] | None:
@@ -457,7 +465,10 @@ def _object(value: Any, groups: Collection[str], where: str) -> Any:
 
 def _check_known(name: str, known: Collection[str], where: str, having: str = "") -> None:
     if name not in known:
-        raise ParameterError(f"{where} has no {name!r}{having}; there are {', '.join(known)}")
+        raise ParameterError(
+            f"{where} has no {name!r}{having}; there are {', '.join(known)}"
+            + did_you_mean(name, known)
+        )
 
 
 def _table(content: Any, where: str) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
+from vflsynth._validation import did_you_mean
 from vflsynth.exceptions import ParameterError
 
 logger = logging.getLogger("vflsynth")
@@ -164,7 +165,10 @@ def find(group: str, name: str) -> type[Any]:
         raise ParameterError(
             f"several {noun} are called {name!r}; give the full name: {' or '.join(several)}"
         )
-    raise ParameterError(f"there is no {name!r} among the {noun}; there are {', '.join(known)}")
+    raise ParameterError(
+        f"there is no {name!r} among the {noun}; there are {', '.join(known)}"
+        + did_you_mean(name, known)
+    )
 
 
 def named_in_file(name: str, *groups: str) -> type[Any]:

@@ -19,11 +19,9 @@ from vflsynth.exceptions import ArtefactError, PartyDataError
 from vflsynth.models import Source, number_sources
 from vflsynth.privacy import NeighbouringRelation, PublicSchema, histograms
 from vflsynth.privacy.events import sampled_releases
-from vflsynth.privacy.noise import discrete_gaussian
-from vflsynth.privacy.releases import Grid, Release
 from vflsynth.protocol import Transcript
 from vflsynth.run import Options, local
-from vflsynth.secure import Arithmetic
+from vflsynth.testing.noninterference import Tape
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -35,33 +33,6 @@ PROTECTING = [
 ]
 
 
-class Tape:
-    """Every release of a fit: sums before the noise, and what was published; to be played again."""
-
-    def __init__(self, played=None):
-        self.played = None if played is None else list(played.releases)
-        self.totals, self.releases = [], []
-
-    def release(self, grid, total, *, rng=None):
-        if self.played is None:
-            found = Release(total + discrete_gaussian(total.shape, grid.sigma, rng=rng), grid)
-        else:
-            found = self.played[len(self.releases)]
-            assert (found.grid, found.steps.shape) == (grid, total.shape)
-        self.totals.append(total.copy())
-        self.releases.append(found)
-        return found
-
-    def of_a_party(self, grid, shape, *, rng=None):
-        """Parties of a secure sum add no noise: one draw is added to what comes out."""
-        self.grid = grid
-        return np.zeros(shape, np.int64)
-
-    def of_all(self, total):
-        """Release a secure sum, which nobody sees without noise."""
-        return self.release(self.grid, total).steps
-
-
 def fitted(synthesizer, mechanism, tables, relation, tape, folder, schema=None, **parameters):
     """Fit with given releases and given batches; return all that anybody sees, by where it is."""
     synth = make(synthesizer, mechanism).set_params(**parameters)
@@ -71,17 +42,11 @@ def fitted(synthesizer, mechanism, tables, relation, tape, folder, schema=None, 
     if mechanism == "kernel_mean_embedding":
         synth.privacy.set_params(n_features=100)
     spoken = Transcript(keep_messages=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Grid, "release", lambda grid, *a, **rest: tape.release(grid, *a, **rest))
-        patch.setattr(Grid, "noise", lambda grid, *a, **rest: tape.of_a_party(grid, *a, **rest))
-        signed = Arithmetic.signed
-        patch.setattr(Arithmetic, "signed", lambda self, steps: tape.of_all(signed(self, steps)))
-        patch.setattr(local, "_entropy", lambda noise: b"the same batches in both fits......")
+    with tape.running(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "Transcript", lambda: spoken)
         run = synth._fit_models([synth], tables, KEY, Options(transcript=True))
     synth.save(folder)
     covers = run.method.plan.covers
-    assert tape.played is None or len(tape.played) == len(tape.releases)
     return {
         "files": {
             str(file.relative_to(folder)): file.read_bytes()
@@ -140,7 +105,11 @@ def tables():
 REPLACE, ADD = NeighbouringRelation.REPLACE_ONE, NeighbouringRelation.ADD_OR_REMOVE_ONE
 CHANGES = {REPLACE: replaced, ADD: removed}
 CASES = [
-    (synthesizer, mechanism, relation)
+    pytest.param(
+        (synthesizer, mechanism, relation),
+        id=f"{synthesizer}-{mechanism}-{relation}",
+        marks=() if relation is MECHANISMS[mechanism].default_relation else pytest.mark.slow,
+    )
     for synthesizer, mechanism in PROTECTING
     for relation in CHANGES
     if relation is REPLACE or MECHANISMS[mechanism].default_relation is ADD
@@ -156,7 +125,7 @@ def fits(synthesizer, mechanism, relation, folder):
     return tape, again, one, two
 
 
-@pytest.fixture(scope="module", params=CASES, ids="-".join)
+@pytest.fixture(scope="module", params=CASES)
 def pair(request, tmp_path_factory):
     return fits(*request.param, tmp_path_factory.mktemp("models"))
 

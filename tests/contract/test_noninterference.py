@@ -2,16 +2,33 @@
 and that it finds what it is there for."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import ClassVar
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from tests.contract.test_combinations import MECHANISMS, SYNTHESIZERS, make
+from tests.contract.test_combinations import (
+    MECHANISMS,
+    NOISE,
+    OF_MECHANISM,
+    SYNTHESIZERS,
+    make,
+    parameters,
+)
 from tests.contract.test_exact_releases import PROTECTING
+from tests.unit.federation.trial import Trial
 from vflsynth import IndependentSynthesizer, registry
+from vflsynth.exceptions import ParameterError, ProtocolError
+from vflsynth.federation.job import Job
+from vflsynth.federation.site import Budget
+from vflsynth.learning import Learning, Releasing
 from vflsynth.mechanisms import Asked, Discriminators, HistogramMechanism, Plan
 from vflsynth.mechanisms.planning import histogram_event, ledger_of, split_budget
 from vflsynth.methods.marginals.method import IndependentMethod
+from vflsynth.methods.marginals.party import MarginalParty
+from vflsynth.methods.marginals.sampler import MarginalSampler
 from vflsynth.methods.pairwise.method import PairwiseMethod
 from vflsynth.methods.pairwise.party import affordable_states
 from vflsynth.privacy import NeighbouringRelation
@@ -20,7 +37,15 @@ from vflsynth.privacy.events import Sampler
 from vflsynth.privacy.ledger import LedgerEntry
 from vflsynth.testing import mechanism_checks
 from vflsynth.testing.mechanisms import nothing_but_releases_shows
-from vflsynth.testing.noninterference import what_tells_numbers_apart, what_tells_records_apart
+from vflsynth.testing.noninterference import (
+    Tape,
+    difference,
+    ready,
+    tables_within,
+    what_tells_numbers_apart,
+    what_tells_records_apart,
+)
+from vflsynth.testing.tables import KEY, private_tables
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -36,7 +61,10 @@ def made(synthesizer, mechanism, relation):
     return found
 
 
-@pytest.mark.parametrize(("synthesizer", "mechanism"), PROTECTING)
+@pytest.mark.parametrize(
+    ("synthesizer", "mechanism"),
+    [pytest.param(*case, marks=pytest.mark.slow if case in HIDING else ()) for case in PROTECTING],
+)
 def test_nothing_but_releases_shows_of_a_record(synthesizer, mechanism):
     assert what_tells_records_apart(made(synthesizer, mechanism, REPLACE)) == []
 
@@ -44,7 +72,7 @@ def test_nothing_but_releases_shows_of_a_record(synthesizer, mechanism):
 @pytest.mark.parametrize(("synthesizer", "mechanism"), HIDING)
 def test_nothing_but_releases_shows_of_the_number_of_records(synthesizer, mechanism):
     case = made(synthesizer, mechanism, ADD)
-    assert what_tells_records_apart(case) + what_tells_numbers_apart(case, (1, 300)) == []
+    assert what_tells_records_apart(case) + what_tells_numbers_apart(case, (40, 300)) == []
 
 
 @pytest.mark.slow
@@ -58,6 +86,56 @@ def test_no_step_in_the_number_of_records_shows(synthesizer, mechanism):
     assert what_tells_numbers_apart(case, [2**k for k in range(15)]) == []
 
 
+# -- across processes ------------------------------------------------------------------------------
+
+
+def job_of(synthesizer, mechanism, on=KEY):
+    pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
+    given = parameters(synthesizer, mechanism)
+    values = {name: own for name, own in given.items() if name not in ("device", "verbose")}
+    of_mechanism = {"mechanism": mechanism, **NOISE, **OF_MECHANISM.get(mechanism, {})}
+    content = {"name": "trial", "parties": ["a", "b"], "method": synthesizer, "on": on}
+    return Job.from_dict(content | {"parameters": values | {"privacy": of_mechanism}})
+
+
+def seen_at_sites(folder, job, tables, tape):
+    """Run with every node in a thread; return what each ends with, and all of its half."""
+    folder.mkdir()
+    trial = Trial(folder, tables, job, root=bytes(32))
+    _, schema = private_tables(1)
+    for name in job.parties:
+        trial.change(name, budget=Budget(1e3, 1e-3), schema=schema)
+    with tape.running():
+        trial.run()
+    seen = {f"how {name} ends": repr(error) for name, error in trial.outcome.items()}
+    for name in job.parties:
+        half = folder / name / "trial" / "half"
+        for file in sorted(half.rglob("*")):
+            if file.is_file():
+                seen[f"file {name}/{file.relative_to(half).as_posix()}"] = file.read_bytes()
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("synthesizer", "mechanism"),
+    [
+        ("DPLTSynthesizer", "latent_tree"),
+        pytest.param("MixtureSynthesizer", "pairwise_tables", marks=pytest.mark.slow),
+        pytest.param("VFLGANSynthesizer", "kernel_mean_embedding", marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_but_releases_shows_at_sites(synthesizer, mechanism, tmp_path):
+    job, tables = job_of(synthesizer, mechanism), private_tables(40)[0]
+    one = seen_at_sites(tmp_path / "one", job, tables, tape := Tape())
+    assert set(one) > {"how a ends", "how server ends", "file a/party.json"}
+    assert {one[f"how {name} ends"] for name in ("a", "b", "server")} == {"None"}
+    fewer = {name: table.iloc[:-1] for name, table in tables.items()}
+    many = private_tables(300)[0]
+    for number, other in enumerate((fewer, many)):
+        found = seen_at_sites(tmp_path / str(number), job, other, Tape(tape))
+        assert difference(one, found) == ""
+
+
 # -- the law finds what broke ----------------------------------------------------------------------
 
 
@@ -69,9 +147,9 @@ def test_states_by_the_true_number_are_found_and_the_step_is_named(monkeypatch):
 
     honest = made("MixtureSynthesizer", "pairwise_tables", ADD)
     honest.privacy.set_params(noise_multiplier=0.01)
-    assert what_tells_numbers_apart(honest, (120,)) == []
+    assert what_tells_numbers_apart(honest, (40, 120)) == []
     monkeypatch.setattr(PairwiseMethod, "n_fine", property(n_fine))
-    (found,) = what_tells_numbers_apart(honest, (120,))
+    (found,) = what_tells_numbers_apart(honest, (40, 120))
     same, differs = map(int, found.split(" records")[0].split(" and "))
     assert differs == same + 1
     columns = {"a": 3, "b": 3}
@@ -102,24 +180,105 @@ class OpenSynthesizer(IndependentSynthesizer):
     methods: ClassVar = {None: IndependentMethod, HistogramsAlone: IndependentMethod}
 
 
+class Smuggling(Learning):
+    """Makes a half of quantiles, and asks for them as if they were released."""
+
+    def learn(self, records):
+        self.marginals = records.release("quantiles")
+
+    def samplers(self):
+        return [MarginalSampler(self.marginals, None, width=self.transformer.width_)]
+
+
+class SmugglingParty(MarginalParty):
+    def build(self, schedule, n_blocks):
+        pass
+
+    def quantiles(self):
+        return np.quantile(self.encode(), np.linspace(0.0, 1.0, 77), axis=0)
+
+
+class SmugglingMethod(IndependentMethod):
+    party: ClassVar = SmugglingParty
+
+    learner = Smuggling
+
+
+class Around(Smuggling):
+    """Takes them from a place that both objects know."""
+
+    def learn(self, records):
+        pass
+
+    @property
+    def marginals(self):
+        return self.kept[self.name].marginals
+
+
+class AroundMethod(SmugglingMethod):
+    party = MarginalParty
+
+    def learning(self, known):
+        made = Around(known)
+        made.kept = self.kept
+        return made
+
+    def build(self, party, settings, schedule, streams):
+        super().build(party, settings, schedule, streams)
+        self.kept[party.name] = SimpleNamespace(marginals=party.marginals)
+
+
 @pytest.fixture
-def open_synthesizer(monkeypatch):
-    """Registered for a test, as an installed package would have it."""
+def carried_to(monkeypatch):
+    """Carry the mechanism to a method, registered as an installed package would have it."""
+
+    def carry(method, **budget):
+        monkeypatch.setattr(OpenSynthesizer, "methods", {None: method, HistogramsAlone: method})
+        return OpenSynthesizer(privacy=HistogramsAlone(**budget, delta=1e-6))
+
     for group, kind in {"mechanisms": HistogramsAlone, "synthesizers": OpenSynthesizer}.items():
         registry.Members(group).get("any")  # loads the group's own
         monkeypatch.setitem(registry._classes[group], registry.full_name(kind), kind)
-    return OpenSynthesizer(privacy=HistogramsAlone(epsilon=50.0, delta=1e-6))
+    monkeypatch.setattr(AroundMethod, "kept", {}, raising=False)
+    return carry
 
 
-def test_a_half_that_holds_quantiles_of_records_is_refused(open_synthesizer):
-    found = what_tells_records_apart(open_synthesizer)
-    assert "without the last record: 'file model/parties/a/" in found[0]
-    (mechanism,) = [
-        check
-        for check in mechanism_checks(
-            open_synthesizer.privacy, lambda own: own.plan(COLUMNS, ASKED)
-        )
-        if check.law is nothing_but_releases_shows
-    ]
-    with pytest.raises(AssertionError, match="table without the last record"):
-        mechanism()
+def the_law(mechanism):
+    checks = mechanism_checks(mechanism, lambda own: own.plan(COLUMNS, ASKED))
+    return next(check for check in checks if check.law is nothing_but_releases_shows)
+
+
+def test_a_half_of_records_cannot_be_made_under_a_mechanism(carried_to):
+    """With a ledger of histograms at ε .01, the half held 77 quantiles of the encoded records."""
+    tables, schema = private_tables(100)
+    synth = carried_to(IndependentMethod, epsilon=0.01)
+    synth.privacy.set_params(public_schema=schema)
+    with pytest.raises(ParameterError, match="IndependentMethod makes its halves of records"):
+        synth.fit(tables, KEY)
+    with pytest.raises(AssertionError, match="to IndependentMethod, which makes halves of records"):
+        the_law(synth.privacy)()
+
+
+def test_records_pass_as_releases_and_weights_of_networks_alone(carried_to):
+    synth = ready(carried_to(SmugglingMethod, epsilon=0.01))
+    with pytest.raises(ProtocolError, match=r"SmugglingParty.quantiles gives a .*Grid\.release"):
+        synth.fit(private_tables(100)[0], KEY)
+    party = SmugglingParty("a", pd.DataFrame({"x": [1.0]}), None)
+    with pytest.raises(ProtocolError, match="no networks that are trained"):
+        Releasing(party).weights()
+
+
+def test_quantiles_that_come_another_way_are_found_by_the_law(carried_to):
+    synth = carried_to(AroundMethod, noise_multiplier=0.01)
+    found = what_tells_records_apart(synth)
+    assert "with one record more: 'file model/parties/a/" in found[0]
+    with pytest.raises(AssertionError, match="table with one record more"):
+        the_law(synth.privacy)()
+
+
+def test_what_makes_a_half_reaches_no_table():
+    tables, _ = private_tables(5)
+    learning = Smuggling(SimpleNamespace(name="a", transformer=None))
+    assert tables_within(learning) == []
+    learning.somewhere = {"deep": [lambda: None, {"party": SmugglingParty("a", tables["a"], KEY)}]}
+    assert any("DataFrame of 5 rows" in found for found in tables_within(learning))

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.distinguishing import MECHANISMS, distinguish
+from tests import planted
 from vflsynth import MeanEmbedding, VertiGANSynthesizer, VFLGANSynthesizer
 from vflsynth.audit import Claim, RegularisedLogistic, audit_mechanism, audit_with_canaries
 from vflsynth.mechanisms import DPSGD, FirstLayer
@@ -85,6 +87,23 @@ def test_dpsgd_leaks_no_more_than_its_epsilon():
     claimed, attack = game(privacy)
     assert 0.9 < claimed <= 1.0
     assert attack.epsilon <= claimed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_saved_model_tells_no_more_than_its_epsilon(mechanism):
+    report, ledger = distinguish(mechanism, n_models=60, epsilon=1.0)
+    assert 0.9 < ledger.epsilon() <= 1.0 < report.epsilon_ceiling  # so it could be above
+    assert not report.contradicts_claim
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", [planted.no_noise, planted.a_tenth_of_the_noise])
+@pytest.mark.parametrize("mechanism", ["DPLT, LatentTree", "VertiGAN, DPSGD"])
+def test_noise_that_is_missing_is_found_in_saved_models(mechanism, bug, monkeypatch):
+    bug(monkeypatch)
+    report, _ = distinguish(mechanism, n_models=60, epsilon=1.0)
+    assert report.contradicts_claim
 
 
 # With 200 canaries and a larger delta, the price of delta leaves no room for a bound above 1.

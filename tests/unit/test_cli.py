@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("short_searches", "few_trees")
 SMALL = ["--set", "generator_hidden=[8]", "--set", "first_part=[8]", "--seed", "3", "--quiet"]
 COMMANDS = (
     "fit", "sample", "complete", "evaluate", "audit", "release", "verify", "inspect", "account",
-    "methods", "mechanisms", "parties", "demo",
+    "methods", "mechanisms", "parties", "demo", "new", "publish",
 )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def test_help_lists_the_commands_and_exit_codes(capsys):
         main(["--help"])
     text = capsys.readouterr().out
     assert all(re.search(rf"^    {command} ", text, re.M) for command in COMMANDS)
-    assert re.findall(r"^  (\d+)  +\w", text, re.M) == ["0", "1", "2", "3", "4", "130"]
+    assert re.findall(r"^  (\d+)  +\w", text, re.M) == ["0", "1", "2", "3", "4", "5", "130"]
 
 
 def test_help_of_evaluate_says_that_it_joins_real_rows(capsys):
@@ -977,7 +977,7 @@ def test_demo_leaves_a_table_and_a_report(tmp_path, capsys):
     assert not (out / "release" / "public").exists()
     assert "TSTR" in result
     assert "TRTR" in result
-    assert len(re.findall(r"^\$ vflsynth", messages, re.M)) == 3
+    assert len(re.findall(r"^\$ vflsynth", messages, re.M)) == 4
 
 
 def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, capsys):
@@ -1265,3 +1265,28 @@ def test_the_doctor_knows_every_extra_for_users():
     ours = set(content["project"]["optional-dependencies"])
     assert set(EXTRAS) <= ours
     assert ours - set(EXTRAS) <= {"dev", "docs", "release"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["smaple"], "sample"),
+        (["verify", "x", "--public", "y", "--pubic", "z"], "--public"),
+        (["audit", "--scheme", "asssd"], "assd"),
+    ],
+)
+def test_wrong_words_are_answered_with_near_ones(arguments, meant, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert f"did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_wrong_columns_are_answered_with_near_ones(folder, tmp_path, capsys):
+    tables = [f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
+    assert main(["fit", *tables, "--on", "idd", "-o", str(tmp_path / "m"), "-q"]) == 3
+    assert "did you mean 'id'?" in capsys.readouterr().err
+    (tmp_path / "c.toml").write_text("[parties.lab.columns.markr]\nrole = 'sensitive'\n")
+    contract = ["--contract", str(tmp_path / "c.toml")]
+    assert main(["fit", *tables, "--on", "id", *contract, "-o", str(tmp_path / "m"), "-q"]) == 3
+    assert "did you mean 'marker'?" in capsys.readouterr().err

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import joblib
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 
 from vflsynth._device import available_memory
 from vflsynth.adversary.encoding import Floats
@@ -22,6 +21,7 @@ from vflsynth.audit.game import World, train, trains_many
 from vflsynth.audit.kept import Observation, Store, key_of
 from vflsynth.audit.settings import LEAST_MODELS, AuditSettings
 from vflsynth.exceptions import ParameterError
+from vflsynth.reporting import duration_text, progress_bar
 
 logger = logging.getLogger("vflsynth")
 
@@ -186,7 +186,7 @@ def run_shadow_models(
         logger.info(
             "%d models per world will take %s more. %s",
             run.n_models,
-            _duration(run.n_missing * each + learning),
+            f"about {duration_text(run.n_missing * each + learning)}",
             power(run.n_models),
         )
     run.train()
@@ -259,7 +259,7 @@ class _Run:
             for world in shadows.worlds
             for numbers in _split(self.missing[world.name], self._size)
         )
-        with tqdm(
+        with progress_bar(
             total=self.n_missing,
             desc=f"shadow models{estimate}",
             unit="model",
@@ -323,15 +323,6 @@ def _affordable(run: _Run, each: float, seconds: float) -> int:
             "targets, use more processes with n_jobs, or audit a model that trains faster"
         )
     return most
-
-
-def _duration(seconds: float) -> str:
-    """Say how long something takes, roughly."""
-    if seconds < 90.0:
-        return f"about {max(1, round(seconds))} s"
-    if seconds < 5400.0:
-        return f"about {round(seconds / 60.0)} minutes"
-    return f"about {seconds / 3600.0:.1f} hours"
 
 
 def _unordered(tasks: Iterable[Any], n_jobs: int | None) -> Iterable[BlockResult]:

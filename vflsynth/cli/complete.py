@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from vflsynth._validation import did_you_mean
 from vflsynth.cli.models import domains_of, open_model
 from vflsynth.cli.numbers import count
 from vflsynth.cli.records import say_rule_cost, write_or_print
@@ -93,7 +94,8 @@ def _taken_out(
         return []
     key = label([known], on)
     if key not in known:
-        raise ParameterError(f"--on {on}: the table has no such column")
+        near = did_you_mean(on, known.columns)
+        raise ParameterError(f"--on {on}: the table has no such column{near}")
     if key in modelled:
         raise ParameterError(f"--on {on}: the model draws this column; leave --on out")
     taken = known[key]

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import shlex
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 
-from vflsynth.cli import fit, release, sample
-from vflsynth.cli.console import say, table
+from vflsynth import _artefacts as artefacts
+from vflsynth.cli import publish
+from vflsynth.cli.console import say
 from vflsynth.cli.options import file, flag, number
 from vflsynth.datasets import load_breast_cancer_parties
 from vflsynth.frames import align_party_frames, write_table
-from vflsynth.release import Dossier
-
-logger = logging.getLogger("vflsynth")
 
 DESCRIPTION = """\
 The main job from beginning to end, in about a minute.
@@ -34,7 +29,7 @@ examples:
   vflsynth demo --output demo-output --epochs 20 --seed 1
 """
 
-KEY, TARGET = "patient_id", "diagnosis"
+KEY = "patient_id"
 HELD_OUT = 0.25
 """Share of the matched patients that the model is not fitted on."""
 
@@ -63,6 +58,30 @@ linkability = "an audit takes longer than a demo: vflsynth audit"
 inference = "an audit takes longer than a demo: vflsynth audit"
 """
 
+_STUDY = """\
+method = "VFLGANSynthesizer"
+on = "patient_id"
+contract = "contract.toml"
+
+[parties]
+lab = "lab.csv"
+clinic = "clinic.parquet"
+
+[parameters]
+{epochs}
+
+[publish]
+output = "."
+rows = {rows}
+target = "diagnosis"
+audit_minutes = 0
+seed = {seed}
+
+[publish.holdout]
+lab = "held-out/lab.csv"
+clinic = "held-out/clinic.parquet"
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -79,32 +98,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the tables, run the commands, sum up."""
+    """Write the tables, and publish."""
     out: Path = options.output
     n_train = _write_tables(out, options.seed)
-    tables = [f"{party}={out / file}" for party, file in _FILES.items()]
     if options.only_tables:
         say("\n".join(str(out / file) for file in _FILES.values()))
         return 0
-    held_out = [f"{party}={out / 'held-out' / file}" for party, file in _FILES.items()]
-
-    arguments = [*tables, "--on", KEY, "--contract", str(out / "contract.toml")]
-    arguments += ["--seed", str(options.seed), "--transcript"]
-    if options.epochs is not None:
-        arguments += ["--epochs", str(options.epochs)]
-    fit_options = _options(fit, [*arguments, "--output", str(out / "model")], options)
-    if code := fit.run(fit_options):
-        return code
-
-    synthetic = str(out / "synthetic.parquet")
-    sample.run(_options(sample, [str(out / "model"), "-n", str(n_train), "-o", synthetic], options))
-
-    arguments = [str(out / "model"), "--real", *tables, "--holdout", *held_out, "--on", KEY]
-    arguments += ["--synthetic", synthetic, "--target", TARGET, "--output", str(out / "release")]
-    dossier = release.judge(_options(release, arguments, options))
-
-    say(f"{dossier}\n{_summary(dossier, out)}")
-    return 0
+    study = out / "study.toml"
+    epochs = "" if options.epochs is None else f"epochs = {options.epochs}"
+    text = _STUDY.format(rows=n_train, seed=options.seed, epochs=epochs)
+    artefacts.replace_text(study, text)
+    own = argparse.Namespace(study=study, plan=False, quiet=options.quiet)
+    code = publish.run(own)
+    return 0 if code == 1 else code  # a table that does not pass is a demo, too
 
 
 def interrupted(options: argparse.Namespace) -> str:
@@ -125,48 +131,3 @@ def _write_tables(out: Path, seed: int) -> int:
         write_table(frame[~is_held_out].reset_index(drop=True), out / _FILES[party])
         write_table(frame[is_held_out].reset_index(drop=True), out / "held-out" / _FILES[party])
     return len(keys) - n_held_out
-
-
-def _options(
-    command: ModuleType, arguments: list[str], demo: argparse.Namespace
-) -> argparse.Namespace:
-    """Show a command as one would type it, and parse it."""
-    name = command.__name__.rpartition(".")[2]
-    logger.info("\n$ vflsynth %s %s", name, shlex.join(arguments))
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return parser.parse_args(arguments, argparse.Namespace(quiet=demo.quiet, debug=demo.debug))
-
-
-def _summary(dossier: Dossier, out: Path) -> str:
-    results = dossier.evaluation
-    measures = {
-        "Fréchet distance": "frechet_distance",
-        "error of relations within parties": "association_error_within",
-        "error of relations across parties": "association_error_across",
-        "accuracy of a model on held-out patients": "train_synthetic_test_real",
-    }
-    rows = [
-        {
-            "": title,
-            "synthetic": _number(results[name].value),
-            "real": _number(results[name].baseline),
-            "naive": _number(results[name].naive),
-            "better": results[name].metric.direction,
-        }
-        for title, name in measures.items()
-    ]
-    return f"""
-{table(rows, indent="")}
-
-synthetic  the synthetic table against the real one; the model trained on synthetic rows (TSTR)
-real       one half of the real table against the other; the model trained on real rows (TRTR)
-naive      columns made independent of each other; the most frequent answer
-
-report           {out / "release" / "internal" / "report.html"}
-to hand out      {out / "release" / "public" if dossier.passed else "nothing: a clause fails"}
-synthetic table  {out / "synthetic.parquet"}"""
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import (
     Judged,
@@ -132,7 +133,8 @@ def _say_left_out(judged: Judged, compared: list[Any]) -> None:
         raise ParameterError("the real tables and the synthetic one have no column in common")
     if judged.target is not None and judged.target not in compared:
         raise ParameterError(
-            f"--target {judged.target}: the synthetic table has no such column. Fix: name one of "
+            f"--target {judged.target}: the synthetic table has no such column"
+            f"{did_you_mean(judged.target, compared)}. Fix: name one of "
             f"{', '.join(map(str, compared))}"
         )
 

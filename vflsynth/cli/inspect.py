@@ -31,6 +31,7 @@ from vflsynth.cli.targets import check_file
 from vflsynth.columns import TableTransformer
 from vflsynth.contract import Contract, preparations, propose, read_contract, write_contract
 from vflsynth.contract.checking import hold
+from vflsynth.contract.proposing import proposal_text
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.frames import align_party_frames, key_of
 from vflsynth.models import PartyModel, number_sources
@@ -130,14 +131,7 @@ def run(options: argparse.Namespace) -> int:
 def _propose(frames: Mapping[str, pd.DataFrame], on: Any, path: Path) -> None:
     """Write a contract that a person has to read."""
     contract, reasons = propose(frames, on)
-    lines = [
-        "Proposed by 'vflsynth inspect --write-contract' from the records: correct it before use.",
-        "Bounds and categories are left out: they must be known without looking at the records.",
-        "Whether it may be handed out is for the tables' owners to say: it holds no value of them.",
-    ]
-    for party, said in reasons.items():
-        lines += ["", f"party {party!r}", *(f"  {reason}" for reason in said)]
-    write_contract(contract, path, "\n".join(lines))
+    write_contract(contract, path, proposal_text(reasons))
     logger.info("%s: a proposed contract; read and correct it", path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from vflsynth import __version__
+from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import reporting
 from vflsynth.exceptions import (
     ArtefactError,
@@ -33,6 +35,11 @@ logger = logging.getLogger("vflsynth")
 
 _DESCRIPTION = """\
 One synthetic table from several organisations' columns about the same people, without a join.
+
+  vflsynth new lab=lab.csv clinic=clinic.parquet --on patient_id
+  vflsynth publish study.toml
+
+and every step of it by itself:
 
   vflsynth fit lab=lab.csv clinic=clinic.parquet --on patient_id --output model
   vflsynth sample model -n 5000 -o synthetic.parquet
@@ -68,6 +75,8 @@ exit codes:
 
 
 _COMMANDS = {
+    "new": "ask what is to be published, and write a study",
+    "publish": "do a study: from tables to a release that others can check",
     "fit": "learn a model from the tables of two or more parties",
     "sample": "draw synthetic records from a model",
     "complete": "draw what a table lacks: columns, and missing cells",
@@ -162,7 +171,20 @@ class _Parser(argparse.ArgumentParser):
     """Answers wrong usage with one line."""
 
     def error(self, message: str) -> NoReturn:
+        wrong = re.search(r"unrecognized arguments: (\S+)|invalid choice: '([^']*)'", message)
+        if wrong is not None:
+            message += did_you_mean(wrong[1] or wrong[2], _words(self))
         self.exit(ExitCode.USAGE, f"vflsynth: error: {message} (see '{self.prog} --help')\n")
+
+
+def _words(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Return all options and choices of a command line."""
+    for action in parser._actions:  # argparse has no public way to them
+        yield from action.option_strings
+        yield from map(str, action.choices or ())
+        if isinstance(action, argparse._SubParsersAction):
+            for own in action.choices.values():
+                yield from _words(own)
 
 
 class _Overview(argparse.RawDescriptionHelpFormatter):

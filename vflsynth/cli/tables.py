@@ -14,6 +14,7 @@ import pandas as pd
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import MatchOn, read_table
 from vflsynth.frames.keys import STEPS
+from vflsynth.frames.typed import Unreadable
 
 logger = logging.getLogger("vflsynth")
 
@@ -65,14 +66,17 @@ def read_party_frames(
     paths: Mapping[str, Path], dtypes: Mapping[Hashable, Any] | None = None
 ) -> dict[str, pd.DataFrame]:
     """Read the tables of all parties, with the types that were stated for a private fit."""
-    return {party: read(path, party, dtypes) for party, path in paths.items()}
+    return {party: read(path, party, dtypes, "missing") for party, path in paths.items()}
 
 
 def read(
-    path: Path, party: str | None = None, dtypes: Mapping[Hashable, Any] | None = None
+    path: Path,
+    party: str | None = None,
+    dtypes: Mapping[Hashable, Any] | None = None,
+    unreadable: Unreadable = "refused",
 ) -> pd.DataFrame:
     """Read one table and say so."""
-    frame = read_table(path, party=party, dtypes=dtypes)
+    frame = read_table(path, party=party, dtypes=dtypes, unreadable=unreadable)
     logger.info("read %s: %s rows, %s columns", path, f"{len(frame):,}", len(frame.columns))
     return frame
 

@@ -227,10 +227,11 @@ def is_categorical(values: pd.Series[Any], kinds: Mapping[Hashable, str] | None 
 
 
 _ROLES = (
-    "say what it is in a contract: ColumnContract(role='identifier') or 'free text' leaves it out, "
-    "or with replacement='surrogate' or 'pseudonym' publishes others in its place; "
-    "role='ordinary', 'quasi-identifier' or 'sensitive', or a kind (column_kinds, on the command "
-    "line --kind), says that its values may be published"
+    "say what it is in a contract, which 'vflsynth inspect TABLES --write-contract FILE' proposes: "
+    "role 'identifier' or 'free text' leaves it out, or with replacement 'surrogate' or "
+    "'pseudonym' publishes others in its place; role 'ordinary', 'quasi-identifier' or "
+    "'sensitive', or a kind (column_kinds, on the command line --kind), says that its values may "
+    "be published"
 )
 
 

@@ -44,7 +44,11 @@ from vflsynth.registry import register
 
 
 @register
-class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class TableTransformer(  # type: ignore[call-arg]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+    auto_wrap_output_keys=None,
+):
     """Encode a table as a float matrix; decode matrices to tables of the same columns and dtypes.
 
     Parameters
@@ -244,7 +248,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of float32, shape (record, width_)
-            C-contiguous.
+            C-contiguous; a DataFrame after ``set_output(transform="pandas")``.
 
         Raises
         ------
@@ -272,7 +276,45 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"encoding was learned, and count as neutral; column (records): {columns}",
                 UserWarning,
             )
+        if getattr(self, "_sklearn_output_config", {}).get("transform") == "pandas":
+            names = self.get_feature_names_out()
+            return pd.DataFrame(matrix, index=frame.index, columns=names)  # type: ignore[return-value]
         return matrix
+
+    def set_output(self, *, transform: Literal["default", "pandas"] | None = None) -> Self:
+        """Say what `transform` returns, as of scikit-learn; parties always learn from arrays.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas"}, optional
+            None changes nothing.
+
+        Raises
+        ------
+        ParameterError
+            If it is anything else.
+        """
+        if transform not in (None, "default", "pandas"):
+            raise ParameterError(f"set_output takes 'default' or 'pandas', got {transform!r}")
+        if transform is not None:
+            self._sklearn_output_config = {"transform": transform}
+        return self
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
+        """Return names of the matrix's columns, such as ``age_value`` and ``sex_category_0``.
+
+        Parameters
+        ----------
+        input_features : array of str, optional
+            There for scikit-learn: the names are those of the fit.
+        """
+        check_is_fitted(self, "spans_")
+        names = [
+            f"{span.column}_{span.role}" + (f"_{k}" if span.width > 1 else "")
+            for span in self.spans_
+            for k in range(span.width)
+        ]
+        return np.array(names, dtype=object)
 
     def holds(self, frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
         """Tell which records hold nothing but values that can be encoded.

@@ -8,7 +8,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
-from vflsynth._validation import Choice, Number, Optional, check_parameters
+from vflsynth._validation import Choice, Number, Optional, check_parameters, did_you_mean
 from vflsynth._validation import Rule as Range
 from vflsynth.columns import PublicSchema, column_kind
 from vflsynth.contract.releasing import ReleaseTerms
@@ -352,7 +352,8 @@ class Contract:
         """Compare a party's part with its columns."""
         for label in self.of(name).columns:
             if label not in columns:
-                hint = f"; party {owner[label]!r} has one" if label in owner else ""
+                hint = did_you_mean(label, columns)
+                hint = f"; party {owner[label]!r} has one" if label in owner else hint
                 raise ContractError(
                     f"party {name!r}: the contract speaks of column {label!r}, and there is "
                     f"none{hint}"
@@ -375,7 +376,9 @@ class Contract:
         dropped = {label for _, column, label in self._columns() if not column.is_modelled}
         for label in rule.columns:
             if label not in known or label in dropped:
-                why = "is not modelled" if label in dropped else "is not there"
+                why = "is not modelled"
+                if label not in dropped:
+                    why = f"is not there{did_you_mean(label, known)}"
                 raise ContractError(
                     f"{where}: the rule {rule.title!r} names column {label!r}, which {why}. Fix: "
                     "name columns that are, with col(...) where a label is no name of Python; "

@@ -49,6 +49,7 @@ import numpy as np
 import pandas as pd
 
 from vflsynth import _artefacts as artefacts
+from vflsynth._validation import did_you_mean
 from vflsynth.contract.contract import ColumnContract, Contract, PartyContract, stated
 from vflsynth.contract.releasing import CLAUSES, ReleaseTerms
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, as_rules
@@ -313,7 +314,10 @@ def _made(where: str, made: Callable[..., Any], /, *values: Any, **named: Any) -
 def _known(content: Mapping[str, Any], names: Iterable[str], where: str) -> None:
     for name in content:
         if name not in (known := tuple(names)):
-            raise ContractError(f"{where}: unknown {name!r}; there are {', '.join(known)}")
+            raise ContractError(
+                f"{where}: unknown {name!r}; there are {', '.join(known)}"
+                + did_you_mean(name, known)
+            )
 
 
 def _table(content: Any, where: str) -> Mapping[str, Any]:

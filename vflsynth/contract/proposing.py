@@ -102,6 +102,18 @@ def propose(
     return Contract(parts), reasons
 
 
+def proposal_text(reasons: Mapping[str, list[str]]) -> str:
+    """Return what heads a file with a proposed contract."""
+    lines = [
+        "Proposed from the records: correct it before use.",
+        "Bounds and categories are left out: they must be known without looking at the records.",
+        "Whether it may be handed out is for the tables' owners to say: it holds no value of them.",
+    ]
+    for party, said in reasons.items():
+        lines += ["", f"party {party!r}", *(f"  {reason}" for reason in said)]
+    return "\n".join(lines)
+
+
 def propose_column(column: pd.Series[Any]) -> tuple[ColumnContract, str]:
     """Return what a column's part may be, and a reason if it is not its inferred kind."""
     if not column.notna().any():

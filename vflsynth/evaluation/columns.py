@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from vflsynth._validation import did_you_mean
 from vflsynth.exceptions import (
     ColumnKindError,
     PartyDataError,
@@ -289,7 +290,7 @@ def common_columns(
     for (which, frame), name in product((("real", real), (table, other)), names):
         if name not in frame.columns:
             raise PartyDataError(
-                f"the {which} table has no such column",
+                f"the {which} table has no such column{did_you_mean(name, frame.columns)}",
                 fix="add it, or pass columns=[...] to judge only some",
                 column=name,
             )

@@ -102,6 +102,9 @@ class Job:
         ParameterError
         """
         content = read_toml(path)
+        content.pop("publish", None)  # of a study: what whoever has all tables does with them
+        if isinstance(content.get("parties"), dict):
+            content["parties"] = list(content["parties"])
         if isinstance(file := content.get("contract"), str) and file:
             content["contract"] = read_toml(path.parent / file)
         return cls.from_dict(content, str(path))

@@ -484,7 +484,7 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
     if method.is_private:  # before the records are read
         schema = schema_of_files(schema, {f"site {site.party!r}: job {job.name!r}": site.table})
     stated = schema.stated_dtypes if method.is_private and schema else {}
-    frame = read_table(site.table, site.party, dtypes=stated)
+    frame = read_table(site.table, site.party, dtypes=stated, unreadable="missing")
     key = job.key_of(site)
     frame = check_party_frames(
         {site.party: frame},

@@ -27,7 +27,7 @@ from vflsynth._warnings import warn_user
 from vflsynth.exceptions import ColumnKindError, PublishingWarning, TableFileError
 from vflsynth.frames.logical import as_frame, check_names, frame_of
 from vflsynth.frames.sources import read_description, read_excel, read_query
-from vflsynth.frames.typed import with_types
+from vflsynth.frames.typed import Unreadable, with_types
 from vflsynth.frames.written import with_values
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -51,6 +51,7 @@ def read_table(
     encoding: str = "utf-8",
     sheet: str | None = None,
     dtypes: Mapping[Any, Any] | None = None,
+    unreadable: Unreadable = "refused",
 ) -> pd.DataFrame:
     """Read a table from a file.
 
@@ -74,6 +75,9 @@ def read_table(
         Types that were stated, of columns of files that have none (csv, Excel) and of answers of a
         database: their values are read one by one, whatever the others look like. Columns that the
         table has not got are ignored.
+    unreadable : {"refused", "missing"}, default="refused"
+        What becomes of values that are not of their stated types. A private run has them missing:
+        whether there is one, a single record decides.
 
     Returns
     -------
@@ -84,7 +88,7 @@ def read_table(
     TableFileError
         If the file is absent, of an unknown kind, or malformed.
     ColumnKindError
-        If a value is not of the type that was stated.
+        If a value is not of the type that was stated, unless it is to be missing.
 
     Notes
     -----
@@ -110,12 +114,14 @@ def read_table(
         raise TableFileError(f"there is no file {str(path)!r}", fix="check the path", party=party)
     style = _Style(separator, decimal, encoding)
     _check_options(path, suffix, style, sheet, party)
+    stated: Any = {"dtypes": dtypes, "unreadable": unreadable}
     if suffix == ".toml":
         said = read_description(path, party)
         if said.file is None:
-            frame = read_query(said.database, said.query, party, driver=said.driver, dtypes=dtypes)
+            frame = read_query(said.database, said.query, party, driver=said.driver, **stated)
         else:
-            frame = read_table(said.file, party, dtypes=dtypes, **said.options)
+            options: Any = said.options
+            frame = read_table(said.file, party, **stated, **options)
         return said.summarised(frame, party)
     try:
         if suffix == ".parquet":
@@ -123,8 +129,8 @@ def read_table(
         if suffix in (".arrow", ".feather"):
             return frame_of(pa.feather.read_table(path), party)
         if suffix == ".xlsx":
-            return read_excel(path, sheet, party, dtypes=dtypes)
-        return _read_csv(path, party, style, dtypes or {})
+            return read_excel(path, sheet, party, **stated)
+        return _read_csv(path, party, style, dtypes or {}, unreadable)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, TableFileError | ColumnKindError):
             raise
@@ -250,7 +256,11 @@ def _suffix(path: Path, party: str | None, *, reading: bool = False) -> str:
 
 
 def _read_csv(
-    path: Path, party: str | None, style: _Style, dtypes: Mapping[Any, Any]
+    path: Path,
+    party: str | None,
+    style: _Style,
+    dtypes: Mapping[Any, Any],
+    unreadable: Unreadable,
 ) -> pd.DataFrame:
     style, n_before = _seen(path, style, party)
     read = pa.csv.ReadOptions(encoding=style.encoding, skip_rows=n_before)
@@ -288,7 +298,7 @@ def _read_csv(
             if any(_holds(text[name], *form) for form in _CODES):
                 table = table.set_column(names.index(name), name, text[name])
     frame = frame_of(table, party, types_are_given=False)
-    typed = with_types(frame, dtypes, party=party, decimal=style.decimal)
+    typed = with_types(frame, dtypes, party=party, decimal=style.decimal, unreadable=unreadable)
     stated = [name for name in frame if name in dtypes]
     found = with_values(frame.drop(columns=stated), party, commas=style.decimal == ".")
     return typed.assign(**found)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vflsynth._validation import did_you_mean
 from vflsynth.exceptions import (
     ColumnNameError,
     EmptyColumnError,
@@ -384,7 +385,7 @@ def _check_keys(party: str, frame: pd.DataFrame, on: Hashable) -> None:
     if on is not None and on not in frame.columns:
         in_index = on in frame.index.names
         raise MissingKeyError(
-            "the key column is absent; "
+            f"the key column is absent{did_you_mean(on, frame.columns)}; "
             + ("it is the index" if in_index else f"the table has {frame.columns.tolist()}"),
             fix="call reset_index()" if in_index else "add it, or pass the right name as `on`",
             party=party,

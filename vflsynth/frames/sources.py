@@ -39,7 +39,7 @@ from pandas.api.types import pandas_dtype
 from vflsynth.exceptions import MissingExtraError, TableFileError
 from vflsynth.frames.logical import as_frame, frame_of
 from vflsynth.frames.summaries import summarise_rows
-from vflsynth.frames.typed import family_of, with_types
+from vflsynth.frames.typed import Unreadable, family_of, with_types
 
 _OPTIONS = ("separator", "decimal", "encoding", "sheet")
 _OF_DATABASES = ("database", "database_variable", "query", "driver")
@@ -126,6 +126,7 @@ def read_query(
     *,
     driver: str = "",
     dtypes: Mapping[Any, Any] | None = None,
+    unreadable: Unreadable = "refused",
 ) -> pd.DataFrame:
     """Return what a database answers to a query.
 
@@ -139,7 +140,7 @@ def read_query(
     driver : str, default=""
         Package of an ADBC driver, such as ``adbc_driver_postgresql``: it reads in place of
         SQLAlchemy, in Arrow's types.
-    dtypes : mapping of column to dtype, optional
+    dtypes, unreadable
         See `read_table`; without effect with `driver`, whose types are the database's.
 
     Raises
@@ -163,7 +164,9 @@ def read_query(
                 names, rows = [*answer.keys()], [tuple(row) for row in answer]
         finally:
             engine.dispose()
-        return _from_cells(pd.DataFrame(rows, columns=names, dtype=object), dtypes or {}, party)
+        return _from_cells(
+            pd.DataFrame(rows, columns=names, dtype=object), dtypes or {}, party, unreadable
+        )
     except (
         sqlalchemy.exc.SQLAlchemyError,
         pd.errors.DatabaseError,
@@ -205,6 +208,7 @@ def read_excel(
     party: str | None,
     *,
     dtypes: Mapping[Any, Any] | None = None,
+    unreadable: Unreadable = "refused",
 ) -> pd.DataFrame:
     """Return a sheet of an Excel file, the first unless named; its first row has the names.
 
@@ -219,10 +223,12 @@ def read_excel(
         raise MissingExtraError("reading Excel files", "openpyxl", "excel") from error
 
     cells = pd.read_excel(path, sheet_name=0 if sheet is None else sheet, dtype=object)
-    return _from_cells(cells, dtypes or {}, party)
+    return _from_cells(cells, dtypes or {}, party, unreadable)
 
 
-def _from_cells(cells: pd.DataFrame, dtypes: Mapping[Any, Any], party: str | None) -> pd.DataFrame:
+def _from_cells(
+    cells: pd.DataFrame, dtypes: Mapping[Any, Any], party: str | None, unreadable: Unreadable
+) -> pd.DataFrame:
     """Return columns of cells that have each a type: as stated, or what all cells of one are.
 
     Cells of several types become the text that a csv file would have.
@@ -239,7 +245,8 @@ def _from_cells(cells: pd.DataFrame, dtypes: Mapping[Any, Any], party: str | Non
     written = cells.copy(deep=False)
     for name in texts:
         written[name] = cells[name].map(_written)
-    frame: pd.DataFrame = as_frame(with_types(written, dtypes, party=party), party)
+    typed = with_types(written, dtypes, party=party, unreadable=unreadable)
+    frame: pd.DataFrame = as_frame(typed, party)
     return frame.infer_objects()
 
 

@@ -22,6 +22,8 @@ from vflsynth.frames.logical import as_frame
 
 Family = Literal["text", "whole number", "number", "truth value", "time", "duration", "label"]
 
+Unreadable = Literal["refused", "missing"]
+
 _WHOLE = re.compile(r"([+-]?\d+)(\.0*)?")
 _TRUTH = {"true": True, "false": False}
 _MOST_EXACT = 2**53
@@ -142,6 +144,7 @@ def with_types(
     *,
     party: str | None = None,
     decimal: str = ".",
+    unreadable: Unreadable = "refused",
 ) -> pd.DataFrame:
     """Return a table whose columns have stated types, of text or of cells that have each its own.
 
@@ -154,12 +157,15 @@ def with_types(
         For error messages.
     decimal : str, default="."
         Decimal point of numbers that are written as text.
+    unreadable : {"refused", "missing"}, default="refused"
+        What becomes of values that are not of their column's type; see `readable`.
 
     Raises
     ------
     ColumnKindError
         See `with_type`.
     """
+    read = with_type if unreadable == "refused" else readable
     typed = frame.copy(deep=False)
     for label in frame.columns:
         if label not in dtypes:
@@ -168,7 +174,7 @@ def with_types(
         if decimal != "." and family_of(dtype) in ("number", "whole number"):
             column = column.str.replace(decimal, ".", regex=False)
         try:
-            typed[label] = with_type(column, dtype)
+            typed[label] = read(column, dtype)
         except ColumnKindError as error:
             raise ColumnKindError(error.problem, fix=error.fix, party=party, column=label) from None
     return typed

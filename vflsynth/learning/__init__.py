@@ -5,5 +5,16 @@ The methods themselves are in `vflsynth.methods`, a folder each; `vflsynth.run` 
 
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.party import FromRecords, Party, TrainableParty
+from vflsynth.learning.private import Known, Learning, Releasing
 
-__all__ = ["Algorithm", "Duration", "FromRecords", "Method", "Party", "TrainableParty"]
+__all__ = [
+    "Algorithm",
+    "Duration",
+    "FromRecords",
+    "Known",
+    "Learning",
+    "Method",
+    "Party",
+    "Releasing",
+    "TrainableParty",
+]

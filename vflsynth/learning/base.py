@@ -18,6 +18,7 @@ from vflsynth.columns import PublicSchema, TableTransformer, check_public
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import KeyMinter, learn_key_minters, public_key_minters
 from vflsynth.learning.party import Encoder, FromPublicKnowledge, FromRecords, Party
+from vflsynth.learning.private import Known, Learning
 from vflsynth.mechanisms import Asked, Discriminators, Mechanism, Plan
 from vflsynth.models import PartyModel, RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
@@ -155,6 +156,9 @@ class Method(ABC):
 
     party: ClassVar[type[Party]] = Party
     """What owns one party's table."""
+
+    learner: ClassVar[type[Learning] | None] = None
+    """What makes a party's half of a private run; methods that tell it more override `learning`."""
 
     owners: ClassVar[Discriminators] = Discriminators.PRIVATE
     """Who owns discriminators, for mechanisms that perturb their gradients."""
@@ -396,15 +400,32 @@ class Method(ABC):
 
     # -- when training is over --------------------------------------------------------------------
 
+    def learning(self, known: Known) -> Learning:
+        """Return what makes a party's half of a private run, without records.
+
+        Raises
+        ------
+        ProtocolError
+            If the method makes halves of records only: it has no private mode.
+        """
+        if self.learner is None:
+            raise ProtocolError(f"{type(self).__name__} makes halves of records only")
+        return self.learner(known)
+
+    @classmethod
+    def learns_of_releases(cls) -> bool:
+        """Whether halves can be made of releases alone, as private runs make them."""
+        return cls.learner is not None or cls.learning is not Method.learning
+
     def finish(self, party: Any) -> None:  # noqa: B027 (most methods have nothing to do)
-        """Do what a party does before its half is taken."""
+        """Do what a party does before its half is taken, in runs that are not private."""
 
     def samplers(self, party: Any, settings: Any) -> Sequence[RowSampler]:
-        """Return what draws a party's columns, one per replica."""
+        """Return what draws a party's columns, one per replica, in runs that are not private."""
         raise ProtocolError(f"{type(self).__name__} draws no columns")
 
     def halves(self, party: Any, settings: Any, on: Hashable, minter: KeyMinter) -> list[Any]:
-        """Return a party's half of the model, one per replica: it is saved and loaded alone."""
+        """Return a party's half of a model that is not private, one per replica."""
         self.finish(party)
         return [
             PartyModel(party.name, party.transformer, sampler, on=on, minter=minter)
@@ -414,3 +435,22 @@ class Method(ABC):
     def reported(self, settings: Any, duration: Duration) -> dict[str, Any]:
         """Return what becomes ``settings_``: sizes and rates after defaults were filled in."""
         return {}
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """Settings of a method that trains nothing step by step; the number of records is not there."""
+
+    batch_size: int = 1
+
+
+class OneRound(Method):
+    """A method that trains nothing step by step."""
+
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> AtOnce:
+        """Say that there are no batches."""
+        return AtOnce()
+
+    def duration(self, n_records: int, settings: AtOnce) -> Duration:
+        """No training step."""
+        return Duration(0, 0)

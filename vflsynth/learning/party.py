@@ -119,7 +119,8 @@ class FromPublicKnowledge:
         histograms = self.encoding.histograms(party, matched, self.noise)
         if self.delta is not None and self.encoding.noise_std is not None:
             _warn_of_delta(party, list(histograms.values()), self.delta)
-        return TableTransformer.from_histograms(matched, histograms, self.template, party=party)
+        types = matched.iloc[:0]
+        return TableTransformer.from_histograms(types, histograms, self.template, party=party)
 
 
 def _warn_of_delta(party: str, published: Sequence[NoisyHistogram], delta: float) -> None:
@@ -234,3 +235,7 @@ class TrainableParty(Party, ABC):
     @abstractmethod
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state`."""
+
+    def trained(self) -> Mapping[str, Tensor]:
+        """Return the weights that are kept, which a private run's `Learning` takes over."""
+        raise ProtocolError(f"{type(self).__name__} keeps no weights")

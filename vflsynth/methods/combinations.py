@@ -95,6 +95,14 @@ def reason_against(
     if type(privacy) not in estimator.methods:
         return _wrong_mechanism(estimator, type(privacy))
     privacy.check()
+    method = estimator.methods[type(privacy)]
+    if privacy.protects_synthetic_data and not method.learns_of_releases():
+        return PrivacyParameterError(
+            "privacy",
+            type(privacy).__name__,
+            f"of another synthesizer than {name}: {method.__name__} makes its halves of records, "
+            "and those of a private run are made of releases alone. Fix: a method with a `learner`",
+        )
     return (
         _without_effect(estimator)
         or _not_with(estimator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -35,7 +36,12 @@ from vflsynth.contract import (
     with_defaults,
     with_public,
 )
-from vflsynth.exceptions import ArtefactError, NoPrivacyWarning, PublishingWarning
+from vflsynth.exceptions import (
+    ArtefactError,
+    NoPrivacyWarning,
+    ParameterError,
+    PublishingWarning,
+)
 from vflsynth.frames import AlignmentReport, check_party_frames, key_of
 from vflsynth.frames.logical import as_frame
 from vflsynth.learning import Method
@@ -46,7 +52,7 @@ from vflsynth.methods.parts import PART_ROWS, call_of, sample_parts
 from vflsynth.models import PartyModel, complete_rows, sample_given, sample_parties
 from vflsynth.parameters import parameters_from_json, parameters_to_json
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
-from vflsynth.registry import full_name
+from vflsynth.registry import find, full_name
 from vflsynth.run import (
     JoinedRun,
     LocalRun,
@@ -102,6 +108,35 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         document(cls)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; ``transformer__...`` changes the default encoding if there is no other.
+
+        Parameters
+        ----------
+        **params
+            As of scikit-learn.
+        """
+        if any(name.startswith("transformer__") for name in params):
+            params.setdefault("transformer", self.transformer or TableTransformer())
+        super().set_params(**params)
+        return self
+
+    def _stated(self) -> Self:
+        """Return this estimator with the mechanism that `privacy` names, if it is a text."""
+        if not isinstance(self.privacy, str):
+            return self
+        name, *said = (part.strip() for part in self.privacy.split(","))
+        values = (part.partition("=") for part in said)
+        try:
+            given = {key.strip(): json.loads(value) for key, _, value in values}
+        except ValueError:
+            raise ParameterError(
+                f"privacy={self.privacy!r} cannot be read. Fix: a mechanism and its parameters, "
+                "such as 'pairwise_tables, epsilon=3, delta=1e-6'"
+            ) from None
+        made: Self = clone(self).set_params(privacy=find("mechanisms", name)(**given))
+        return made
 
     # -- fitting ---------------------------------------------------------------------------------
 
@@ -160,6 +195,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         ParameterError
             If a parameter is out of range, or does not go with another.
         """
+        if (stated := self._stated()) is not self:
+            return stated.method(noise)
         rules = rules_of(type(self), self._rules)
         check_parameters(type(self).__name__, self.get_params(deep=False), rules)
         check_combination(self)
@@ -179,11 +216,12 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         noise: torch.Generator | None = None,
     ) -> LocalRun:
         """Fit models that differ in `random_state` only, all at once."""
-        method = self.method(noise)
-        check_combination(self, n_models=len(models), options=options)
-        if self.privacy is not None and not self.privacy.protects_synthetic_data:
+        stated = self._stated()
+        method = stated.method(noise)
+        check_combination(stated, n_models=len(models), options=options)
+        if stated.privacy is not None and not stated.privacy.protects_synthetic_data:
             warn_user(
-                f"{type(self.privacy).__name__} does not protect the synthetic data: its epsilon "
+                f"{type(stated.privacy).__name__} does not protect the synthetic data: its epsilon "
                 "is the budget of the gradients that it perturbs only. It is for reproduction and "
                 "comparison; DPSGD and MeanEmbedding protect the synthetic data",
                 NoPrivacyWarning,

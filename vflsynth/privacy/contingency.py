@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vflsynth.privacy.releases import Grid
+from vflsynth.privacy.releases import Grid, Release
 
-Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 
@@ -46,7 +45,7 @@ def release_tables(
     *,
     noise_std: float,
     rng: torch.Generator | None = None,
-) -> list[Floats]:
+) -> list[Release]:
     """Publish contingency tables with discrete Gaussian noise in every cell.
 
     Parameters
@@ -60,13 +59,10 @@ def release_tables(
 
     Returns
     -------
-    list of float64 array, shape (state, state)
-        Multiples of the step of the release's grid.
+    list of Release, of shape (state, state)
     """
     if not shapes:  # then no noise is planned for them either
         return []
     grid = Grid.of(noise_std)
-    return [
-        grid.release(grid.count(table), rng=rng).values
-        for table in exact_tables(one, other, shapes)
-    ]
+    tables = exact_tables(one, other, shapes)
+    return [grid.release(grid.count(table), rng=rng) for table in tables]

@@ -122,7 +122,7 @@ class PublicEncoding:
             If the noise was calibrated for fewer columns.
         """
         public: dict[Hashable, PublicColumn] = {}
-        known = public_columns(matched, self.schema, self.kinds, party=party)
+        known = public_columns(matched.iloc[:0], self.schema, self.kinds, party=party)
         self._check_counts(party, [column for _, column in known.values()])
         for label, (kind, column) in known.items():
             with naming(party, label):

@@ -14,7 +14,12 @@ from vflsynth.reporting.pictures import (
     new_figure,
     style_axes,
 )
-from vflsynth.reporting.words import duration_text, size_text
+from vflsynth.reporting.words import (
+    duration_text,
+    progress_bar,
+    size_text,
+    somebody_is_watching,
+)
 
 __all__ = [
     "GRID",
@@ -26,8 +31,10 @@ __all__ = [
     "duration_text",
     "encode_svg",
     "new_figure",
+    "progress_bar",
     "render",
     "require_packages",
     "size_text",
+    "somebody_is_watching",
     "style_axes",
 ]

@@ -1,6 +1,28 @@
-"""Numbers as people write them."""
+"""Numbers as people write them, and how far something is."""
 
 from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+
+def progress_bar(**options: Any) -> Any:
+    """Return a bar of tqdm: a notebook's own kind in notebooks that have ipywidgets.
+
+    Parameters
+    ----------
+    **options
+        Of tqdm.
+    """
+    with warnings.catch_warnings(action="ignore"):  # there may be no ipywidgets
+        from tqdm.auto import tqdm
+    return tqdm(**options)
+
+
+def somebody_is_watching() -> bool:
+    """Whether standard error is a terminal, or a notebook shows it."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 def duration_text(seconds: float) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth.exceptions import ParameterError
-from vflsynth.reporting import duration_text
+from vflsynth.reporting import duration_text, progress_bar, somebody_is_watching
 
 logger = logging.getLogger("vflsynth")
 
@@ -130,8 +128,8 @@ class Progress:
     """
 
     def __init__(self, n_epochs: int, *, done: int, phase: str, enabled: bool) -> None:
-        watched = sys.stderr.isatty() or "ipykernel" in sys.modules
-        self._bar = tqdm(
+        watched = somebody_is_watching()
+        self._bar = progress_bar(
             total=n_epochs,
             initial=done,
             desc=phase,

@@ -79,25 +79,23 @@ class JoinedRun(LocalRun):
 
     def halves(self) -> dict[str, list[Any]]:
         """Cut every party's columns out of the one generator, one half per replica."""
-        run, method = self.parties[JOINED], self.method
-        holder: Any = run.party
-        method.finish(holder)
-        samplers: Any = method.samplers(holder, run.settings)
-        offset = method.key_offset([minter.offset for minter in self._minters.values()])
+        joined = self.parties[JOINED].halves()
+        offset = self.method.key_offset([minter.offset for minter in self._minters.values()])
         halves: dict[str, list[Any]] = {}
         for name in self._order:
             part = self._parts[name]
-            transformer, place = holder.transformer.part(part.columns, part.index.name, party=name)
+            whole = joined[0].transformer
+            transformer, place = whole.part(part.columns, part.index.name, party=name)
             minter = self._minters[name].starting_at(offset)
             halves[name] = [
                 PartyModel(
                     name,
                     transformer,
-                    sampler.part(transformer.spans_, place),
+                    half.sampler.part(transformer.spans_, place),
                     on=key_of(self._owned_by, name),
                     minter=minter,
                 )
-                for sampler in samplers
+                for half in joined
             ]
         return halves
 

@@ -30,6 +30,7 @@ from vflsynth.learning.party import Encoder
 from vflsynth.privacy import OpenAccount, PrivacyAccount
 from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
+from vflsynth.reporting import size_text
 from vflsynth.run.callbacks import Callback, Progress, check_callbacks
 from vflsynth.run.checkpoints import CheckpointDirectory
 from vflsynth.run.memory import check_memory
@@ -295,13 +296,14 @@ class LocalRun(ServerRun):
     def train(self, done: int, widths: dict[str, int]) -> None:
         """Train; warn if Ctrl-C stopped it."""
         if n_epochs := self.duration.n_epochs:
+            steps = self.duration.steps_per_epoch
             logger.info(
-                "training %s on %s: %s epochs of %s steps, about %.2f GiB of memory",
+                "training %s on %s: at most %s epochs%s%s",
                 "a model" if len(self.secrets) == 1 else f"{len(self.secrets)} models",
                 self.device,
                 f"{n_epochs:,}",
-                f"{self.duration.steps_per_epoch:,}",
-                self._memory / 2**30,
+                f" of {steps:,} steps" if steps else "",
+                f", {size_text(self._memory)} of memory" if self._memory else "",
             )
         try:
             super().train(done, widths)

@@ -15,6 +15,7 @@ from vflsynth._version import __version__
 from vflsynth.exceptions import ProtocolError, TooFewRecordsError
 from vflsynth.frames import party_keys
 from vflsynth.learning.base import Duration, Method
+from vflsynth.learning.private import Known, Learning, Releasing
 from vflsynth.privacy.discovery import count_columns
 from vflsynth.protocol import (
     SERVER,
@@ -43,9 +44,11 @@ _ROTATING = "key of rotations"
 class PartyRun(Participant):
     """Joins, matches, encodes, builds and trains, as the server asks; keeps the party's half.
 
-    Whatever is about the method is asked of the method's party. Under privacy, no message that is
-    made of records, or of networks that learned from them, is computed before an entry of the
-    ledger that covers it is paid for; what no entry covers is refused, whatever its name.
+    Whatever is about the method is asked of the method's party. Under privacy that party has the
+    records, and nothing but them: what it releases goes to `Learning`, which makes the half. No
+    message that is made of records, or of networks that learned from them, is computed before an
+    entry of the ledger that covers it is paid for; what no entry covers is refused, whatever its
+    name.
 
     Parameters
     ----------
@@ -75,6 +78,7 @@ class PartyRun(Participant):
             self.n_unlisted = counts[seat.name].unlisted
         self.n_dummies = 0
         self.account: Account | None = None
+        self.learning: Learning | None = None
         self.settings: Any = None
         self.duration = Duration(0, 0)
         self._agreed: Agreed | None = None
@@ -209,7 +213,12 @@ class PartyRun(Participant):
             return
         self.check_memory()
         streams = RandomStreams(self.seat.own, self.seat.device)
+        if method.is_private:
+            known = self.name, self.party.transformer, self.settings
+            self.learning = method.learning(Known(*known, streams, self.schedule.streams))
         method.build(self.party, self.settings, self.schedule, streams)
+        if self.learning is not None:
+            self.learning.learn(Releasing(self.party))
         if self.agreed.epoch:
             state, _ = self.seat.checkpoints.load(
                 self.agreed.epoch, self.fingerprint, self.seat.device
@@ -254,7 +263,10 @@ class PartyRun(Participant):
     def halves(self) -> list[Any]:
         """Return the party's half of the model, one per replica, once training is over."""
         minter = self.minter.starting_at(self.agreed.key_offset)
-        return self.method.halves(self.party, self.settings, self.seat.on, minter)
+        if self.learning is None:
+            return self.method.halves(self.party, self.settings, self.seat.on, minter)
+        self.learning.conclude(Releasing(self.party))
+        return self.learning.halves(self.seat.on, minter)
 
     # -- every message ---------------------------------------------------------------------------
 
@@ -269,7 +281,7 @@ class PartyRun(Participant):
         self._pay_for(kind, step)
         if kind in self._by_question:
             return super().answer(kind, step)
-        return self.party.answer(kind, step)
+        return self._learner_or_party("_by_question", kind).answer(kind, step)
 
     def take(self, message: Message) -> None:
         """Act on a message from the server.
@@ -287,7 +299,13 @@ class PartyRun(Participant):
                 "build its networks"
             )
         else:
-            self.party.take(message)
+            self._learner_or_party("_by_message", type(message)).take(message)
+
+    def _learner_or_party(self, handlers: str, kind: type[Message]) -> Participant:
+        """Return what a message is for: records are asked only for what needs them."""
+        if self.learning is not None and kind in getattr(self.learning, handlers):
+            return self.learning
+        return self.party
 
     def _pay_for(self, kind: type[Message], step: int) -> None:
         declared, plan = kind.declared, self.method.plan

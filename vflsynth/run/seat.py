@@ -312,9 +312,13 @@ def party_templates(
     made = {}
     for name, labels in owned.items():
         own: dict[Hashable, str] = {c: kinds.pop(c) for c in labels if c in kinds}
-        made[name] = clone(template).set_params(
-            kinds=check_kinds(own, labels, party=name),
-            encoders={c: encoders[c] for c in labels if c in encoders} or None,
+        made[name] = (
+            clone(template)
+            .set_output(transform="default")
+            .set_params(
+                kinds=check_kinds(own, labels, party=name),
+                encoders={c: encoders[c] for c in labels if c in encoders} or None,
+            )
         )
     check_kinds(kinds, everything)  # of nobody
     return made

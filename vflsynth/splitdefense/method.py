@@ -17,8 +17,10 @@ from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import KeyMinter
 from vflsynth.learning.base import Duration, Method
+from vflsynth.learning.private import Known, Learning, Releasing
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.mechanisms.lengths import Length
+from vflsynth.models import RowSampler
 from vflsynth.parameters import to_json
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Channel, Message, Schedule
@@ -30,7 +32,7 @@ from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
 from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.messages import AllBottomOutputs, BottomOutputs, HeldOutOutputs
-from vflsynth.splitdefense.model import BottomModel
+from vflsynth.splitdefense.model import BottomModel, one_replica
 from vflsynth.splitdefense.objectives import CrossEntropy, Objective, Surroundings, Task
 from vflsynth.splitdefense.passive import SplitParty
 from vflsynth.splitdefense.protections import Protection
@@ -45,6 +47,33 @@ from vflsynth.splitdefense.targets import (
 )
 
 _MOST_PARTIES_FOR_HEADS = 4
+
+
+class BottomLearning(Learning):
+    """A party of a private split estimator without its records.
+
+    Parameters
+    ----------
+    known : Known
+        Weights must fit the settings, which are public numbers.
+    """
+
+    def __init__(self, known: Known) -> None:
+        super().__init__(known)
+        self._settings = known.settings
+
+    def conclude(self, records: Releasing) -> None:
+        """Take the bottom model that noisy gradients trained."""
+        self._weights = records.weights()
+
+    def samplers(self) -> list[RowSampler]:
+        """Return nothing: no column is drawn."""
+        return []
+
+    def halves(self, on: Hashable, minter: KeyMinter) -> list[Any]:
+        """Return the party's bottom model, which is trained alone."""
+        weights = one_replica(self._weights, 0)
+        return [BottomModel(self.name, self.transformer, self._settings, weights)]
 
 
 class SplitMethod(Method):
@@ -67,6 +96,7 @@ class SplitMethod(Method):
     """
 
     party = SplitParty
+    learner = BottomLearning
     owners = Discriminators.SPLIT
     asks: ClassVar[frozenset[type[Message]]] = frozenset(
         {BottomOutputs, HeldOutOutputs, AllBottomOutputs}

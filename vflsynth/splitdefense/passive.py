@@ -135,6 +135,10 @@ class SplitParty(TrainableParty):
         outputs = outputs_of(self.bottom_model, self.records, replicas)
         return AllBottomOutputs(self.name, SERVER, step, outputs)
 
+    def trained(self) -> Mapping[str, Tensor]:
+        """Return the weights of the bottom models."""
+        return self.bottom_model.state_dict()
+
     def state(self) -> dict[str, Tensor]:
         """Return everything that a resumed run needs."""
         state = network_state("bottom", self.bottom_model, self.optimizer)

@@ -14,6 +14,7 @@ takes the same value at all numbers that are tried.
 
 from __future__ import annotations
 
+import gc
 import json
 import tempfile
 import threading
@@ -21,6 +22,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -29,6 +31,7 @@ import pandas as pd
 import torch
 from sklearn.base import clone
 
+from vflsynth.frames.typed import family_of
 from vflsynth.methods.combinations import reason_against
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.noise import discrete_gaussian
@@ -43,8 +46,8 @@ from vflsynth.testing.tables import KEY, private_tables
 Tables = Mapping[str, pd.DataFrame]
 Seen = dict[str, Any]
 
-SIZES = (1, 2, 3, 300)
-"""Numbers of records that a quick search tries, besides `USUAL`."""
+SIZES = (20, 40, 300)
+"""Numbers of records that a quick search tries."""
 
 USUAL = 40
 
@@ -153,6 +156,11 @@ def observe(estimator: Any, tables: Tables, on: Any, tape: Tape) -> tuple[Seen, 
         ledger excepts.
     model : BaseSynthesizer or None
         None after an error.
+
+    Raises
+    ------
+    AssertionError
+        If what makes a half can reach a table: see `tables_within`.
     """
     model, spoken = clone(estimator).set_params(random_state=0), Transcript(keep_messages=True)
     seen: Seen = {"how it ends": "well"}
@@ -172,6 +180,9 @@ def observe(estimator: Any, tables: Tables, on: Any, tape: Tape) -> tuple[Seen, 
     seen["number of releases"] = len(tape.releases)
     if fitted is None:
         return seen, None
+    for name, node in run.parties.items():
+        within = tables_within(node.learning)
+        require(not within, f"what makes the half of {name!r} reaches {within}")
     with tempfile.TemporaryDirectory() as path:
         fitted.save(Path(path) / "model")
         for file in sorted(Path(path).rglob("*")):
@@ -183,6 +194,21 @@ def observe(estimator: Any, tables: Tables, on: Any, tape: Tape) -> tuple[Seen, 
             place = f"{type(message).__name__} of {message.sender!r} to {message.receiver!r}"
             seen.setdefault(f"message {place}, step {message.step}", []).extend(_contents(message))
     return seen, fitted
+
+
+def tables_within(learning: object) -> list[str]:
+    """Return tables with rows that an object can reach by its attributes, or theirs."""
+    found, seen, left = [], set(), [learning]
+    while left:
+        at = left.pop()
+        if id(at) in seen or isinstance(at, type | ModuleType | FunctionType):
+            continue
+        seen.add(id(at))
+        if isinstance(at, pd.DataFrame | pd.Series) and len(at):
+            found.append(f"a {type(at).__name__} of {len(at)} rows")
+        elif not isinstance(at, np.ndarray | torch.Tensor):
+            left += gc.get_referents(at)
+    return found
 
 
 def _follows_from_releases(message: Message, covers: Mapping[str, Any]) -> bool:
@@ -235,26 +261,29 @@ def _short(value: Any) -> str:
 # -- neighbouring tables ---------------------------------------------------------------------------
 
 
-def neighbours(tables: Tables, on: Any, relation: NeighbouringRelation) -> dict[str, Tables]:
-    """Return tables that differ in the last record, which is as far from others as can be.
+def neighbours(n_records: int, relation: NeighbouringRelation) -> dict[str, Tables]:
+    """Return neighbours of `private_tables`, whose last record is as far from others as can be.
 
     Parameters
     ----------
-    tables : mapping of party to DataFrame
-    on : key column
+    n_records : int
     relation : NeighbouringRelation
+        Under "add_or_remove_one" neighbours have one record more: what is released of the larger
+        table may be more than the smaller one can have, by a chance of 10^-88.
     """
-    removed = {name: table.iloc[:-1] for name, table in tables.items()}
-    if relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
-        first = next(iter(tables))
-        return {
-            "without the last record": removed,
-            f"where {first!r} lacks the last record": {**tables, first: removed[first]},
-        } | {f"with another last record, {how}": own for how, own in _replaced(tables, on).items()}
-    return _replaced(tables, on)
+    tables, _ = private_tables(n_records)
+    if relation is NeighbouringRelation.REPLACE_ONE:
+        return _replaced(tables)
+    more, _ = private_tables(n_records + 1)
+    first = next(iter(tables))
+    one_more = {"": more, f"at {first!r} alone": {**tables, first: more[first]}}
+    return {
+        f"with one record more {how}".strip(): own
+        for how, own in (one_more | _replaced(more)).items()
+    }
 
 
-def _replaced(tables: Tables, on: Any) -> dict[str, Tables]:
+def _replaced(tables: Tables) -> dict[str, Tables]:
     """Return tables whose last record has extreme, missing or impossible values."""
 
     def other(value: Callable[[pd.Series[Any]], Any]) -> Tables:
@@ -263,37 +292,37 @@ def _replaced(tables: Tables, on: Any) -> dict[str, Tables]:
             columns = {}
             for label, column in table.items():
                 values = column.astype(object)
-                if label != on:
+                if label != KEY:
                     values.iloc[-1] = value(column)
-                columns[label] = values if label != on else column
+                columns[label] = values if label != KEY else column
             changed[name] = pd.DataFrame(columns, index=table.index)
         return changed
 
     return {
-        "whose values are far away": other(_far),
+        "whose values are far away": other(lambda column: _FAR[family_of(column.dtype)]),
         "whose values are missing": other(lambda column: None),
-        "whose values are of other types": other(lambda column: _OTHER[_family(column)]),
+        "whose values are of other types": other(lambda column: _OTHER[family_of(column.dtype)]),
     }
 
 
-def _family(column: pd.Series[Any]) -> str:
-    if pd.api.types.is_bool_dtype(column.dtype):
-        return "truth value"
-    if pd.api.types.is_numeric_dtype(column.dtype):
-        return "number"
-    return "time" if pd.api.types.is_datetime64_any_dtype(column.dtype) else "label"
+_OTHER = {
+    "truth value": "perhaps",
+    "whole number": "12 or so",
+    "number": "12 or so",
+    "time": "yesterday",
+    "text": 7.5,
+    "label": 7.5,
+}
+"""Values that are not of the types of such columns."""
 
-
-_OTHER = {"truth value": "perhaps", "number": "12 or so", "time": "yesterday", "label": 7.5}
-"""Values that no type of such a column has."""
-
-
-def _far(column: pd.Series[Any]) -> Any:
-    family = _family(column)
-    if family == "number":
-        return 10**6 if pd.api.types.is_integer_dtype(column.dtype) else 1e9
-    known = {"truth value": True, "time": pd.Timestamp("1800-01-01"), "label": "nowhere"}
-    return known[family]
+_FAR = {
+    "truth value": True,
+    "whole number": 10**6,
+    "number": 1e9,
+    "time": pd.Timestamp("1800-01-01"),
+    "text": "nowhere",
+    "label": "nowhere",
+}
 
 
 # -- the law ---------------------------------------------------------------------------------------
@@ -309,10 +338,25 @@ def ready(estimator: Any) -> Any:
 
 
 def carriers(mechanism: Any) -> list[Any]:
-    """Return the registered synthesizers that can have a mechanism, as small as can be."""
+    """Return the registered synthesizers that can have a mechanism, as small as can be.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+
+    Raises
+    ------
+    AssertionError
+        If one carries it to a method that makes halves of records.
+    """
     found = []
     for kind in Members("synthesizers").values():
-        if type(mechanism) in getattr(kind, "methods", {}):
+        method = getattr(kind, "methods", {}).get(type(mechanism))
+        if method is not None:
+            require(
+                method.learns_of_releases() or not mechanism.protects_synthetic_data,
+                f"{kind.__name__} carries it to {method.__name__}, which makes halves of records",
+            )
             known = kind().get_params(deep=False)
             small = {name: value for name, value in _SMALL.items() if name in known}
             made = kind(**small, privacy=clone(mechanism))
@@ -335,11 +379,10 @@ def what_tells_records_apart(estimator: Any) -> list[str]:
         One for each neighbour that differs, with the first place where it does.
     """
     relation, estimator = estimator.privacy.relation, ready(estimator)
-    tables, _ = private_tables(USUAL)
-    one, model = observe(estimator, tables, KEY, tape := Tape())
+    one, model = observe(estimator, private_tables(USUAL)[0], KEY, tape := Tape())
     require(model is not None, f"the law needs a fit that ends well: {one['how it ends']}")
     found = []
-    for how, changed in neighbours(tables, KEY, relation).items():
+    for how, changed in neighbours(USUAL, relation).items():
         other, _ = observe(estimator, changed, KEY, Tape(tape))
         if said := difference(one, other):
             found.append(f"a table {how}: {said}")
@@ -354,15 +397,15 @@ def what_tells_numbers_apart(estimator: Any, sizes: Sequence[int] = SIZES) -> li
     estimator : BaseSynthesizer
         With a mechanism for which the number of records is private.
     sizes : sequence of int
-        Numbers of records to try.
+        Numbers of records to try. Releases are those of the smallest, as of `neighbours`.
 
     Returns
     -------
     list of str
         With the two numbers, one apart, of every step that was found by halving.
     """
-    estimator = ready(estimator)
-    base, model = observe(estimator, private_tables(USUAL)[0], KEY, tape := Tape())
+    estimator, (least, *others) = ready(estimator), sorted(sizes)
+    base, model = observe(estimator, private_tables(least)[0], KEY, tape := Tape())
     require(model is not None, f"the law needs a fit that ends well: {base['how it ends']}")
 
     def told(n_records: int) -> str:
@@ -370,10 +413,10 @@ def what_tells_numbers_apart(estimator: Any, sizes: Sequence[int] = SIZES) -> li
         return difference(base, seen)
 
     found = []
-    for size in sizes:
+    for size in others:
         if not (said := told(size)):
             continue
-        same, differs = USUAL, size
+        same, differs = least, size
         while abs(same - differs) > 1:
             middle = (same + differs) // 2
             if says := told(middle):

@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from decimal import Decimal
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from vflsynth.columns import PublicSchema
 from vflsynth.columns.types import with_public_types
 from vflsynth.exceptions import ColumnKindError, PartyDataError, PrivacyParameterError
+from vflsynth.frames import read_table
 from vflsynth.frames.keys import public_key_minters
 
 
@@ -140,6 +142,19 @@ def test_values_of_another_type_are_missing_and_end_no_run(column, values, dtype
     found = with_public_types(table(**{column: values}), schema)[column]
     assert found.dropna().tolist() == known
     assert found.dtype == with_public_types(table(**{column: [None] * 3}), schema)[column].dtype
+
+
+def test_a_file_with_such_a_value_is_read_as_one_without(tmp_path):
+    dtypes = {"id": "int64", "age": "Int64", "dose": "float64", "since": "datetime64[s]"}
+    read = []
+    for name, last in {"one": "40,0.5,2020-01-01", "other": "forty,half a pill,long ago"}.items():
+        path = tmp_path / f"{name}.csv"
+        path.write_text(f"id,age,dose,since\n1,50,1.5,2021-01-01\n2,{last}\n")
+        with pytest.raises(ColumnKindError) if name == "other" else nullcontext():
+            read_table(path, dtypes=dtypes)
+        read.append(read_table(path, dtypes=dtypes, unreadable="missing"))
+    assert (read[0].dtypes == read[1].dtypes).all()
+    assert read[1].isna().to_numpy()[:, 1:].tolist() == [[False] * 3, [True] * 3]
 
 
 def test_a_key_must_be_of_its_type():

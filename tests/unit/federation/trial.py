@@ -103,7 +103,8 @@ class Trial:
         works = {name: (lambda name=name: party(name)) for name in self.sites}
         works["server"] = server.run
         threads = [
-            threading.Thread(target=caught, args=item, daemon=True) for item in works.items()
+            threading.Thread(target=caught, args=item, daemon=True, name=item[0])
+            for item in works.items()
         ]
         for thread in threads:
             thread.start()

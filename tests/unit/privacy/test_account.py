@@ -513,7 +513,7 @@ def test_a_fit_that_fails_on_the_way_has_paid(account, frames, monkeypatch):
     def fails(self, *arguments):
         raise RuntimeError
 
-    monkeypatch.setattr(LatentTreeParty, "publish", fails)
+    monkeypatch.setattr(LatentTreeParty, "pair_tables", fails)
     with pytest.raises(RuntimeError):
         tree().fit(frames, account=account)
     assert account.epsilon() == pytest.approx(1.0)

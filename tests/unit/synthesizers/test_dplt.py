@@ -186,18 +186,20 @@ def run(frames, privacy=PRIVACY, seed=1):
     """Run a fit: parties, plan, latent attributes by party, and the tables that were published."""
     model = DPLTSynthesizer(privacy=privacy, random_state=0)
     published, codes = [], {}
-    honest_share, honest_tree = LatentTreeParty.share, server_module.publish_tree
+    honest_pairs, honest_tree = LatentTreeParty.attribute_tables, server_module.publish_tree
     honest_tables = party_module.release_tables
 
     def tables_of_a_party(one, other, shapes, **options):
         tables = honest_tables(one, other, shapes, **options)
         stds = [options["noise_std"]] * len(tables)
-        published.append((exact_tables(one, other, shapes), tables, stds))
+        values = [release.values for release in tables]
+        published.append((exact_tables(one, other, shapes), values, stds))
         return tables
 
-    def share(self, *rest):
-        codes[self.name] = [(latent.copy(), size) for latent, size in self.latents]
-        honest_share(self, *rest)
+    def attribute_tables(self, latents):
+        sizes = [latent.size for latent in latents]
+        codes[self.name] = [*zip([states.copy() for states in self._latents], sizes, strict=True)]
+        return honest_pairs(self, latents)
 
     def publish_tree(sizes, pairs, compared):
         joined = [(name, *latent) for name in sizes for latent in codes[name]]
@@ -211,7 +213,7 @@ def run(frames, privacy=PRIVACY, seed=1):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(party_module, "release_tables", tables_of_a_party)
-        patch.setattr(LatentTreeParty, "share", share)
+        patch.setattr(LatentTreeParty, "attribute_tables", attribute_tables)
         patch.setattr(server_module, "publish_tree", publish_tree)
         options = Options(transcript=True)
         found = model._fit_models([model], frames, None, options, noise=noise(seed))
@@ -262,7 +264,7 @@ def plant_in(patch, name, party, plant):
 
 @pytest.mark.parametrize(
     ("name", "party"),
-    [("publish", None), ("publish", "bank"), ("sum_shares", None)],
+    [("pair_tables", None), ("latent_tables", "bank"), ("sum_shares", None)],
 )
 def test_tables_without_noise_are_noticed(frames, monkeypatch, name, party):
     plant_in(monkeypatch, name, party, planted.no_noise)

@@ -11,7 +11,6 @@ from sklearn.base import clone
 
 from tests import planted
 from vflsynth import MeanEmbedding, VFLGANSynthesizer
-from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams, secret_from
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.bins import Bins
@@ -191,11 +190,7 @@ def assert_release_is_the_noisy_sum(frames):
     torch.testing.assert_close(sum_of(server, parties), total, atol=0.45, rtol=0.0)
     assert features.features(added).std() > 1.0
     of = [(int(z.real), int(z.imag)) for z in points(2)]
-    masks, turns, dither_of = (
-        Masks(parties[0].schedule.keys.key(Purpose.MASKS)),
-        [],
-        PRIVACY.n_features // 2,
-    )
+    masks, turns, dither_of = Masks(parties[0]._secret), [], PRIVACY.n_features // 2
     for rank, party in enumerate(sorted(parties, key=lambda party: party.name)):
         angles = angles_of(project_records(encoded[party.name], party.frequencies))
         label = f"{dither_of} of {dither_of} frequencies|dithers"
@@ -748,7 +743,7 @@ def test_the_server_knows_spans_and_marginals_of_columns_and_nothing_else_about_
     frames["clinic"].loc[::3, "age"] = np.nan  # a column with a gate
     run, _ = released(frames)
     for node in run.parties.values():
-        own, message = node.party.transformer, node.party.noisy_histograms(0)
+        own, message = node.party.transformer, node.learning.noisy_histograms(0)
         public = published_encoding(message, math.inf)
         assert [replace(span, column="") for span in own.spans_] == [
             replace(span, column="") for span in public.spans_
@@ -826,11 +821,10 @@ def test_a_party_refuses_a_generator_that_is_not_its_own(frames):
     run.algorithm.begin()
     del run.algorithm.end
     sent = run.algorithm.server.weights()
-    party = run.parties["bank"].party
+    party = run.parties["bank"]
     nan = sent["bank"].weights.clone()
     nan[0, 5] = torch.nan
     for weights in (sent["bank"].weights[:, 1:], nan, sent["bank"].weights.double(), nan[0]):
         with pytest.raises(ProtocolError, match="the server sent party 'bank' a generator with"):
             party.take(replace(sent["bank"], weights=weights))
     party.take(sent["bank"])
-    assert not hasattr(party, "generator")  # it trains none

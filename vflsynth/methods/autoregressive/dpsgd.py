@@ -17,17 +17,21 @@ from torch import Tensor
 from vflsynth._keys import HiddenStreams
 from vflsynth._random import RandomStreams
 from vflsynth.learning.base import Duration
+from vflsynth.learning.private import Known, Learning, Releasing
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.mechanisms.lengths import default_epochs, power_of_two
 from vflsynth.mechanisms.noisy_descent import NoisyDescent
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork
 from vflsynth.methods.autoregressive.conditional_traces import likelihood_traces, per_parameter
-from vflsynth.methods.autoregressive.layout import at_rows
+from vflsynth.methods.autoregressive.contexts import FixedFeatures
+from vflsynth.methods.autoregressive.layout import Layout, at_rows
 from vflsynth.methods.autoregressive.messages import LikelihoodReport
 from vflsynth.methods.autoregressive.method import AutoregressiveMethod, RelayFeatures
 from vflsynth.methods.autoregressive.party import AutoregressiveParty
+from vflsynth.methods.autoregressive.sampler import AutoregressiveSampler
 from vflsynth.methods.autoregressive.server import ContextServer
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
+from vflsynth.models.samplers import RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel, PlacedPoissonSchedule, answers
 
@@ -112,10 +116,51 @@ class PrivateAutoregressiveParty(AutoregressiveParty):
             self.optimizer.set_gradient(per_parameter(network, means))
             self.step()
 
-    def finish(self) -> None:
-        """Keep the last averaged weights: choosing and calibrating would read records."""
-        if self.network is not None:
-            self.selected = self.average.clone()
+    def trained(self) -> Mapping[str, Tensor]:
+        """Return the last averaged weights: choosing and calibrating would read records."""
+        if self.network is None:
+            return {}
+        self.selected = self.average.clone()
+        own = [self.weights(replica) for replica in range(len(self.codes))]
+        return {name: torch.cat([weights[name] for weights in own]) for name in own[0]}
+
+
+class PrivateAutoregressiveLearning(Learning):
+    """A party that has its network, and neither records nor the features of others' records.
+
+    Parameters
+    ----------
+    known : Known
+    """
+
+    def __init__(self, known: Known) -> None:
+        super().__init__(known)
+        settings, layout = known.settings, Layout(known.transformer.spans_)
+        # Nobody trains them: they are what the party passes on of synthetic records.
+        self._features = FixedFeatures(layout, settings.n_features, known.streams.child("features"))
+        self._senders, self._receivers = settings.senders(self.name), settings.receivers(self.name)
+        self._n_replicas = len(known.streams.secrets)
+
+    def conclude(self, records: Releasing) -> None:
+        """Take the network that noisy gradients trained."""
+        self._weights = records.weights()
+
+    def samplers(self) -> list[RowSampler]:
+        """Return the densities, and what is passed on to later parties."""
+        return [
+            AutoregressiveSampler.of_replica(
+                self.transformer.spans_,
+                {name: own[k : k + 1] for name, own in self._weights.items()},
+                k,
+                features=self._features,
+                sender=None,
+                senders=self._senders,
+                receivers=self._receivers,
+                noise_std=0.0,
+                passes_features=True,
+            )
+            for k in range(self._n_replicas)
+        ]
 
 
 class PrivateRelay(RelayFeatures):
@@ -135,6 +180,7 @@ class PrivateAutoregressiveMethod(AutoregressiveMethod):
     """Split autoregressive model with DP-SGD at every party, given features of earlier parties."""
 
     party = PrivateAutoregressiveParty
+    learner = PrivateAutoregressiveLearning
     owners = Discriminators.DENSITIES
 
     def _asked(
@@ -151,6 +197,10 @@ class PrivateAutoregressiveMethod(AutoregressiveMethod):
             learning_rate=parameters.learning_rate,
             holder=holder,
         )
+
+    def learning(self, known: Known) -> Learning:
+        """Return what keeps a party's network, without telling it how many records there are."""
+        return super().learning(replace(known, settings=replace(known.settings, n_featured=0)))
 
     @property
     def descent_plan(self) -> DPSGDPlan:

@@ -19,7 +19,7 @@ from vflsynth.mechanisms import Asked, Length, Mechanism
 from vflsynth.mechanisms.base import Reports
 from vflsynth.mechanisms.lengths import DEFAULT_STEPS, default_epochs, power_of_two
 from vflsynth.methods.gan.memory import NEEDS_LESS_MEMORY, estimate_memory
-from vflsynth.methods.gan.party import GANParty
+from vflsynth.methods.gan.party import GANParty, GeneratorLearning
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.server import GANServer
 from vflsynth.methods.gan.settings import Settings
@@ -161,6 +161,8 @@ class GANMethod(Method):
 
     To carry a mechanism to a method is to add it here.
     """
+
+    learner = GeneratorLearning
 
     default_steps: ClassVar[int] = DEFAULT_STEPS
     """Discriminator steps, if nobody says how many epochs."""
@@ -330,11 +332,11 @@ class GANMethod(Method):
         return estimate_memory(party, settings, n_records, replicas, own_rows=own_rows)
 
     def samplers(self, party: GANParty, settings: Settings) -> Sequence[GeneratorSampler]:
-        """Return the generators that were kept, calibrated if that reads no private records."""
+        """Return the generators that were kept, calibrated on the records if that was asked for."""
         kept = GeneratorSampler.of_replicas(
             settings.generator, party.transformer.spans_, party.selected
         )
-        if self.is_private or not self.parameters.calibrate_marginals:
+        if not self.parameters.calibrate_marginals:
             return kept
         streams = party.streams
         return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -14,6 +14,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.learning.masked import MaskedBlocks
 from vflsynth.learning.messages import MaskedFake, MaskedReal
 from vflsynth.learning.party import TrainableParty
+from vflsynth.learning.private import Known, Learning, Releasing
 from vflsynth.learning.training import (
     RunningLosses,
     floats,
@@ -24,6 +25,7 @@ from vflsynth.learning.training import (
     section,
 )
 from vflsynth.methods.gan.generator import Generator, sample_encoded
+from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
@@ -134,6 +136,10 @@ class GANParty(TrainableParty):
         """Report the mean Wasserstein estimate and penalty since the last report."""
         return TrainingReport(self.name, SERVER, step, *self.losses.pop())
 
+    def trained(self) -> Mapping[str, Tensor]:
+        """Return the weights of the generators that are kept."""
+        return self.selected
+
     # -- state -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:
@@ -150,6 +156,28 @@ class GANParty(TrainableParty):
         self.selected = section(state, "selected")
         if self.averaged is not None:
             self.averaged.load_state_dict(section(state, "averaged"))
+
+
+class GeneratorLearning(Learning):
+    """A party of a private GAN without its records and its discriminator.
+
+    Parameters
+    ----------
+    known : Known
+        Weights must fit the settings, which are public numbers.
+    """
+
+    def __init__(self, known: Known) -> None:
+        super().__init__(known)
+        self._spec = known.settings.generator
+
+    def conclude(self, records: Releasing) -> None:
+        """Take the generators that noisy gradients trained."""
+        self._weights = records.weights()
+
+    def samplers(self) -> Sequence[GeneratorSampler]:
+        """Return the generators."""
+        return GeneratorSampler.of_replicas(self._spec, self.transformer.spans_, self._weights)
 
 
 def _with_constant(records: Tensor) -> Tensor:

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
-from vflsynth.columns import NoisyHistogram
-from vflsynth.columns.bins import Bins
-from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.base import Algorithm, AtOnce, OneRound
+from vflsynth.learning.private import Known
 from vflsynth.learning.products import ASKED, ProductTerms, noisy_products, one_hot_codes
 from vflsynth.mechanisms import Asked
 from vflsynth.methods.latent_tree.mechanism import LatentTreePlan
 from vflsynth.methods.latent_tree.messages import LatentTables
 from vflsynth.methods.latent_tree.model import group_sizes
-from vflsynth.methods.latent_tree.party import LatentTreeParty, tree_tables
-from vflsynth.methods.latent_tree.sampler import LatentTreeSampler
+from vflsynth.methods.latent_tree.party import LatentTreeLearning, LatentTreeParty
 from vflsynth.methods.latent_tree.server import LatentTreeServer
-from vflsynth.models.samplers import RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.secure_sums import unit_grid
@@ -61,14 +52,7 @@ class PublishTree(Algorithm):
         self.channel.scatter(self.server.publish(tables, counts, rng))
 
 
-@dataclass(frozen=True, slots=True)
-class TreeSettings:
-    """Nothing is trained step by step: all records are one batch."""
-
-    batch_size: int
-
-
-class LatentTreeMethod(Method):
+class LatentTreeMethod(OneRound):
     """Differentially private latent tree (DPLT)."""
 
     party = LatentTreeParty
@@ -110,67 +94,33 @@ class LatentTreeMethod(Method):
         """How tables across parties are computed."""
         return ProductTerms.of(self.n_records, self.n_groups, self.width, self.grid, 1)
 
-    def n_blocks(self, settings: TreeSettings) -> int:
+    def n_blocks(self, settings: AtOnce) -> int:
         """Return how many blocks of records there are masked states of."""
         return len(self.terms.blocks) if len(self.n_groups) > 1 else 0
-
-    def settings(self, n_records: int, widths: Mapping[str, int]) -> TreeSettings:
-        """Say that all records are one batch."""
-        return TreeSettings(n_records)
-
-    def duration(self, n_records: int, settings: TreeSettings) -> Duration:
-        """No training step."""
-        return Duration(0, 0)
 
     def build(
         self,
         party: LatentTreeParty,
-        settings: TreeSettings,
+        settings: AtOnce,
         schedule: Schedule,
         streams: RandomStreams,
     ) -> None:
-        """Publish a party's tables, and make and mask latent attributes of them."""
-        assert self.privacy is not None
-        party.publish(
-            self.tree,
-            self._sizes(len(party.transformer.transformers_)),
+        """Let a party prepare what it releases and masks."""
+        party.share(self.tree, self.terms, schedule.keys.key(Purpose.MASKS), self.noise)
+
+    def learning(self, known: Known) -> LatentTreeLearning:
+        """Return what makes latent attributes of published tables, and draws a party's columns."""
+        return LatentTreeLearning(
+            known,
+            self._sizes(len(known.transformer.transformers_)),
+            self.n_groups,
+            self.width,
             self.parameters.n_states,
             self.parameters.n_latent_states,
-            streams.numpy_generators("latent attributes")[0],
-            self.noise,
+            known.streams.numpy_generators("latent attributes")[0],
         )
-        party.share(self.terms, schedule.keys.key(Purpose.MASKS))
 
-    def algorithm(
-        self, channel: Channel, settings: TreeSettings, streams: RandomStreams
-    ) -> PublishTree:
+    def algorithm(self, channel: Channel, settings: AtOnce, streams: RandomStreams) -> PublishTree:
         """Make the exchange, and the server that puts tables together."""
         server = LatentTreeServer(self.n_groups, self.width, self.n_records, self.grid)
         return PublishTree(channel, server, self.terms, streams)
-
-    def samplers(self, party: LatentTreeParty, settings: TreeSettings) -> list[RowSampler]:
-        """Put together what a party was sent and what it keeps."""
-        tree = party.structure
-        assert tree is not None, "the tree was scattered to all parties"
-        histograms = list(party.transformer.histograms_.values())
-        sampler = LatentTreeSampler(
-            tree.parents.tolist(),
-            tree_tables(tree),
-            [torch.tensor(table) for table in party.columns],
-            [tree.first + group for group in party.group_of],
-            [encoded_bins(histogram) for histogram in histograms],
-            [histogram.has_missing for histogram in histograms],
-        )
-        return [sampler]
-
-    def reported(self, settings: Any, duration: Duration) -> dict[str, Any]:
-        """Return nothing: the tree is in every party's half."""
-        return {}
-
-
-def encoded_bins(histogram: NoisyHistogram) -> Tensor | None:
-    """Where the bins of a numeric column begin and end in its encoding, shape (2, bin)."""
-    if not isinstance(histogram.cells, Bins):
-        return None
-    mean, std = histogram.mean_and_std()
-    return torch.tensor((np.stack([*histogram.bent_bins()]) - mean) / std)

@@ -1,9 +1,12 @@
-"""A party of a differentially private latent tree: its columns in groups, one latent each."""
+"""A party of a differentially private latent tree: its columns in groups, one latent each.
+
+`LatentTreeParty` has the records; `LatentTreeLearning` has what was published.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -15,6 +18,7 @@ from torch import Tensor
 from vflsynth.columns import Bounds, NoisyHistogram
 from vflsynth.columns.bins import cell_codes
 from vflsynth.exceptions import ProtocolError
+from vflsynth.learning.private import Known, Learning, Releasing
 from vflsynth.learning.products import ProductsParty, ProductTerms, one_hot_codes
 from vflsynth.learning.received import check_distributions
 from vflsynth.methods.latent_tree.mechanism import LatentTreePlan
@@ -31,7 +35,10 @@ from vflsynth.methods.latent_tree.model import (
     pairs_of_one_party,
     top_down,
 )
+from vflsynth.methods.latent_tree.sampler import LatentTreeSampler, encoded_bins
+from vflsynth.models.samplers import RowSampler
 from vflsynth.privacy.contingency import exact_tables, release_tables
+from vflsynth.privacy.releases import Release
 from vflsynth.protocol import SERVER, answers, takes
 
 
@@ -73,28 +80,144 @@ class DiscreteColumn:
         return cls(states, cells / cells.sum(1, keepdims=True), encoded)
 
 
-def discretised(
+def codes_of_records(
     frame: pd.DataFrame,
     histograms: Mapping[Hashable, NoisyHistogram],
-    n_states: int,
-    n_labels: int,
-) -> tuple[list[DiscreteColumn], list[Codes]]:
-    """Merge the cells of all columns, and find the state of every record in each."""
-    columns = [DiscreteColumn.of(h, n_states, n_labels) for h in histograms.values()]
-    codes = [
+    columns: Sequence[DiscreteColumn],
+) -> list[Codes]:
+    """Find the state of every record in each column."""
+    return [
         column.states[cell_codes(frame[label], histogram.cells)]
         for column, (label, histogram) in zip(columns, histograms.items(), strict=True)
     ]
-    return columns, codes
+
+
+@dataclass(frozen=True)
+class LatentAttribute:
+    """A function of the columns of a group, which published tables determine.
+
+    Parameters
+    ----------
+    group : tuple of int
+        Columns.
+    size : int
+        Its states.
+    classes : LatentClasses, optional
+        Default: it is the group's only column.
+    """
+
+    group: tuple[int, ...]
+    size: int
+    classes: LatentClasses | None = None
+
+    def of_records(self, codes: Sequence[Codes]) -> Codes:
+        """Return every record's state, from those of all columns."""
+        if self.classes is None:
+            return codes[self.group[0]]
+        return self.classes.assign(np.stack([codes[column] for column in self.group], 1))
 
 
 class LatentTreeParty(ProductsParty):
-    """A party that publishes noisy tables, and masks each record's latent attributes.
+    """A party that has records: it releases noisy tables, and masks each record's attributes.
 
     Parameters
     ----------
     name, frame, on
         See `Party`.
+
+    Notes
+    -----
+    Reads its records for three rounds of noisy tables: histograms, pairs of its own columns, and
+    pairs of a latent attribute and a column or another latent attribute. A latent attribute is a
+    function of one record's columns which the first two rounds determine. Tables of its own are
+    released; to those with other parties' attributes it contributes masked states and shares.
+    """
+
+    def share(
+        self,
+        plan: LatentTreePlan,
+        terms: ProductTerms,
+        secret: bytes,
+        noise: torch.Generator | None = None,
+    ) -> None:
+        """Prepare what the party contributes to.
+
+        Parameters
+        ----------
+        plan : LatentTreePlan
+            Noise of the contingency tables, in counts per cell.
+        terms : ProductTerms
+            Columns being latent attributes.
+        secret : bytes
+            The parties', new in every attempt.
+        noise : torch.Generator, optional
+            For tests only; see `vflsynth.privacy.noise`.
+        """
+        self._plan, self._terms, self._secret, self._noise = plan, terms, secret, noise
+
+    def pair_tables(self, columns: Sequence[DiscreteColumn]) -> list[Release]:
+        """Release the tables of all pairs of columns."""
+        self._codes = codes_of_records(self.matched(), self.transformer.histograms_, columns)
+        index = list(combinations(range(len(columns)), 2))
+        return release_tables(
+            [self._codes[a] for a, _ in index],
+            [self._codes[b] for _, b in index],
+            [(len(columns[a].cells), len(columns[b].cells)) for a, b in index],
+            noise_std=self._plan.pair_std,
+            rng=self._noise,
+        )
+
+    def latent_tables(
+        self, latents: Sequence[LatentAttribute], columns: Sequence[DiscreteColumn]
+    ) -> list[Release]:
+        """Release tables of every latent attribute and the columns that it is made of."""
+        self._latents = [latent.of_records(self._codes) for latent in latents]
+        made = [
+            (states, latent.size, column)
+            for states, latent in zip(self._latents, latents, strict=True)
+            if latent.classes is not None
+            for column in latent.group
+        ]
+        return release_tables(
+            [states for states, _, _ in made],
+            [self._codes[column] for _, _, column in made],
+            [(size, len(columns[column].cells)) for _, size, column in made],
+            noise_std=self._plan.tree_std,
+            rng=self._noise,
+        )
+
+    def attribute_tables(self, latents: Sequence[LatentAttribute]) -> list[Release]:
+        """Release tables of pairs of latent attributes; prepare those with other parties'."""
+        codes, terms = self._latents, self._terms
+        del self._latents, self._codes
+        index = pairs_of_one_party(len(codes), len(terms.n_columns))
+        tables = exact_tables(
+            [codes[a] for a, _ in index],
+            [codes[b] for _, b in index],
+            [(latents[a].size, latents[b].size) for a, b in index],
+        )
+        if len(terms.n_columns) > 1:
+            states = np.stack(codes, 1)
+            self.multiply(states, one_hot_codes(terms), terms, self._secret, self._noise)
+        grid = terms.grid
+        return [grid.release(grid.count(table.ravel()), rng=self._noise) for table in tables]
+
+
+class LatentTreeLearning(Learning):
+    """A party that has published tables: it makes groups and latent attributes of them.
+
+    Parameters
+    ----------
+    known : Known
+    group_sizes : list of int
+        Of the party's groups of columns.
+    n_groups : mapping of party name to int
+    width : int
+        Most states of a latent attribute of any party.
+    n_states, n_latent_states : int
+        Most states of a discretised column; states of a latent attribute.
+    rng : numpy.random.Generator
+        For the starts of expectation maximisation.
 
     Attributes
     ----------
@@ -102,137 +225,68 @@ class LatentTreeParty(ProductsParty):
         p(cell | latent attribute of the column's group), per column, of the encoding's cells.
     group_of : list of int
         Group of each column.
-
-    Notes
-    -----
-    Reads its records for three rounds of noisy tables: histograms, pairs of its own columns, and
-    pairs of a latent attribute and a column or another latent attribute. A latent attribute is a
-    function of one record's columns which the first two rounds determine. Tables of its own are
-    published; to those with other parties' attributes it contributes masked states and shares.
     """
 
     columns: list[Floats]
     group_of: list[int]
     structure: LatentTree | None = None
 
-    def publish(
+    def __init__(
         self,
-        plan: LatentTreePlan,
-        sizes: list[int],
+        known: Known,
+        group_sizes: list[int],
+        n_groups: Mapping[str, int],
+        width: int,
         n_states: int,
         n_latent_states: int,
         rng: np.random.Generator,
-        noise: torch.Generator | None = None,
     ) -> None:
-        """Publish the tables and make groups and latent attributes of them.
+        super().__init__(known)
+        self._group_sizes, self._n_groups, self._width = group_sizes, n_groups, width
+        self._n_states, self._n_latent_states, self._rng = n_states, n_latent_states, rng
 
-        Parameters
-        ----------
-        plan : LatentTreePlan
-            Noise of the contingency tables, in counts per cell.
-        sizes : list of int
-            Of the party's groups of columns.
-        n_states, n_latent_states : int
-            Most states of a discretised column; states of a latent attribute.
-        rng : numpy.random.Generator
-            For the starts of expectation maximisation.
-        noise : torch.Generator, optional
-            For tests only; see `vflsynth.privacy.noise`.
-        """
-        self._plan, self._n_latent_states = plan, n_latent_states
-        self._rng, self._noise = rng, noise
-        discrete, codes = discretised(
-            self.matched(), self.transformer.histograms_, n_states, n_states
-        )
-        n_cells = [len(column.cells) for column in discrete]
-        index = list(combinations(range(len(codes)), 2))
-        pairs = dict(
-            zip(
-                index,
-                release_tables(
-                    [codes[a] for a, _ in index],
-                    [codes[b] for _, b in index],
-                    [(n_cells[a], n_cells[b]) for a, b in index],
-                    noise_std=plan.pair_std,
-                    rng=self._noise,
-                ),
-                strict=True,
-            )
-        )
-        information = np.zeros((len(codes), len(codes)))
+    def learn(self, records: Releasing) -> None:
+        """Have tables published, make groups and latent attributes, and have theirs published."""
+        histograms = self.transformer.histograms_.values()
+        discrete = [DiscreteColumn.of(h, self._n_states, self._n_states) for h in histograms]
+        index = list(combinations(range(len(discrete)), 2))
+        tables = [release.values for release in records.release("pair_tables", discrete)]
+        pairs = dict(zip(index, tables, strict=True))
+        information = np.zeros((len(discrete), len(discrete)))
         for (a, b), table in pairs.items():
             information[a, b] = information[b, a] = mutual_information(table)
-        groups = group_columns(information, sizes)
-        self.latents = [self._latent(group, codes, n_cells, pairs) for group in groups]
-        self._describe_columns(groups, codes, discrete)
+        groups = group_columns(information, self._group_sizes)
+        latents = [self._latent(group, discrete, pairs) for group in groups]
+        self._sizes = [latent.size for latent in latents]
+        self.columns = [column.cells[:, column.encoded] for column in discrete]
+        self.group_of = [0] * len(discrete)
+        published = iter(records.release("latent_tables", latents, discrete))
+        for number, latent in enumerate(latents):
+            for column in latent.group:
+                self.group_of[column] = number
+                if latent.classes is not None:
+                    shares = conditional_shares(next(published).values)
+                    self.columns[column] = shares @ self.columns[column]
+        self._tables = records.release("attribute_tables", latents)
 
     def _latent(
         self,
         group: tuple[int, ...],
-        codes: list[Codes],
-        n_cells: list[int],
+        discrete: list[DiscreteColumn],
         pairs: dict[tuple[int, int], Floats],
-    ) -> tuple[Codes, int]:
-        """Every record's latent attribute of a group, and its number of states."""
+    ) -> LatentAttribute:
+        """Make the latent attribute of a group."""
         if len(group) == 1:
-            return codes[group[0]], n_cells[group[0]]
+            return LatentAttribute(group, len(discrete[group[0]].cells))
         distribution = group_distribution(pairs, group)
         classes = LatentClasses.fit(distribution, self._n_latent_states, self._rng)
-        return classes.assign(np.stack([codes[c] for c in group], 1)), len(classes.shares)
-
-    def _describe_columns(
-        self, groups: list[tuple[int, ...]], codes: list[Codes], discrete: list[DiscreteColumn]
-    ) -> None:
-        """Publish tables of latent attribute and column, and keep p(cell | latent attribute)."""
-        self.columns = [column.cells[:, column.encoded] for column in discrete]
-        self.group_of = [0] * len(codes)
-        for number, (group, (latent, n_latent)) in enumerate(
-            zip(groups, self.latents, strict=True)
-        ):
-            for column in group:
-                self.group_of[column] = number
-            if len(group) == 1:
-                continue  # the latent attribute is the column
-            tables = release_tables(
-                [latent] * len(group),
-                [codes[column] for column in group],
-                [(n_latent, len(discrete[column].cells)) for column in group],
-                noise_std=self._plan.tree_std,
-                rng=self._noise,
-            )
-            for column, table in zip(group, tables, strict=True):
-                self.columns[column] = conditional_shares(table) @ self.columns[column]
-
-    def share(self, terms: ProductTerms, secret: bytes) -> None:
-        """Prepare what goes into tables with other latent attributes; codes are then dropped.
-
-        Parameters
-        ----------
-        terms : ProductTerms
-            Columns being latent attributes.
-        secret : bytes
-            The parties', new in every attempt.
-        """
-        codes, self._sizes = [c for c, _ in self.latents], [size for _, size in self.latents]
-        del self.latents
-        self._terms = terms
-        index = pairs_of_one_party(len(codes), len(terms.n_columns))
-        self._own_tables = exact_tables(
-            [codes[a] for a, _ in index],
-            [codes[b] for _, b in index],
-            [(self._sizes[a], self._sizes[b]) for a, b in index],
-        )
-        if len(terms.n_columns) > 1:
-            states = np.stack(codes, 1)
-            self.multiply(states, one_hot_codes(terms), terms, secret, self._noise)
+        return LatentAttribute(group, len(classes.shares), classes)
 
     @answers(LatentTables)
     def latent_tables(self, step: int) -> LatentTables:
-        """Publish the tables of pairs of the party's own latent attributes, once."""
-        tables, self._own_tables = self._own_tables, []
-        grid = self._terms.grid
-        steps = [grid.release(grid.count(table.ravel()), rng=self._noise).steps for table in tables]
-        counts = torch.tensor(np.concatenate([np.zeros(0, np.int64), *steps]))
+        """Hand over the published tables of pairs of the party's own latent attributes."""
+        steps = [np.zeros(0, np.int64), *(release.steps for release in self._tables)]
+        counts = torch.tensor(np.concatenate(steps))
         return LatentTables(self.name, SERVER, step, counts, torch.tensor(self._sizes))
 
     @takes(LatentTree)
@@ -247,16 +301,16 @@ class LatentTreeParty(ProductsParty):
         """
         what = f"the server sent party {self.name!r} a tree"
         parents, sizes = message.parents.tolist(), message.sizes.tolist()
-        n_latents, (first, last) = sum(self._terms.n_columns.values()), self._places()
+        n_latents, (first, last) = sum(self._n_groups.values()), self._places()
         if (len(parents), message.first) != (n_latents, first):
             raise ProtocolError(
                 f"{what} of {len(parents)} latent attributes, its own from number {message.first}; "
                 f"expected {n_latents}, its own from number {first}"
             )
-        if sizes[first:last] != self._sizes or not all(0 < n <= self._terms.width for n in sizes):
+        if sizes[first:last] != self._sizes or not all(0 < n <= self._width for n in sizes):
             raise ProtocolError(
                 f"{what} whose latent attributes have {sizes} states; expected numbers from 1 to "
-                f"{self._terms.width}, its own being {self._sizes}"
+                f"{self._width}, its own being {self._sizes}"
             )
         reached = top_down(parents)
         if parents.count(-1) != 1 or min(parents) < -1 or len(reached) != n_latents:
@@ -270,8 +324,23 @@ class LatentTreeParty(ProductsParty):
 
     def _places(self) -> tuple[int, int]:
         """Where the party's own latent attributes begin and end, among those of all parties."""
-        first = sum(n for name, n in self._terms.n_columns.items() if name < self.name)
+        first = sum(n for name, n in self._n_groups.items() if name < self.name)
         return first, first + len(self._sizes)
+
+    def samplers(self) -> list[RowSampler]:
+        """Put together what the party was sent and what it has."""
+        tree = self.structure
+        assert tree is not None, "the tree was scattered to all parties"
+        histograms = list(self.transformer.histograms_.values())
+        sampler = LatentTreeSampler(
+            tree.parents.tolist(),
+            tree_tables(tree),
+            [torch.tensor(table) for table in self.columns],
+            [tree.first + group for group in self.group_of],
+            [encoded_bins(histogram) for histogram in histograms],
+            [histogram.has_missing for histogram in histograms],
+        )
+        return [sampler]
 
 
 def tree_shapes(tree: LatentTree) -> list[tuple[int, ...]]:

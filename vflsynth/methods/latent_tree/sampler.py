@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams, derive
-from vflsynth.columns import OutputSpan
+from vflsynth.columns import NoisyHistogram, OutputSpan
+from vflsynth.columns.bins import Bins
 from vflsynth.columns.evidence import Evidence
 from vflsynth.methods.latent_tree.inference import for_draws, states_given
 from vflsynth.methods.latent_tree.model import top_down
@@ -307,3 +309,11 @@ def _levels(secret: bytes, n: int, n_dimensions: int) -> Tensor:
         for block, start in enumerate(range(0, max(1, n), SAMPLE_BLOCK))
     ]
     return torch.cat(parts)
+
+
+def encoded_bins(histogram: NoisyHistogram) -> Tensor | None:
+    """Where the bins of a numeric column begin and end in its encoding, shape (2, bin)."""
+    if not isinstance(histogram.cells, Bins):
+        return None
+    mean, std = histogram.mean_and_std()
+    return torch.tensor((np.stack([*histogram.bent_bins()]) - mean) / std)

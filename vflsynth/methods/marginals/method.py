@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from vflsynth._random import RandomStreams
-from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.base import Algorithm, AtOnce, OneRound
 from vflsynth.learning.masked import gather_masked, moments, n_masked_blocks
 from vflsynth.learning.messages import MaskedReal
 from vflsynth.methods.marginals.messages import CopulaLoadings
@@ -19,25 +19,20 @@ from vflsynth.protocol import SERVER, Channel, Schedule
 
 
 @dataclass(frozen=True, slots=True)
-class MarginalSettings:
-    """Nothing is trained step by step: all records are one batch."""
+class MarginalSettings(AtOnce):
+    """In how many messages masked scores are sent, besides."""
 
-    batch_size: int
     n_masked_blocks: int = 1
 
 
-class IndependentMethod(Method):
+class IndependentMethod(OneRound):
     """Every column on its own: nothing is asked of the parties."""
 
     party = MarginalParty
 
     def settings(self, n_records: int, widths: Mapping[str, int]) -> MarginalSettings:
-        """Say that all records are one batch."""
-        return MarginalSettings(n_records, n_masked_blocks(n_records, widths))
-
-    def duration(self, n_records: int, settings: MarginalSettings) -> Duration:
-        """No training step."""
-        return Duration(0, 0)
+        """Say in how many messages masked scores are sent."""
+        return MarginalSettings(n_masked_blocks=n_masked_blocks(n_records, widths))
 
     def build(
         self,

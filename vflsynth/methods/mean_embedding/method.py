@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.messages import SumShares
 from vflsynth.mechanisms import Discriminators, Mechanism
 from vflsynth.methods.gan.memory import NEEDS_LESS_MEMORY, estimate_memory
-from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbeddingPlan
 from vflsynth.methods.mean_embedding.messages import MaskedPoints, NoisyHistograms
-from vflsynth.methods.mean_embedding.party import MeanEmbeddingParty
+from vflsynth.methods.mean_embedding.party import (
+    MeanEmbeddingLearning,
+    MeanEmbeddingParty,
+    seed_of_frequencies,
+)
+from vflsynth.methods.mean_embedding.published import frequencies_of
 from vflsynth.methods.mean_embedding.server import MeanEmbeddingServer
-from vflsynth.models.samplers import RowSampler
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.histograms import largest_count
 from vflsynth.privacy.secure_sums import FeatureSum
@@ -107,6 +111,7 @@ class MeanEmbeddingMethod(Method):
     """
 
     party = MeanEmbeddingParty
+    learner = MeanEmbeddingLearning
     owners = Discriminators.PRIVATE
     asks = frozenset({NoisyHistograms, MaskedPoints, SumShares, Presence})
 
@@ -176,9 +181,14 @@ class MeanEmbeddingMethod(Method):
         streams: RandomStreams,
     ) -> None:
         """Prepare a party's share of the releases."""
-        party.build_for(self.embedding, settings, schedule, streams)
+        seed, width = seed_of_frequencies(streams), party.transformer.width_
         party.share(
-            self.features, sorted(self.columns), self.noise, self.n_dummies(party, schedule)
+            self.features,
+            frequencies_of(seed, width, self.embedding),
+            sorted(self.columns),
+            schedule.keys.key(Purpose.MASKS),
+            self.noise,
+            self.n_dummies(party, schedule),
         )
 
     def algorithm(
@@ -207,10 +217,6 @@ class MeanEmbeddingMethod(Method):
         """Return at least the multiply-adds of the largest layer on a batch."""
         return settings.batch_size * max(*widths.values(), *settings.generator_hidden) ** 2
 
-    def finish(self, party: MeanEmbeddingParty) -> None:
-        """Let generated columns have the published marginals."""
-        party.map_quantiles()
-
     needs_less_memory = NEEDS_LESS_MEMORY
 
     def memory(
@@ -220,12 +226,6 @@ class MeanEmbeddingMethod(Method):
         points = _BYTES_OF_A_POINT * n_records * self.features.n_frequencies
         networks = estimate_memory(party, settings, 0, replicas, own_rows=own_rows)
         return networks + points
-
-    def samplers(self, party: MeanEmbeddingParty, settings: Settings) -> Sequence[RowSampler]:
-        """Return the generator that the server sent."""
-        return GeneratorSampler.of_replicas(
-            settings.generator, party.transformer.spans_, party.weights
-        )
 
     def reported(self, settings: Settings, duration: Duration) -> dict[str, Any]:
         """Return what becomes ``settings_``, without what is about discriminators."""

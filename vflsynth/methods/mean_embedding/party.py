@@ -1,4 +1,7 @@
-"""A party whose generator the server trains, on two noisy releases."""
+"""A party whose generator the server trains, on two noisy releases.
+
+`MeanEmbeddingParty` has the records; `MeanEmbeddingLearning` has what was published.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams, derive
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import SumShares
 from vflsynth.learning.party import TrainableParty
+from vflsynth.learning.private import Known, Learning
 from vflsynth.methods.gan.generator import sample_encoded
-from vflsynth.methods.gan.settings import Settings
+from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.mean_embedding.embedding import project_records
-from vflsynth.methods.mean_embedding.mechanism import MeanEmbeddingPlan
 from vflsynth.methods.mean_embedding.messages import (
     GeneratorWeights,
     MaskedPoints,
@@ -27,12 +29,12 @@ from vflsynth.methods.mean_embedding.messages import (
 )
 from vflsynth.methods.mean_embedding.published import (
     DRAWN_RECORDS,
-    frequencies_of,
     published_histograms,
 )
 from vflsynth.methods.mean_embedding.training import weights_from
+from vflsynth.models.samplers import RowSampler
 from vflsynth.privacy.secure_sums import FeatureSum
-from vflsynth.protocol import SERVER, Schedule, answers, takes
+from vflsynth.protocol import SERVER, answers, takes
 from vflsynth.protocol.messages import Presence
 from vflsynth.secure import RotationParty, angles_of
 
@@ -40,60 +42,27 @@ _ROWS = 4096  # records that are encoded and projected at a time
 
 
 class MeanEmbeddingParty(TrainableParty):
-    """A party whose records are read twice, for two noisy releases, and not again.
+    """A party that has records: they are read twice, for two noisy releases, and not again.
 
     Parameters
     ----------
     name, frame, on
         See `Party`.
 
-    Attributes
-    ----------
-    weights : dict of str to Tensor
-        State of the generator that the server sent.
-
     Notes
     -----
-    Source: DP-MERF (Harder, Adamczewski and Park 2021), here with several parties. Reads its
-    records for the histograms and for its share of the joint features' sum, and adds noise to
-    both. Everything else is post-processing.
+    Reads its records for the histograms and for its share of the joint features' sum, and adds
+    noise to both. Everything else is post-processing.
     """
 
-    weights: Mapping[str, Tensor]
     _rotations: RotationParty | None = None
-
-    def build_for(
-        self,
-        embedding: MeanEmbeddingPlan,
-        settings: Settings,
-        schedule: Schedule,
-        streams: RandomStreams,
-    ) -> None:
-        """Draw the frequencies w_i.
-
-        Parameters
-        ----------
-        embedding : MeanEmbeddingPlan
-        settings : Settings
-        schedule : Schedule
-            From the secret shared by the parties.
-        streams : RandomStreams
-            The party's own.
-        """
-        self.settings, self.schedule, self.streams = settings, schedule, streams
-        seed = bytearray(derive(streams.secrets[0], "frequencies"))
-        self._seed = torch.frombuffer(seed, dtype=torch.uint8)
-        self.frequencies = frequencies_of(self._seed, self.transformer.width_, embedding)
-
-    @answers(NoisyHistograms)
-    def noisy_histograms(self, step: int) -> NoisyHistograms:
-        """Hand over the published histograms."""
-        return published_histograms(self.name, step, self.transformer, self._seed)
 
     def share(
         self,
         features: FeatureSum,
+        frequencies: Tensor,
         names: Sequence[str],
+        secret: bytes,
         noise: torch.Generator | None,
         n_dummies: int = 0,
     ) -> None:
@@ -102,14 +71,19 @@ class MeanEmbeddingParty(TrainableParty):
         Parameters
         ----------
         features : FeatureSum
+        frequencies : Tensor, shape (encoded, frequency)
+            w_i, which are public.
         names : sequence of str
             All parties.
+        secret : bytes
+            The parties', new in every attempt.
         noise : torch.Generator, optional
             For tests only; see `vflsynth.privacy.noise`.
         n_dummies : int, default=0
             Among the records that are masked.
         """
         self._features, self._names, self._noise = features, names, noise
+        self.frequencies, self._secret = frequencies, secret
         self._n_dummies = n_dummies
 
     @takes(WindowWidth)
@@ -129,7 +103,7 @@ class MeanEmbeddingParty(TrainableParty):
             self.name,
             self._read(),
             self._names,
-            self.schedule.keys.key(Purpose.MASKS),
+            self._secret,
             self._features.arithmetic,
             self._n_dummies,
             width,
@@ -164,7 +138,37 @@ class MeanEmbeddingParty(TrainableParty):
             parts.append(angles_of(project_records(torch.tensor(encoded), self.frequencies)))
         return np.concatenate(parts)
 
-    # -- what is learned of them -----------------------------------------------------------------
+    def state(self) -> dict[str, Tensor]:
+        """Return nothing: the server has what is learned."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore nothing."""
+
+
+class MeanEmbeddingLearning(Learning):
+    """A party that has published histograms, and whose generator the server trains.
+
+    Parameters
+    ----------
+    known : Known
+
+    Notes
+    -----
+    Source: DP-MERF (Harder, Adamczewski and Park 2021), here with several parties.
+    """
+
+    _weights: Mapping[str, Tensor]
+
+    def __init__(self, known: Known) -> None:
+        super().__init__(known)
+        self.settings, self.streams, self._shared = known.settings, known.streams, known.shared
+
+    @answers(NoisyHistograms)
+    def noisy_histograms(self, step: int) -> NoisyHistograms:
+        """Hand over the published histograms."""
+        seed = seed_of_frequencies(self.streams)
+        return published_histograms(self.name, step, self.transformer, seed)
 
     @answers(Presence)
     def presence(self, step: int) -> Presence:
@@ -177,22 +181,23 @@ class MeanEmbeddingParty(TrainableParty):
         self._generator = self.settings.generator.build(self.transformer.spans_, self.streams)
         try:
             weights = message.weights.to(self.streams.device)
-            self.weights = weights_from(weights, self._generator)
+            self._weights = weights_from(weights, self._generator)
         except ValueError as error:
             raise ProtocolError(
                 f"the server sent party {self.name!r} a generator with {error}"
             ) from None
 
-    def map_quantiles(self) -> None:
-        """Let generated columns have the published marginals, once training is over."""
-        self._generator.load_state_dict(dict(self.weights))
-        latent = self.schedule.evaluation_latent(0, DRAWN_RECORDS)
+    def samplers(self) -> Sequence[RowSampler]:
+        """Return the generator that the server sent; its columns get the published marginals."""
+        self._generator.load_state_dict(dict(self._weights))
+        latent_dim = self.settings.latent_dim
+        latent = self._shared.normal("marginals", 0, (DRAWN_RECORDS, latent_dim))
         rows = sample_encoded(self._generator, latent, self.streams, 0)[0]
+        spans, spec = self.transformer.spans_, self.settings.generator
         self.transformer = self.transformer.mapped(rows.cpu().numpy())
+        return GeneratorSampler.of_replicas(spec, spans, self._weights)
 
-    def state(self) -> dict[str, Tensor]:
-        """Return nothing: the server has what is learned."""
-        return {}
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore nothing."""
+def seed_of_frequencies(streams: RandomStreams) -> Tensor:
+    """Return what a party's frequencies are drawn of, from its own streams; it is published."""
+    return torch.frombuffer(bytearray(derive(streams.secrets[0], "frequencies")), dtype=torch.uint8)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,17 +10,15 @@ from torch import Tensor
 
 from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
-from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.base import Algorithm, AtOnce, OneRound
+from vflsynth.learning.private import Known
 from vflsynth.learning.products import ASKED, ProductTerms, noisy_products
-from vflsynth.methods.latent_tree.method import encoded_bins
-from vflsynth.methods.latent_tree.sampler import LatentTreeSampler
 from vflsynth.methods.pairwise.column_codes import CODE_NORM
 from vflsynth.methods.pairwise.mechanism import PairwisePlan
 from vflsynth.methods.pairwise.messages import ColumnTables, StateCodes
-from vflsynth.methods.pairwise.party import PairwiseParty
+from vflsynth.methods.pairwise.party import PairwiseLearning, PairwiseParty
 from vflsynth.methods.pairwise.product_mixtures import N_SEARCHES
 from vflsynth.methods.pairwise.server import PairwiseServer
-from vflsynth.models.samplers import RowSampler
 from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import SERVER, Channel, Schedule
@@ -73,14 +69,7 @@ class PublishPairs(Algorithm):
         return self._streams.normal(name, 0, shape)[0].float().cpu()
 
 
-@dataclass(frozen=True, slots=True)
-class PairwiseSettings:
-    """Nothing is trained step by step: all records are one batch."""
-
-    batch_size: int
-
-
-class PairwiseMethod(Method):
+class PairwiseMethod(OneRound):
     """Mixture of products, of noisy sums."""
 
     party = PairwiseParty
@@ -127,41 +116,33 @@ class PairwiseMethod(Method):
             return None
         return ProductTerms.of(self.n_records, n_columns, self.width, grid, CODE_NORM**2)
 
-    def n_blocks(self, settings: PairwiseSettings) -> int:
+    def n_blocks(self, settings: AtOnce) -> int:
         """Return how many blocks of records there are masked states of."""
         return len(self.terms.blocks) if self.terms is not None else 0
-
-    def settings(self, n_records: int, widths: Mapping[str, int]) -> PairwiseSettings:
-        """Say that all records are one batch."""
-        return PairwiseSettings(n_records)
-
-    def duration(self, n_records: int, settings: PairwiseSettings) -> Duration:
-        """No training step."""
-        return Duration(0, 0)
 
     def build(
         self,
         party: PairwiseParty,
-        settings: PairwiseSettings,
+        settings: AtOnce,
         schedule: Schedule,
         streams: RandomStreams,
     ) -> None:
-        """Count and mask a party's records."""
-        party.share(
+        """Let a party prepare what it contributes to."""
+        party.share(self.terms, schedule.keys.key(Purpose.MASKS), self.noise)
+
+    def learning(self, known: Known) -> PairwiseLearning:
+        """Return what says what codes are, and draws a party's columns."""
+        return PairwiseLearning(
+            known,
             self.parameters.n_states,
             self.n_fine,
             self.parameters.n_labels,
             self.n_columns,
             self.n_components,
             self.grid,
-            self.terms,
-            schedule.keys.key(Purpose.MASKS),
-            self.noise,
         )
 
-    def algorithm(
-        self, channel: Channel, settings: PairwiseSettings, streams: RandomStreams
-    ) -> PublishPairs:
+    def algorithm(self, channel: Channel, settings: AtOnce, streams: RandomStreams) -> PublishPairs:
         """Make the exchange, and the server that fits the mixture."""
         server = PairwiseServer(
             self.n_columns,
@@ -172,7 +153,7 @@ class PairwiseMethod(Method):
         )
         return PublishPairs(channel, server, self.terms, streams)
 
-    def multiply_adds(self, settings: PairwiseSettings, widths: Mapping[str, int]) -> float:
+    def multiply_adds(self, settings: AtOnce, widths: Mapping[str, int]) -> float:
         """Return those of a step of the fit."""
         side = self.width * sum(self.n_columns.values())
         return float(self.n_components * side**2)
@@ -182,7 +163,7 @@ class PairwiseMethod(Method):
     def memory(
         self,
         party: PairwiseParty,
-        settings: PairwiseSettings,
+        settings: AtOnce,
         n_records: int,
         replicas: int,
         *,
@@ -199,24 +180,6 @@ class PairwiseMethod(Method):
             + fit
             + 8 * n_records * 4 * n_own
         )
-
-    def samplers(self, party: PairwiseParty, settings: PairwiseSettings) -> list[RowSampler]:
-        """Put together what a party was sent and what it keeps: a tree of one latent attribute."""
-        assert party.mixture is not None, "the mixture was scattered to all parties"
-        histograms = list(party.transformer.histograms_.values())
-        sampler = LatentTreeSampler(
-            [-1],
-            [party.mixture.weights],
-            party.columns(),
-            [0] * len(histograms),
-            [encoded_bins(histogram) for histogram in histograms],
-            [histogram.has_missing for histogram in histograms],
-        )
-        return [sampler]
-
-    def reported(self, settings: Any, duration: Duration) -> dict[str, Any]:
-        """Return nothing: the mixture is in every party's half."""
-        return {}
 
 
 def _codes_for(book: Codebook) -> dict[str, StateCodes]:

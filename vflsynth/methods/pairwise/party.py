@@ -1,8 +1,11 @@
-"""A party whose columns are counted in pairs, with its own and with those of the others."""
+"""A party whose columns are counted in pairs, with its own and with those of the others.
+
+`PairwiseParty` has the records; `PairwiseLearning` has what was published.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations, islice
 
 import numpy as np
@@ -13,16 +16,19 @@ from vflsynth.columns import NoisyHistogram
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ProtocolError
+from vflsynth.learning.private import Known, Learning, Releasing
 from vflsynth.learning.products import ProductsParty, ProductTerms
 from vflsynth.learning.received import check_distributions
-from vflsynth.methods.latent_tree.model import Floats
-from vflsynth.methods.latent_tree.party import DiscreteColumn, discretised
+from vflsynth.methods.latent_tree.model import Codes, Floats
+from vflsynth.methods.latent_tree.party import DiscreteColumn, codes_of_records
+from vflsynth.methods.latent_tree.sampler import LatentTreeSampler, encoded_bins
 from vflsynth.methods.pairwise.column_codes import CODE_NORM, Detail, column_code
 from vflsynth.methods.pairwise.messages import ColumnTables, Mixture, StateCodes
 from vflsynth.methods.pairwise.received import codes_of
 from vflsynth.methods.pairwise.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, within_states
+from vflsynth.models.samplers import RowSampler
 from vflsynth.privacy.contingency import exact_tables
-from vflsynth.privacy.releases import Grid
+from vflsynth.privacy.releases import Grid, Release
 from vflsynth.protocol import SERVER, answers, takes
 from vflsynth.secure import Codebook
 
@@ -34,54 +40,27 @@ _SINGLE_VALUES = 0.9
 
 
 class PairwiseParty(ProductsParty):
-    """A party that publishes noisy products of its columns, and masks each record's codes.
+    """A party that has records: it releases products of its columns, and masks each record's codes.
 
     Parameters
     ----------
     name, frame, on
         See `Party`.
 
-    Attributes
-    ----------
-    cells : list of float64 array, shape (state, cell)
-        p(cell | state) of every column, of the encoding's cells, by the published histograms.
-    mixture : Mixture or None
-        What the server fitted.
-
     Notes
     -----
     Reads its records for two rounds of noisy sums: histograms, and products of codes of all pairs
-    of columns. Those of its own columns are published; to those with others' it contributes masked
+    of columns. Those of its own columns are released; to those with others' it contributes masked
     codes and shares.
     """
 
-    cells: list[Floats]
-    mixture: Mixture | None = None
-
     def share(
-        self,
-        n_states: int,
-        n_fine: int,
-        n_labels: int,
-        n_columns: Mapping[str, int],
-        n_components: int,
-        grid: Grid | None,
-        terms: ProductTerms | None,
-        secret: bytes,
-        noise: torch.Generator | None = None,
+        self, terms: ProductTerms | None, secret: bytes, noise: torch.Generator | None = None
     ) -> None:
-        """Find the states of all records, and prepare what they contribute to.
+        """Prepare what the party contributes to.
 
         Parameters
         ----------
-        n_states, n_fine, n_labels : int
-            Most states of a column of numbers, of one where noise is little, and of one of
-            categories, missing values not included.
-        n_columns : mapping of party name to int
-        n_components : int
-            Of the mixture that the server will send.
-        grid : Grid, optional
-            Of this party's noise. Default: there is no pair of columns.
         terms : ProductTerms, optional
             Default: there is no other party.
         secret : bytes
@@ -89,56 +68,35 @@ class PairwiseParty(ProductsParty):
         noise : torch.Generator, optional
             For tests only; see `vflsynth.privacy.noise`.
         """
-        histograms = list(self.transformer.histograms_.values())
-        self._n_records = estimate_n_records(h.counts for h in histograms)
-        detail = detail_of(grid, self._n_records)
-        most = n_states
-        if detail.is_fine:
-            most = min(max(n_states, affordable_states(n_columns, self._n_records)), n_fine)
-        discrete, codes = discretised(self.matched(), self.transformer.histograms_, most, n_labels)
-        self.cells = [column.cells[:, column.encoded] for column in discrete]
-        self._sizes = [len(column.cells) for column in discrete]
-        self._shares = [
-            state_shares(column, h.shares(), h.missing_share)
-            for column, h in zip(discrete, histograms, strict=True)
-        ]
-        few = n_labels if detail.is_fine else 0
-        self._kinds = [_kind(h, few) for h in histograms]
-        vectors = [column_code(*own, detail) for own in zip(self._shares, self._kinds, strict=True)]
+        self._terms, self._secret, self._noise = terms, secret, noise
+
+    def products(
+        self, columns: Sequence[DiscreteColumn], vectors: Sequence[Codes], grid: Grid | None
+    ) -> list[Release]:
+        """Release the products of all pairs of the party's own columns.
+
+        Parameters
+        ----------
+        columns : sequence of DiscreteColumn
+        vectors : sequence of int64 array, shape (state, coordinate)
+            Codes of their states.
+        grid : Grid, optional
+            Of this party's noise. Default: there is no pair of columns.
+        """
+        codes = codes_of_records(self.matched(), self.transformer.histograms_, columns)
+        self._vectors, self._states = vectors, np.stack(codes, 1)
         index = list(combinations(range(len(codes)), 2))
         tables = exact_tables(
             [codes[a] for a, _ in index],
             [codes[b] for _, b in index],
-            [(self._sizes[a], self._sizes[b]) for a, b in index],
+            [(len(columns[a].cells), len(columns[b].cells)) for a, b in index],
         )
-        self._own_products = [
-            vectors[a].T @ table @ vectors[b] for (a, b), table in zip(index, tables, strict=True)
-        ]
-        self._grid, self._noise, self._n_components = grid, noise, n_components
-        self._degree = detail.degree
-        self._vectors, self._states = vectors, np.stack(codes, 1)
-        self._terms, self._secret = terms, secret
-
-    @answers(ColumnTables)
-    def column_tables(self, step: int) -> ColumnTables:
-        """Publish the products of all pairs of the party's own columns, once."""
-        sums, self._own_products = self._own_products, []
-        found = [np.zeros(0, np.int64)]
-        if self._grid is not None:
-            grid = self._grid
-            found += [grid.release(grid.count(s.ravel()), rng=self._noise).steps for s in sums]
-        return ColumnTables(
-            self.name,
-            SERVER,
-            step,
-            torch.tensor(np.concatenate(found)),
-            torch.tensor(self._sizes),
-            torch.tensor(np.concatenate(self._shares)),
-            torch.tensor(self._kinds),
-            torch.tensor([code.shape[1] for code in self._vectors]),
-            torch.tensor(np.concatenate([code.ravel() for code in self._vectors])),
-            torch.tensor([self._n_records], dtype=torch.float64),
-        )
+        found = []
+        for (a, b), table in zip(index, tables, strict=True):
+            assert grid is not None, "noise is planned where there are pairs"
+            total = (vectors[a].T @ table @ vectors[b]).ravel()
+            found.append(grid.release(grid.count(total), rng=self._noise))
+        return found
 
     @takes(StateCodes)
     def take_codes(self, message: StateCodes) -> None:
@@ -164,6 +122,84 @@ class PairwiseParty(ProductsParty):
             raise ProtocolError(f"{what} codes of its own columns that are not its own")
         self.multiply(self._states, book, terms, self._secret, self._noise)
         del self._states
+
+
+class PairwiseLearning(Learning):
+    """A party that has published histograms and products: it says what codes are, and learns.
+
+    Parameters
+    ----------
+    known : Known
+    n_states, n_fine, n_labels : int
+        Most states of a column of numbers, of one where noise is little, and of one of categories,
+        missing values not included.
+    n_columns : mapping of party name to int
+    n_components : int
+        Of the mixture that the server will send.
+    grid : Grid, optional
+        Of this party's noise. Default: there is no pair of columns.
+
+    Attributes
+    ----------
+    cells : list of float64 array, shape (state, cell)
+        p(cell | state) of every column, of the encoding's cells, by the published histograms.
+    mixture : Mixture or None
+        What the server fitted.
+    """
+
+    mixture: Mixture | None = None
+
+    def __init__(
+        self,
+        known: Known,
+        n_states: int,
+        n_fine: int,
+        n_labels: int,
+        n_columns: Mapping[str, int],
+        n_components: int,
+        grid: Grid | None,
+    ) -> None:
+        super().__init__(known)
+        histograms = list(known.transformer.histograms_.values())
+        self._n_records = estimate_n_records(h.counts for h in histograms)
+        detail = detail_of(grid, self._n_records)
+        most = n_states
+        if detail.is_fine:
+            most = min(max(n_states, affordable_states(n_columns, self._n_records)), n_fine)
+        self._discrete = [DiscreteColumn.of(h, most, n_labels) for h in histograms]
+        self.cells = [column.cells[:, column.encoded] for column in self._discrete]
+        self._sizes = [len(column.cells) for column in self._discrete]
+        self._shares = [
+            state_shares(column, h.shares(), h.missing_share)
+            for column, h in zip(self._discrete, histograms, strict=True)
+        ]
+        few = n_labels if detail.is_fine else 0
+        self._kinds = [_kind(h, few) for h in histograms]
+        self._vectors = [
+            column_code(*own, detail) for own in zip(self._shares, self._kinds, strict=True)
+        ]
+        self._grid, self._n_components, self._degree = grid, n_components, detail.degree
+
+    def learn(self, records: Releasing) -> None:
+        """Have the products of the party's own columns published."""
+        self._products = records.release("products", self._discrete, self._vectors, self._grid)
+
+    @answers(ColumnTables)
+    def column_tables(self, step: int) -> ColumnTables:
+        """Hand over the published products, and what codes are."""
+        steps = [np.zeros(0, np.int64), *(release.steps for release in self._products)]
+        return ColumnTables(
+            self.name,
+            SERVER,
+            step,
+            torch.tensor(np.concatenate(steps)),
+            torch.tensor(self._sizes),
+            torch.tensor(np.concatenate(self._shares)),
+            torch.tensor(self._kinds),
+            torch.tensor([code.shape[1] for code in self._vectors]),
+            torch.tensor(np.concatenate([code.ravel() for code in self._vectors])),
+            torch.tensor([self._n_records], dtype=torch.float64),
+        )
 
     @takes(Mixture)
     def take_mixture(self, message: Mixture) -> None:
@@ -199,6 +235,20 @@ class PairwiseParty(ProductsParty):
                 parts, self._shares, self.cells, self._kinds, strict=True
             )
         ]
+
+    def samplers(self) -> list[RowSampler]:
+        """Put together what the party was sent and what it has: a tree of one latent attribute."""
+        assert self.mixture is not None, "the mixture was scattered to all parties"
+        histograms = list(self.transformer.histograms_.values())
+        sampler = LatentTreeSampler(
+            [-1],
+            [self.mixture.weights],
+            self.columns(),
+            [0] * len(histograms),
+            [encoded_bins(histogram) for histogram in histograms],
+            [histogram.has_missing for histogram in histograms],
+        )
+        return [sampler]
 
 
 def detail_of(grid: Grid | None, n_records: float) -> Detail:

@@ -1,0 +1,258 @@
+"""One road from tables to a release: planned, done, cut off anywhere, gone on with."""
+
+import json
+import re
+import shutil
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+import vflsynth
+from vflsynth.cli import main
+from vflsynth.cli.study import Study
+from vflsynth.evaluation import train_test
+from vflsynth.exceptions import ParameterError
+from vflsynth.federation.job import Job
+from vflsynth.frames import write_table
+from vflsynth.run import Progress
+
+STEPS = ("inspect", "fit", "sample", "release", "verify")
+LIMITS = dict.fromkeys(
+    (
+        "worst_column",
+        "worst_pair",
+        "incoherent_rows",
+        "detection",
+        "utility",
+        "unique_combinations",
+    ),
+    1.0,
+)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Write what 'vflsynth new' makes of two small tables, and limits that a poor model keeps."""
+    folder = tmp_path_factory.mktemp("study")
+    rng = np.random.default_rng(0)
+    ids = [f"P{i:03d}" for i in range(120)]
+    age = rng.integers(20, 80, 120)
+    hospital = pd.DataFrame({"id": ids, "age": age, "stay": rng.poisson(5, 120) + 1})
+    insurer = pd.DataFrame(
+        {"id": ids, "cost": rng.normal(age, 5.0).round(1), "plan": rng.choice(["a", "b"], 120)}
+    )
+    write_table(hospital, folder / "hospital.csv")
+    write_table(insurer[:110], folder / "insurer.csv")
+    tables = [f"{name}={folder / name}.csv" for name in ("hospital", "insurer")]
+    new = ["new", *tables, "--on", "id", "--target", "plan", "--epsilon", "0"]
+    assert main([*new, "--audit-minutes", "0", "-o", str(folder / "study.toml"), "-q"]) == 0
+    text = (folder / "study.toml").read_text()
+    (folder / "study.toml").write_text('method = "IndependentSynthesizer"\n' + text)
+    limits = "".join(f"{name} = {limit}\n" for name, limit in LIMITS.items())
+    contract = (folder / "contract.toml").read_text()
+    contract = contract.replace("[release.waived]", f"[release]\n{limits}\n[release.waived]")
+    (folder / "contract.toml").write_text(contract)
+    return folder / "study.toml"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Forests of a few trees, and no picture."""
+    for kind in (RandomForestClassifier, RandomForestRegressor):
+        few = lambda kind=kind, **given: kind(**given | {"n_estimators": 5})  # noqa: E731
+        monkeypatch.setattr(train_test, kind.__name__, few)
+    monkeypatch.setattr("vflsynth.evaluation.pictures.encode_svg", lambda _: "data:,")
+
+
+def copied(study, folder):
+    for name in ("study.toml", "contract.toml", "hospital.csv", "insurer.csv", "publisher.pem"):
+        shutil.copy(study.parent / name, folder / name)
+    text = (folder / "study.toml").read_text().replace(str(study.parent), str(folder))
+    (folder / "study.toml").write_text(text)
+    return folder / "study.toml"
+
+
+def left(folder):
+    """Return what a recipient and the publisher have, but for commitments and their digests."""
+    model = folder / "published" / "model"
+    found = {path.name: path.read_bytes() for path in sorted(model.rglob("*.safetensors"))}
+    found["table"] = (folder / "published" / "synthetic.parquet").read_bytes()
+    public = folder / "published" / "release" / "public"
+    found["published"] = (public / "synthetic.parquet").read_bytes()
+    content = json.loads((public / "release.json").read_text())
+    return found | {"release": {k: v for k, v in content.items() if k != "commitments"}}
+
+
+def test_cut_off_at_every_step_it_ends_with_the_same(study, tmp_path, monkeypatch, capsys):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in (whole, cut):
+        folder.mkdir()
+        copied(study, folder)
+    assert main(["publish", str(whole / "study.toml"), "-q"]) == 0
+    said = capsys.readouterr().out
+    assert "Passes: " in said
+    key = re.search(r"--public ([0-9a-f]{64})", said)[1]
+    assert main(["verify", str(whole / "published/release/public"), "--public", key]) == 0
+    ran = []
+    for step in STEPS:
+        module = __import__(f"vflsynth.cli.{step}", fromlist=["run"])
+        own = module.run
+
+        def killed(options, own=own, step=step):
+            ran.append(step)
+            own(options)  # it is done, and nobody could write that down
+            raise KeyboardInterrupt
+
+        def counted(options, own=own, step=step):
+            ran.append(step)
+            return own(options)
+
+        monkeypatch.setattr(module, "run", killed)
+        assert main(["publish", str(cut / "study.toml"), "-q"]) == 130
+        assert "next: vflsynth publish" in capsys.readouterr().err
+        monkeypatch.setattr(module, "run", counted)
+    assert main(["publish", str(cut / "study.toml"), "-q"]) == 0
+    assert ran == [step for step in STEPS for _ in range(2)], "once cut off, once to its end"
+    assert left(cut) == left(whole)
+    ran.clear()
+    assert main(["publish", str(cut / "study.toml"), "-q"]) == 0
+    assert not ran
+    (cut / "published" / "synthetic.parquet").write_bytes(b"another table")
+    assert main(["publish", str(cut / "study.toml"), "-q"]) == 0
+    assert ran == ["sample"], "the same table needs no other verdict"
+
+
+@pytest.mark.slow
+def test_a_training_goes_on_where_it_was_cut_off(study, tmp_path, monkeypatch):
+    """From the last checkpoint, to the same model as in one go."""
+    models = []
+    for name in ("release", "verify"):
+        monkeypatch.setattr(f"vflsynth.cli.{name}.run", lambda _: 0)
+    for cut in (False, True):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        path = copied(study, folder)
+        text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
+        path.write_text(f"checkpoint_every = 2\n{text}[parameters]\nepochs = 6\nbatch_size = 16\n")
+        if cut:
+            epochs = []
+
+            def killed(self, state, own=Progress.on_epoch_end, epochs=epochs):
+                epochs.append(state.epoch)
+                if len(epochs) == 5:
+                    raise SystemExit  # nothing is saved but the checkpoint
+                return own(self, state)
+
+            monkeypatch.setattr(Progress, "on_epoch_end", killed)
+            with pytest.raises(SystemExit):
+                main(["publish", str(path), "-q"])
+        assert main(["publish", str(path), "-q"]) == 0
+        assert not (folder / "published" / "checkpoint").exists()
+        models.append(sorted((folder / "published" / "model").rglob("*.safetensors")))
+    assert epochs == [1, 2, 3, 4, 5, 5, 6]
+    assert [path.read_bytes() for path in models[0]] == [path.read_bytes() for path in models[1]]
+
+
+def test_only_what_changed_is_done_again(study, tmp_path, monkeypatch):
+    path, done = copied(study, tmp_path), []
+
+    def wrote(options, step):
+        done.append(step)
+        if hasattr(options, "output"):
+            options.output.write_text(str(getattr(options, "seed", "")))
+        return 0
+
+    for step in STEPS:
+        monkeypatch.setattr(f"vflsynth.cli.{step}.run", partial(wrote, step=step))
+
+    def three_rows(job):
+        seed, table = job.study.seed, job.out / "synthetic.parquet"
+        return ["model", "-n", "3", "--seed", seed, "-o", table]
+
+    monkeypatch.setattr("vflsynth.cli.publish._Job._sample", three_rows)
+    assert vflsynth.publish(path, quiet=True)
+    done.clear()
+    path.write_text(path.read_text().replace('target = "plan"', 'title = "Costs"'))
+    assert vflsynth.publish(path, quiet=True)
+    assert done == ["release"]
+    path.write_text(path.read_text().replace("seed = 0", "seed = 1"))
+    assert vflsynth.publish(path, quiet=True)
+    assert done == ["release", "fit", "sample", "release", "verify"]
+
+
+def test_python_publishes_what_the_command_line_does(study, monkeypatch, capsys):
+    """A step that fails names what comes next; the contract or the study is to be changed."""
+    done = []
+    for step in STEPS:
+        monkeypatch.setattr(
+            f"vflsynth.cli.{step}.run", lambda _, step=step: done.append(step) or step == "release"
+        )
+    monkeypatch.setattr("vflsynth.cli.publish._digest", lambda path: "")
+    monkeypatch.setattr("vflsynth.cli.publish._Job._sample", lambda _: ["model", "-n", "3"])
+    assert vflsynth.publish(study) is False
+    assert done == list(STEPS[:-1])
+    said = capsys.readouterr().out
+    assert "next: look at " in said
+    assert "contract.toml" in said
+    assert vflsynth.publish(study, quiet=True) is False
+    assert capsys.readouterr().out == ""
+    shutil.rmtree(study.parent / "published")
+
+
+def test_the_plan_says_what_by_which_method_and_why(study, tmp_path, capsys):
+    path = copied(study, tmp_path)
+    path.write_text(path.read_text().replace('method = "IndependentSynthesizer"\n', ""))
+    assert main(["publish", str(path), "--plan"]) == 0
+    said = capsys.readouterr().out
+    assert "GaussianCopulaSynthesizer: networks learn fewer than 300 rows by heart" in said
+    assert [line.split()[1] for line in said.splitlines()[2:7]] == list(STEPS)
+    assert not (tmp_path / "published").exists()
+
+
+def test_a_training_is_tried_for_how_long_it_takes(study, tmp_path, capsys):
+    path = copied(study, tmp_path)
+    text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
+    path.write_text(text + "[parameters]\nepochs = 7\nbatch_size = 16\n")
+    assert main(["publish", str(path), "--plan"]) == 0
+    assert re.search(r"fit: at most 7 epochs, \d+ s, [\d.]+ .B of memory", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('output = "published"', "output = 3"), "output must be text"),
+        (("audit_minutes = 0", "audit_minutes = -1"), "audit_minutes must be"),
+        (("audit_minutes", "audit_minuets"), "did you mean 'audit_minutes'?"),
+        (("[parties]", "[partys]"), "did you mean 'parties'?"),
+    ],
+)
+def test_what_a_study_says_wrong_is_named(study, tmp_path, change, said):
+    path = copied(study, tmp_path)
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(ParameterError) as error:
+        Study.read(path)
+    assert said in str(error.value)
+
+
+def test_parties_that_never_meet_take_the_same_file_as_a_job(study, tmp_path):
+    path = copied(study, tmp_path)
+    path.write_text('name = "costs"\n' + path.read_text().replace('contract = "contract.toml"', ""))
+    job = Job.read(path)
+    assert job.parties == ("hospital", "insurer")
+    assert job.on == "id"
+
+
+def test_new_needs_what_nobody_can_be_asked(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new"]) == 2
+    assert "give it as an option" in capsys.readouterr().err
+    write_table(pd.DataFrame({"id": range(60), "age": range(60)}), tmp_path / "lab.csv")
+    command = ["new", "lab.csv", "--on", "id", "--target", "", "--audit-minutes", "1"]
+    assert main([*command, "--epsilon", "3"]) == 2
+    assert "store the table as parquet" in capsys.readouterr().err
+    assert main([*command, "--epsilon", "0", "--target", "agee"]) == 2
+    assert "did you mean 'age'?" in capsys.readouterr().err
+    assert not (tmp_path / "study.toml").exists()

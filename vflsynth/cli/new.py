@@ -1,0 +1,175 @@
+"""``vflsynth new``: five questions -> a study file and a proposed contract."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vflsynth._signatures import new_key
+from vflsynth._validation import did_you_mean
+from vflsynth.cli.console import say
+from vflsynth.cli.options import file
+from vflsynth.cli.tables import PARTY_FILES, PartyFile, by_party, label, read_party_frames
+from vflsynth.cli.targets import check_file
+from vflsynth.contract import propose, write_contract
+from vflsynth.contract.proposing import proposal_text
+from vflsynth.exceptions import ParameterError
+from vflsynth.frames import infers_types
+
+logger = logging.getLogger("vflsynth")
+
+DESCRIPTION = """\
+Write what 'vflsynth publish' needs: a study file, a contract proposed from the tables, and a key
+that signs the release. What is not given as an option is asked for: five questions.
+"""
+EPILOG = """\
+examples:
+  vflsynth new
+  vflsynth new lab=lab.csv clinic=clinic.csv --on patient_id --target diagnosis \\
+      --epsilon 0 --audit-minutes 10
+"""
+
+_AUDITED = ("membership", "singling_out", "linkability", "inference")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "tables",
+        nargs="*",
+        metavar=PARTY_FILES,
+        type=PartyFile.parse,
+        help="a party's table; FILE alone names the party after the file",
+    )
+    parser.add_argument("--on", metavar="COLUMN", help="key column in every table")
+    parser.add_argument(
+        "--target", metavar="COLUMN", help="what models trained on the table would predict; '': no"
+    )
+    parser.add_argument(
+        "--epsilon", type=float, metavar="E", help="differential privacy; 0: none is promised"
+    )
+    parser.add_argument(
+        "--audit-minutes", type=float, metavar="N", help="time for attacks; 0: none, and waived"
+    )
+    file(parser, "-o --output", "FILE", "default: study.toml", default=Path("study.toml"))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask, propose, write."""
+    path: Path = options.output
+    contract, key = path.with_name("contract.toml"), path.with_name("publisher.pem")
+    for file_ in (path, contract):
+        check_file("--output", file_)
+        if file_.exists():
+            raise ParameterError(f"{file_} is there already. Fix: move it away, or name another")
+    texts = options.tables or [
+        PartyFile.parse(text)
+        for text in _asked("1/5 tables, as PARTY=FILE, apart by spaces", None).split()
+    ]
+    tables = by_party(texts)
+    frames = read_party_frames(tables)
+    shared = sorted(set.intersection(*({str(c) for c in f.columns} for f in frames.values())))
+    on = _column(frames, options.on, "2/5 key column, in every table", next(iter(shared), ""))
+    target = _column(frames, options.target, "3/5 column to predict, or nothing", "")
+    epsilon = _number(options.epsilon, "4/5 ε of differential privacy, 0 for none", "0")
+    minutes = _number(options.audit_minutes, "5/5 minutes for attacks on it, 0 for none", "10")
+    lines = [
+        "# What 'vflsynth publish' does. 'vflsynth fit --help' has all keys of the fit.",
+        *([f"on = {_quoted(on)}"] if on else []),
+        *([] if epsilon else ['contract = "contract.toml"']),
+        *_privacy(epsilon, tables, frames, on),
+        "",
+        "[parties]",
+        *(f"{_quoted(name)} = {_quoted(str(file_))}" for name, file_ in tables.items()),
+        "",
+        "[publish]",
+        'output = "published"',
+        *([f"target = {_quoted(target)}"] if target else []),
+        f"audit_minutes = {minutes:g}",
+        'key = "publisher.pem"',
+        "seed = 0",
+    ]
+    if not epsilon:  # a proposal reads the records, and would have to be paid for
+        _propose(frames, on, contract, audited=minutes > 0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    if not key.exists():
+        logger.info("%s: its public key is %s", key, new_key(key))
+    say(f"{path}: read and correct it" + ("" if epsilon else f", and {contract}"))
+    say(f"next: vflsynth publish {path}")
+    return 0
+
+
+def _propose(frames: Mapping[str, Any], on: str, path: Path, *, audited: bool) -> None:
+    """Write a contract for a person to correct."""
+    proposed, reasons = propose(frames, on or None)
+    if not audited:
+        waived = dict.fromkeys(_AUDITED, "no attack was made: audit_minutes = 0")
+        proposed = replace(proposed, release=replace(proposed.release, waived=waived))
+    write_contract(proposed, path, proposal_text(reasons))
+
+
+def _privacy(
+    epsilon: float, tables: Mapping[str, Path], frames: Mapping[str, Any], on: str
+) -> list[str]:
+    """Return the table of the mechanism, once the files can be used for a private fit."""
+    if not epsilon:
+        return []
+    for party, file_ in tables.items():
+        if infers_types(file_):
+            raise ParameterError(
+                f"party {party!r}: types of {file_} are read off its records, and a private fit "
+                "needs types that are fixed. Fix: store the table as parquet"
+            )
+    n = min(map(len, frames.values()))
+    return [
+        "",
+        "[parameters.privacy]",
+        'mechanism = "pairwise_tables"',
+        f"epsilon = {epsilon:g}",
+        f"delta = {10.0 ** -len(str(n * 10)):g}  # well below one over the number of records",
+    ]
+
+
+def _column(frames: Mapping[str, Any], given: str | None, question: str, default: str) -> str:
+    text = _asked(question, default) if given is None else given
+    found = label(frames.values(), text)
+    if text and not any(found in frame for frame in frames.values()):
+        names = [str(name) for frame in frames.values() for name in frame.columns]
+        raise ParameterError(
+            f"no table has a column {text!r}; there are {', '.join(names)}"
+            + did_you_mean(text, names)
+        )
+    return text
+
+
+def _number(given: float | None, question: str, default: str) -> float:
+    text = _asked(question, default) if given is None else str(given)
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if number < 0:
+        raise ParameterError(f"{question}: a number from 0 up, got {text!r}")
+    return number
+
+
+def _asked(question: str, default: str | None) -> str:
+    """Ask a person; without one, the default."""
+    if not sys.stdin.isatty():
+        if default is None:
+            raise ParameterError(f"{question}: give it as an option, nobody can be asked")
+        return default
+    sys.stderr.write(f"{question}{f' [{default}]' if default else ''}: ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip() or default or ""
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

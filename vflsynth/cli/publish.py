@@ -1,0 +1,370 @@
+"""``vflsynth publish``: a study file -> a verified release, one resumable job."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from vflsynth import _artefacts as artefacts
+from vflsynth._version import __version__
+from vflsynth.cli.console import say, table
+from vflsynth.cli.options import file, flag
+from vflsynth.cli.study import Study
+from vflsynth.exceptions import ArtefactError
+
+logger = logging.getLogger("vflsynth")
+
+DESCRIPTION = """\
+From tables to a release that others can check: contract, model, synthetic table, audit, verdict,
+signature. Before it starts it says what it will do, by which method and why, how long it takes and
+how much memory.
+
+Every step is a command of its own, which is shown as it is run, and leaves its result in the folder
+'output' of the study file. What was finished stays: after Ctrl-C, a crash or a change of the study
+or the contract, the same command does what is left to do.
+"""
+EPILOG = """\
+examples:
+  vflsynth new lab=lab.csv clinic=clinic.csv --on patient_id
+  vflsynth publish study.toml --plan
+  vflsynth publish study.toml
+
+The study file is that of 'vflsynth fit --config', with a table of its own:
+  on = "patient_id"
+  contract = "contract.toml"       # default: proposed from the tables
+  [parties]                        # relative to this file
+  lab = "lab.csv"
+  clinic = "clinic.csv"
+  [publish]
+  output = "published"
+  rows = 2000                      # default: as many as were matched
+  target = "diagnosis"             # what models trained on the table would predict
+  audit_minutes = 10               # 0: no audit; the contract then has to waive what it measures
+  key = "publisher.pem"            # signs the release, see 'vflsynth parties key'
+  seed = 0
+
+CAUTION: audit and release put the real rows of all parties side by side, in this process.
+"""
+
+STATE = "state.json"
+_CHECKPOINT = "checkpoint"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    file(parser, "study", "STUDY", "TOML file, such as 'vflsynth new' writes")
+    flag(parser, "--plan", "say what would be done, and do nothing")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what is left to do; 1 if the release does not pass."""
+    job = _Job(Study.read(options.study), quiet=options.quiet)
+    say(job.plan())
+    return 0 if options.plan else job.run()
+
+
+def publish(study: str | os.PathLike[str], *, quiet: bool = False) -> bool:
+    """Do from Python what ``vflsynth publish`` does, with the same files.
+
+    Parameters
+    ----------
+    study : path-like
+        TOML file, such as ``vflsynth new`` writes.
+    quiet : bool, default=False
+        Print nothing.
+
+    Returns
+    -------
+    bool
+        Whether the release passes: then its folder ``release/public`` may be handed out.
+
+    Raises
+    ------
+    VFLSynthError
+        Of the step that failed. What was finished before is kept, and the same call goes on.
+    """
+    job = _Job(Study.read(Path(study)), quiet=quiet)
+    with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
+        say(job.plan())
+        return job.run() == 0
+
+
+def interrupted(options: argparse.Namespace) -> str:
+    """Say what is left of a job that Ctrl-C ended."""
+    return f"what was finished is kept; next: vflsynth publish {options.study}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of the job.
+
+    Parameters
+    ----------
+    name : str
+        Of the command.
+    does : str
+        In words, for the plan.
+    arguments : callable
+        Returns its command line, which may depend on what earlier steps left.
+    inputs, outputs : tuple of Path
+    keeps : Path, optional
+        Where to keep what it prints.
+    """
+
+    name: str
+    does: str
+    arguments: Callable[[], Sequence[object]]
+    inputs: tuple[Path, ...]
+    outputs: tuple[Path, ...]
+    keeps: Path | None = None
+
+
+class _Job:
+    """A study with what was done of it."""
+
+    def __init__(self, study: Study, *, quiet: bool) -> None:
+        self.study, self.quiet = study, quiet
+        self.out = study.output
+        self.contract = study.contract
+        if self.contract is None and not study.is_private:
+            self.contract = self.out / "contract.toml"
+        tables = [*map("{0[0]}={0[1]}".format, study.parties.items())]
+        keys = [part for text in study.on_options for part in ("--on", text)]
+        self._real = ["--real", *tables, *keys]
+        self.steps = tuple(self._steps())
+        self.state: dict[str, Any] = {}
+
+    # the steps
+
+    def _steps(self) -> Iterable[Step]:
+        study, out, files = self.study, self.out, (*self.study.parties.values(),)
+        model, synthetic, audit = out / "model", out / "synthetic.parquet", out / "audit.json"
+        if self.contract is not None:
+            given = study.contract is not None
+            does = f"check {self.contract} against the tables"
+            if not given:
+                does = f"propose {self.contract}: read it, correct it, name it in the study"
+            option = "--contract" if given else "--write-contract"
+            command = [*self._real[1:], option, self.contract]
+            inputs, outputs = ((*files, self.contract), ()) if given else (files, (self.contract,))
+            kept = out / "tables.txt"
+            yield Step("inspect", does, partial(list, command), inputs, outputs, kept)
+        bound = () if self.contract is None else (self.contract,)
+        yield Step("fit", study.why, self._fit, (*files, *bound), (model,))
+        rows = "as many rows as were matched" if study.rows is None else f"{study.rows:,} rows"
+        yield Step("sample", f"draw {rows}", self._sample, (model,), (synthetic,))
+        if study.audit_minutes:
+            yield Step(
+                "audit",
+                f"attack models like it, for at most {study.audit_minutes:g} minutes",
+                self._audit,
+                (model, *files),
+                (audit,),
+                audit,
+            )
+        audits = (audit,) if study.audit_minutes else ()
+        yield Step(
+            "release",
+            "evaluate the table, hold it against the contract, write what goes out",
+            self._release,
+            (model, synthetic, *files, *study.holdout.values(), *bound, *audits),
+            (out / "release",),
+            out / "release.txt",
+        )
+        if study.key is not None:
+            public = out / "release" / "public"
+            checked: list[object] = [public, "--public", out / "publisher.pub"]
+            does, kept = "check the signature as a recipient would", out / "verify.txt"
+            yield Step("verify", does, partial(list, checked), (out / "release",), (), kept)
+
+    def _fit(self) -> Sequence[object]:
+        study, checkpoint = self.study, self.out / _CHECKPOINT
+        command: list[object] = ["--config", study.path, *study.method_options]
+        command += ["--seed", study.seed, "--transcript", "--output", self.out / "model"]
+        if self.contract is not None and study.contract is None:
+            command += ["--contract", self.contract]
+        if study.goes_on:
+            command += ["--checkpoint", checkpoint]
+            command += ["--resume", checkpoint] if checkpoint.exists() else []
+        return command
+
+    def _sample(self) -> Sequence[object]:
+        n, model = self.study.rows, self.out / "model"
+        if n is None:
+            alignment = artefacts.read_json(model / "synthesizer.json").get("alignment")
+            if alignment is None:
+                raise ArtefactError(
+                    f"{model} does not say how many records it was fitted on, which is private. "
+                    f"Fix: write rows = N into [publish] of {self.study.path}"
+                )
+            n = alignment["n_matched"]
+        return [model, "-n", n, "--seed", self.study.seed, "-o", self.out / "synthetic.parquet"]
+
+    def _audit(self) -> Sequence[object]:
+        study, out = self.study, self.out
+        command: list[object] = [out / "model", *self._real, "--minutes", study.audit_minutes]
+        command += ["--json", "--seed", study.seed, "--cache", out / "audit-cache"]
+        roles = study.roles(self.contract)
+        sensitive = roles["sensitive"] or ([study.target] if study.target else [])
+        known = [name for name in roles["quasi-identifier"] if name not in sensitive]
+        command += ["--sensitive", *sensitive] if sensitive else []
+        command += ["--quasi-identifiers", *known] if known and sensitive else []
+        return [*command, "-o", out / "audit.html"]
+
+    def _release(self) -> Sequence[object]:
+        study, out = self.study, self.out
+        command: list[object] = [out / "model", *self._real]
+        if study.holdout:
+            command += ["--holdout", *map("{0[0]}={0[1]}".format, study.holdout.items())]
+        command += ["--synthetic", out / "synthetic.parquet", "--seed", study.seed]
+        command += ["--target", study.target] if study.target else []
+        command += ["--audit", out / "audit.json"] if study.audit_minutes else []
+        command += ["--title", study.title] if study.title else []
+        if study.key is not None:
+            command += ["--key", study.key]
+        return [*command, "-o", out / "release"]
+
+    # what is done of them
+
+    def plan(self) -> str:
+        """Say what will be done, how long it takes and how much memory."""
+        study = self.study
+        self._read_state()
+        rows: list[dict[str, str]] = []
+        left = False
+        for number, step in enumerate(self.steps, 1):
+            left = left or not self._is_done(step)
+            state = "" if left else "done"
+            rows.append({"step": f"{number} {step.name}", "what": step.does, "state": state})
+        lines = [f"{study.path}: {len(study.parties)} parties -> {self.out}", table(rows)]
+        fit = next(step for step in self.steps if step.name == "fit")
+        if not self.quiet and not self._is_done(fit):
+            logger.info("%s", study.estimate(self.contract))
+        if study.key is None:
+            lines.append(
+                "The release will not be signed, and nobody can verify it: key = FILE in [publish] "
+                "changes that; 'vflsynth parties key FILE' makes one."
+            )
+        return "\n".join(lines)
+
+    def run(self) -> int:
+        """Do what is left to do, and say what comes next."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        self._read_state()
+        code = 0
+        for step in self.steps:
+            if step.name == "verify" and code:
+                break
+            if self._is_done(step):
+                code = self.state["steps"][step.name]["code"]
+                continue
+            code = self._do(step)
+            if code not in (0, 1):
+                return code
+        for kept in ("release.txt", "verify.txt") if not code else ("release.txt",):
+            if (self.out / kept).is_file():
+                say((self.out / kept).read_text(encoding="utf-8").rstrip("\n"))
+        say(f"\nnext: {self._next(code)}")
+        return code
+
+    def _do(self, step: Step) -> int:
+        """Run one command, and write down that it is done."""
+        digest = self._inputs(step)
+        if step.name == "fit" and self.state.get("began") != digest:
+            # A checkpoint goes on only with what it began with.
+            shutil.rmtree(self.out / _CHECKPOINT, ignore_errors=True)
+            self._write_state(began=digest)
+        if step.name == "verify":
+            self._write_public_key()
+        arguments = [str(part) for part in step.arguments()]
+        logger.info("\n$ vflsynth %s %s", step.name, shlex.join(arguments))
+        command = import_module(f"vflsynth.cli.{step.name}")
+        parser = argparse.ArgumentParser()
+        command.add_arguments(parser)
+        own = argparse.Namespace(quiet=self.quiet, debug=False)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed if step.keeps is not None else sys.stdout):
+            code = int(command.run(parser.parse_args(arguments, own)))
+        if code in (0, 1):
+            if step.keeps is not None:
+                artefacts.replace_text(step.keeps, printed.getvalue())
+            if step.name == "fit":
+                shutil.rmtree(self.out / _CHECKPOINT, ignore_errors=True)
+            outputs = {str(path.relative_to(self.out)): _digest(path) for path in step.outputs}
+            done = {"inputs": digest, "outputs": outputs, "code": code}
+            self._write_state(steps={**self.state["steps"], step.name: done})
+        return code
+
+    def _is_done(self, step: Step) -> bool:
+        """Whether it was done with the same inputs, and left what is there."""
+        done = self.state["steps"].get(step.name)
+        if done is None or any(not path.exists() for path in step.inputs):
+            return False
+        return done["inputs"] == self._inputs(step) and all(
+            _digest(self.out / name) == digest for name, digest in done["outputs"].items()
+        )
+
+    def _inputs(self, step: Step) -> str:
+        said = {
+            "version": __version__,
+            "publish": self.study.said_of(step.name),
+            "inputs": [[path.name, _digest(path)] for path in step.inputs],
+        }
+        text = json.dumps(said, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _read_state(self) -> None:
+        path = self.out / STATE
+        self.state = artefacts.read_json(path) if path.is_file() else {}
+        self.state.setdefault("steps", {})
+
+    def _write_state(self, **changed: Any) -> None:
+        self.state |= changed
+        artefacts.replace_text(self.out / STATE, json.dumps(self.state, indent=1))
+
+    def _write_public_key(self) -> None:
+        from vflsynth._signatures import public_key
+
+        assert self.study.key is not None
+        artefacts.replace_text(self.out / "publisher.pub", public_key(self.study.key) + "\n")
+
+    def _next(self, code: int) -> str:
+        out, study = self.out, self.study
+        if code:
+            internal = out / "release" / "internal" / "report.html"
+            mended = self.contract or study.path
+            return (
+                f"look at {internal}; change {mended} or {study.path}, and run "
+                f"'vflsynth publish {study.path}' again: what stays the same is not done again"
+            )
+        public = out / "release" / "public"
+        if study.key is None:
+            return f"hand out {public}"
+        key = (out / "publisher.pub").read_text(encoding="utf-8").strip()
+        return f"hand out {public}; who gets it checks with 'vflsynth verify public --public {key}'"
+
+
+def _digest(path: Path) -> str | None:
+    """Return the SHA-256 of a file, or of all files of a folder; None if there is nothing."""
+    if path.is_dir():
+        files = sorted(own for own in path.rglob("*") if own.is_file())
+        said = [[str(own.relative_to(path)), _digest(own)] for own in files]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    if not path.is_file():
+        return None
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -1,0 +1,245 @@
+"""The file of a study: what ``vflsynth publish`` is to do, and ``vflsynth new`` asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from vflsynth._validation import Number, Optional, Rule, check_parameters
+from vflsynth.cli.tables import label, match_on, read_party_frames
+from vflsynth.configuration import Configuration, known_keys, read_configuration
+from vflsynth.contract import Contract, read_contract
+from vflsynth.exceptions import ParameterError
+from vflsynth.frames import read_table
+from vflsynth.reporting import duration_text, size_text
+
+_FEW_ROWS = 300
+_PILOT_SECONDS = 5.0
+_RULES: dict[str, Rule] = {
+    "rows": Optional(Number(1, whole=True)),
+    "audit_minutes": Number(0),
+    "seed": Number(0, whole=True),
+}
+_TEXTS = ("output", "target", "key", "title")
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is published of which tables.
+
+    Parameters
+    ----------
+    path : Path
+        The file; other paths in it are relative to its folder.
+    content : mapping
+        What `Configuration` reads.
+    output : Path
+    holdout : dict of str to Path
+        Tables of records that the model is not fitted on, by party.
+    rows : int, optional
+    target, key, title : optional
+    audit_minutes : float
+    seed : int
+    """
+
+    path: Path
+    content: Mapping[str, Any]
+    output: Path
+    holdout: dict[str, Path] = field(default_factory=dict)
+    rows: int | None = None
+    target: str | None = None
+    audit_minutes: float = 10
+    key: Path | None = None
+    title: str | None = None
+    seed: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a study file.
+
+        Raises
+        ------
+        ParameterError
+            Naming the key, and what there is instead.
+        """
+        content = read_configuration(path)
+        said = content.pop("publish", {})
+        where = f"{path}: publish"
+        if not isinstance(said, Mapping):
+            raise ParameterError(f"{where} must be a table, got {said!r}")
+        known_keys(said, (*_TEXTS, "holdout", *_RULES), where)
+        given = {"rows": None, "audit_minutes": 10, "seed": 0} | dict(said)
+        check_parameters(where, given, _RULES)
+        for name in _TEXTS:
+            if not isinstance(said.get(name, ""), str):
+                raise ParameterError(f"{where}: {name} must be text, got {said[name]!r}")
+        Configuration({str(path): content})  # names of keys and parameters
+        if not isinstance(content.get("parties"), Mapping):
+            raise ParameterError(
+                f"{path}: a study needs all parties' tables. Fix: [parties] with a line PARTY = "
+                "\"FILE\" for each; parties that never meet use 'vflsynth parties'"
+            )
+        paths = {n: path.parent / given[n] for n in ("key",) if n in given}
+        paths["output"] = path.parent / given.get("output", "published")
+        held = {name: path.parent / file for name, file in given.get("holdout", {}).items()}
+        return cls(path, content, **given | paths | {"holdout": held})
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """The fit."""
+        return Configuration({str(self.path): {**self.content, "method": self.method}})
+
+    @property
+    def parties(self) -> dict[str, Path]:
+        """Tables by party."""
+        return {name: Path(file) for name, file in self.content["parties"].items()}
+
+    @property
+    def contract(self) -> Path | None:
+        """The contract that the file names."""
+        said = self.content.get("contract")
+        if said is None or isinstance(said, str):
+            return Path(said) if said else None
+        raise ParameterError(f"{self.path}: contract must be one file, got {said!r}")
+
+    @property
+    def is_private(self) -> bool:
+        """Whether differential privacy is asked for."""
+        return bool(self.content.get("parameters", {}).get("privacy"))
+
+    @property
+    def on_options(self) -> list[str]:
+        """Key columns as ``--on`` takes them."""
+        on = self.content.get("on")
+        if isinstance(on, Mapping):
+            return [f"{party}={column}" for party, column in on.items()]
+        return [] if on is None else [on]
+
+    @cached_property
+    def choice(self) -> tuple[str, str]:
+        """The method, and why."""
+        if (method := self.content.get("method")) is not None:
+            return method, "as the study says"
+        if self.is_private:
+            return "MixtureSynthesizer", "the default under differential privacy"
+        fewest = min(len(read_table(path)) for path in self.parties.values())
+        if fewest < _FEW_ROWS:
+            return (
+                "GaussianCopulaSynthesizer",
+                f"networks learn fewer than {_FEW_ROWS} rows by heart, and there are {fewest:,}",
+            )
+        return "AutoregressiveSynthesizer", "single rows hold together, which readers look at"
+
+    @property
+    def method(self) -> str:
+        """Name of the synthesizer."""
+        return self.choice[0]
+
+    @property
+    def method_options(self) -> list[str]:
+        """The same as options of ``vflsynth fit``."""
+        return [] if "method" in self.content else ["--method", self.method]
+
+    @property
+    def why(self) -> str:
+        """What is fitted and why, for the plan."""
+        return f"{self.choice[0]}: {self.choice[1]}"
+
+    @cached_property
+    def _takes(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(type(self.configuration.make()).fit).parameters
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether an interrupted training goes on from a checkpoint."""
+        return "checkpoint" in self._takes and not self.is_private
+
+    @property
+    def _fitted(self) -> dict[str, Any]:
+        """What the file says of the fit; tables and contract are looked at themselves."""
+        said = {k: v for k, v in self.content.items() if k not in ("parties", "contract")}
+        return {"on": None, "parties": list(self.parties), **said}
+
+    def said_of(self, step: str) -> Any:
+        """Return what the file says that changes a step."""
+        everything: dict[str, Any] = {
+            "inspect": self._fitted["on"],
+            "fit": [self.seed, self.method, self._fitted],
+            "sample": [self.seed, self.rows],
+            "audit": [self.seed, self.audit_minutes, self.target],
+            "release": [self.seed, self.target, self.title, str(self.key)],
+        }
+        return everything.get(step, [])
+
+    def roles(self, contract: Path | None) -> dict[str, list[str]]:
+        """Return names of columns by two roles of the contract."""
+        found: dict[str, list[str]] = {"sensitive": [], "quasi-identifier": []}
+        if contract is not None:
+            for part in read_contract(contract).parties.values():
+                for name, column in part.columns.items():
+                    if column.role in found:
+                        found[column.role].append(str(name))
+        return found
+
+    def estimate(self, contract: Path | None) -> str:
+        """Say how long the training takes and how much memory, by a trial of some seconds.
+
+        A private study is not tried: what is read of its records has to be paid for.
+        """
+        if self.is_private or "callbacks" not in self._takes:
+            return "fit: in one go, without epochs"
+        with _silent():
+            frames = read_party_frames(self.configuration.parties)
+        synth: Any = self.configuration.make(lambda text: label(frames.values(), text))
+        synth.set_params(verbose=0, random_state=self.seed)
+        if contract is not None and contract.is_file():
+            agreed: Contract = read_contract(contract, lambda text: label(frames.values(), text))
+            synth.set_params(contract=agreed)
+        on = match_on(frames, self.configuration.on, self.configuration.key_form)
+        watch = _Watch()
+        with _silent():
+            estimate = getattr(synth, "estimate_memory", None)
+            memory = "" if estimate is None else f", {size_text(estimate(frames, on))} of memory"
+            synth.fit(frames, on, callbacks=[watch])
+        seconds = watch.seconds_per_epoch * watch.n_epochs
+        return f"fit: at most {watch.n_epochs:,} epochs, {duration_text(seconds)}{memory}"
+
+
+class _Watch:
+    """Stops a training after some seconds, and knows what an epoch took."""
+
+    def __init__(self) -> None:
+        self.began, self.n_epochs, self.seconds_per_epoch = time.monotonic(), 0, 0.0
+        self._first: float | None = None
+
+    def on_epoch_end(self, state: Any) -> bool:
+        """Look at the clock; the first epoch prepares things."""
+        now, self.n_epochs = time.monotonic(), state.n_epochs
+        if self._first is None:
+            self._first = now
+            self.seconds_per_epoch = now - self.began
+            return False
+        self.seconds_per_epoch = (now - self._first) / (state.epoch - 1)
+        return now - self._first > _PILOT_SECONDS
+
+
+@contextlib.contextmanager
+def _silent() -> Any:
+    """Say nothing: the real training says it all again."""
+    import warnings
+
+    logger = logging.getLogger("vflsynth")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        logger.setLevel(level)
